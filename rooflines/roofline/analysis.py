@@ -143,6 +143,59 @@ class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
     breakdown: dict[str, float]
 
 
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """What ran in a step on one ``stream`` of a ``device`` or one ``thread`` of the host, the idle time of one ``cause``, or the steps.
+
+    Segments do not overlap: segment ``i`` lasts ``durations_ns[i]`` from ``begins_ns[i]`` after the begin of the step and is work of
+    ``rows[i]``, the index of a row in ``Analysis.rows`` (``operators``, then ``coverage.unmodelled``); a number below 0 is -1 - the
+    index of a name in ``Activity.names``. Idle time has no rows. ``launched`` has for a thread beside a device the row with most of the
+    device time that the operator or call launched (-1: none). ``busy_ns`` is the sum of the durations, ``count`` the number of segments
+    before short ones were merged, ``longest`` the row (as in ``rows``) with most of the time. The ``role`` of a thread is ``main`` if
+    it makes the steps, ``autograd`` if most of its time is in the backward pass. Threads are numbered in the order of the trace.
+    """
+
+    kind: Literal["stream", "thread", "idle", "steps"]
+    device: int | None = None
+    stream: int | None = None
+    thread: int | None = None
+    role: str | None = None
+    cause: str | None = None
+    busy_ns: int
+    count: int
+    longest: int | None = None
+    begins_ns: tuple[int, ...]
+    durations_ns: tuple[int, ...]
+    rows: tuple[int, ...] = ()
+    launched: tuple[int, ...] = ()
+
+
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
+    """What ran when in one traced step, the one nearest the median duration, or in the whole of a trace without steps.
+
+    Times are as traced, with the profiler on, and not scaled. ``began_ns`` is the begin of the step (epoch if the trace has an origin),
+    ``step`` its name. ``duration_ns`` is ``busy_ns``, in which anything ran on a device (on a CPU: any operator), and idle time: the
+    sum of the lanes of kind ``idle``, whose causes are those of ``idle_breakdown``, and ``profiler``, the overhead of ``Basis``. Host
+    threads beside a device have their outermost operators and runtime calls, and the waits inside them. Neighboring segments below
+    ``resolution_ns`` are one, of the row with most of the time: it lasts as long as they do together. ``merged`` has the other rows of
+    such segments on a device (on a CPU: of operators), each with the sum of ``2**part`` over those of the 48 equal parts of the step in
+    which they begin. ``left_out`` is the number of streams and threads with less time than those in ``lanes``.
+    """
+
+    step: str = ""
+    began_ns: int
+    duration_ns: int
+    busy_ns: int
+    resolution_ns: int
+    lanes: tuple[Lane, ...]
+    names: tuple[str, ...] = ()
+    merged: dict[int, int] = {}
+    left_out: int = 0
+
+    def of(self, *kinds: str) -> tuple[Lane, ...]:
+        """The lanes of ``kinds``."""
+        return tuple(lane for lane in self.lanes if lane.kind in kinds)
+
+
 class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     """The time of a step by part: the parts sum to ``step_s``; parts that the trace does not show are absent.
 
@@ -167,6 +220,8 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     loader_s: float | None = None
 
 
+# The parts of a step in which ``Activity.merged`` says that a row ran: fewer than the bits that a number of JSON holds exactly.
+MERGED_PARTS = 48
 # The parts of a StepDivision, in the order in which they are shown.
 PARTS = (
     "data_loading", "host_to_device", "forward", "backward", "optimizer", "communication", "other", "host", "idle",
@@ -685,6 +740,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     device) divide the same step, ``division.step_s``; ``roofline/step/partition.py`` has the rules. Where steps on a device were timed
     without the profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to
     the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps.
+    ``activity`` is what ran when in one of them.
     ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its collectives by size.
     ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from that in fp32.
     """
@@ -710,6 +766,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     input: Input | None = None
     limited_by: Limit | None = None
     traced_steps: tuple[TracedStep, ...] = ()
+    activity: Activity | None = None
     serving: Serving | None = None
     idle_breakdown: dict[str, float] | None = None
     launches: Launches | None = None

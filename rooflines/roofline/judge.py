@@ -35,6 +35,7 @@ from rooflines.roofline.bounds import with_shortest_kernel
 from rooflines.roofline.findings import find
 from rooflines.roofline.kernel_names import traced_precision
 from rooflines.roofline.operator_rows import module_rows, operator_row, total, unmodelled_row
+from rooflines.roofline.step.activity import activity
 from rooflines.roofline.step.collectives import collective_rows
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
@@ -118,8 +119,10 @@ def judge(
     waits_for, works = _on_host(attribution, traced, divided)
     lost = lost_work(attribution, rows)
     notes += about_lost(lost, attribution) if lost is not None else ()
-    coverage = msgspec.structs.replace(_coverage(attribution, divided), lost=lost)
-    operators = tuple(sorted(rows, key=lambda row: (-row.time_s, row.name, row.module)))
+    order = sorted(range(len(rows)), key=lambda at: (-rows[at].time_s, rows[at].name, rows[at].module))
+    order_of_gaps = sorted(range(len(attribution.gaps)), key=lambda at: -attribution.gaps[at].time_ns)
+    coverage = msgspec.structs.replace(_coverage(attribution, divided, order_of_gaps), lost=lost)
+    operators = tuple(rows[at] for at in order)
     used = usage(run, sum(row.flops for row in rows) if attribution.steps else None, used_roofs)
     totals = total(operators, facts, bounded=divided.is_bounded)
     if used is not None and attribution.steps:
@@ -139,6 +142,7 @@ def judge(
             division=divided.division(),
             input=fed or untraced.input,
             traced_steps=_traced_steps(attribution.calls, breakdown) if attribution.steps else (),
+            activity=activity(attribution, traced.causes, order, order_of_gaps),
             serving=serving(attribution, rows, labels, roofs),
             idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
             launches=launch_queue(attribution),
@@ -191,16 +195,13 @@ def _concluded(measured: Analysis) -> Analysis:
     return msgspec.structs.replace(judged, verdict=verdict(judged), caveats=caveats(judged))
 
 
-def _coverage(attribution: Attribution, divided: Partition) -> Coverage:
-    """The share of the busy time with a work model, and the time without one."""
+def _coverage(attribution: Attribution, divided: Partition, order: list[int]) -> Coverage:
+    """The share of the busy time with a work model, and the time without one: the gaps in ``order``."""
     count, busy_s = attribution.steps or 1, divided.timeline.busy_s
     return Coverage(
         modelled_time_fraction=max(0.0, 1 - divided.uncounted_s / busy_s) if busy_s > 0 else None,
         shapes_recorded=attribution.trace.shapes_recorded,
-        unmodelled=tuple(
-            unmodelled_row(gap, attribution.calls, count, attribution.trace.began_ns)
-            for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
-        ),
+        unmodelled=tuple(unmodelled_row(attribution.gaps[at], attribution.calls, count, attribution.trace.began_ns) for at in order),
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
         graph_matched_time_s=attribution.matched_ns / 1e9 / count,

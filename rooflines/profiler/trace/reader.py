@@ -1,9 +1,9 @@
 """Read a trace file of any recorder into a ``Trace``: stream, document, columns, and the file's facts about its machine.
 
-Of the metadata only the device's name and size and the rank's place in its job are read; docs/traces.md lists the fields.
-Environment variables, user and host names, commands and paths are never looked at. Of a trace that is cut off the usable part is
-kept: Kineto writes what threads did first, then launches and device events, buffer by buffer. Neither part is in the order of time, so
-operators may be there without the kernels that they launched, and kernels of a late step without some of an earlier one.
+Of the metadata only the device's name and size, the rank's place in its job and the origin of the times are read; docs/traces.md lists
+the fields. Environment variables, user and host names, commands and paths are never looked at. Of a trace that is cut off the usable
+part is kept: Kineto writes what threads did first, then launches and device events, buffer by buffer. Neither part is in the order of
+time, so operators may be there without the kernels that they launched, and kernels of a late step without some of an earlier one.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ def _read(data: Iterable[bytes], origin: str, options: ReadOptions, problems: li
         frame_names=columns.frame_names.listed,
         devices=_devices(document.head.devices),
         rank=_rank(document.head.distributed),
+        base_ns=_whole(document.head.base_ns) or 0,
         platform=columns.platform,
         notes=(*(problems or ()), *_notes(document, columns, has_stacks)),
         overhead=columns.overhead(),
         has_stacks=has_stacks,
         cut_ns=cut_ns,
-        base_ns=_whole(document.head.base_ns),
         threads=columns.threads.listed,
     )
 

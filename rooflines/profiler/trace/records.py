@@ -194,7 +194,8 @@ class Trace:
     sentences about what in the file was repaired or left out. ``overhead`` is when the profiler did work of its own, and ``has_stacks``
     says that it recorded so much of the Python stack that the host is slower for it. ``cut_ns`` is None for a file with all of its
     events; where the file is cut off among them it is the end of the last host event before the cut, in the order of the file.
-    ``base_ns`` is the time since 1970 at which the clock of the trace is 0, None where it is not recorded: old traces count from 1970.
+    ``base_ns`` is the time since 1970 at which the clock of the trace is 0; 0 where the file does not say it, as in old traces, which
+    count from 1970.
     ``threads`` are the process and thread that each thread of the host events is."""
 
     host: HostEvents
@@ -210,12 +211,12 @@ class Trace:
     frame_names: list[str] = field(default_factory=list)
     devices: tuple[TracedDevice, ...] = ()
     rank: Rank | None = None
+    base_ns: int = 0
     platform: str = "cuda"
     notes: tuple[str, ...] = field(default=())
     overhead: Int64s = field(default_factory=lambda: np.empty((0, 2), np.int64))
     has_stacks: bool = False
     cut_ns: int | None = None
-    base_ns: int | None = None
     threads: list[str] = field(default_factory=list)
 
     @property

@@ -83,7 +83,7 @@ class Timeline(Drawing, frozen=True, kw_only=True):
         for number, row in enumerate(self.rows):
             bottom = height - _TOP - (number + 1) * _ROW - number * _GAP
             axes = sheet.axes(figure, (_LEFT, bottom, width - _LEFT - _RIGHT, _ROW))
-            self._draw(sheet, axes, number, row)
+            self.draw_row(sheet, axes, number, row)
             last = number == len(self.rows) - 1
             axes.tick_params(axis="x", labelbottom=last, length=3.0 if last else 0.0)
             if last:
@@ -121,7 +121,8 @@ class Timeline(Drawing, frozen=True, kw_only=True):
             "rows": rows,
         }
 
-    def _draw(self, sheet: Sheet, axes: Axes, number: int, row: Row) -> None:
+    def draw_row(self, sheet: Sheet, axes: Axes, number: int, row: Row) -> None:
+        """Draw row ``number`` into its axes."""
         from matplotlib.ticker import FixedLocator, MaxNLocator
 
         ink = sheet.ink

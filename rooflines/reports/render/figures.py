@@ -39,6 +39,9 @@ _MANY = re.compile(r'<g id="([a-z]+)s:([^"]+)">')
 _ELEMENT = re.compile(r'<(?P<tag>path|use)(?![^>]* id=) (?P<facts>[^>]*?)style="(?P<style>[^"]*)"/>')
 _GROUPED = re.compile(r"<g>((?:<(?:use|path|text)[^>]*(?:/>|>[^<]*</text>))*)</g>")
 _PATH = re.compile(r'(?<= d=")[^"]*')
+# The stretches of a lane, which its script redraws: M x y L x y.
+_LANE = re.compile(r'(?<=<g id="lane:)[^>]*>.*?</g>')
+_FLAT = re.compile(r"(M[\d.-]+ ([\d.-]+)L[\d.-]+) \2")
 _COMMAND = re.compile(" ?([A-Za-z]) ?")
 _DISC = re.compile(r'd="([^"]*C[^"]*)"')
 _VALUE = re.compile(r"-?[\d.]+")
@@ -76,6 +79,7 @@ def page_svg(drawing: Drawing, width_in: float, name: str) -> str:
     text = _joined_ticks(text)
     for many in _MANY.finditer(text):
         text = text[: many.start()] + _named(text[many.start() :], many[1], many[2].split(","), marks)
+    text = _LANE.sub(lambda lane: _FLAT.sub(lambda flat: flat[1].replace("L", "H"), lane[0]), text)
     text = _ONE.sub(lambda one: f"<g{_attributes(one[1], marks)}>", text)
     text = _STYLE.sub(lambda style: style[0].replace(": ", ":").replace("; ", ";"), _ID.sub(f"{name}-", text))
     axes = html.escape(json.dumps(_places(picture), separators=(",", ":")))

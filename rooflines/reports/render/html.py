@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rooflines.reports.charts.lanes import Lanes
 from rooflines.reports.charts.palette import BOUNDS, COLORED, INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import Chart
 from rooflines.reports.charts.timeline import Timeline
@@ -78,7 +79,7 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         "svgs": svgs,
         "facts": packed({**facts, "said": [*lines], "texts": texts}) if facts or texts else "",
         "zooms": "x" in facts,
-        "categories": [(name, slug(name)) for name, _ in drawing.legend] if isinstance(drawing, Chart) else [],
+        "categories": [(name, slug(name)) for name, *_ in drawing.legend] if isinstance(drawing, Chart | Lanes) else [],
         "roofs": drawing.roof_groups() if isinstance(drawing, Chart) else [],
         "ranks": [point.label for point in drawing.labeled] if isinstance(drawing, Chart) else [],
         "devices": drawing.devices if isinstance(drawing, Timeline) and len(drawing.devices) > 1 else [],

@@ -155,7 +155,7 @@ def _sampled(trace: Trace, samples: Sequence[DeviceSample]) -> Iterator[bytes]:
     """The gauges that reports draw, by their keys, as they were sampled while the trace was recorded."""
     first_ns, last_ns = trace.began_ns, max((int(one.end_ns.max()) for one in (trace.host, trace.device) if len(one)), default=0)
     for sample in samples:
-        time_ns = sample.time_ns - (trace.base_ns or 0)
+        time_ns = sample.time_ns - trace.base_ns
         for key, value in sample.numbers().items() if first_ns <= time_ns <= last_ns else ():
             field = FIELDS.get(key)
             if field is not None and "chart" in field.shown and not field.is_counter and isfinite(value):

@@ -30,6 +30,7 @@ from rooflines.reports.document import (
     table,
 )
 from rooflines.reports.views import operators, serving
+from rooflines.reports.views.activity import timeline_section
 from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
@@ -91,7 +92,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     sections = sections_of(
         _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
         _roofline(analysis), operators.operators_section(analysis), operators.modules_section(analysis), _steps(analysis),
-        _usage(analysis), _timeline(analysis), _device(analysis), _ceilings(analysis), _memory(analysis),
+        timeline_section(analysis), _usage(analysis), _device_time(analysis), _device(analysis), _ceilings(analysis), _memory(analysis),
         operators.coverage_section(analysis, _QUALITY), _method(analysis),
     )  # fmt: skip
     return Page(
@@ -330,12 +331,12 @@ def _steps(analysis: Analysis) -> Section:
     return section("steps", "Step times", figure, *said(sentences.steps_sentences(analysis)), under=_QUALITY)
 
 
-def _timeline(analysis: Analysis) -> Section:
+def _device_time(analysis: Analysis) -> Section:
     """The step of the device and, without shares, the trace as recorded."""
     timeline, whole = analysis.timeline, analysis.trace_timeline
     if timeline is None:
         missing = Paragraph("No device timeline: nothing was traced.", "absent")
-        return section("timeline", "Device time", missing, under=_QUALITY)
+        return section("device-time", "Device time", missing, under=_QUALITY)
     always = (("span", timeline.span_s), ("busy", timeline.busy_s), ("idle", timeline.idle_s), ("compute", timeline.compute_s))
     optional = (
         ("memory copies", timeline.memcpy_s),
@@ -353,7 +354,7 @@ def _timeline(analysis: Analysis) -> Section:
         *((name, seconds(time_s)) for name, time_s in recorded if time_s > 0),
     )
     return section(
-        "timeline",
+        "device-time",
         "Device time",
         Facts(rows=rows),
         Paragraph("Busy and idle add up to the span; operators, unmodelled and idle time less the overlap do too.", "note"),

@@ -186,7 +186,7 @@ def steps_sentences(analysis: Analysis) -> list[str]:
 
 
 # Why a device runs nothing, by the class of that time: the words are those of the bar and of the table of parts.
-_RUNS_NOTHING = {
+RUNS_NOTHING = {
     "input": {"data_loading_s": "the host was loading data"},
     "host": {"host_bound_s": "the host had launched nothing", "synchronisation_s": "the host was waiting for the device"},
     "idle": {
@@ -223,7 +223,7 @@ def idle_sentences(analysis: Analysis) -> list[str]:
     if not whole:
         return []
     parts = []
-    for name, reasons in _RUNS_NOTHING.items():
+    for name, reasons in RUNS_NOTHING.items():
         found = {text: causes[cause] for cause, text in reasons.items() if causes.get(cause)}
         longest = sorted(found, key=lambda text: -found[text])
         why = longest if len(found) == 1 else [f"{seconds(found[text])} {text}" for text in longest]

@@ -93,11 +93,13 @@ def attribute_device(
     event, starts, ends = intervals.split(device.start_ns, device.end_ns, window)
     # While the device runs work launched by others, it is not idle, and the time does not belong to the steps.
     others = ~belongs[event]
-    gaps += _other_gaps(calls.trace, event[others], starts[others], ends[others])
+    other_gaps, other_of = _other_gaps(calls.trace, event[others], starts[others], ends[others])
+    row = row_of[event]
+    row[others] = -2 - len(gaps) - other_of
     return DividedTime(
         rows,
-        gaps,
-        Pieces(event, starts, ends, row_of[event], call_of[event]),
+        gaps + other_gaps,
+        Pieces(event, starts, ends, row, call_of[event]),
         busy=intervals.union(starts, ends),
         orphans=int((belongs & ~known).sum()),
         graphs_ns=_lasting(calls.trace, graphs),
@@ -273,16 +275,17 @@ def _device_gaps(
     return tuple(gaps), group
 
 
-def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[Row, ...]:
-    """Device events outside of steps, by name; ``starts`` and ``ends`` are those of their parts in the span."""
+def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[tuple[Row, ...], Int64s]:
+    """Device events outside of steps, by name, and the gap of each; ``starts`` and ``ends`` are those of their parts in the span."""
     names, group = distinct(trace.device.name[events])
     busy_ns = intervals.lengths_by_group(group, starts, ends, len(names))
     numbers = np.bincount(group, minlength=len(names))
     count = CallCount("unknown", None, "other", OUTSIDE_STEPS)
-    return tuple(
+    gaps = tuple(
         Row(Signature(trace.names[code]), count, -1, UNKNOWN, number, time_ns)
         for code, number, time_ns in zip(names.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
     )
+    return gaps, group
 
 
 # Calls of one signature that take turns in being short and long, as those of layers with and without a sliding window do.

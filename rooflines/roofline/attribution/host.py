@@ -80,7 +80,7 @@ def _rows_and_gaps(
     rows: list[Row] = []
     gaps: list[Row] = []
     began = calls_by_step(group, len(keys), step, steps)
-    row_of_key = np.full(len(keys), -1, np.int64)
+    row_of_key = np.empty(len(keys), np.int64)
     columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), strict=True)
     for place, ((variant, module, phase), each, total, number) in enumerate(columns):
         call, step_ns = counts.variants[variant], tuple(each) if steps > 1 else ()

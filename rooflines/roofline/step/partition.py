@@ -278,7 +278,7 @@ def _device_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[lis
         if row >= 0:
             label = labels[row]
         else:
-            category = attribution.gaps[-2 - row].count.category if row <= -2 else "other"
+            category = attribution.gaps[-2 - row].count.category
             if category == "other":
                 category = kernel_category(attribution.trace.names[named]) or "unknown"
             label = Label(_UNCOUNTED, category)
@@ -316,7 +316,7 @@ def _host_causes(calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str,
     host = calls.trace.host
     talks = calls.trace.named(_talks)
     # Nothing waits for a thread that loads data ahead.
-    loads, _ = distinct(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(calls))])
+    loads, _ = distinct(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != main_thread(calls))])
     rest = intervals.subtract(gaps, loading)
     exchanging = intervals.intersect(rest, host_intervals(calls, talks & ~np.isin(host.thread, loads)))
     return {
@@ -331,11 +331,11 @@ def _in_loader(calls: Calls) -> Intervals:
     host = calls.trace.host
     chosen = (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)
     if len(calls.steps):
-        chosen &= host.thread == _main_thread(calls)
+        chosen &= host.thread == main_thread(calls)
     return host_intervals(calls, chosen)
 
 
-def _main_thread(calls: Calls) -> int:
+def main_thread(calls: Calls) -> int:
     """The thread that makes the steps; without steps the one with the most operators' time."""
     host = calls.trace.host
     if not len(host):

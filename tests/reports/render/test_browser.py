@@ -11,12 +11,15 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rooflines.reports.render.html import write
 from rooflines.reports.views import run as view
 from rooflines.reports.views.roofline import roofline_of
+from rooflines.units import seconds
 from tests.reports import variants
+from tests.roofline.real import named
 from tests.samples import analysis as sample
 from tests.usage_samples import machine_analysis
 
@@ -82,7 +85,8 @@ def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     analyses = {
         "sample": sample, "machine": machine_analysis, "large": lambda: variants.large(80), "repeated": variants.repeated,
-        "long names": variants.long_names, "hostile": variants.hostile,
+        "long names": variants.long_names, "hostile": variants.hostile, "traced": lambda: named("resnet50_v100_training_2021_schema"),
+        "hostile step": hostile_step,
         **{name: lambda name=name: variants.partial()[name] for name in variants.partial()},
     }  # fmt: skip
     return functools.cache(lambda name: write(view.page(analyses[name]()), folder / f"{name.replace(' ', '-')}.html"))
@@ -429,6 +433,98 @@ def test_the_timeline_tells_the_readings_and_its_time_can_be_enlarged(opened):
     assert max(numbers) - min(numbers) < 2.5
     page.locator("#figure-timeline .reset").click()
     assert page.locator("#figure-timeline .wide .ticks-x").count() == 0
+    report.check()
+
+
+def hostile_step():
+    """A real step with names that are markup."""
+    analysis = named("toy_mi250_training")
+    rows = tuple(msgspec.structs.replace(row, name=f"{variants.HOSTILE}{number}") for number, row in enumerate(analysis.operators))
+    activity = msgspec.structs.replace(
+        analysis.activity, step=variants.HOSTILE, names=tuple(f"</script>{variants.HOSTILE}$x$" for _ in analysis.activity.names)
+    )
+    return msgspec.structs.replace(analysis, operators=rows, activity=activity)
+
+
+def lane_place(page, label: str, share: float) -> tuple[float, float]:
+    """The place on the screen in the lane of this name, at a share of the axis of time."""
+    chart = page.locator("#figure-activity svg:visible")
+    chart.scroll_into_view_if_needed()
+    y = chart.locator("text", has_text=label).bounding_box()
+    axis = chart.locator("[data-mark='lane:0-']").bounding_box()
+    return axis["x"] + share * axis["width"], y["y"] + y["height"] / 2
+
+
+def test_a_segment_of_the_step_tells_its_operator_and_finds_its_row(opened):
+    report = opened("traced")
+    page, found = report.page, named("resnet50_v100_training_2021_schema").activity
+    lane = found.of("stream")[0]
+    longest = max(range(len(lane.begins_ns)), key=lambda at: lane.durations_ns[at])
+    share = (lane.begins_ns[longest] + lane.durations_ns[longest] / 2) / found.duration_ns
+    page.mouse.move(*lane_place(page, "stream 7", share))
+    text = page.locator(".tip").inner_text()
+    row = named("resnet50_v100_training_2021_schema").rows[lane.rows[longest]]
+    assert text.startswith(row.name.removeprefix("aten::"))
+    assert f"lasts {seconds(lane.durations_ns[longest] / 1e9).removesuffix('0 ms')}" in text
+    assert text.endswith("stream 7")
+    page.mouse.down()
+    page.mouse.up()
+    assert f"point:{lane.rows[longest]}" in page.locator("#table tr.chosen").get_attribute("data-points").split()
+    page.mouse.move(*lane_place(page, "data loading", 0.1))
+    assert "idle: the host was loading data" in page.locator(".tip").inner_text()
+    report.check()
+
+
+def test_a_part_of_the_step_can_be_enlarged_and_the_tables_are_told(opened):
+    report = opened("traced")
+    page, found = report.page, named("resnet50_v100_training_2021_schema").activity
+    page.evaluate("window.told = []; document.addEventListener('window', (event) => told.push(event.detail))")
+    x, y = lane_place(page, "stream 7", 0.8)
+    end, _ = lane_place(page, "stream 7", 0.9)
+    lane = page.locator("#figure-activity svg:visible [data-mark='lane:1-convolution'] path")
+    whole, box = lane.get_attribute("d"), page.locator("#figure-activity svg:visible [data-mark='lane:0-']").bounding_box()
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(end, y + 1, steps=3)
+    page.mouse.up()
+    (told,) = page.evaluate("told")
+    low, high = (0.8 * found.duration_ns / 1e6, 0.9 * found.duration_ns / 1e6)
+    begin, until = (float(part.removesuffix(" ms")) for part in told["text"].split(" to "))
+    assert (begin, until) == pytest.approx((low, high), rel=0.01)
+    stream = found.of("stream")[0]
+    ran = {
+        f"point:{row}"
+        for begin_ns, lasting_ns, row in zip(stream.begins_ns, stream.durations_ns, stream.rows, strict=True)
+        if begin_ns + lasting_ns > 1.01 * low * 1e6 and begin_ns < 0.99 * high * 1e6
+    }
+    assert ran <= set(told["points"])
+    assert len(told["points"]) < sum(row.time_s > 0 for row in named("resnet50_v100_training_2021_schema").operators)
+    assert lane.get_attribute("d") != whole
+    # The segments fill the width that they had a tenth of.
+    now = lane.bounding_box()
+    assert now["x"] >= box["x"] - 1
+    assert now["x"] + now["width"] <= box["x"] + box["width"] + 1
+    assert now["width"] > 0.8 * box["width"]
+    page.mouse.move((box["x"] + box["width"] / 2), y)
+    begins_ms = float(re.search(r"begins at ([\d.]+) ms", page.locator(".tip").inner_text())[1])
+    assert begins_ms == pytest.approx((low + high) / 2, rel=0.02)
+    page.locator("#figure-activity .reset").click()
+    assert page.evaluate("told.length") == 2
+    assert page.evaluate("told[1]") is None
+    assert lane.get_attribute("d") == whole
+    report.check()
+
+
+def test_hostile_names_of_a_step_are_text(opened):
+    report = opened("hostile step")
+    page = report.page
+    seen = set()
+    for label in ("stream 0", "main thread", "host's step"):
+        for share in range(2, 100, 2):
+            page.mouse.move(*lane_place(page, label, share / 100))
+            seen.add(page.locator(".tip").inner_text() if page.locator(".tip").is_visible() else "")
+    assert any("</script>" in text for text in seen)
+    assert page.locator("#timeline script:not([type]), #timeline img").count() == 0
     report.check()
 
 

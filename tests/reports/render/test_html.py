@@ -18,8 +18,8 @@ from tests.samples import analysis as sample
 from tests.usage_samples import machine_analysis
 
 SECTIONS = (
-    "verdict", "where", "findings", "roofline", "operators", "modules", "steps", "usage", "timeline", "device", "ceilings",
-    "memory", "coverage", "method",
+    "verdict", "where", "findings", "roofline", "operators", "modules", "steps", "timeline", "usage", "device-time", "device",
+    "ceilings", "memory", "coverage", "method",
 )  # fmt: skip
 PARTIAL = variants.partial()
 

@@ -45,7 +45,28 @@
     return mark;
   }
 
+  // A time in an axis of ``factor`` seconds, in words.
+  function duration(value, factor, digits = 3) {
+    const seconds = value * factor, [scale, unit] = seconds >= 1 || !seconds ? [1, "s"] : seconds >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
+    return Number((seconds * scale).toPrecision(digits)) + " " + unit;
+  }
+  // The lanes of a timeline: each segment with its begin, its end and what it is.
+  function unpack(facts) {
+    const items = facts.items.map(([name, category, module, launched, point]) => ({ name: facts.strings[name],
+      category: facts.strings[category], module: facts.strings[module], launched: facts.strings[launched], point }));
+    return facts.lanes.map(([label, isWork, numbers]) => {
+      const segments = [];
+      for (let i = 0, last = 0; i < numbers.length; i += 3) {
+        const begin = last + numbers[i];
+        last = begin + numbers[i + 1];
+        segments.push({ begin: begin * facts.tick, end: last * facts.tick, ...items[numbers[i + 2]] });
+      }
+      return { label, isWork, segments };
+    });
+  }
+
   function live(figure, facts) {
+    if (facts.lanes) facts.lanes = unpack(facts);
     const drawings = Array.from(figure.querySelectorAll("svg"), (svg) => drawing(svg, facts, figure));
     const switches = Array.from(figure.querySelectorAll("[data-switch]"));
     const isOn = (one) => (one.matches("input") ? one.checked : one.getAttribute("aria-pressed") === "true");
@@ -86,7 +107,7 @@
     const groups = Array.from(svg.querySelectorAll("g[id*='-axes_']"));
     const marks = groups.flatMap((group, place) => Array.from(group.querySelectorAll("[data-mark]"), (element) => read(element, places[place])));
     const lead = places[places.length - 1];
-    let first = {}, view = first, drag = null;
+    let first = {}, view = first, drag = null, wasZoomed = false;
 
     const at = (event) => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
     const under = (point) => places.findIndex(({ box }) =>
@@ -108,6 +129,10 @@
       view = wanted;
       for (const mark of marks.filter((one) => !one.fixed)) {
         const { axes, at, path, text, element } = mark;
+        if (path && mark.kind === "lane") {
+          path.setAttribute("d", view.x ? stretches(mark) : mark.d);
+          continue;
+        }
         if (path) {
           const corners = view.y && facts.lines?.[mark.key]?.map(([x, y]) => place(axes, "x", x) + " " + place(axes, "y", y));
           path.setAttribute("d", corners ? "M " + corners.join(" L ")
@@ -126,6 +151,28 @@
       }
       for (const name of ["x", "y"]) if (facts[name]) renumber(name);
       figure.dispatchEvent(new Event("zoom"));
+      if (facts.lanes && (view.x || wasZoomed)) announce();
+      wasZoomed = Boolean(view.x);
+    }
+    // The segments of a category in the part of a lane that is shown, from their times: the path was drawn for the whole step.
+    function stretches(mark) {
+      const [, lane, category] = mark.key.match(/^lane:(\d+)-(.*)$/), { axes } = mark, [low, high] = range(axes, "x");
+      const y = values(mark.d)[1], at = (time) => place(axes, "x", Math.min(high, Math.max(low, time)));
+      return facts.lanes[lane].segments.filter((one) => one.category === category && one.end > low && one.begin < high)
+        .map((one) => `M ${at(one.begin).toFixed(2)} ${y} H ${Math.max(at(one.end), at(one.begin) + 0.3).toFixed(2)}`).join(" ") || "M 0 0";
+    }
+    // Tell the tables which rows ran in the part of the step that is shown; null: in all of it.
+    function announce() {
+      const [low, high] = range(places[0], "x"), points = new Set(), whole = places[0].x[1], { parts, of } = facts.merged;
+      for (const lane of facts.lanes.filter((one) => one.isWork)) {
+        for (const one of lane.segments) if (one.point >= 0 && one.end > low && one.begin < high) points.add("point:" + one.point);
+      }
+      const first = Math.floor((low / whole) * parts), last = Math.floor((high / whole) * parts);
+      for (const [point, bits] of of) {
+        for (let part = first; part <= last; part += 1) if (Math.floor(bits / 2 ** part) % 2) points.add("point:" + point);
+      }
+      const detail = view.x ? { points: [...points], text: duration(low, facts.factor) + " to " + duration(high, facts.factor) } : null;
+      document.dispatchEvent(new CustomEvent("window", { detail }));
     }
     // The numbers of an axis that shows something else than it was drawn with.
     function renumber(name) {
@@ -185,17 +232,31 @@
       if (same.length) lines.push("and here: " + same.slice(0, 4).map((other) => facts.said[facts.texts[other.key][0]]).join(", ") + (same.length > 4 ? ` and ${same.length - 4} more` : ""));
       return lines;
     }
+    // The segment of a lane at the pointer, or the nearest one within reach.
+    function segment(point) {
+      const lane = under(point) === 0 ? facts.lanes[Math.floor(value(places[0], "y", point.y))] : null;
+      if (!lane) return null;
+      const time = value(places[0], "x", point.x), far = (one) => Math.max(one.begin - time, time - one.end, 0);
+      const found = lane.segments.reduce((best, one) => (best && far(best) <= far(one) ? best : one), null);
+      return found && place(places[0], "x", time + far(found)) - point.x <= NEAR / 3 / svg.getScreenCTM().a ? { ...found, label: lane.label } : null;
+    }
     // The readings at the pointer's time.
     function readings(point) {
       const row = under(point);
       if (row < 0) return [];
+      if (facts.lanes && row === 0) {
+        const one = segment(point);
+        if (!one) return [];
+        const time = `begins at ${duration(one.begin, facts.factor, 4)}, lasts ${duration(one.end - one.begin, facts.factor)}`;
+        return [one.name, ...[one.launched && `launched ${one.launched}`, one.module].filter(Boolean), time, one.label];
+      }
       const time = value(places[row], "x", point.x), lines = facts.rows[row].map(([name, unit, times, all]) => {
         const series = facts.times[times];
         let low = 0, high = series.length - 1;
         while (high - low > 1) { const middle = (low + high) >> 1; if (series[middle] < time) low = middle; else high = middle; }
         return `${name}: ${all[time - series[low] < series[high] - time ? low : high]} ${unit}`;
       });
-      return [time.toPrecision(3) + " s", ...lines];
+      return [time.toPrecision(3) + ` ${facts.unit || "s"}`, ...lines];
     }
 
     svg.addEventListener("pointermove", (event) => {
@@ -230,6 +291,9 @@
         const between = (name) => [value(lead, name, from[name]), value(lead, name, to[name])].sort((one, other) => one - other);
         show(facts.y ? { x: between("x"), y: between("y") } : { x: between("x") });
         tip.hidden = true;
+      } else if (facts.lanes) {
+        const point = segment(at(event))?.point ?? -1;
+        choose(point < 0 ? undefined : "point:" + point);
       } else if (!facts.rows) choose(nearest(at(event))?.key);
     });
     const home = (wanted = first) => show((first = wanted));

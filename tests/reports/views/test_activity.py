@@ -1,0 +1,87 @@
+"""The timeline of one step on the page: its sentences, its tables, and samples of the device where they cover it."""
+
+import msgspec
+import pytest
+
+from rooflines.reports.charts.paper import as_svg, draw
+from rooflines.reports.document import Figure
+from rooflines.reports.render import html
+from rooflines.reports.views import run as view
+from rooflines.reports.views.activity import timeline_section
+from tests.reports import variants
+from tests.roofline.real import named
+from tests.samples import analysis as sample
+from tests.usage_samples import machine_analysis
+
+replaced = msgspec.structs.replace
+
+
+def sampled(name: str, after_s: float):
+    """A real trace of which samples of two devices were taken; its step begins ``after_s`` after the samples' window."""
+    analysis, usage = named(name), machine_analysis().usage
+    began_ns = usage.began_ns + round(after_s * 1e9)
+    return replaced(analysis, usage=usage, activity=replaced(analysis.activity, began_ns=began_ns))
+
+
+def test_the_caption_says_what_the_tables_hold():
+    analysis = named("resnet50_v100_training_2021_schema")
+    figure, _, lanes, idle = timeline_section(analysis).blocks
+    whole = analysis.activity.duration_ns / 1e9
+    assert figure.caption == (
+        "The device runs nothing for 43 % of this step: for 33 % the host was loading data, for 8 % the host had launched nothing."
+    )
+    assert figure.note.startswith("ProfilerStep#6 (175 ms), nearest the median of 6 traced steps. Times are as traced")
+    assert [row.cells[0] for row in lanes.rows] == ["stream 7", "main thread", "autograd thread"]
+    busy_s = lanes.rows[0].cells[1]
+    assert busy_s + sum(row.cells[1] for row in idle.rows) == pytest.approx(whole)
+    assert sum(row.cells[2] for row in idle.rows) == pytest.approx(1 - busy_s / whole)
+
+
+def test_a_processor_has_threads_and_the_time_outside_of_operators():
+    figure, *_ = timeline_section(named("cpu_only")).blocks
+    assert figure.caption == "No operator runs for 73 % of this trace: for 73 % the program was outside of operators."
+    assert [lane.label for lane in figure.drawing.lanes] == ["main thread", "H idle: host"]
+
+
+def test_without_a_trace_one_line_says_so():
+    (block,) = timeline_section(sample()).blocks
+    assert block.text == "No timeline: no work was traced."
+
+
+def test_samples_share_the_axis_of_the_step():
+    (figure,) = (block for block in timeline_section(sampled("ddp_rank0", 1.0)).blocks if isinstance(block, Figure))
+    usage = figure.drawing.usage
+    assert [row.name for row in usage.rows] == ["power", "memory", "clock"]
+    assert usage.end == pytest.approx(607.312)
+    for row in usage.rows:
+        for line in row.lines:
+            assert sum(0 <= x <= usage.end for x in line.x) >= 3
+    # The power of machine_analysis one second after its window began.
+    whole = next(one for one in machine_analysis().usage.series if (one.device, one.field) == ("cuda:0", "power_instant_w"))
+    first = next(at for at, time_s in enumerate(whole.times_s) if time_s >= 1.0)
+    power = next(line for line in usage.rows[0].lines if line.device == "cuda:0")
+    assert whole.values[first] in power.y
+    assert "power, W" in as_svg(draw(figure.drawing))
+
+
+@pytest.mark.parametrize(("name", "after_s", "why"), [
+    ("bert-small_h100_inference", 1.0, "devices were sampled every 50 ms, and the step lasts 4.43 ms."),
+    ("ddp_rank0", 60.0, "no device sample was taken during this step."),
+])  # fmt: skip
+def test_why_samples_are_not_shown(name, after_s, why):
+    texts = [getattr(block, "text", "") for block in timeline_section(sampled(name, after_s)).blocks]
+    assert f"Power, clock and memory are not shown: {why}" in texts
+
+
+@pytest.mark.parametrize("name", ["resnet50_v100_training_2021_schema", "dlrm_a100_training", "nccl_collectives"])
+def test_the_figure_stays_small(name):
+    text = html.render(view.page(named(name)))
+    figure = text[text.index('<figure id="figure-activity">') :]
+    assert len(figure[: figure.index("</figure>")]) < 85_000
+
+
+def test_names_of_the_trace_are_text():
+    analysis = named("toy_mi250_training")
+    activity = replaced(analysis.activity, step=variants.HOSTILE, names=tuple(f"{variants.HOSTILE}$" for _ in analysis.activity.names))
+    text = html.render(view.page(replaced(analysis, activity=activity)))
+    assert variants.HOSTILE not in text
