@@ -27,7 +27,7 @@ _INK = INK["light"]
 _FIGURE_IN = 6.85
 # What a line of a table holds, in characters of the mean width.
 _CHARACTERS = 118
-_FILLS = {"bound": _INK.accent, "headroom": _INK.grid, "rest": _INK.page}
+_FILLS = {"bound": _INK.accent, "headroom": _INK.grid, "rest": _INK.page, "doubt": _INK.warning}
 
 
 def write(page: Page, path: Path) -> Path:
