@@ -316,7 +316,9 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """Device work of an operator by name: a kernel, a copy (``Memcpy HtoD (Pageable -> Device)``) or a memset.
 
-    ``grid`` and ``block`` are the launch shape where the trace records it and all of the calls have the same one.
+    ``grid`` and ``block`` are the launch shape where the trace records it and all of the calls have the same one, ``registers`` those
+    of a thread and ``shared_bytes`` the shared memory of a block likewise. ``occupancy`` is the share of a multiprocessor's warps that
+    the profiler estimates to be in use, the mean over the time of the calls; 0 is less than 1 %.
     """
 
     name: str
@@ -325,6 +327,9 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[int, ...] = ()
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from rooflines.reports.document import (
 from rooflines.reports.views import operators, serving
 from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.against import against_section
+from rooflines.reports.views.kernels import kernels_section
 from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
 from rooflines.reports.views.steps import steps_section
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
@@ -87,7 +88,8 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     status = sentences.status_sentences(analysis)
     sections = sections_of(
         _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
-        _roofline(analysis), against_section(analysis), operators.operators_section(analysis), operators.modules_section(analysis),
+        _roofline(analysis), against_section(analysis), operators.operators_section(analysis),
+        kernels_section(analysis), operators.modules_section(analysis),
         steps_section(analysis, _QUALITY),
         _usage(analysis), _timeline(analysis), _device(analysis), _ceilings(analysis), _memory(analysis),
         operators.coverage_section(analysis, _QUALITY), _method(analysis),
