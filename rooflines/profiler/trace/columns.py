@@ -288,8 +288,11 @@ class Columns:
         size = integers([values.size for values in args], 0)
         known &= np.array([isinstance(values.size, int) for values in args], bool) & (np.abs(size) <= _LARGEST_ALLOCATION)
         self.dropped += int((~known).sum())
-        kind = integers([values.device_type for values in args], 0)
-        self._keep(self._memory, (time[known], self._thread_codes(events)[known], size[known], kind[known]))
+        columns = (
+            time, self._thread_codes(events), size, integers([values.device_type for values in args], 0),
+            integers([values.device_id for values in args], -1), integers([values.allocated for values in args], -1),
+        )  # fmt: skip
+        self._keep(self._memory, tuple(column[known] for column in columns))
 
     def _timed(self, events: list[Event]) -> tuple[list[Event], Int64s, Int64s]:
         """The events with a time, and their starts and ends in nanoseconds."""
@@ -403,7 +406,7 @@ class Columns:
 
 _HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64, np.int32)
 _DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32, np.int64, np.int32, np.int32)
-_MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64)
+_MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64, np.int64, np.int64)
 _FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
 
 

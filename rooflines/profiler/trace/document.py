@@ -72,6 +72,8 @@ class Args(msgspec.Struct, gc=False):
     autograd_phase: Any = None
     size: Any = msgspec.field(default=None, name="Bytes")
     device_type: Any = msgspec.field(default=None, name="Device Type")
+    device_id: Any = msgspec.field(default=None, name="Device Id")
+    allocated: Any = msgspec.field(default=None, name="Total Allocated")
     collective: Any = msgspec.field(default=None, name="Collective name")
     elements_in: Any = msgspec.field(default=None, name="In msg nelems")
     elements_out: Any = msgspec.field(default=None, name="Out msg nelems")

@@ -145,12 +145,16 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEvents(_Columns):
-    """Allocations (positive ``size_bytes``) and frees (negative), sorted by time; ``device_type`` 0 is the CPU."""
+    """Allocations (positive ``size_bytes``) and frees (negative), sorted by time; ``device_type`` 0 is the CPU, ``device`` the ordinal
+    among those of its type. ``allocated_bytes`` is the sum of what is allocated afterwards (-1: not recorded), on a CPU of what was
+    allocated since the recording began."""
 
     time_ns: Int64s
     thread: Int32s
     size_bytes: Int64s
     device_type: Int64s
+    device: Int64s
+    allocated_bytes: Int64s
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from rooflines.reports.views import operators, serving
 from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.against import against_section
 from rooflines.reports.views.kernels import kernels_section
+from rooflines.reports.views.memory import memory_section
 from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
 from rooflines.reports.views.steps import steps_section
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
@@ -44,7 +45,7 @@ from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.step.input_pipeline import input_fraction
 from rooflines.roofline.trials import Trials
 from rooflines.roofline.verdict import rates_sentence
-from rooflines.units import binary_bytes, counted, percent, seconds, sentence, si
+from rooflines.units import counted, percent, seconds, sentence, si
 
 _QUALITY = "Measurement quality"
 _METHOD = (
@@ -91,7 +92,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         _roofline(analysis), against_section(analysis), operators.operators_section(analysis),
         kernels_section(analysis), operators.modules_section(analysis),
         steps_section(analysis, _QUALITY),
-        _usage(analysis), _timeline(analysis), _device(analysis), _ceilings(analysis), _memory(analysis),
+        _usage(analysis), _timeline(analysis), _device(analysis), _ceilings(analysis), memory_section(analysis),
         operators.coverage_section(analysis, _QUALITY), _method(analysis),
     )  # fmt: skip
     return Page(
@@ -375,23 +376,6 @@ def _device(analysis: Analysis) -> Section:
     )  # fmt: skip
     rows = tuple((name, str(value)) for name, value in facts if value not in (None, ""))
     return section("device", "Device and environment", Facts(rows=rows), *said(analysis.notes, "absent"), under=_QUALITY)
-
-
-def _memory(analysis: Analysis) -> Section:
-    """The peak, with its share of the device's memory where that is known."""
-    memory, environment, share = analysis.memory, analysis.environment, None
-    peak = memory.peak_bytes if memory is not None else None
-    if peak is None and analysis.totals is not None:
-        peak = analysis.totals.peak_memory_bytes
-    text = "Peak memory was not measured."
-    if peak is not None:
-        text = f"Peak {binary_bytes(peak)}{f' ({memory.kind})' if memory is not None and memory.kind else ''}"
-        available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
-        if available:
-            share = peak / available
-            text += f", {percent(share)} of {binary_bytes(available)}"
-        text += "."
-    return section("memory", "Memory", Paragraph(text, meter=share and min(1.0, share)))
 
 
 def _method(analysis: Analysis) -> Section:

@@ -63,7 +63,7 @@ def steps_bar(analysis: Analysis) -> Bar | None:
     on_host = "kernel_s" not in kinds
     drawn = {kind: _KINDS.get(kind, _Kind(kind.removesuffix("_s"), "unknown")) for kind in kinds}
     if on_host and "cpu_s" in drawn:
-        drawn["cpu_s"] = _Kind("CPU operators", "compute", "operators")
+        drawn["cpu_s"] = _Kind("CPU operators", "compute")
     rows = tuple(
         BarRow(
             label=step.name,
