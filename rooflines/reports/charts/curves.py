@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from rooflines.reports.charts.palette import category_mark
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Mark, Sheet, decades, logarithmic, pushed_apart
+from rooflines.reports.charts.paper import (
+    POINTS_PER_INCH,
+    SMALL,
+    TEXT,
+    WIDTH_IN,
+    Drawing,
+    Mark,
+    Sheet,
+    decades,
+    logarithmic,
+    pushed_apart,
+)
 from rooflines.reports.words.text import clip
 from rooflines.roofline.analysis import Steps
 from rooflines.units import binary_scale, scale, seconds
@@ -282,6 +293,7 @@ class Areas(Drawing, frozen=True, kw_only=True):
     x: tuple[float, ...]
     areas: tuple[Area, ...]
     peak_text: str
+    widths_in: ClassVar[tuple[float, ...]] = (WIDTH_IN,)
 
     def figure(self, sheet: Sheet) -> Figure:
         """The areas, the peak with its size, and the names of the areas at the right in their order."""

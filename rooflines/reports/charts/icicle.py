@@ -22,7 +22,7 @@ SHADES = (0.06, 0.55)
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A module with everything below it; ``name`` is its path from its parent, ``depth`` its place in the tree."""
+    """A module with everything below it; ``name`` is its path from its parent (empty: the model), ``depth`` its level."""
 
     name: str
     type: str
@@ -74,8 +74,9 @@ class Icicle(Drawing, frozen=True, kw_only=True):
             colors.append(to_rgba(sheet.ink.band) if node.opacity is None else to_rgba(sheet.ink.accent, node.opacity))
             room = share * width - _PAD
             if room >= _LABEL:
-                length = sheet.length(node.name, SMALL)
-                label = node.name if length <= room else clip(node.name, int(len(node.name) * room / length))
+                label = node.name or node.type
+                length = sheet.length(label, SMALL)
+                label = label if length <= room else clip(label, int(len(label) * room / length))
                 sheet.write(axes, (left + right) / 2, top + _ROW / 2, label, size=SMALL, ha="center")
         axes.add_collection(PolyCollection(corners, facecolors=colors, edgecolors=sheet.ink.faint_roof, linewidths=0.4))
         return figure

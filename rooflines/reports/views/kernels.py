@@ -15,9 +15,10 @@ from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds, si
 
 _PRINTED = 20
-_MOST_NAMED, _MOST_HOVERED = 1, 12
+_MOST_HOVERED = 12
 _RESOURCES = ("registers", "shared_bytes", "occupancy")
 _COPIES = ("Memcpy ", "Memset ")
+_UNKNOWN: tuple[Value | Cell, ...] = (None, None, None, "")
 _OCCUPANCY = "warps in use over the warps that a multiprocessor holds, estimated by the profiler; the mean over the time of the calls"
 
 
@@ -27,16 +28,6 @@ class _Launch(NamedTuple):
     kernel: Kernel
     row: OperatorRow | Unmodelled
     index: int
-
-
-class _Point(NamedTuple):
-    """The place of a kernel in the roofline; ``lower_s`` is None without a bound."""
-
-    flops: float
-    size: float
-    time_s: float
-    lower_s: float | None
-    row: OperatorRow
 
 
 def kernels_section(analysis: Analysis) -> Section | None:
@@ -56,7 +47,7 @@ def kernel_table(analysis: Analysis) -> Table | None:
         return None
     whole = {name: merged_kernel([launch.kernel for launch in group]) for name, group in groups.items()}
     longest = sorted(groups, key=lambda name: (-whole[name].time_s, name))
-    points = {name: _point(group) for name, group in groups.items()}
+    rates = {name: _rates(group) for name, group in groups.items()}
     most_s = whole[longest[0]].time_s or 1.0
     columns = (
         Column("share", "%", "share", help="share of the step's time; kernels that overlap count in full"),
@@ -72,7 +63,7 @@ def kernel_table(analysis: Analysis) -> Table | None:
     )  # fmt: skip
     note = (
         "Achieved, intensity, efficiency and bound are given where a kernel is the only one of its operators and runs once in each of"
-        f" their calls, so that their work is its work: {sum(point is not None for point in points.values())} of {len(groups)} rows."
+        f" their calls, so that their work is its work: {sum(cells is not _UNKNOWN for cells in rates.values())} of {len(groups)} rows."
     )
     recorded = any(launch.kernel.registers is not None for group in groups.values() for launch in group)
     if not recorded:
@@ -80,7 +71,7 @@ def kernel_table(analysis: Analysis) -> Table | None:
         note += " The trace does not record registers, shared memory and occupancy."
     elif any(kernel.registers is not None and kernel.occupancy is None for kernel in whole.values()):
         note += " Occupancy is absent where the profiler could not compute it, as for blocks with more than 48 KiB of shared memory."
-    rows = (_row(name, whole[name], groups[name], points[name], analysis, most_s, recorded=recorded) for name in longest)
+    rows = (_row(name, whole[name], groups[name], rates[name], analysis, most_s, recorded=recorded) for name in longest)
     return table(
         "kernels", columns, rows, "Kernels, copies and fills by name", note=note, order="longest first", sorted_by="time", kind="main",
         printed=_PRINTED,
@@ -88,15 +79,16 @@ def kernel_table(analysis: Analysis) -> Table | None:
 
 
 def _row(
-    name: str, kernel: Kernel, group: Sequence[_Launch], point: _Point | None, analysis: Analysis, most_s: float, *, recorded: bool
-) -> Row:
+    name: str, kernel: Kernel, group: Sequence[_Launch], rates: tuple[Value | Cell, ...], analysis: Analysis, most_s: float, *,
+    recorded: bool,
+) -> Row:  # fmt: skip
     kernels = [launch.kernel for launch in group]
     times: dict[str, float] = {}
     for launch in group:
-        if operator := _operator(launch.row):
-            times[operator] = times.get(operator, 0.0) + launch.kernel.time_s
-    operators = sorted(times, key=lambda operator: -times[operator])
-    named = ", ".join(operators[:_MOST_NAMED]) + (f" +{len(operators) - _MOST_NAMED}" if len(operators) > _MOST_NAMED else "")
+        operator = "" if is_kernel(launch.row) else operator_name(launch.row)
+        times[operator] = times.get(operator, 0.0) + launch.kernel.time_s
+    operators = sorted(filter(None, times), key=lambda operator: -times[operator])
+    named = f"{operators[0]} +{len(operators) - 1}" if len(operators) > 1 else "".join(operators)
     longest = max(group, key=lambda launch: launch.kernel.time_s).row
     occupancy = Cell(value=kernel.occupancy, text="<1" if kernel.occupancy is not None and kernel.occupancy < 0.005 else "")
     cells: tuple[Value | Cell, ...] = (
@@ -109,7 +101,7 @@ def _row(
         *((_range(kernels, "registers"), _range(kernels, "shared_bytes"), occupancy) if recorded else ()),
         ", ".join(map(str, kernel.streams)) or ABSENT,
         Cell(value=named, hover=_lines(operators)),
-        *_rates(point),
+        *rates,
     )
     return Row(
         cells,
@@ -118,44 +110,29 @@ def _row(
     )
 
 
-def _rates(point: _Point | None) -> tuple[Value | Cell, ...]:
-    """What the roofline says of a kernel: speed, intensity, efficiency and bound."""
-    if point is None:
-        return None, None, None, ""
-    efficiency = point.lower_s / point.time_s if point.lower_s is not None else None
-    doubt = warning(efficiency, point.row.flag)
-    return (
-        point.flops / point.time_s if point.flops else None,
-        point.flops / point.size if point.flops and point.size else None,
-        Cell(value=efficiency, hover=doubt, warning=doubt),
-        Cell(value=bound_words(point.row), letter=bound_style(point.row.bound).letter, hover=bound_style(point.row.bound).meaning),
-    )
-
-
-def _point(group: Sequence[_Launch]) -> _Point | None:
-    """The work of a kernel that is all of its operators' work; None where it is not known."""
+def _rates(group: Sequence[_Launch]) -> tuple[Value | Cell, ...]:
+    """Speed, intensity, efficiency and bound of a kernel that does all of its operators' work; empty cells where it does not."""
     rows = []
     for kernel, row, _ in group:
-        alone = isinstance(row, OperatorRow) and [one for one in row.kernels if not one.name.startswith(_COPIES)] == [kernel]
-        if not isinstance(row, OperatorRow) or not alone or kernel.calls != row.calls:
-            return None
+        computing = [one for one in row.kernels if not one.name.startswith(_COPIES)]
+        if not isinstance(row, OperatorRow) or computing != [kernel] or kernel.calls != row.calls:
+            return _UNKNOWN
         if row.flop_per_s is None and row.byte_per_s is None:
-            return None
+            return _UNKNOWN
         rows.append(row)
-    time_s = sum(launch.kernel.time_s for launch in group)
+    time_s, flops, size = sum(one.kernel.time_s for one in group), sum(row.flops for row in rows), sum(row.bytes for row in rows)
     if time_s <= 0:
-        return None
+        return _UNKNOWN
     bounds = [row.lower_bound_s for row in rows if row.lower_bound_s is not None]
-    lower_s = sum(bounds) if len(bounds) == len(rows) else None
+    efficiency = sum(bounds) / time_s if len(bounds) == len(rows) else None
     longest = max(rows, key=lambda row: row.time_s)
-    return _Point(sum(row.flops for row in rows), sum(row.bytes for row in rows), time_s, lower_s, longest)
-
-
-def _operator(row: OperatorRow | Unmodelled) -> str:
-    """The name of the operator that launched a kernel; empty where none did."""
-    if isinstance(row, OperatorRow):
-        return "" if is_kernel(row) else operator_name(row)
-    return "" if not row.phase and row.kernels[0].name == row.name else row.name.removeprefix("aten::")
+    doubt, bound = warning(efficiency, longest.flag), bound_style(longest.bound)
+    return (
+        flops / time_s or None,
+        flops / size or None if size else None,
+        Cell(value=efficiency, hover=doubt, warning=doubt),
+        Cell(value=bound_words(longest), letter=bound.letter, hover=bound.meaning),
+    )
 
 
 def _extents(kernels: Sequence[Kernel], name: str) -> str | Cell:

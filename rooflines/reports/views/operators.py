@@ -222,14 +222,14 @@ def modules_figure(analysis: Analysis) -> Figure | None:
             name = row.path.removeprefix(f"{above[-1]}.") if above and above[-1] else row.path
             nodes.append(
                 Node(
-                    name=name or row.type, type=row.type, depth=depth, time_s=row.time_s, flops=row.flops, bytes=row.bytes,
+                    name=name, type=row.type, depth=depth, time_s=row.time_s, flops=row.flops, bytes=row.bytes,
                     headroom_s=row.headroom_s, efficiency=row.efficiency,
                 )
             )  # fmt: skip
         above.append(row.path)
     if len(nodes) < 2 or analysis.whole_s <= 0:
         return None
-    caption = "Modules by time, each as wide as its share of its parent: the darker, the larger the share of headroom in its time."
+    caption = "Modules by time, each as wide as its share of its parent: the stronger the color, the more of its time is headroom."
     note = "Gray: headroom unknown. Empty space below a module is its own time, outside of the modules in it."
     return Figure(name="modules", drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s), caption=caption, note=note)
 

@@ -80,8 +80,7 @@ def steps_bar(analysis: Analysis) -> Bar | None:
         for step in steps
     )  # fmt: skip
     more = f", the first {MOST_STEPS} of {len(analysis.traced_steps)}" if len(analysis.traced_steps) > MOST_STEPS else ""
-    caption = f"Each traced step by what was running, on the scale of the longest{more}"
-    return Bar(name="traced-steps-bar", title="Traced steps", caption=caption, rows=rows)
+    return Bar(name="steps-by-part", caption=f"Traced steps by what was running, on the scale of the longest{more}", rows=rows)
 
 
 def steps_table(analysis: Analysis) -> Table | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.analysis import OperatorRow, Unmodelled
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import binary_bytes, significant
 
@@ -39,7 +39,7 @@ def count_text(value: float) -> str:
     return str(int(value)) if value == int(value) else significant(value)
 
 
-def operator_name(row: OperatorRow) -> str:
+def operator_name(row: OperatorRow | Unmodelled) -> str:
     """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell it.
 
     A kernel that no operator launched is named by what it is.
@@ -50,7 +50,7 @@ def operator_name(row: OperatorRow) -> str:
     return f"{name} (backward)" if row.phase == "backward" and "backward" not in name.lower() else name
 
 
-def is_kernel(row: OperatorRow) -> bool:
+def is_kernel(row: OperatorRow | Unmodelled) -> bool:
     """Whether the row is a kernel that no operator launched."""
     return not row.phase and bool(row.kernels) and row.kernels[0].name == row.name
 

@@ -55,7 +55,7 @@
       const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       for (const [name, content] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}`, class: "icicle", role: "group" })) svg.setAttribute(name, content);
       for (const cell of shown) {
-        const { node, x, level } = cell, own = node.facts, name = own[NAME] || "(model)", fits = Math.floor((cell.width - 8) / TEXT);
+        const { node, x, level } = cell, own = node.facts, name = own[NAME] || facts.types[own[TYPE]], fits = Math.floor((cell.width - 8) / TEXT);
         cell.element = make(svg, "g", { tabindex: -1, role: "button", "aria-label": tell(node).replaceAll("\n", ", "), "data-path": node.path });
         const known = own[HEADROOM] !== null && own[TIME] > 0, [low, high] = facts.shades;
         make(cell.element, "rect", { x, y: level * ROW, width: cell.width, height: ROW, class: known ? "" : "unknown", "fill-opacity": known ? low + (high - low) * Math.min(1, own[HEADROOM] / own[TIME]) : 1 });
