@@ -299,7 +299,7 @@ class _Storages(ModuleWatch, Watcher):
             return
         block = reference.block
         if self._sum is not None and block is self._sum.term:
-            self._changes[self._sum.change] = _Change(block, 0, 0)
+            self._changes[self._sum.change] = _Change(block, 0, 0, calls=self._changes[self._sum.change].calls)
             self._sum.result.block = block
             self._sum = None
         else:

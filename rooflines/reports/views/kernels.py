@@ -23,11 +23,11 @@ _OCCUPANCY = "warps in use over the warps that a multiprocessor holds, estimated
 
 
 class _Launch(NamedTuple):
-    """A kernel of one row of the analysis, and the index of that row among the operators (-1: it has no count)."""
+    """A kernel of one row of the analysis, and the place of that row among the operators (-1: it has no count)."""
 
     kernel: Kernel
     row: OperatorRow | Unmodelled
-    index: int
+    place: int
 
 
 def kernels_section(analysis: Analysis) -> Section | None:
@@ -41,15 +41,15 @@ def kernel_table(analysis: Analysis) -> Table | None:
     groups: dict[str, list[_Launch]] = {}
     for at, row in enumerate(analysis.rows):
         for kernel in row.kernels:
-            index = at if at < len(analysis.operators) else -1
-            groups.setdefault(short_kernel(kernel.name), []).append(_Launch(kernel, row, index))
+            place = at if at < len(analysis.operators) else -1
+            groups.setdefault(short_kernel(kernel.name), []).append(_Launch(kernel, row, place))
     if not groups:
         return None
     whole = {name: merged_kernel([launch.kernel for launch in group]) for name, group in groups.items()}
     longest = sorted(groups, key=lambda name: (-whole[name].time_s, name))
     rates = {name: _rates(group) for name, group in groups.items()}
     most_s = whole[longest[0]].time_s or 1.0
-    columns = (
+    columns: tuple[Column, ...] = (
         Column("share", "%", "share", help="share of the step's time; kernels that overlap count in full"),
         Column("kernel", format="middle", least=26), Column("time", "s", "scaled"), Column("calls", format="count"),
         Column("grid", priority=5), Column("block", priority=5),
@@ -106,7 +106,7 @@ def _row(
     return Row(
         cells,
         color=longest.category if isinstance(longest, OperatorRow) else "other",
-        points=tuple(dict.fromkeys(launch.index for launch in group if launch.index >= 0)),
+        points=tuple(dict.fromkeys(launch.place for launch in group if launch.place >= 0)),
     )
 
 

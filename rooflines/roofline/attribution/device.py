@@ -12,7 +12,7 @@ from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals, lengths_by_group
-from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, NOT_RECORDED, Int64s, Mask, Resources, Trace
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, NOT_RECORDED, Int32s, Int64s, Mask, Resources, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import UNKNOWN, Calls
 from rooflines.profiler.trace.windows import at_launch, step_number
@@ -225,7 +225,7 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
     return [tuple(sorted(one, key=lambda kernel: (-kernel.time_ns, kernel.name))) for one in found]
 
 
-def _same(values: Int64s, group: Int64s, groups: int) -> list[int]:
+def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int]:
     """The value of each group in which all ``values`` are the same, else -1."""
     least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1, np.int64)
     np.minimum.at(least, group, values)
@@ -246,8 +246,8 @@ def _resources(trace: Trace, events: Int64s, group: Int64s, times_ns: Int64s) ->
     weights = trace.device.end_ns[events] - trace.device.start_ns[events]
     means = np.bincount(group, weights=weights * occupied, minlength=groups) / np.maximum(times_ns, 1)
     return [
-        Resources(*(None if one < 0 else one for one in counts), None if np.isnan(mean) else min(1.0, mean))
-        for *counts, mean in zip(registers, shared, means.tolist(), strict=True)
+        Resources(None if used < 0 else used, None if size < 0 else size, None if np.isnan(mean) else min(1.0, mean))
+        for used, size, mean in zip(registers, shared, means.tolist(), strict=True)
     ]
 
 

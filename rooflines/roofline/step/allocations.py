@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from rooflines.profiler.extremes import extremes
 from rooflines.profiler.records import MemoryCurve
 from rooflines.profiler.trace.records import Mask
 from rooflines.profiler.trace.tree import PHASES, Calls
-from rooflines.roofline.analysis import Allocated
+from rooflines.roofline.analysis import Allocated, Phase
 from rooflines.roofline.attribution.own import Attribution
 
 _MOST_POINTS = 200
@@ -47,7 +49,7 @@ def allocated(attribution: Attribution) -> Allocated | None:
         step=calls.step_names[number] if attribution.steps else "",
         operator=attribution.trace.names[calls.trace.host.name[operator]] if operator >= 0 else "",
         module=calls.modules[module].path if module >= 0 else "",
-        phase=PHASES[calls.phase[operator]] if operator >= 0 else "",
+        phase=cast("Phase", PHASES[calls.phase[operator]]) if operator >= 0 else "",
     )
 
 

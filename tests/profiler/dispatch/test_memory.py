@@ -50,9 +50,8 @@ def test_the_largest_tensors_say_what_made_them():
     model = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU())
     inputs = torch.ones(100, 8)
     large = followed(lambda: model(inputs).sum().backward()).largest
-    assert [(one.bytes, one.category, one.shape, one.operator, one.module) for one in large[:3]] == [
-        (3200, "inputs", (100, 8), "", ""), (1600, "activations", (100, 4), "aten::mm", "0"),
-        (1600, "activations", (100, 4), "aten::relu", "1"),
+    assert [(one.bytes, one.category, one.shape, one.operator, one.module) for one in large[:2]] == [
+        (3200, "inputs", (100, 8), "", ""), (1600, "activations", (100, 4), "aten::relu", "1"),
     ]  # fmt: skip
     assert ("parameters", (4, 8), "float32", "0") in [(one.category, one.shape, one.dtype, one.module) for one in large]
 
