@@ -73,9 +73,9 @@ class Icicle(Drawing, frozen=True, kw_only=True):
             corners.append([(left, top), (right, top), (right, top + _ROW), (left, top + _ROW)])
             colors.append(to_rgba(sheet.ink.band) if node.opacity is None else to_rgba(sheet.ink.accent, node.opacity))
             room = share * width - _PAD
-            if room >= _LABEL:
-                label = node.name or node.type
-                length = sheet.length(label, SMALL)
+            label = node.name or node.type
+            length = sheet.length(label, SMALL)
+            if length <= room or room >= _LABEL:
                 label = label if length <= room else clip(label, int(len(label) * room / length))
                 sheet.write(axes, (left + right) / 2, top + _ROW / 2, label, size=SMALL, ha="center")
         axes.add_collection(PolyCollection(corners, facecolors=colors, edgecolors=sheet.ink.faint_roof, linewidths=0.4))

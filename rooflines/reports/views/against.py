@@ -21,10 +21,12 @@ def against_section(analysis: Analysis) -> Section:
     rows = sorted(table_rows(analysis), key=lambda row: -row.row.time_s)
     bounded = [row for row in rows if row.row.lower_bound_s is not None and row.row.time_s > 0]
     title = "Time against bound"
-    if not bounded:
+    # Views need no time on any device: their bound of zero says nothing of this one.
+    if not any(row.row.lower_bound_s for row in bounded):
         missing = sentences.missing_operators(analysis) or sentences.missing_ceilings(analysis) or "No operator has a lower bound."
         return section("against", title, Paragraph(missing, "absent"))
-    return section("against", title, _bars(bounded), *said([_without(rows)], "note", "full"))
+    only = Paragraph(f"{_label(bounded[0])}: {_text(bounded[0])}.") if len(bounded) == 1 else None
+    return section("against", title, only or _bars(bounded), *said([_without(rows)], "note", "full"))
 
 
 def _bars(bounded: list[TableRow]) -> Bar:

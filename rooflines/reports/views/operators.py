@@ -229,9 +229,11 @@ def modules_figure(analysis: Analysis) -> Figure | None:
         above.append(row.path)
     if len(nodes) < 2 or analysis.whole_s <= 0:
         return None
-    caption = "Modules by time, each as wide as its share of its parent: the stronger the color, the more of its time is headroom."
+    caption = "Modules by time, each as wide as its share of its parent"
+    if any(node.headroom_s is not None for node in nodes):
+        caption += ": the stronger the color, the more of its time is headroom"
     note = "Gray: headroom unknown. Empty space below a module is its own time, outside of the modules in it."
-    return Figure(name="modules", drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s), caption=caption, note=note)
+    return Figure(name="modules", drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s), caption=f"{caption}.", note=note)
 
 
 def module_table(analysis: Analysis) -> Table | None:

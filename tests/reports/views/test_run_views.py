@@ -72,6 +72,12 @@ def test_bars_against_the_bound_are_the_times_of_their_rows(name):
     assert bool(notes) == (without > 0)
 
 
+def test_without_ceilings_or_with_one_bound_there_is_no_bar():
+    assert [block.kind for block in against_section(named("ddp_rank0")).blocks] == ["absent"]
+    only = against_section(replace(sample(), operators=sample().operators[:1], coverage=None)).blocks
+    assert [block.text for block in only] == ["conv2d, layer1.0.conv2: 12.1 ms, bound 6.03 ms, 50 %."]
+
+
 def test_an_operator_faster_than_its_bound_is_marked_with_its_time():
     rows = sample().operators
     fast = replace(rows[2], lower_bound_s=rows[2].time_s * 2, efficiency=2.0, headroom_s=0.0, flag="the count is too high")
