@@ -48,10 +48,12 @@ def steps_section(analysis: Analysis, under: str) -> Section:
     return section("steps", "Step times", figure, *said(texts), steps_bar(analysis), steps_table(analysis), under=under)
 
 
-def _kinds(analysis: Analysis) -> list[str]:
-    """The keys of what ran in any of the steps shown; empty where there are fewer than two."""
+def _kinds(analysis: Analysis) -> dict[str, _Kind]:
+    """What ran in any of the steps shown, by its key; empty where there are fewer than two."""
     steps = analysis.traced_steps[:MOST_STEPS]
-    return [kind for kind in steps[0].breakdown if any(step.breakdown[kind] for step in steps)] if len(steps) > 1 else []
+    kinds = [kind for kind in steps[0].breakdown if any(step.breakdown[kind] for step in steps)] if len(steps) > 1 else []
+    named = _KINDS if "kernel_s" in kinds else {**_KINDS, "cpu_s": _Kind("CPU operators", "compute")}
+    return {kind: named.get(kind, _Kind(kind.removesuffix("_s"), "unknown")) for kind in kinds}
 
 
 def steps_bar(analysis: Analysis) -> Bar | None:
@@ -60,25 +62,18 @@ def steps_bar(analysis: Analysis) -> Bar | None:
     longest_s = max((step.duration_s for step in steps), default=0.0)
     if not kinds or longest_s <= 0:
         return None
-    on_host = "kernel_s" not in kinds
-    drawn = {kind: _KINDS.get(kind, _Kind(kind.removesuffix("_s"), "unknown")) for kind in kinds}
-    if on_host and "cpu_s" in drawn:
-        drawn["cpu_s"] = _Kind("CPU operators", "compute")
+
+    def part(kind: _Kind, time_s: float) -> Part:
+        return Part(name=kind.name, share=time_s / longest_s, text=seconds(time_s), pattern=kind.pattern, meaning=kind.meaning)
+
     rows = tuple(
         BarRow(
             label=step.name,
             text=seconds(step.duration_s),
-            parts=tuple(
-                Part(
-                    name=kind.name, share=step.breakdown[key] / longest_s, text=seconds(step.breakdown[key]), pattern=kind.pattern,
-                    meaning=kind.meaning,
-                )
-                for key, kind in drawn.items()
-                if step.breakdown[key] > 0
-            ),
+            parts=tuple(part(kind, step.breakdown[key]) for key, kind in kinds.items() if step.breakdown[key] > 0),
         )
         for step in steps
-    )  # fmt: skip
+    )
     more = f", the first {MOST_STEPS} of {len(analysis.traced_steps)}" if len(analysis.traced_steps) > MOST_STEPS else ""
     return Bar(name="steps-by-part", caption=f"Traced steps by what was running, on the scale of the longest{more}", rows=rows)
 
@@ -88,9 +83,7 @@ def steps_table(analysis: Analysis) -> Table | None:
     kinds = _kinds(analysis)
     if not kinds:
         return None
-    by_kind = (
-        Column(_KINDS[kind].name if kind in _KINDS else kind.removesuffix("_s"), "s", "scaled", priority=1) for kind in kinds
-    )  # fmt: skip
+    by_kind = (Column(kind.name, "s", "scaled", priority=1) for kind in kinds.values())
     columns = (Column("step", format="text"), Column("time", "s", "scaled"), *by_kind)
     rows: list[tuple[Value, ...]] = [
         (step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in analysis.traced_steps[:MOST_STEPS]
