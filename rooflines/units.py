@@ -50,10 +50,13 @@ def scale(value: float) -> tuple[float, str]:
 
 def binary_bytes(value: float, digits: int = 3) -> str:
     """A memory size with a binary prefix: ``binary_bytes(2**30)`` is ``1.00 GiB``."""
-    for factor, prefix in _BINARY:
-        if abs(value) >= factor:
-            return f"{significant(value / factor, digits)} {prefix}B"
-    return f"{significant(value, digits)} B"
+    factor, prefix = binary_scale(value)
+    return f"{significant(value / factor, digits)} {prefix}B"
+
+
+def binary_scale(value: float) -> tuple[float, str]:
+    """The binary prefix of a memory size with its factor; 1 and no prefix below 1 KiB."""
+    return next(((factor, prefix) for factor, prefix in _BINARY if abs(value) >= factor), (1.0, ""))
 
 
 def seconds(value: float, digits: int = 3) -> str:

@@ -129,7 +129,7 @@ def add_section(copy):
         "from rooflines.reports.views import ",
         "from rooflines.reports.views.longest import longest_section\n",
     )
-    copy.insert("rooflines/reports/views/run.py", "_memory(analysis),", "longest_section(analysis), ")
+    copy.insert("rooflines/reports/views/run.py", "memory_section(analysis),", "longest_section(analysis), ")
     copy.run("-m", "rooflines", "report", str(TRACE), "-o", "out", "--formats", "html,markdown")
     for file in ("report.html", "report.md"):
         assert "The longest operator" in (copy.folder / "out" / file).read_text(encoding="utf-8")

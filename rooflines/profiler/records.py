@@ -162,6 +162,33 @@ class MemoryAtPeak(msgspec.Struct, frozen=True, kw_only=True):
     overhead: int = 0
 
 
+class HeldTensor(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that is held at the peak; ``category`` is a field of ``MemoryAtPeak``.
+
+    ``operator`` made it in ``module``; of what existed before the step ``operator`` is empty and ``module`` the owner of a parameter.
+    ``shape`` is absent where the tensor is a part of its storage.
+    """
+
+    bytes: int
+    category: str
+    dtype: str
+    shape: tuple[int, ...] | None = None
+    operator: str = ""
+    module: str = ""
+
+
+class MemoryCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes held over a step, thinned to the extremes of equal parts: ``parts`` by category, in a trace only what was ``allocated``.
+
+    ``at`` is the number of operator calls made before each point, or in a trace the seconds since the step began (``unit``). The parts
+    sum to what is held.
+    """
+
+    unit: Literal["calls", "s"]
+    at: tuple[float, ...]
+    parts: dict[str, tuple[int, ...]]
+
+
 class OutputError(msgspec.Struct, frozen=True, kw_only=True):
     """The difference of the first step's result from that of the same step in fp32, eager, on the same device.
 
@@ -179,7 +206,8 @@ class StepMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     ``operator`` is empty where nothing that the step allocates adds to what existed before it, ``module`` where no module was running.
     ``unknown`` names operators that hold memory whose size only their library knows (packed weights, what an RNN saves for its
-    backward): it is in no figure.
+    backward): it is in no figure. ``curve`` is what is held over the step, with ``peak_bytes`` as its maximum, and ``largest`` are the
+    largest tensors at the peak. Both are absent in older runs.
     """
 
     device: str
@@ -189,6 +217,8 @@ class StepMemory(msgspec.Struct, frozen=True, kw_only=True):
     module: str = ""
     phase: str = ""
     unknown: tuple[str, ...] = ()
+    curve: MemoryCurve | None = None
+    largest: tuple[HeldTensor, ...] = ()
 
 
 class LoaderAlone(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling
 from rooflines.errors import UsageError
-from rooflines.profiler.records import Environment, MemoryAtPeak, OutputError, Workload
+from rooflines.profiler.records import Environment, HeldTensor, MemoryAtPeak, MemoryCurve, OutputError, Workload
 from rooflines.profiler.samplers.fields import Field
 from rooflines.roofline.frames import frame_of, struct_columns
 from rooflines.shown import Shown
@@ -371,7 +371,9 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """Device work of an operator by name: a kernel, a copy (``Memcpy HtoD (Pageable -> Device)``) or a memset.
 
-    ``grid`` and ``block`` are the launch shape where the trace records it and all of the calls have the same one.
+    ``grid`` and ``block`` are the launch shape where the trace records it and all of the calls have the same one, ``registers`` those
+    of a thread and ``shared_bytes`` the shared memory of a block likewise. ``occupancy`` is the share of a multiprocessor's warps that
+    the profiler estimates to be in use, the mean over the time of the calls; 0 is less than 1 %.
     """
 
     name: str
@@ -380,6 +382,9 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[int, ...] = ()
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
@@ -515,11 +520,28 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 0
 
 
+class Allocated(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that the allocator had handed out over one traced step, by the memory events of the trace: the step in which it is most.
+
+    ``step`` is empty in a trace without steps. ``of`` says whose memory it is: of the ``device``, or of the ``host``, where it counts
+    from the begin of the recording. ``operator`` reaches the peak in ``module`` and ``phase``.
+    """
+
+    peak_bytes: int
+    of: Literal["device", "host"]
+    curve: MemoryCurve
+    step: str = ""
+    operator: str = ""
+    module: str = ""
+    phase: Phase = ""
+
+
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory and what it counts (``allocator`` on a GPU, ``resident set`` on a CPU).
 
     ``at_peak`` is what it consists of: the tensors of a step at their peak, which ``operator`` reaches in ``module`` and ``phase``, and
-    as ``overhead`` all the rest. The parts sum to ``peak_bytes``.
+    as ``overhead`` all the rest. The parts sum to ``peak_bytes``. ``curve`` is what the tensors hold over that step, ``largest`` are
+    the largest of them at the peak. ``allocated`` follows from a trace where the tensors were not followed.
     """
 
     peak_bytes: int | None = None
@@ -528,6 +550,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     operator: str | None = None
     module: str | None = None
     phase: Phase | None = None
+    curve: MemoryCurve | None = None
+    largest: tuple[HeldTensor, ...] = ()
+    allocated: Allocated | None = None
 
 
 class Energy(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ from rooflines.roofline.findings import find
 from rooflines.roofline.kernel_names import traced_precision
 from rooflines.roofline.operator_rows import module_rows, operator_row, total, unmodelled_row
 from rooflines.roofline.step.activity import activity
+from rooflines.roofline.step.allocations import allocated
 from rooflines.roofline.step.collectives import collective_rows
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
@@ -131,6 +132,7 @@ def judge(
         msgspec.structs.replace(
             untraced,
             workload=_workload(facts.workload, operators, coverage),
+            memory=_with_allocated(untraced.memory, attribution),
             basis=_basis(attribution, start_up=start_up, timed=step_s is not None and steps is not None),
             ceilings=roofs.ceilings if roofs else untraced.ceilings,
             totals=totals,
@@ -300,7 +302,17 @@ def _memory(facts: RunFile) -> Memory | None:
     if tensors > peak:
         return memory
     parts = msgspec.structs.replace(step.at_peak, overhead=peak - tensors)
-    return msgspec.structs.replace(memory, at_peak=parts, operator=step.operator, module=step.module, phase=step.phase)
+    return msgspec.structs.replace(
+        memory, at_peak=parts, operator=step.operator, module=step.module, phase=step.phase, curve=step.curve, largest=step.largest
+    )
+
+
+def _with_allocated(memory: Memory | None, attribution: Attribution) -> Memory | None:
+    """``memory`` with what the trace says of it, where the tensors of a step were not followed."""
+    if memory is not None and memory.curve is not None:
+        return memory
+    traced = allocated(attribution)
+    return memory if traced is None else msgspec.structs.replace(memory or Memory(), allocated=traced)
 
 
 def _notes(facts: RunFile) -> tuple[str, ...]:

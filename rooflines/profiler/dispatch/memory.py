@@ -7,6 +7,7 @@ again is not seen (docs/counting.md, "Memory at the peak").
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
@@ -24,8 +26,9 @@ from torch.utils._pytree import tree_leaves
 from rooflines.errors import UsageError
 from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
 from rooflines.profiler.dispatch.signatures import ACCUMULATE, LIFTS, name_of, running_node, tensors_in
+from rooflines.profiler.extremes import extremes
 from rooflines.profiler.module_hooks import ModuleWatch
-from rooflines.profiler.records import MemoryAtPeak, StepMemory
+from rooflines.profiler.records import HeldTensor, MemoryAtPeak, MemoryCurve, StepMemory
 from rooflines.profiler.trace.tree import BACKWARD, FORWARD, PHASES
 
 if TYPE_CHECKING:
@@ -37,6 +40,9 @@ _ROUNDING: Final = {"cuda": 512, "xpu": 512}
 _SIZED_BY_LIBRARY: Final = frozenset(
     "aten::" + name for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "cudnn_batch_norm", "miopen_rnn", "_batch_norm_with_update")
 )
+
+_MOST_POINTS: Final = 200
+_MOST_TENSORS: Final = 10
 
 
 def record_with_memory(step: Callable[[], object], fake: FakeTensorMode | None, *, before: int = 0, restore: bool = True) -> StepCalls:
@@ -58,22 +64,6 @@ def record_with_memory(step: Callable[[], object], fake: FakeTensorMode | None, 
     return recording
 
 
-@dataclass(slots=True, eq=False)
-class _Block:
-    """One storage; ``category`` is empty where it follows from when the storage was made."""
-
-    device: torch.device
-    phase: int
-    existed: bool
-    requested: int = 0
-    allocated: int = 0
-    category: str = ""
-
-    def kind(self) -> str:
-        """Its category, a field of ``MemoryAtPeak``."""
-        return self.category or ("inputs" if self.existed else "activations" if self.phase == FORWARD else "workspace")
-
-
 class _Place(NamedTuple):
     """The operator that a block grew in."""
 
@@ -82,13 +72,40 @@ class _Place(NamedTuple):
     phase: int = FORWARD
 
 
+_BEFORE: Final = _Place()  # the step
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """One storage; ``category`` is empty where it follows from when the storage was made.
+
+    ``shape`` and ``dtype`` are those of its first tensor, ``place`` is where it was made and ``owner`` the module of a parameter.
+    """
+
+    device: torch.device
+    phase: int
+    existed: bool
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    place: _Place = _BEFORE
+    requested: int = 0
+    allocated: int = 0
+    category: str = ""
+    owner: str = ""
+
+    def kind(self) -> str:
+        """Its category, a field of ``MemoryAtPeak``."""
+        return self.category or ("inputs" if self.existed else "activations" if self.phase == FORWARD else "workspace")
+
+
 class _Change(NamedTuple):
-    """A block grew or shrank by this many bytes."""
+    """A block grew or shrank by this many bytes, when ``calls`` operator calls had been made."""
 
     block: _Block
     requested: int
     allocated: int
-    place: _Place = _Place()
+    place: _Place = _BEFORE
+    calls: int = 0
 
 
 class _Reference(weakref.ref[torch.UntypedStorage]):
@@ -123,6 +140,7 @@ class _Storages(ModuleWatch, Watcher):
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._unknown: dict[str, None] = {}
+        self._calls = 0
         self._watching = False
 
     def __enter__(self) -> Self:
@@ -155,6 +173,9 @@ class _Storages(ModuleWatch, Watcher):
 
     def _found_module(self, module: torch.nn.Module) -> None:
         self._found_parameters(module.parameters(), module.buffers())
+        for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+            for storage in () if is_lazy(tensor) else _storages(tensor):
+                self._references[storage._cdata].block.owner = name.rpartition(".")[0]
 
     def _found_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizers[id(optimizer)] = optimizer
@@ -187,7 +208,7 @@ class _Storages(ModuleWatch, Watcher):
         for storage in _storages(tensor):
             reference = self._references.get(storage._cdata)
             if reference is None:
-                block = _Block(tensor.device, FORWARD, existed=True)
+                block = _Block(tensor.device, FORWARD, True, tuple(tensor.shape), tensor.dtype)
                 self._grow(block, storage)
                 reference = self._refer(storage, block, owns=True)
             reference.block.category = reference.block.category or category
@@ -200,6 +221,7 @@ class _Storages(ModuleWatch, Watcher):
         self._sum = None
         if self._gradients:
             self._drop_gradients()
+        self._calls += 1
         name = name_of(func)
         place = _Place(name, module, phase)
         given = [] if name in LIFTS else list(tensors_in(inputs))  # what is lifted is new
@@ -238,7 +260,8 @@ class _Storages(ModuleWatch, Watcher):
             self._refer(storage, self._references[source._cdata].block, owns=False)
             return
         recomputed = place.phase == BACKWARD and bool(self._open)
-        block = _Block(tensor.device, FORWARD if recomputed else place.phase, existed=False)
+        phase = FORWARD if recomputed else place.phase
+        block = _Block(tensor.device, phase, False, tuple(tensor.shape), tensor.dtype, place)
         self._grow(block, storage, place)
         self._refer(storage, block, owns=True)
 
@@ -260,7 +283,7 @@ class _Storages(ModuleWatch, Watcher):
         requested = storage.nbytes()
         unit = _ROUNDING.get(block.device.type, 1)
         allocated = -(-requested // unit) * unit
-        change = _Change(block, requested - block.requested, allocated - block.allocated, place or _Place())
+        change = _Change(block, requested - block.requested, allocated - block.allocated, place or _BEFORE, self._calls if place else 0)
         (self._changes if place else self._existing).append(change)
         block.requested, block.allocated = requested, allocated
 
@@ -276,11 +299,11 @@ class _Storages(ModuleWatch, Watcher):
             return
         block = reference.block
         if self._sum is not None and block is self._sum.term:
-            self._changes[self._sum.change] = _Change(block, 0, 0)
+            self._changes[self._sum.change] = _Change(block, 0, 0, calls=self._changes[self._sum.change].calls)
             self._sum.result.block = block
             self._sum = None
         else:
-            self._changes.append(_Change(block, -block.requested, -block.allocated))
+            self._changes.append(_Change(block, -block.requested, -block.allocated, calls=self._calls))
 
     # --- what came of it ---
 
@@ -296,15 +319,18 @@ class _Storages(ModuleWatch, Watcher):
         for change in changes[:at]:
             sums[change.block.kind()] += change.requested
             sums["overhead"] += change.allocated - change.requested
-        place = changes[at - 1].place if changes else _Place()
+        place = changes[at - 1].place if changes else _BEFORE
+        paths = [module.path for module in recording.modules]
         return StepMemory(
             device=str(device),
             peak_bytes=peak_bytes,
             at_peak=MemoryAtPeak(**sums),
             operator=place.operator,
-            module=recording.modules[place.module].path if place.module >= 0 else "",
+            module=paths[place.module] if place.module >= 0 else "",
             phase=PHASES[place.phase] if place.operator else "",
             unknown=tuple(self._unknown),
+            curve=_curve(changes, sum(change.block.device == device for change in self._existing)),
+            largest=_largest(changes[:at], paths),
         )
 
 
@@ -316,6 +342,44 @@ def _highest(changes: list[_Change]) -> tuple[int, int]:
         if held > highest:
             highest, at = held, number
     return highest, at
+
+
+def _curve(changes: list[_Change], existing: int) -> MemoryCurve | None:
+    """What is held after the ``existing`` first changes and each further one: all points, or the extremes of equal parts."""
+    held = dict.fromkeys(MemoryAtPeak.__struct_fields__, 0)
+    points: list[tuple[int, int, dict[str, int]]] = []  # calls, the sum, and its parts
+    for number, change in enumerate(changes, 1):
+        held[change.block.kind()] += change.requested
+        held["overhead"] += change.allocated - change.requested
+        if number >= max(1, existing):
+            points.append((change.calls, sum(held.values()), dict(held)))
+    if not points:
+        return None
+    kept = extremes(np.array([total for _, total, _ in points]), _MOST_POINTS).tolist()
+    used = [name for name in held if any(points[at][2][name] for at in kept)]
+    parts = {name: tuple(points[at][2][name] for at in kept) for name in used}
+    return MemoryCurve(unit="calls", at=tuple(points[at][0] for at in kept), parts=parts)
+
+
+def _largest(changes: list[_Change], paths: list[str]) -> tuple[HeldTensor, ...]:
+    """The largest tensors that are held after ``changes``; ``paths`` are those of the modules by number."""
+    held: dict[int, int] = {}
+    blocks = {id(change.block): change.block for change in changes}
+    for change in changes:
+        held[id(change.block)] = held.get(id(change.block), 0) + change.requested
+    order = sorted((key for key, size in held.items() if size > 0), key=lambda key: -held[key])
+    found = []
+    for key in order[:_MOST_TENSORS]:
+        block, size = blocks[key], held[key]
+        place = block.place
+        whole = math.prod(block.shape) * block.dtype.itemsize == size
+        found.append(
+            HeldTensor(
+                bytes=size, category=block.kind(), dtype=str(block.dtype).removeprefix("torch."), shape=block.shape if whole else None,
+                operator=place.operator, module=paths[place.module] if place.module >= 0 else block.owner,
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:

@@ -60,6 +60,10 @@ class Args(msgspec.Struct, gc=False):
     device: Any = None
     grid: _Raw = _Raw()
     block: _Raw = _Raw()
+    registers: _Raw = msgspec.field(default=_Raw(), name="registers per thread")
+    shared: _Raw = msgspec.field(default=_Raw(), name="shared memory")
+    occupancy: _Raw = msgspec.field(default=_Raw(), name="est. achieved occupancy %")
+    warps: _Raw = msgspec.field(default=_Raw(), name="warps per SM")
     kernel: Any = None
     graph: Any = msgspec.field(default=None, name="graph id")
     graph_node: Any = msgspec.field(default=None, name="graph node id")
@@ -68,6 +72,8 @@ class Args(msgspec.Struct, gc=False):
     autograd_phase: Any = None
     size: Any = msgspec.field(default=None, name="Bytes")
     device_type: Any = msgspec.field(default=None, name="Device Type")
+    device_id: Any = msgspec.field(default=None, name="Device Id")
+    allocated: Any = msgspec.field(default=None, name="Total Allocated")
     collective: Any = msgspec.field(default=None, name="Collective name")
     elements_in: Any = msgspec.field(default=None, name="In msg nelems")
     elements_out: Any = msgspec.field(default=None, name="Out msg nelems")

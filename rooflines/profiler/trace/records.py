@@ -85,7 +85,8 @@ class HostEvents(_Columns):
 class DeviceEvents(_Columns):
     """Events of accelerators: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
 
-    ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
+    ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say);
+    ``resources`` indexes ``Trace.resources`` in the same way.
     ``graph_node`` numbers the nodes of CUDA graphs in the order of their capture (0: none, or the trace does not say), and ``scope``
     indexes ``Trace.scopes`` (-1: the node has no annotation).
     """
@@ -101,6 +102,7 @@ class DeviceEvents(_Columns):
     shape: Int32s
     graph_node: Int64s
     scope: Int32s
+    resources: Int32s
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +147,16 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEvents(_Columns):
-    """Allocations (positive ``size_bytes``) and frees (negative), sorted by time; ``device_type`` 0 is the CPU."""
+    """Allocations (positive ``size_bytes``) and frees (negative), sorted by time; ``device_type`` 0 is the CPU, ``device`` the ordinal
+    among those of its type. ``allocated_bytes`` is the sum of what is allocated afterwards (-1: not recorded), on a CPU of what was
+    allocated since the recording began."""
 
     time_ns: Int64s
     thread: Int32s
     size_bytes: Int64s
     device_type: Int64s
+    device: Int64s
+    allocated_bytes: Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +195,19 @@ LaunchRecord = tuple[str, LaunchShape | None]
 
 
 @dataclass(frozen=True, slots=True)
+class Resources:
+    """What a launch of a kernel takes of a multiprocessor: registers per thread, bytes of shared memory per block, and the share of its
+    warps that the profiler estimates to be in use. None where it is not recorded; an occupancy of 0 is less than 1 %."""
+
+    registers: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+
+
+NOT_RECORDED = Resources()
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
     sentences about what in the file was repaired or left out. ``overhead`` is when the profiler did work of its own, and ``has_stacks``
@@ -205,6 +224,7 @@ class Trace:
     signatures: list[Signature]
     collectives: list[Exchange]
     launch_shapes: list[LaunchShape] = field(default_factory=list)
+    resources: list[Resources] = field(default_factory=list)
     kernels: list[LaunchRecord] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     frames: Frames = field(default_factory=lambda: Frames(*np.empty((4, 0), np.int64)))

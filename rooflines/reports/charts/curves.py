@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from rooflines.reports.charts.palette import category_mark
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Mark, Sheet, decades, logarithmic, pushed_apart
+from rooflines.reports.charts.paper import (
+    POINTS_PER_INCH,
+    SMALL,
+    TEXT,
+    WIDTH_IN,
+    Drawing,
+    Mark,
+    Sheet,
+    decades,
+    logarithmic,
+    pushed_apart,
+)
 from rooflines.reports.words.text import clip
 from rooflines.roofline.analysis import Steps
-from rooflines.units import scale, seconds
+from rooflines.units import binary_scale, scale, seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -264,6 +275,57 @@ class StepTimes(Drawing, frozen=True, kw_only=True):
         """The steps that the figure shows, by their numbers; of very many every n-th."""
         quiet = [(i + 1, time_s) for i, time_s in enumerate(self.steps.durations_s) if i not in self.steps.disturbed]
         return dict(quiet[:: max(1, math.ceil(len(quiet) / _MOST_STEPS))])
+
+
+class Area(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several areas on each other; ``text`` is its size at the peak."""
+
+    name: str
+    y: tuple[float, ...]
+    color: str
+    text: str = ""
+
+
+class Areas(Drawing, frozen=True, kw_only=True):
+    """Memory over a step, the parts on each other in the order given; the first is at the bottom."""
+
+    x_title: str
+    x: tuple[float, ...]
+    areas: tuple[Area, ...]
+    peak_text: str
+    widths_in: ClassVar[tuple[float, ...]] = (WIDTH_IN,)
+
+    def figure(self, sheet: Sheet) -> Figure:
+        """The areas, the peak with its size, and the names of the areas at the right in their order."""
+        from matplotlib.ticker import MaxNLocator
+
+        # One area needs no name.
+        names = [f"{area.name}  {area.text}" for area in self.areas] if len(self.areas) > 1 else []
+        height_in = max(_CURVES_IN, _TOP_IN + _BOTTOM_IN + len(names) * 1.4 * SMALL / POINTS_PER_INCH)
+        figure, axes = _axes(sheet, height_in, right=_LABEL_GAP_IN + _width_in(sheet, names, SMALL))
+        totals = [sum(values) for values in zip(*(area.y for area in self.areas), strict=True)]
+        most = max(totals)
+        factor, prefix = binary_scale(most)
+        rows = [[value / factor for value in area.y] for area in self.areas]
+        axes.stackplot(self.x, *rows, colors=[sheet.color(area.color) for area in self.areas], alpha=0.75, linewidth=0)
+        axes.plot(self.x, [total / factor for total in totals], color=sheet.ink.roof, linewidth=0.7)
+        first, last = self.x[0], self.x[-1]
+        axes.set(xlim=(first, last if last > first else first + 1), ylim=(0, most / factor * 1.14 or 1.0))
+        peak_at = self.x[totals.index(most)]
+        axes.plot([peak_at], [most / factor], "o", markersize=3.5, color=sheet.ink.roof, markeredgewidth=0, zorder=4, clip_on=False)
+        # The words lie on the side of the peak with more room.
+        side = "left" if peak_at - first < (last - first) / 2 else "right"
+        sheet.write(axes, peak_at, most / factor * 1.07, f" {self.peak_text} ", ha=side, size=SMALL)
+        width, height = _size(axes)
+        for place, (area, name) in enumerate(zip(reversed(self.areas), reversed(names), strict=False)):
+            y = 1 - (place + 0.5) * 1.4 * SMALL / height
+            mark: dict[str, Any] = {"color": sheet.color(area.color), "alpha": 0.75, "linewidths": 0, "transform": axes.transAxes}
+            axes.scatter([1 + 10 / width], [y], s=22, marker="s", clip_on=False, **mark)
+            sheet.write(axes, 1 + 17 / width, y, name, size=SMALL, transform=axes.transAxes)
+        _titles(sheet, axes, self.x_title, f"memory, {prefix}B")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=self.x_title.endswith("calls")))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+        return figure
 
 
 def _axes(

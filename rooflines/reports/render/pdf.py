@@ -46,7 +46,7 @@ _CHARACTERS = 118
 _MOST_PAGES = 50
 # Rows of a table in a document that would have more pages otherwise.
 _FEWER_ROWS = (100, 20)
-_FILLS = {"bound": _INK.accent, "headroom": _INK.grid, "rest": _INK.page}
+_FILLS = {"bound": _INK.accent, "headroom": _INK.grid, "rest": _INK.page, "doubt": _INK.warning}
 
 
 def write(page: Page, path: Path) -> Path:

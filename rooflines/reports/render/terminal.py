@@ -29,7 +29,7 @@ _FEW_PARTS = 3
 _FILLS = {
     "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
     "input": ("▚", "%"), "far": ("◩", "/"), "transfer": ("▞", "\\"), "idle": ("┈", "_"),
-    "unknown": ("?", "?"), "bound": ("█", "#"), "headroom": ("░", "."), "rest": (" ", " "),
+    "unknown": ("?", "?"), "bound": ("█", "#"), "headroom": ("░", "."), "doubt": ("▩", "!"), "rest": (" ", " "),
 }  # fmt: skip
 _STYLES = {"bound": "green", "headroom": "dim"}
 # One character for one character, so that the styles of a line keep their places on a console that cannot show more than ASCII.

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from rooflines.reports.charts.icicle import Icicle, Node
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.document import ABSENT, Cell, Column, Paragraph, Row, Section, Show, Table, Value, said, section, table
+from rooflines.reports.document import ABSENT, Cell, Column, Figure, Paragraph, Row, Section, Show, Table, Value, said, section, table
 from rooflines.reports.views.roofline import warning
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
@@ -24,6 +25,8 @@ _OPERATORS, _OPERATORS_PRINTED = 10, 25
 _FLAGS, _FLAGS_PRINTED = 3, 10
 _MOST_KERNELS, _KERNELS_BRIEF = 20, 8
 _MODULES_PRINTED = 30
+# Modules in the figure, and the least share of the step of each.
+_MODULES_DRAWN, _SEEN = 400, 0.001
 _UNCOUNTED_BRIEF, _UNCOUNTED_PRINTED = 5, 12
 _GRAPHS, _NAMED = 3, 3
 # A terminal lists the operators without a count from this share of the time on; a full report always does.
@@ -204,7 +207,33 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
 def modules_section(analysis: Analysis) -> Section:
     """The modules as a tree, or why there are none."""
     missing = sentences.missing_operators(analysis) or "No modules: the trace contains none."
-    return section("modules", "Modules", module_table(analysis) or Paragraph(missing, "absent"))
+    return section("modules", "Modules", modules_figure(analysis), module_table(analysis) or Paragraph(missing, "absent"))
+
+
+def modules_figure(analysis: Analysis) -> Figure | None:
+    """The modules that take time as an icicle; None with fewer than two."""
+    rows = list(_preorder(analysis.modules))
+    longest = sorted(rows, key=lambda row: (-row[0].time_s, row[1]))[:_MODULES_DRAWN]
+    kept = {row.path for row, _ in longest if row.time_s >= _SEEN * analysis.whole_s}
+    nodes, above = [], list[str]()
+    for row, depth in rows:
+        del above[depth:]
+        if row.path in kept:
+            name = row.path.removeprefix(f"{above[-1]}.") if above and above[-1] else row.path
+            nodes.append(
+                Node(
+                    name=name, type=row.type, depth=depth, time_s=row.time_s, flops=row.flops, bytes=row.bytes,
+                    headroom_s=row.headroom_s, efficiency=row.efficiency,
+                )
+            )  # fmt: skip
+        above.append(row.path)
+    if len(nodes) < 2 or analysis.whole_s <= 0:
+        return None
+    caption = "Modules by time, each as wide as its share of its parent"
+    if any(node.headroom_s is not None for node in nodes):
+        caption += ": the stronger the color, the more of its time is headroom"
+    note = "Gray: headroom unknown. Empty space below a module is its own time, outside of the modules in it."
+    return Figure(name="modules", drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s), caption=f"{caption}.", note=note)
 
 
 def module_table(analysis: Analysis) -> Table | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rooflines.device_specs.records import DISTURBED, MARKS, marks_of
-from rooflines.reports.charts.curves import StepTimes
 from rooflines.reports.charts.palette import BOUNDS, bound_style
 from rooflines.reports.document import (
     ABSENT,
@@ -20,7 +19,6 @@ from rooflines.reports.document import (
     Row,
     Section,
     Table,
-    Value,
     bar_of,
     bound_parts,
     or_absent,
@@ -32,7 +30,11 @@ from rooflines.reports.document import (
 from rooflines.reports.views import operators, serving
 from rooflines.reports.views.activity import timeline_section
 from rooflines.reports.views.advice import findings_section, trials_section
+from rooflines.reports.views.against import against_section
+from rooflines.reports.views.kernels import kernels_section
+from rooflines.reports.views.memory import memory_section
 from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
+from rooflines.reports.views.steps import steps_section
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, usage_title
 from rooflines.reports.words import sentences
@@ -43,13 +45,10 @@ from rooflines.roofline.advice.host import WAITS
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.step.input_pipeline import input_fraction
 from rooflines.roofline.trials import Trials
-from rooflines.roofline.verdict import rates_sentence, steps_differ
-from rooflines.units import binary_bytes, counted, percent, seconds, sentence, si
+from rooflines.roofline.verdict import rates_sentence
+from rooflines.units import counted, percent, seconds, sentence, si
 
-# More traced steps than this are a sweep, not a table.
-_MOST_STEPS = 50
 _QUALITY = "Measurement quality"
-_KINDS = {"cpu_s": "CPU operators", "dataloader_s": "data loader", "runtime_s": "runtime calls"}
 _METHOD = (
     ("FLOP", "one floating-point addition or multiplication; a fused multiply-add is two."),
     ("traffic", "compulsory bytes: every input byte that the operator must touch read once, every output byte written once."),
@@ -91,8 +90,9 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     status = sentences.status_sentences(analysis)
     sections = sections_of(
         _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
-        _roofline(analysis), operators.operators_section(analysis), operators.modules_section(analysis), _steps(analysis),
-        timeline_section(analysis), _usage(analysis), _device_time(analysis), _device(analysis), _ceilings(analysis), _memory(analysis),
+        _roofline(analysis), against_section(analysis), operators.operators_section(analysis), kernels_section(analysis),
+        operators.modules_section(analysis), steps_section(analysis, _QUALITY), timeline_section(analysis), memory_section(analysis),
+        _usage(analysis), _device_time(analysis), _ceilings(analysis), _device(analysis),
         operators.coverage_section(analysis, _QUALITY), _method(analysis),
     )  # fmt: skip
     return Page(
@@ -320,17 +320,6 @@ def ceilings_table(analysis: Analysis) -> Table:
     )
 
 
-def _steps(analysis: Analysis) -> Section:
-    figure = None
-    if analysis.steps is not None and analysis.steps.durations_s:
-        figure = Figure(
-            name="steps", drawing=StepTimes(steps=analysis.steps), caption="The timed steps in the order run.",
-            note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not "
-            "start at zero.",
-        )  # fmt: skip
-    return section("steps", "Step times", figure, *said(sentences.steps_sentences(analysis)), under=_QUALITY)
-
-
 def _device_time(analysis: Analysis) -> Section:
     """The step of the device and, without shares, the trace as recorded."""
     timeline, whole = analysis.timeline, analysis.trace_timeline
@@ -359,22 +348,8 @@ def _device_time(analysis: Analysis) -> Section:
         Facts(rows=rows),
         Paragraph("Busy and idle add up to the span; operators, unmodelled and idle time less the overlap do too.", "note"),
         *said(sentences.device_sentences(analysis)),
-        steps_table(analysis),
         under=_QUALITY,
     )
-
-
-def steps_table(analysis: Analysis) -> Table | None:
-    """The traced steps, each with its time by what was running; None where there are fewer than two."""
-    steps = analysis.traced_steps[:_MOST_STEPS]
-    if len(steps) < 2:
-        return None
-    kinds = [kind for kind in steps[0].breakdown if any(step.breakdown[kind] for step in steps)]
-    by_kind = (Column(_KINDS.get(kind, kind.removesuffix("_s")), "s", "scaled", priority=1) for kind in kinds)
-    columns = (Column("step", format="text"), Column("time", "s", "scaled"), *by_kind)
-    rows: list[tuple[Value, ...]] = [(step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps]
-    show = "always" if steps_differ(analysis) else "full"
-    return table("traced-steps", columns, rows, "The traced steps, by what was running", show=show)
 
 
 def _device(analysis: Analysis) -> Section:
@@ -401,23 +376,6 @@ def _device(analysis: Analysis) -> Section:
     )  # fmt: skip
     rows = tuple((name, str(value)) for name, value in facts if value not in (None, ""))
     return section("device", "Device and environment", Facts(rows=rows), *said(analysis.notes, "absent"), under=_QUALITY)
-
-
-def _memory(analysis: Analysis) -> Section:
-    """The peak, with its share of the device's memory where that is known."""
-    memory, environment, share = analysis.memory, analysis.environment, None
-    peak = memory.peak_bytes if memory is not None else None
-    if peak is None and analysis.totals is not None:
-        peak = analysis.totals.peak_memory_bytes
-    text = "Peak memory was not measured."
-    if peak is not None:
-        text = f"Peak {binary_bytes(peak)}{f' ({memory.kind})' if memory is not None and memory.kind else ''}"
-        available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
-        if available:
-            share = peak / available
-            text += f", {percent(share)} of {binary_bytes(available)}"
-        text += "."
-    return section("memory", "Memory", Paragraph(text, meter=share and min(1.0, share)))
 
 
 def _method(analysis: Analysis) -> Section:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -164,18 +164,26 @@ def _merged(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
     groups: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         groups.setdefault(kernel.name, []).append(kernel)
-    found = [
-        Kernel(
-            name=name,
-            calls=sum(one.calls for one in group),
-            time_s=sum(one.time_s for one in group),
-            streams=tuple(sorted({stream for one in group for stream in one.streams})),
-            grid=group[0].grid if all(one.grid == group[0].grid for one in group) else None,
-            block=group[0].block if all(one.block == group[0].block for one in group) else None,
-        )
-        for name, group in groups.items()
-    ]
-    return tuple(sorted(found, key=lambda kernel: (-kernel.time_s, kernel.name)))
+    return tuple(sorted(map(merged_kernel, groups.values()), key=lambda kernel: (-kernel.time_s, kernel.name)))
+
+
+def merged_kernel(group: Sequence[Kernel]) -> Kernel:
+    """One kernel for ``group``, with the name of the first: sums, and what is the same in all of them."""
+    time_s = sum(one.time_s for one in group)
+    occupied = [one.occupancy * one.time_s for one in group if one.occupancy is not None]
+    same: dict[str, Any] = {
+        name: values[0] if all(value == values[0] for value in values) else None
+        for name in ("grid", "block", "registers", "shared_bytes")
+        for values in [[getattr(one, name) for one in group]]
+    }
+    return Kernel(
+        name=group[0].name,
+        calls=sum(one.calls for one in group),
+        time_s=time_s,
+        streams=tuple(sorted({stream for one in group for stream in one.streams})),
+        occupancy=sum(occupied) / time_s if len(occupied) == len(group) and time_s > 0 else None,
+        **same,
+    )
 
 
 class OperatorsSummary(NamedTuple):

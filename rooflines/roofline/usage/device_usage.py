@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.extremes import extremes
 from rooflines.profiler.monitor.monitored import Monitored, MonitorFacts
 from rooflines.profiler.records import Run
 from rooflines.profiler.samplers.fields import FIELDS, NUMBERS, Counter, DeviceSample, Field, Summary
@@ -324,10 +325,7 @@ def _series(device: str, key: str, readings: Readings, window: Window, field: Fi
 
 def thinned(times: Floats, values: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]:
     """At most ``most`` points of a curve: the lowest and the highest of equally many neighbors, so that no peak is lost."""
-    if len(times) <= most:
-        return times, values
-    bins = np.array_split(np.arange(len(times)), most // 2)
-    kept = np.unique([index for part in bins for index in (part[np.argmin(values[part])], part[np.argmax(values[part])])])
+    kept = extremes(values, most)
     return times[kept], values[kept]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.reports.document import Block, Figure, Section
 from rooflines.reports.views.operators import operator_table
-from rooflines.reports.views.run import division_table, steps_table
+from rooflines.reports.views.run import division_table
+from rooflines.reports.views.steps import steps_table
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import usage_table
 from rooflines.roofline.analysis import Analysis

@@ -21,9 +21,19 @@ ONES_AND_LOSS = 4 + 4
 
 
 def followed(step, real=False, before=0):
-    """The step's memory, whose categories always sum to its peak."""
+    """The step's memory, whose categories always sum to its peak, which is the highest point of its curve."""
     memory = record_with_memory(step, None if real else fake_tensors(), before=before).memory
     assert sum(getattr(memory.at_peak, name) for name in MemoryAtPeak.__struct_fields__) == memory.peak_bytes
+    if memory.curve is not None:
+        points = [dict(zip(memory.curve.parts, sizes, strict=True)) for sizes in zip(*memory.curve.parts.values(), strict=True)]
+        highest = max(points, key=lambda point: sum(point.values()))
+        assert sum(highest.values()) == memory.peak_bytes
+        assert {name: size for name, size in highest.items() if size} == held(memory)
+        assert len(points) == len(memory.curve.at) <= 200
+        assert list(memory.curve.at) == sorted(memory.curve.at)
+    sizes = [tensor.bytes for tensor in memory.largest]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) <= memory.peak_bytes
     return memory
 
 
@@ -34,6 +44,16 @@ def held(memory):
 
 def place(memory):
     return memory.operator, memory.module, memory.phase
+
+
+def test_the_largest_tensors_say_what_made_them():
+    model = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU())
+    inputs = torch.ones(100, 8)
+    large = followed(lambda: model(inputs).sum().backward()).largest
+    assert [(one.bytes, one.category, one.shape, one.operator, one.module) for one in large[:2]] == [
+        (3200, "inputs", (100, 8), "", ""), (1600, "activations", (100, 4), "aten::relu", "1"),
+    ]  # fmt: skip
+    assert ("parameters", (4, 8), "float32", "0") in [(one.category, one.shape, one.dtype, one.module) for one in large]
 
 
 def linear(rows=8, columns=4):

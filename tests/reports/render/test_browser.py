@@ -393,6 +393,39 @@ def test_a_row_opens_its_modules_and_kernels(opened):
     report.check()
 
 
+def test_the_icicle_of_modules_is_switched_and_zoomed_with_mouse_and_keys(opened):
+    report = opened("sample")
+    page, figure = report.page, report.page.locator("#figure-modules")
+    cells = figure.locator("svg g")
+
+    def focused() -> str:
+        return page.evaluate("document.activeElement.dataset.path")
+
+    def widths() -> list[float]:
+        return [round(width) for width in cells.locator("rect").evaluate_all("all => all.map((one) => one.width.baseVal.value)")]
+
+    assert [cells.nth(at).get_attribute("data-path") for at in range(4)] == ["", "layer1", "layer1.0", "fc"]
+    whole, layer, block, linear = widths()
+    assert layer == block
+    assert layer + linear < whole  # the rest is the model's own
+    title = cells.nth(1).locator("title").text_content().split("\n")
+    assert title[:3] == ["layer1", "Sequential", "time 54.9 ms, 75 % of the step"]
+    assert title[3:] == ["work 8.35 GFLOP", "traffic 330 MB", "headroom 32.9 ms", "efficiency 40 %"]
+    figure.get_by_role("button", name="FLOPs", exact=True).click()
+    assert widths()[1] == pytest.approx(whole * 8347238400 / 9e9, abs=1)
+    # A click fills the figure with a module, keys move between cells, and Escape goes up.
+    cells.nth(1).click()
+    assert (widths()[:2], focused()) == ([whole, whole], "layer1")
+    page.keyboard.press("ArrowDown")
+    assert focused() == "layer1.0"
+    page.keyboard.press("Enter")
+    assert cells.first.get_attribute("data-path") == "layer1.0"
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Escape")
+    assert cells.first.get_attribute("data-path") == ""
+    report.check()
+
+
 def test_the_timeline_of_the_devices_puts_the_chosen_one_in_front(opened):
     report = opened("machine")
     page = report.page

@@ -1,0 +1,90 @@
+"""The operators with the most time against their lower bounds, on a linear scale."""
+
+from __future__ import annotations
+
+from rooflines.reports.charts.palette import bound_style
+from rooflines.reports.document import Bar, BarRow, Paragraph, Part, Section, said, section
+from rooflines.reports.views.roofline import warning
+from rooflines.reports.words import sentences
+from rooflines.reports.words.rows import TableRow, module_text, table_rows
+from rooflines.reports.words.text import efficiency_text, operator_name, shorten_name, shorten_path, shorten_shapes
+from rooflines.roofline.analysis import Analysis
+from rooflines.units import seconds
+
+_MOST_ROWS, _MOST_NAMED = 12, 5
+_NAME, _PLACE = 28, 24
+_FASTER = "faster than its bound"
+
+
+def against_section(analysis: Analysis) -> Section:
+    """The operators with the most time, each with its lower bound and its headroom, and those that have no bound."""
+    rows = sorted(table_rows(analysis), key=lambda row: -row.row.time_s)
+    bounded = [row for row in rows if row.row.lower_bound_s is not None and row.row.time_s > 0]
+    title = "Time against bound"
+    # Views need no time on any device: their bound of zero says nothing of this one.
+    if not any(row.row.lower_bound_s for row in bounded):
+        missing = sentences.missing_operators(analysis) or sentences.missing_ceilings(analysis) or "No operator has a lower bound."
+        return section("against", title, Paragraph(missing, "absent"))
+    only = Paragraph(f"{_label(bounded[0])}: {_text(bounded[0])}.") if len(bounded) == 1 else None
+    return section("against", title, only or _bars(bounded), *said([_without(rows)], "note", "full"))
+
+
+def _bars(bounded: list[TableRow]) -> Bar:
+    shown = bounded[:_MOST_ROWS]
+    longest_s = shown[0].row.time_s
+    caption = "Lower bound and headroom of the operators with the most time, on one linear scale"
+    if len(bounded) > len(shown):
+        caption += f": {len(shown)} of {len(bounded)} rows with a bound"
+    rows = tuple(BarRow(label=_label(row), text=_text(row), parts=_parts(row, longest_s)) for row in shown)
+    return Bar(name="against-rows", caption=caption, rows=rows)
+
+
+def _label(row: TableRow) -> str:
+    """The name of the operator and its module, without one its shapes."""
+    name = shorten_name(operator_name(row.row), _NAME)
+    place = shorten_path(module_text(row), _PLACE) if row.row.module else shorten_shapes(row.row.shapes, _PLACE)
+    return f"{name}, {place}" if place else name
+
+
+def _text(row: TableRow) -> str:
+    text = f"{seconds(row.row.time_s)}, bound {seconds(row.row.lower_bound_s or 0.0)}"
+    if row.row.efficiency is not None:
+        text += f", {efficiency_text(row.row.efficiency)} %"
+    return text
+
+
+def _parts(row: TableRow, longest_s: float) -> tuple[Part, ...]:
+    """The time of a row: lower bound, headroom, and the rest of it that has no bound or that computation hides."""
+    time_s, lower_s = row.row.time_s, row.row.lower_bound_s or 0.0
+    doubt = warning(row.row.efficiency, row.row.flag)
+    if doubt:
+        parts = [(_FASTER, time_s, "doubt", "a wrong count, a wrong ceiling, or less work than the formula assumes")]
+    else:
+        lower_s = min(lower_s, time_s)
+        headroom_s = min(row.row.headroom_s or 0.0, time_s - lower_s)
+        parts = [
+            ("lower bound", lower_s, "bound", "time that the work needs at the roofs of this device"),
+            ("headroom", headroom_s, "headroom", "time above the lower bound"),
+            ("not judged", time_s - lower_s - headroom_s, "unknown", f"{bound_style('unknown').meaning}, or hidden by computation"),
+        ]
+    return tuple(
+        Part(name=name, share=part_s / longest_s, text=seconds(part_s), pattern=pattern, meaning=meaning)
+        for name, part_s, pattern, meaning in parts
+        if part_s > 1e-6 * longest_s
+    )
+
+
+def _without(rows: list[TableRow]) -> str:
+    """The operators without a bound, with their time."""
+    times: dict[str, float] = {}
+    for row in rows:
+        if row.row.lower_bound_s is None and row.row.time_s > 0:
+            name = operator_name(row.row)
+            times[name] = times.get(name, 0.0) + row.row.time_s
+    if not times:
+        return ""
+    longest = sorted(times, key=lambda name: -times[name])
+    named = [f"{name} {seconds(times[name])}" for name in longest[:_MOST_NAMED]]
+    if len(longest) > _MOST_NAMED:
+        named.append(f"{len(longest) - _MOST_NAMED} more {seconds(sum(times[name] for name in longest[_MOST_NAMED:]))}")
+    return f"Without a bound: {sentences.listed(named)}."
