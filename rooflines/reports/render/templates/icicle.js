@@ -108,7 +108,6 @@
     show();
   }
   for (const data of document.querySelectorAll("script.marks")) {
-    const facts = JSON.parse(data.textContent).icicle;
-    if (facts) icicle(data.closest("figure"), facts);
+    window.rooflines.inflated(data).then((facts) => { if (facts.icicle) icicle(data.closest("figure"), facts.icicle); });
   }
 })();
