@@ -19,7 +19,7 @@ from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.reports import formats
 from rooflines.reports.views import run as view
 from rooflines.roofline.findings import find
-from tests.printing import curves
+from tests.printing import curves, unpacked
 from tests.processes import wait_until
 from tests.samples import analysis as sample
 
@@ -55,7 +55,7 @@ def timeline_rows(page):
     svg = figure.partition("</svg>")[0]
     axes = json.loads(html.unescape(re.search(r'data-axes="([^"]*)"', svg)[1]))
     names = [re.search(r'x="0" y="[^"]*">([^<,]*)', part)[1] for part in svg.split("-axes_")[1:]]
-    rows = json.loads(re.search(r'class="marks">(.*?)</script>', figure, flags=re.DOTALL)[1])["rows"]
+    rows = unpacked(re.search(r'class="marks">(.*?)</script>', figure, flags=re.DOTALL)[1])["rows"]
     return [(name, [line[0] for line in lines], one["y"]) for name, lines, one in zip(names, rows, axes, strict=True)]
 
 

@@ -376,20 +376,20 @@ def test_axe_finds_nothing_that_keeps_people_out(opened, name, options):
 def test_a_row_opens_its_modules_and_kernels(opened):
     report = opened("repeated")
     page = report.page
-    before = page.locator(".main > tbody > tr:visible").count()
-    row = page.locator(".main > tbody > tr:visible").filter(has_text="layers.*.attention ×12")
+    before = page.locator("#operators .main > tbody > tr:visible").count()
+    row = page.locator("#operators .main > tbody > tr:visible").filter(has_text="layers.*.attention ×12")
     assert row.count() == 1
     row.locator("button.opener").click()
-    assert page.locator(".main > tbody > tr:visible").count() == before + 1
-    detail = page.locator(".main tr.detail:visible").inner_text()
+    assert page.locator("#operators .main > tbody > tr:visible").count() == before + 1
+    detail = page.locator("#operators .main tr.detail:visible").inner_text()
     assert "layers.7.attention" in detail
     assert "GEMM bf16 128x128x64 (cuBLAS)" in detail
-    page.locator(".main th").filter(has_text="share").get_by_role("button").click()
+    page.locator("#operators .main th").filter(has_text="share").get_by_role("button").click()
     assert row.evaluate("row => row.nextElementSibling.className") == "detail"
-    page.locator(".filter").fill("layers.7.attention")
-    assert page.locator(".main > tbody > tr:visible").count() == 2
+    page.locator("#operators .filter").fill("layers.7.attention")
+    assert page.locator("#operators .main > tbody > tr:visible").count() == 2
     row.locator("button.opener").click()
-    assert page.locator(".main tr.detail:visible").count() == 0
+    assert page.locator("#operators .main tr.detail:visible").count() == 0
     report.check()
 
 
@@ -502,7 +502,7 @@ def test_a_segment_of_the_step_tells_its_operator_and_finds_its_row(opened):
     assert text.endswith("stream 7")
     page.mouse.down()
     page.mouse.up()
-    assert f"point:{lane.rows[longest]}" in page.locator("#table tr.chosen").get_attribute("data-points").split()
+    assert f"point:{lane.rows[longest]}" in page.locator("#operators tr.chosen").get_attribute("data-points").split()
     page.mouse.move(*lane_place(page, "data loading", 0.1))
     assert "idle: the host was loading data" in page.locator(".tip").inner_text()
     report.check()

@@ -158,7 +158,7 @@ def test_tables_pages_and_files(tmp_path):
     assert [row["detail"] for row in rows if "detail" in row] == [["No count: no formula."]]
     assert "Show all 121" in text
     # Pages are small.
-    assert len(render(view.page(sample()))) < 132_000
+    assert len(render(view.page(sample()))) < 145_000
     assert len(render(view.page(variants.large(120)))) < 400_000
     # Write makes the folder and returns the path.
     path = write(view.page(variants.empty()), tmp_path / "deep" / "report.html")

@@ -29,7 +29,7 @@ def test_pages_have_sections_numbers_and_vectors(tmp_path):
     text = read(samples.analysis(), tmp_path)
     parts = (
         "47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "Most headroom first", "Modules",
-        "Device and environment", "Ceilings", "Peak 1.17 GiB (resident set)",
+        "Peak 1.17 GiB (resident set)", "Ceilings", "Device and environment",
         "Operators without a work model take 1 % of the step", "Method",
         "rooflines profile --model resnet50 --mode training --batch-size 4",
     )  # fmt: skip

@@ -8,7 +8,8 @@ from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.document import value_of
 from rooflines.reports.formats import write
 from rooflines.reports.render.figures import page_svg
-from rooflines.reports.render.html import embedded_json, render
+from rooflines.reports.render.grid import packed
+from rooflines.reports.render.html import render
 from rooflines.reports.views import run as view
 from rooflines.reports.views.against import against_section
 from rooflines.reports.views.kernels import kernel_table
@@ -143,7 +144,7 @@ def test_modules_share_the_width_of_their_parent(name):
             assert above[-1].x - 1e-9 <= cell.x
             assert cell.x + cell.width <= above[-1].x + above[-1].width + 1e-9
         above.append(cell)
-    assert len(page_svg(icicle, 7.6, "m")) + len(embedded_json(icicle.page_facts())) < 40_000
+    assert len(page_svg(icicle, 7.6, "m")) + len(packed(icicle.page_facts())) < 40_000
 
 
 def test_names_of_anybody_are_harmless_in_every_format(tmp_path):
