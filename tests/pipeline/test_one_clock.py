@@ -173,10 +173,13 @@ def test_no_two_numbers_of_a_page_disagree(reported):
     step_s, checked = analysis.timeline.span_s, 0
     for block in (block for section in page_of(analysis).sections for block in section.blocks):
         if isinstance(block, Bar):
-            for part in (part for row in block.rows for part in row.parts):
-                assert seconds_of(part.text) == pytest.approx(part.share * step_s, rel=0.006), part
+            parts = [part for row in block.rows for part in row.parts]
+            # One bar is the step; several are on the scale of the longest, which may be a traced step.
+            whole_s = step_s if len(block.rows) == 1 else seconds_of(parts[0].text) / parts[0].share
+            for part in parts:
+                assert seconds_of(part.text) == pytest.approx(part.share * whole_s, rel=0.012), part
                 checked += 1
-            assert all(sum(part.share for part in row.parts) == pytest.approx(1, abs=1e-3) for row in block.rows)
+            assert max(sum(part.share for part in row.parts) for row in block.rows) == pytest.approx(1, abs=1e-3)
         if isinstance(block, Table) and {"share", "time"} <= {column.label for column in block.columns}:
             at = {column.label: place for place, column in enumerate(block.columns)}
             for row in block.rows:
