@@ -53,7 +53,7 @@ _OPENINGS = {
     "communication": "Communication-bound: communication that no computation hides takes {}",
     "unknown": "Bound unknown: {} is in operators without a work model",
     "graphs": "Bound unknown: {} is in CUDA or HIP graphs without a capture trace (--capture)",
-    "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
+    "host": "Host-bound: for {}, the device waits for the host to launch work",
     "idle": "The device is idle for {}, ",
     "input": "The device waits for data for {}",
 }

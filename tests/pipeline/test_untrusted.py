@@ -74,7 +74,18 @@ def test_the_page_has_no_script_or_handler_but_its_own(page, tmp_path):
     assert programs(page) <= programs(ours) | {
         (files("rooflines.reports.render") / "templates" / "icicle.js").read_text("utf-8").strip()
     }
-    more = {"td", "tr", "details", "summary", "span", "b", "ol", "circle", "noscript", "button"}  # rows, advice and marks that the small trace has not
+    more = {
+        "td",
+        "tr",
+        "details",
+        "summary",
+        "span",
+        "b",
+        "ol",
+        "circle",
+        "noscript",
+        "button",
+    }  # rows, advice and marks that the small trace has not
     assert {tag for tag, _ in page.elements} <= {tag for tag, _ in ours.elements} | more
     attributes = [(name, value or "") for _, attrs in page.elements for name, value in attrs.items()]
     assert not [name for name, _ in attributes if name.startswith("on")]

@@ -57,7 +57,7 @@ def test_a_class_must_lead_by_a_tenth():
 
 def test_a_host_that_takes_the_most_is_the_bound():
     assert said({"host": 0.6, "memory": 0.4}, limited_by="host") == (
-        "Host-bound: the device is idle for 60 % of the step, because the host has launched nothing."
+        "Host-bound: for 60 % of the step, the device waits for the host to launch work."
     )
     assert said({"host": 0.6, "memory": 0.4}, limited_by="host", idle_breakdown=None) == (
         "Host-bound: for 60 % of the step no operator runs."
@@ -103,7 +103,7 @@ def test_beside_much_unknown_time_the_kernels_are_named_and_no_gain():
     gain = Finding(title="Keep it", saves_s=0.1016, evidence="", suggestion="")
     changes = {"operators": (unjudged,), "findings": (gain,)}
     assert said({"host": 0.7, "unknown": 0.3}, coverage=None, **changes) == (
-        "Host-bound: the device is idle for 70 % of the step, because the host has launched nothing. Longest kernels of the step: "
+        "Host-bound: for 70 % of the step, the device waits for the host to launch work. Longest kernels of the step: "
         "Memcpy a (200 ms), Memcpy b (50.0 ms) and Memcpy c (40.0 ms)."
     )
     assert said({"host": 0.8, "unknown": 0.2}, coverage=None, **changes).endswith(

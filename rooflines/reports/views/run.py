@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from rooflines.device_specs.records import DISTURBED, MARKS, marks_of
 from rooflines.reports.charts.palette import BOUNDS, bound_style
 from rooflines.reports.document import (
@@ -90,6 +92,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     status = sentences.status_sentences(analysis)
     sections = sections_of(
         _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
+        _parts(analysis),
         _roofline(analysis), against_section(analysis), operators.operators_section(analysis), kernels_section(analysis),
         operators.modules_section(analysis), steps_section(analysis, _QUALITY), timeline_section(analysis), memory_section(analysis),
         _usage(analysis), _device_time(analysis), _ceilings(analysis), _device(analysis),
@@ -115,7 +118,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
 def _where(analysis: Analysis) -> Section:
     whole = analysis.whole_s
     of = "traced" if analysis.basis.per == "trace" else "a step" if analysis.basis.timed else "a traced step"
-    classes, division = bound_bar(analysis), division_table(analysis)
+    classes = bound_bar(analysis)
     against = against_bar(analysis) if classes else None
     missing = sentences.missing_operators(analysis) or "The time could not be divided into bound classes."
     if classes:
@@ -127,10 +130,14 @@ def _where(analysis: Analysis) -> Section:
         against,
         *said([missing], "absent"),
         Paragraph(_basis(analysis), "note") if classes else None,
-        division,
-        *said(input_sentences(analysis), "note" if division else "text"),
         remark=f"{seconds(whole)} {of}" if whole > 0 else "",
     )
+
+
+def _parts(analysis: Analysis) -> Section:
+    division = division_table(analysis)
+    untitled = replace(division, title="") if division else None
+    return section("parts", division_title(analysis), untitled, *said(input_sentences(analysis), "note" if division else "text"))
 
 
 def _basis(analysis: Analysis) -> str:
@@ -170,7 +177,7 @@ def against_bar(analysis: Analysis) -> Bar | None:
     rest = max(0.0, whole - lower - headroom)
     unknown = min(rest, bound_times(analysis).get("unknown", 0.0))
     parts = (
-        ("lower bound", lower, "bound", "time that the work needs at the roofs of this device"),
+        ("lower bound", lower, "bound", "the least time that this device needs for the work"),
         ("headroom", headroom, "headroom", "time above the lower bound"),
         ("unknown", unknown, "unknown", bound_style("unknown").meaning),
         ("not judged", rest - unknown, "rest", "idle time, copies and communication"),
