@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -35,8 +34,7 @@ from rooflines.profiler.reported_steps import VARIABLE
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
 from rooflines.profiler.samplers.storage import read_journal
-from rooflines.reports.monitor_screen import MonitorScreen
-from rooflines.reports.screen import has_screen
+from rooflines.reports.screen import has_screen, monitor_screen
 
 if TYPE_CHECKING:
     import psutil
@@ -76,14 +74,16 @@ def monitor(
     is_new = not directory.exists()
     create_directory(directory)
     began_ns = None
-    screen: MonitorScreen | contextlib.nullcontext[None] = contextlib.nullcontext()
-    printed, steps = directory / OUTPUT_FILE if live and has_screen() else None, ""
-    if printed is not None:
-        steps = tempfile.mkdtemp(prefix="rooflines-")
-        environment = {**(environment or os.environ), VARIABLE: steps}
-        screen = MonitorScreen(program, directory / JOURNAL_FILE, Path(steps), printed)
+    printed: Path | None = None
+    screen: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    steps: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if live and has_screen():
+        steps = tempfile.TemporaryDirectory(prefix="rooflines-", ignore_cleanup_errors=True)
+        environment = {**(environment or os.environ), VARIABLE: steps.name}
+        printed = directory / OUTPUT_FILE
+        screen = monitor_screen(program, directory / JOURNAL_FILE, Path(steps.name), printed)
     try:
-        with HeldCommand(command, environment, printed) as held:
+        with steps, HeldCommand(command, environment, printed) as held:
             facts = MonitorFile(
                 created=_now(), program=program, command=tuple(map(escaped, command)), show_command=show_command, pid=held.pid,
                 period_s=period_s, environment=host_environment(),
@@ -103,9 +103,6 @@ def monitor(
         if began_ns is None:  # the command never ran
             discard(directory, MONITOR_FILE, JOURNAL_FILE, OUTPUT_FILE, made=is_new)
         raise
-    finally:
-        if steps:
-            shutil.rmtree(steps, ignore_errors=True)
 
 
 def attach(
@@ -127,12 +124,11 @@ def attach(
         created=_now(), program=program, attached=True, pid=pid, period_s=period_s, environment=host_environment(), notes=notes
     )  # fmt: skip
     save(directory, facts)
+    screen = monitor_screen(program, directory / JOURNAL_FILE) if live and has_screen() else contextlib.nullcontext()
     with SamplerProcess(pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
         facts = msgspec.structs.replace(facts, began_ns=now_ns())
         save(directory, facts)
-        with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted(), contextlib.ExitStack() as stack:
-            if live and has_screen():
-                stack.enter_context(MonitorScreen(program, directory / JOURNAL_FILE))
+        with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted(), screen:
             _watch(process, sampler, duration_s)
         ended_ns = now_ns()
     return _finish(directory, msgspec.structs.replace(facts, ended_ns=ended_ns), sampler, chosen, False)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
-
-from rooflines.profiler.trace.slowest import Slowest
 
 
 class Progress(Protocol):
@@ -20,17 +18,14 @@ class Progress(Protocol):
         """One step of the stage is done."""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Live:
-    """Facts of a recording while it runs. They cost nothing until they are read.
+    """Facts of a recording while it runs: the ``journal`` of its sampler, the durations of timed steps as far as they are known, and
+    the trace while it is that of one step."""
 
-    ``step_ns`` returns the durations of the latest timed steps: empty while they are not known, None before the timed pass. ``journal``
-    is the file that the sampler writes, None while it does not run. ``slowest`` is known once a single step has been traced.
-    """
-
-    step_ns: Callable[[], Sequence[int] | None]
-    journal: Path | None = None
-    slowest: Slowest | None = None
+    journal: Path
+    timed_ns: Sequence[int] = ()
+    step_trace: Path | None = None
 
 
 @runtime_checkable

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rooflines.errors import RooflinesError
 from rooflines.units import counted, percent, seconds
 
 if TYPE_CHECKING:
     from rooflines.profiler.progress import Live
-    from rooflines.profiler.trace.slowest import Slowest
-    from rooflines.reports.screen import Readings
 
 # The screen is drawn between two steps. Drawing takes a millisecond or two: at this period it is lost in the noise of the steps.
 REFRESH_S = 0.5
+# The median is that of at most so many steps, so that drawing takes the same time at any step.
+_LATEST_STEPS = 100
+# Of a compressed trace: read in a third of a second.
+_LARGEST_TRACE_BYTES = 2 << 20
+_WIDTH = 40  # of a bar
 
 
 class Lines:
@@ -41,31 +47,33 @@ class Lines:
 
 
 class Bar:
-    """A bar with the steps of the stage, the time left if their number is known, and the facts of a recording if there is one.
+    """The stage with its steps, the time left if their number is known, and the facts of a recording if there is one.
 
     It draws only when called, not from a thread. The device is not asked: readings are those that the sampler has written.
     """
 
     def __init__(self) -> None:
-        from rooflines.reports.screen import Region
+        from rooflines.reports.screen import region
 
         self._began = self._drawn = self._stage_began = self._first_step = time.monotonic()
-        self._region = Region()
         self._name, self._done, self._total = "", 0, 0
         self._live: Live | None = None
-        self._readings: Readings | None = None
+        self._slowest: list[str] = []
+        self._region = region(self._lines)
 
     def __enter__(self) -> Bar:
-        self._region.__enter__()
+        self._region.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._region.__exit__(None, None, None)
+        self._region.stop()
 
     def stage(self, name: str, total: int | None) -> None:
         """Begin a stage of ``total`` steps, None if their number is unknown."""
         self._name, self._done, self._total = name, 0, total or 0
         self._stage_began = time.monotonic()
+        if self._live is not None and self._live.step_trace is not None:  # here it delays no step
+            self._slowest, self._live.step_trace = list(_slowest(self._live.step_trace)), None
         self._draw()
 
     def advance(self) -> None:
@@ -78,62 +86,50 @@ class Bar:
 
     def follow(self, live: Live) -> None:
         """Show the facts of this recording, too."""
-        self._live, self._readings = live, None
+        from rooflines.reports.screen import Readings
+
+        self._live, self._readings, self._slowest = live, Readings(live.journal), []
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
-        self._region.draw([self._stage(), *self._facts()])
+        with contextlib.suppress(OSError):  # the terminal has gone, which is no reason to stop
+            self._region.refresh()
 
-    def _stage(self) -> str:
-        done, total, now = self._done, self._total, self._drawn
-        parts = [f"{done}/{total}" if total else str(done or ""), _clock(now - self._began)]
+    def _lines(self) -> Iterator[str]:
+        done, total = self._done, self._total
+        parts = [self._name, f"{done}/{total}" if total else str(done or ""), _clock(self._drawn - self._began)]
         if 0 < done <= total:
-            parts.append(f"({_clock((now - self._stage_began) / done * (total - done))} left)")
-        state = " ".join(filter(None, parts))
-        width = min(24, self._region.width - len(self._name) - len(state) - 5)
-        if not total or width < 4:
-            return f"{self._name}  {state}"
-        filled = width * min(done, total) // total
-        return f"{self._name}  {'━' * filled}{'─' * (width - filled)}  {state}"
-
-    def _facts(self) -> Iterator[str]:
+            parts.append(f"({_clock((self._drawn - self._stage_began) / done * (total - done))} left)")
+        yield " ".join(filter(None, parts))
+        if total:
+            yield ("━" * (_WIDTH * done // total)).ljust(_WIDTH, "─")[:_WIDTH]
         if self._live is None:
             return
-        from rooflines.reports.screen import Readings, line
-
-        if text := self._step_time():
-            yield line("step time", text)
-        if self._live.journal is None:
-            self._readings = None
-        else:
-            self._readings = self._readings or Readings(self._live.journal)
-            yield from self._readings.lines()
-        if self._live.slowest is not None:
-            yield from _slowest(self._live.slowest)
-
-    def _step_time(self) -> str:
-        times_ns = self._live.step_ns() if self._live is not None else None
-        if times_ns is None:
-            return ""
+        times_ns = self._live.timed_ns[-_LATEST_STEPS:]
         if len(times_ns) > 1:
             low, median, high = (seconds(ns / 1e9) for ns in statistics.quantiles(times_ns, n=4, method="inclusive"))
-            return f"median {median}, quartiles {low} and {high} (last {counted(len(times_ns), 'step')})"
-        if times_ns or self._done < 2:
-            return ""
-        # On a GPU, the durations are known when the pass has ended.
-        mean_s = (self._drawn - self._first_step) / (self._done - 1)
-        return f"mean {seconds(mean_s)} ({counted(self._done - 1, 'step')}, host clock)"
+            yield f"step time    median {median}, quartiles {low} and {high} (last {counted(len(times_ns), 'step')})"
+        elif done > 1:  # on a GPU, the durations are known when the pass has ended
+            mean_s = (self._drawn - self._first_step) / (done - 1)
+            yield f"step time    mean {seconds(mean_s)} ({counted(done - 1, 'step')}, host clock)"
+        yield from self._readings.lines()
+        yield from self._slowest
 
 
-def _slowest(slowest: Slowest) -> Iterator[str]:
+def _slowest(path: Path) -> Iterator[str]:
+    from rooflines.profiler.trace.reader import read
+    from rooflines.profiler.trace.slowest import slowest
     from rooflines.reports.screen import plain
     from rooflines.roofline.kernel_names import short_kernel
 
-    what = "kernels" if slowest.what == "kernels" else "operators (self time)"
-    yield f"{f'slowest {what}, one traced step':52}      time  share"
-    for name, time_us, share in slowest.rows:
-        short = plain(short_kernel(name) if slowest.what == "kernels" else name)
-        yield f"  {short[:50]:50} {seconds(time_us / 1e6):>9}  {percent(share):>5}"
+    with contextlib.suppress(OSError, RooflinesError):  # the program deleted it, or it has no operators
+        if path.stat().st_size > _LARGEST_TRACE_BYTES:
+            return
+        what, rows = slowest(read(path), 5)
+        yield f"{f'slowest {what} of one traced step':52}      time  share"
+        for name, time_s, share in rows:
+            short = plain(short_kernel(name) if what == "kernels" else name)
+            yield f"  {short[:50]:50} {seconds(time_s):>9}  {percent(share):>5}"
 
 
 def _clock(duration_s: float) -> str:

@@ -153,7 +153,7 @@ class ReplayClock:
     def drop(self) -> None:
         self._spans = []
 
-    def so_far_ns(self, latest: int = 0) -> list[int]:
+    def so_far_ns(self) -> list[int]:
         return []
 
     def take_ns(self) -> list[int]:
@@ -204,5 +204,5 @@ class ReplayTracer:
         if self._device.tracing is self:
             self._device.tracing = None
 
-    def write(self, path: Path, *, find_slowest: bool = False) -> int:
+    def write(self, path: Path) -> int:
         return self._device.recorded.write(path)

@@ -5,14 +5,17 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from rooflines.profiler.reported_steps import StepRate, StepReport
+from rooflines.profiler.reported_steps import StepReport, reported_steps
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.storage import Entry, write_entry
+from rooflines.profiler.trace.reader import parse_trace
 from rooflines.profiler.trace.slowest import slowest
+from rooflines.reports import screen
 from rooflines.reports.screen import Readings, plain
 from tests.commands import command, environment, quick
 
@@ -73,10 +76,10 @@ def test_a_run_in_a_terminal_shows_its_steps_and_leaves_a_clean_terminal(tmp_pat
     options = [*quick(tmp_path)[:4], "--warmup", "2", "--steps", "30", "--to-end", "--output", "run"]
     text, code = in_terminal("profile", "train.py", *options, cwd=tmp_path)
     assert code == 0, text
-    assert re.search(r"timing steps with the profiler off  ━*─*  \d+/30 0:00:\d\d \(0:00:0\d left\)", text)
+    assert re.search(r"timing steps with the profiler off \d+/30 0:00:\d\d \(0:00:0\d left\) *\r\n━*─+ *\r\n", text)
     assert re.search(r"step time    median \d[\d.]* ms, quartiles ", text)
     assert "cores busy" in text
-    assert re.search(r"slowest operators \(self time\).*\r\n  aten::", text)
+    assert re.search(r"slowest operators \(self time\) of one traced step.*\r\n  aten::", text)
     lines = left(text)
     assert [line for line in lines if line.startswith("step ")] == [f"step {i}" for i in range(60)]
     assert not any(word in line for line in lines for word in ("timing steps", "step time  ", "slowest operators", "━"))
@@ -135,7 +138,8 @@ def test_a_screen_needs_a_terminal(tmp_path):
 # --- what is shown
 
 
-def test_readings_are_the_latest_and_a_minute_of_means(tmp_path):
+def test_readings_are_the_latest_and_a_minute_of_means(tmp_path, monkeypatch):
+    monkeypatch.setattr(screen, "now_ns", lambda: 59 * 10**9)
     journal = tmp_path / "journal"
     with open(journal, "wb") as file:
         readings = Readings(journal)
@@ -149,22 +153,31 @@ def test_readings_are_the_latest_and_a_minute_of_means(tmp_path):
         file.write(b'{"sample":{"time_ns":1')  # still being written
         file.flush()
         head, row = readings.lines()
-    assert row.split() == ["gpu0", "100", "%", "▁" * 6 + "█" * 6, "59", "W", "▁" * 12, "1.00", "GiB", "61", "°C", "1980", "MHz"]
+        assert [head, row] == list(readings.lines())
+    assert row.split() == ["gpu0", "100", "%", "▁" * 6 + "█" * 6, "59.0", "W", "▁" * 12, "1.00", "GiB", "61", "°C", "1.98", "GHz"]
     assert max(len(head), len(row)) < WIDTH
+    monkeypatch.setattr(screen, "now_ns", lambda: 70 * 10**9)
+    assert list(readings.lines()) == []
 
 
 def test_steps_of_several_processes(tmp_path, monkeypatch):
-    rate = StepRate(tmp_path)
-    assert rate.text() == ""
+    assert reported_steps(tmp_path) == ""
     for pid in (1, 2):
         monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        now = iter(range(10, 30, 2 * pid))
+        monkeypatch.setattr(time, "monotonic", lambda now=now: next(now))
         report = StepReport(str(tmp_path))
-        for _ in range(pid):
+        for _ in range(3):
             report.step()
-            report._reported_s -= 1
         assert len(os.listdir(tmp_path)) == pid
-    assert rate.text() == "2 steps"
-    StepReport(str(tmp_path / "gone")).step()
+    assert reported_steps(tmp_path) == "0.375 (3 steps, mean of 2 processes)"
+    for file in tmp_path.iterdir():
+        os.utime(file, (time.time() - 60,) * 2)
+    (tmp_path / "3").touch()  # being written
+    assert reported_steps(tmp_path).startswith("3 steps, none reported for 6")
+    gone = StepReport(str(tmp_path / "gone"))
+    for _ in range(2):
+        gone.step()
 
 
 def test_the_time_of_an_operator_is_without_those_inside():
@@ -172,11 +185,13 @@ def test_the_time_of_an_operator_is_without_those_inside():
         {"ph": "X", "cat": "cpu_op", "name": name, "tid": tid, "ts": ts, "dur": dur}
         for name, tid, ts, dur in (("outer", 1, 0, 10), ("inner", 1, 2, 3), ("inner", 1, 5, 3), ("outer", 2, 1, 6))
     ]
-    text = json.dumps({"traceEvents": [*events, {"ph": "M", "name": "thread_name", "tid": "x", "args": {}}]}).encode()
-    assert slowest(text) == ("operators", [("outer", 10, 10 / 16), ("inner", 6, 6 / 16)])
+    annotation = {"ph": "X", "cat": "user_annotation", "name": "part", "tid": 1, "ts": 1, "dur": 8}
+    trace = parse_trace(json.dumps({"traceEvents": [*events, annotation]}).encode())
+    assert slowest(trace, 5) == ("operators (self time)", [("outer", 10e-6, 10 / 16), ("inner", 6e-6, 6 / 16)])
+    assert len(slowest(trace, 1)[1]) == 1
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "tid": 7, "ts": 1, "dur": 2}
-    assert slowest(json.dumps({"traceEvents": [*events, kernel]}).encode()) == ("kernels", [("gemm", 2, 1.0)])
-    assert slowest(b"{") is None
+    trace = parse_trace(json.dumps({"traceEvents": [*events, kernel]}).encode())
+    assert slowest(trace, 5) == ("kernels", [("gemm", 2e-6, 1.0)])
 
 
 @pytest.mark.parametrize("text", ["\x1b[31mred\x1b[0m", "\x1b]0;title\x07red", "r\x1b7ed", "\x9b2Jred"])

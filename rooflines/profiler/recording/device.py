@@ -77,9 +77,9 @@ class StepClock:
         """Forget the steps that have ended."""
         self._spans = []
 
-    def so_far_ns(self, latest: int = 0) -> list[int]:
-        """Durations of finished steps, or the ``latest`` of them, without waiting for the device: empty on CUDA before ``take_ns``."""
-        return [] if self._device.type == "cuda" else [ended - begun for begun, ended in self._spans[-latest:]]
+    def so_far_ns(self) -> list[int]:
+        """The durations of finished steps, without waiting for the device: empty on CUDA before ``take_ns``."""
+        return [] if self._device.type == "cuda" else [ended - begun for begun, ended in self._spans]
 
     def take_ns(self) -> list[int]:
         """Return and remove the durations of finished steps. Waits for the device."""

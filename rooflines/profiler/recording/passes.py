@@ -58,8 +58,6 @@ TRACED_S = 2.0
 TRACE_LIMIT_BYTES = 200_000_000
 # Steps that take at most this many pages from the system are traced with a reserve of memory, so that the profiler adds none.
 _FEW_PAGES = 500
-# A screen shows the median of at most this many steps, so that drawing takes the same time at any step.
-_LATEST_STEPS = 100
 # While steps are timed, what was measured so far is saved at most this often, between two steps.
 _SAVE_PERIOD_S = 2.0
 
@@ -107,14 +105,6 @@ class Passes:
         self._program_cut = False
         self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
         self._begin_again(first=True)
-        self._live = Live(step_ns=self._latest_ns)
-        if isinstance(self.progress, LiveProgress):
-            self.progress.follow(self._live)
-
-    def _latest_ns(self) -> Sequence[int] | None:
-        if self.stage == "timed":
-            return self._clock.so_far_ns(_LATEST_STEPS)
-        return self.timed_ns[-_LATEST_STEPS:] or None
 
     def _begin_again(self, *, first: bool) -> None:
         """Forget what steps have told so far, to begin with the ``first`` one of the program or with one of another kind."""
@@ -137,6 +127,9 @@ class Passes:
         self._trace_bytes = 0
         self._compiles_under_hooks = False
         self._plan = self._in_order(first=first)
+        self._live = Live(self.directory / JOURNAL_FILE)
+        if isinstance(self.progress, LiveProgress):
+            self.progress.follow(self._live)
 
     # --- what the program tells --------------------------------------------------------------------------------------------------
 
@@ -198,8 +191,6 @@ class Passes:
         finally:
             self.stage = "done"
             self._program = None
-            latest = self._latest_ns()
-            self._live.step_ns = lambda: latest  # the progress lives longer than what is recorded
             self._stop_sampler()
 
     def stop(self) -> None:
@@ -408,7 +399,7 @@ class Passes:
                     if self._mps is not None:
                         self._mps.note()
                     if not self._on_gpu and time.perf_counter() - saved > _SAVE_PERIOD_S:
-                        self.timed_ns = self._clock.so_far_ns()
+                        self.timed_ns = self._live.timed_ns = self._clock.so_far_ns()
                         self.save()
                         saved = time.perf_counter()
                     if len(self._clock) == goal:
@@ -440,7 +431,7 @@ class Passes:
                 last = self._stretches[-1].steps
                 times, before, earlier = [wall_ns] * len(times), [], [False] * len(before)
                 whole = [False] * (len(whole) - last) + [True] * last
-            self.timed_ns = [*before, *(ns for ns, kept in zip(times, whole, strict=True) if kept)]
+            self.timed_ns = self._live.timed_ns = [*before, *(ns for ns, kept in zip(times, whole, strict=True) if kept)]
             self._timed_queue_ns = [ns for ns, kept in zip(waited, whole, strict=True) if kept]
             self._queue.close()
             self.loading.end_timed([*earlier, *whole])
@@ -561,13 +552,11 @@ class Passes:
         if self._sampler is None:
             self._sampler = self.device.sampler(self.directory / JOURNAL_FILE)
             self._sampler.start()
-            self._live.journal = self.directory / JOURNAL_FILE
 
     def _stop_sampler(self) -> None:
         if self._sampler is None:
             return
         sampler, self._sampler = self._sampler, None
-        self._live.journal = None
         sampler.stop()
         taken_here = self._mps.noted if self._mps is not None else ()
         self.samples = tuple(sorted((*sampler.samples(), *taken_here), key=lambda sample: sample.time_ns))
@@ -604,10 +593,9 @@ class Passes:
     def _keep_trace(self, tracer: Tracer, kind: Literal["steps", "early", "program"]) -> None:
         """Write the trace in place of an earlier one."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        steps = len(tracer.traced.times_ns)
-        find_slowest = steps == 1 and isinstance(self.progress, LiveProgress)
-        self._trace_bytes = tracer.write(self.directory / self.trace_name, find_slowest=find_slowest) // steps
-        self._live.slowest = tracer.traced.slowest or self._live.slowest
+        path, steps = self.directory / self.trace_name, len(tracer.traced.times_ns)
+        self._trace_bytes = tracer.write(path) // steps
+        self._live.step_trace = path if steps == 1 else None
         self.trace, self.traced = self.trace_name, replace(tracer.traced, kind=kind)
         self.module_names |= tracer.module_names
         self.tf32 = self.device.tf32()

@@ -32,7 +32,6 @@ from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording.process import RunQueue, page_faults, since
 from rooflines.profiler.trace.records import STEP_PREFIX
 from rooflines.profiler.trace.signature import LOSSY
-from rooflines.profiler.trace.slowest import Slowest, slowest
 
 if TYPE_CHECKING:
     import torch
@@ -101,8 +100,7 @@ class TracedSteps:
     """What a tracer measured besides its trace: for each step its time, how long threads waited for a processor and the pages taken
     from the system; the pages of all steps, and the elements of parameters that the optimizers of a step updated.
 
-    Once the trace is written it is known whether it has operators, and any of those that ``lack_arguments`` (``LOSSY``), and if asked
-    for, the ``slowest`` ones.
+    Once the trace is written it is known whether it has operators, and any of those that ``lack_arguments`` (``LOSSY``).
     """
 
     times_ns: list[int] = field(default_factory=list)
@@ -112,7 +110,6 @@ class TracedSteps:
     parameter_elements: int | None = None
     kind: Literal["steps", "early", "program"] = "steps"
     has_operators: bool = False
-    slowest: Slowest | None = None
     lack_arguments: bool = False
 
 
@@ -191,7 +188,7 @@ class Tracer:
         self._open_step()
         return False
 
-    def write(self, path: Path, *, find_slowest: bool = False) -> int:
+    def write(self, path: Path) -> int:
         """Write the trace, gzipped, to ``path``, whole or not at all; returns its uncompressed size in bytes."""
         # On a full disk the profiler leaves a file that ends short, or none, without an error; gzip, which we write ourselves, has one.
         plain, packed = path.with_name(f".{path.name}.json"), path.with_name(f".{path.name}.gz")
@@ -204,7 +201,6 @@ class Tracer:
                 with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as text:
                     self.traced.has_operators = text.find(b'"cpu_op"') >= 0
                     self.traced.lack_arguments = any(text.find(f'"name": "{name}'.encode()) >= 0 for name in LOSSY)
-                    self.traced.slowest = slowest(text) if find_slowest else None
                 if self._unfinished:  # its range is not a step; this is rare enough to hold the trace in memory
                     target.write(source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"'))
                 else:

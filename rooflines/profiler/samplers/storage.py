@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -44,11 +45,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started: bool = False
 
 
-# Half a second of the host and eight GPUs.
-_TAIL_BYTES = 1 << 14
-_ENTRIES = msgspec.json.Decoder(Entry)
-
-
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """The contents written by a sampler process so far."""
 
@@ -67,15 +63,19 @@ def write_entry(file: BinaryIO, entry: Entry) -> None:
     file.flush()
 
 
-def read_journal(path: Path) -> Journal:
-    """Every whole line of the file: one that does not end yet is still being written, and a file that is not there has none."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        content = b""
+def last_bytes(path: Path, most: int) -> bytes:
+    """The end of a file that is being written; nothing if it cannot be read."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read()
+    return b""
+
+
+def read_journal(path: Path, most: int = sys.maxsize) -> Journal:
+    """Every whole line of the file or its last ``most`` bytes; one that does not end yet is being written. No file has no lines."""
     entries: list[Entry] = []
-    for line in content.split(b"\n")[:-1]:
-        with contextlib.suppress(msgspec.DecodeError):  # a full disk cut it
+    for line in last_bytes(path, most).split(b"\n")[:-1]:
+        with contextlib.suppress(msgspec.DecodeError):  # it is cut: by a full disk, or the first one by ``most``
             entries.append(msgspec.json.decode(line, type=Entry))
     return Journal(
         started=any(entry.started for entry in entries),
@@ -85,22 +85,6 @@ def read_journal(path: Path) -> Journal:
         fields={key: field for entry in entries for key, field in entry.fields.items()},
         problems=tuple(entry.problem for entry in entries if entry.problem is not None),
     )
-
-
-def new_samples(path: Path, begin: int) -> tuple[list[DeviceSample], int]:
-    """The samples from byte ``begin`` on of a journal that is being written, and where the next ones begin.
-
-    Of more than ``_TAIL_BYTES`` only the last ones are read.
-    """
-    samples = []
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
-        begin = file.seek(max(begin, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-        *lines, _ = (file.read(_TAIL_BYTES) or b"").split(b"\n")
-        for line in lines:
-            begin += len(line) + 1
-            with contextlib.suppress(msgspec.DecodeError):  # the first one may be cut
-                samples.append(_ENTRIES.decode(line).sample)
-    return [sample for sample in samples if sample is not None], begin
 
 
 def write_lines(samples: Sequence[DeviceSample], path: Path) -> None:

@@ -1,62 +1,29 @@
-"""The operators or kernels of a small trace that took longest, found in a fraction of a second."""
+"""The kernels or operators of a trace that took longest."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from heapq import nlargest
-from mmap import mmap
-from operator import itemgetter
-from typing import NamedTuple
 
-import msgspec
+import numpy as np
 
-# The number of rows, and the size of the largest trace that is read: a tenth of a second.
-_ROWS, _LIMIT_BYTES = 5, 20 << 20
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, OPERATOR, Trace, of_kinds
+from rooflines.profiler.trace.tree import tree
 
 
-class Slowest(NamedTuple):
-    """Names of ``kernels`` or ``operators`` (``what``) with their microseconds and share of the time of all of them."""
+def slowest(trace: Trace, most: int) -> tuple[str, list[tuple[str, float, float]]]:
+    """What took longest, kernels or without any operators, and for each its name, seconds, and share of the time of all.
 
-    what: str
-    rows: Sequence[tuple[str, float, float]]
-
-
-class _Event(msgspec.Struct):
-    name: str = ""
-    cat: str = ""
-    tid: int | str = 0
-    ts: float = 0.0
-    dur: float = 0.0
-
-
-class _Trace(msgspec.Struct):
-    events: list[_Event] = msgspec.field(name="traceEvents", default_factory=list)
-
-
-def slowest(text: bytes | mmap) -> Slowest | None:
-    """Return the slowest kernels of the Chrome trace ``text``, without kernels the operators, without the time of those inside them.
-
-    None if the trace is too large or has neither.
+    The time of an operator is without that of operators inside it.
     """
-    try:
-        events = msgspec.json.decode(text, type=_Trace).events if len(text) <= _LIMIT_BYTES else []
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    what, times = "kernels", defaultdict[str, float](float)
-    for event in events:
-        if event.cat == "kernel":
-            times[event.name] += event.dur
-    if not times:
-        what, open_until = "operators", list[tuple[str, float, str]]()
-        operators = (event for event in events if event.cat == "cpu_op")
-        for event in sorted(operators, key=lambda event: (str(event.tid), event.ts, -event.dur)):
-            while open_until and (open_until[-1][0] != str(event.tid) or open_until[-1][1] <= event.ts):
-                open_until.pop()
-            if open_until:
-                times[open_until[-1][2]] -= event.dur
-            times[event.name] += event.dur
-            open_until.append((str(event.tid), event.ts + event.dur, event.name))
-    total = sum(times.values())
-    longest = nlargest(_ROWS, times.items(), key=itemgetter(1))
-    return Slowest(what, [(name, time, time / total) for name, time in longest]) if total else None
+    device, host = trace.device, trace.host
+    chosen = of_kinds(device.kind, (KERNEL, COMMUNICATION))
+    if chosen.any():
+        what, names, times_ns = "kernels", device.name[chosen], (device.end_ns - device.start_ns)[chosen]
+    else:
+        calls, chosen = tree(trace), host.kind == OPERATOR
+        duration_ns, inside = calls.end_ns - host.start_ns, chosen & (calls.above >= 0)
+        own_ns = duration_ns - np.bincount(calls.above[inside], duration_ns[inside], len(host))
+        what, names, times_ns = "operators (self time)", host.name[chosen], own_ns[chosen]
+    totals_ns: list[float] = np.bincount(names, times_ns, len(trace.names)).tolist()
+    longest = nlargest(most, zip(totals_ns, trace.names, strict=True))
+    return what, [(name, time_ns / 1e9, time_ns / sum(totals_ns)) for time_ns, name in longest if time_ns > 0]
