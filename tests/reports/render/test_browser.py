@@ -332,6 +332,20 @@ def test_a_link_opens_a_view_sorted_and_filtered_and_follows_what_is_seen(opened
     report.check()
 
 
+def test_every_view_opens_by_its_link(opened):
+    report = opened("machine")
+    links = report.page.get_by_role("navigation").get_by_role("link")
+    assert links.count() > 10
+    for link in links.all():
+        link.press("Enter")
+        name = link.get_attribute("href")
+        assert report.page.evaluate("location.hash") == name
+        box = report.page.locator(name).bounding_box()
+        assert -1 <= box["y"] < 900
+        assert box["height"] > 40
+    report.check()
+
+
 def test_arrow_keys_choose_rows_and_enter_opens_one(opened):
     report = opened("large")
     page = report.page
