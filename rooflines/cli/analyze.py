@@ -56,7 +56,7 @@ def analyze(
     given = output is not None
     # a directory gets the analysis under its usual name
     into = output is not None and format in (None, "json") and not is_file_name(output)
-    reports, chosen = ((), "table") if into else destination(format, output, {".json": "json"}, traced=True)
+    reports, chosen = ((), "table") if into else destination(format, output, {".json": "json"}, traced=None)
     swept = sweep_of(sources)
     if swept is not None:
         show(page_of(swept), "analyze", reports, chosen, output, {"json": lambda: json_of(swept, at)})
@@ -64,8 +64,7 @@ def analyze(
     source = pipeline.find_source(sources)
     with progress_bar(chosen == "json") as progress:
         if reports:
-            written = pipeline.report(source, reports, output=output, ceilings=ceilings, **reading, progress=progress)
-            print_written(written, reports)
+            print_written(pipeline.report(source, reports, output=output, ceilings=ceilings, **reading, progress=progress))
             return
         _, analysis = pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress)
     # what rooflines recorded, a monitored program or a run, keeps its analysis beside it

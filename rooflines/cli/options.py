@@ -132,8 +132,8 @@ Output = Annotated[Path | None, option(
 )]  # fmt: skip
 
 
-def parse_formats(text: str | None, *, traced: bool = False) -> tuple[str, ...]:
-    """The formats that ``--formats`` names, those of a trace only if ``traced``; raises UsageError for another one."""
+def parse_formats(text: str | None, *, traced: bool | None = False) -> tuple[str, ...]:
+    """The formats that ``--formats`` names, checked by ``check_formats``."""
     return () if text is None else check_formats((name.strip() for name in text.split(",") if name.strip()), traced=traced)
 
 

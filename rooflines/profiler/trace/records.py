@@ -9,6 +9,7 @@ import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -215,7 +216,8 @@ class Trace:
     events; where the file is cut off among them it is the end of the last host event before the cut, in the order of the file.
     ``base_ns`` is the time since 1970 at which the clock of the trace is 0; 0 where the file does not say it, as in old traces, which
     count from 1970.
-    ``threads`` are the process and thread that each thread of the host events is."""
+    ``threads`` are the process and thread that each thread of the host events is, ``source`` the file or URL, which may hold a
+    password."""
 
     host: HostEvents
     device: DeviceEvents
@@ -238,6 +240,7 @@ class Trace:
     has_stacks: bool = False
     cut_ns: int | None = None
     threads: list[str] = field(default_factory=list)
+    source: Path | str = field(default="", repr=False)
 
     @property
     def began_ns(self) -> int:
