@@ -8,16 +8,16 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import structs
 
 from rooflines.reports.charts.palette import COLORED
-from rooflines.reports.document import Cell, Column, Paragraph, Row, Table, texts, value_of
+from rooflines.reports.document import Cell, Column, Paragraph, Row, Table, texts
 from rooflines.reports.render.layout import CUTS
 
-SHOWN_AT_FIRST = 50
+_SHOWN_AT_FIRST = 50
 _MODULES_OPEN = 40
 # How wide the words of a long table are on a page; the pointer shows them in full.
 _WIDTHS = {"name": 28, "path": 26, "shapes": 24}
@@ -75,15 +75,20 @@ def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: t
             "depth": row.depth,
             "has_children": has_children,
             "is_open": has_children and row.depth < open_to,
-            "is_hidden": number >= SHOWN_AT_FIRST if table.kind == "main" else is_tree and row.depth > open_to,
+            "is_hidden": number >= _SHOWN_AT_FIRST if table.kind == "main" else is_tree and row.depth > open_to,
         }
 
 
-def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_name: bool) -> dict[str, Any]:
+def _given(row: Row, place: int) -> Cell:
+    """What the table has at a place, which a short row leaves out."""
     given = row.cells[place] if place < len(row.cells) else ""
-    cell = given if isinstance(given, Cell) else Cell(value=given)
+    return given if isinstance(given, Cell) else Cell(value=given)
+
+
+def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_name: bool) -> dict[str, Any]:
+    cell = _given(row, place)
     inset = not column.numeric and text.startswith(" ")
-    sort = cell.sort if cell.sort is not None else value_of(given)
+    sort = cell.value if cell.sort is None else cell.sort
     sort = f"{sort:.5g}" if isinstance(sort, int | float) else sort
     shown = CUTS[column.format](text, _WIDTHS[column.format]) if column.format in _WIDTHS else text
     hover = "" if cell.hover == shown else cell.hover or (text if shown != text else "")
@@ -111,13 +116,11 @@ _CELL = ("text", "sort", "hover", "bar", "letter", "warning", "color")
 
 def _as_data(row: dict[str, Any]) -> dict[str, Any]:
     """A row for the script: its ``cells`` if they are not in the HTML, its place in a tree, and what opens below it."""
-    made = {
-        "cells": [_short([cell[name] for name in _CELL]) for cell in row["cells"]] if row["is_hidden"] else None,
-        "points": row["points"] if row["is_hidden"] else None,
-        "classes": row["classes"] if row["is_hidden"] else None,
-        "detail": [_part(part) for part in row["detail"]],
-        "depth": row["depth"], "parent": row["has_children"], "open": row["is_open"],
-    }  # fmt: skip
+    detail = [_part(part) for part in row["detail"]]
+    made = {"detail": detail, "depth": row["depth"], "parent": row["has_children"], "open": row["is_open"]}
+    if row["is_hidden"]:
+        cells = [_short([cell[name] for name in _CELL]) for cell in row["cells"]]
+        made |= {"cells": cells, "points": row["points"], "classes": row["classes"]}
     return {name: value for name, value in made.items() if value}
 
 
@@ -130,21 +133,14 @@ def _part(part: Paragraph | Table) -> Any:
         "caption": part.title or part.caption,
         "heads": [[column.label, unit, "" if column.numeric else "w"] for column, unit in zip(found.columns, found.units, strict=True)],
         "rows": [
-            [_short([text, _hover(row, place)]) for text, place in zip(line, found.places, strict=True)]
+            [_short([text, _given(row, place).hover]) for text, place in zip(line, found.places, strict=True)]
             for row, line in zip(part.of_form(full=True), found.rows, strict=True)
         ],
     }
 
 
-def _hover(row: Row, place: int) -> str:
-    """What the pointer shows at a cell."""
-    cell = row.cells[place] if place < len(row.cells) else ""
-    return cell.hover if isinstance(cell, Cell) else ""
-
-
-def _short(values: Iterable[Any]) -> list[Any]:
+def _short(values: list[Any]) -> list[Any]:
     """``values`` without those at the end that say nothing."""
-    kept = list(values)
-    while len(kept) > 1 and kept[-1] in ("", None):
-        kept.pop()
-    return kept
+    while len(values) > 1 and values[-1] in ("", None):
+        values.pop()
+    return values

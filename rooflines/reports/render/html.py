@@ -18,7 +18,7 @@ from rooflines.reports.charts.roofline import Chart
 from rooflines.reports.charts.timeline import Timeline
 from rooflines.reports.document import Figure, Page
 from rooflines.reports.render.figures import page_svg
-from rooflines.reports.render.grid import SHOWN_AT_FIRST, drawn, packed, slug
+from rooflines.reports.render.grid import drawn, packed, slug
 from rooflines.units import percent
 
 _HERE = Path(__file__).parent
@@ -50,7 +50,6 @@ def render(page: Page, directory: Path = Path()) -> str:
         picture_of=partial(_picture, page),
         link=lambda file: quote(Path(relpath(file, directory)).as_posix()) if Path(file).is_file() else "",
         percent=percent,
-        shown_at_first=SHOWN_AT_FIRST,
         ink=INK,
         bounds=BOUNDS,
         categories=colors,
