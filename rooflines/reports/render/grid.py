@@ -61,7 +61,7 @@ def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: t
     levels = (level for level in range(1, max(depths) + 1) if sum(depth <= level for depth in depths[:-1]) <= _MODULES_OPEN)
     open_to = max(levels, default=1)
     for number, (row, line) in enumerate(zip(shown, lines, strict=True)):
-        has_children = depths[number + 1] > row.depth
+        parent = depths[number + 1] > row.depth
         detail = row.detail if table.kind == "main" else ()
         following = number + 1 < len(shown) and shown[number + 1].muted
         cells = () if row.heading else zip(places, columns, line, strict=True)
@@ -73,8 +73,8 @@ def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: t
             "detail": detail,
             "remarks": [] if detail else [part.text for part in row.detail if isinstance(part, Paragraph)],
             "depth": row.depth,
-            "has_children": has_children,
-            "is_open": has_children and row.depth < open_to,
+            "parent": parent,
+            "open": parent and row.depth < open_to,
             "is_hidden": number >= _SHOWN_AT_FIRST if table.kind == "main" else is_tree and row.depth > open_to,
         }
 
@@ -116,8 +116,7 @@ _CELL = ("text", "sort", "hover", "bar", "letter", "warning", "color")
 
 def _as_data(row: dict[str, Any]) -> dict[str, Any]:
     """A row for the script: its ``cells`` if they are not in the HTML, its place in a tree, and what opens below it."""
-    detail = [_part(part) for part in row["detail"]]
-    made = {"detail": detail, "depth": row["depth"], "parent": row["has_children"], "open": row["is_open"]}
+    made = {name: row[name] for name in ("depth", "parent", "open")} | {"detail": [_part(part) for part in row["detail"]]}
     if row["is_hidden"]:
         cells = [_short([cell[name] for name in _CELL]) for cell in row["cells"]]
         made |= {"cells": cells, "points": row["points"], "classes": row["classes"]}

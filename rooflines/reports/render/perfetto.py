@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rooflines.errors import TraceError, UsageError
+from rooflines.errors import UsageError
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.perfetto import as_kineto
@@ -47,27 +47,22 @@ def write(path: Path, divided: Divided, samples: Sequence[DeviceSample] = ()) ->
 
     Raises TraceError for a trace that cannot be read, UsageError for one that was written here.
     """
-    attribution, operators = divided
-    source, temporary = attribution.trace.source, path.with_name(f".{path.name}")
-    origin = shown(source)
+    temporary = path.with_name(f".{path.name}")
     try:
         with gzip.open(temporary, "wb", compresslevel=3) as file:
-            file.writelines(_joined(iter(as_kineto(pieces(source), origin)), _events(attribution, operators, samples), origin))
+            file.writelines(_joined(divided[0].trace.source, _events(*divided, samples)))
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     return path
 
 
-def _joined(data: Iterator[bytes], events: Iterator[bytes], origin: str) -> Iterator[bytes]:
-    """The pieces of a trace, with ``events``, each without its head, before its own."""
-    head = b""
-    for piece in data:
-        head += piece
-        if opening := _OPENING.search(head):
-            break
-    else:
-        raise TraceError(f"the trace {origin!r} has changed since it was analyzed.", hint="Write the reports again.")
+def _joined(source: Path | str, events: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces of the trace in ``source``, with ``events``, each without its head, before its own."""
+    origin = shown(source)
+    data, head = iter(as_kineto(pieces(source), origin)), b""
+    while (opening := _OPENING.search(head)) is None:
+        head += next(data)  # it was read already, so it has events
     own = head[opening.end() :]
     if own.lstrip().startswith(_HEAD):
         raise UsageError(f"{origin!r} already has the tracks of rooflines.", hint="Give the original trace.")
@@ -184,12 +179,12 @@ def _slices(attribution: Attribution, labels: list[bytes], rates: Floats) -> Ite
 
 def _lanes(place: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     """The number of the track of each interval among those of its place: intervals of one track do not overlap."""
-    lane = np.zeros(len(place), np.int64)
+    lane, order = np.zeros_like(place), np.argsort(starts, kind="stable")
     free: dict[int, list[int]] = defaultdict(list)  # when each track of a place is free again
-    for at in np.argsort(starts, kind="stable").tolist():
-        tracks = free[place[at]]
-        lane[at] = number = next((number for number, end in enumerate(tracks) if end <= starts[at]), len(tracks))
-        tracks[number : number + 1] = [ends[at]]
+    for at, where, start, end in zip(*(column.tolist() for column in (order, place[order], starts[order], ends[order])), strict=True):
+        tracks = free[where]
+        number = next((number for number, free_at in enumerate(tracks) if free_at <= start), len(tracks))
+        lane[at], tracks[number : number + 1] = number, [end]
     return lane
 
 
