@@ -16,7 +16,6 @@ from rooflines.cli.output import check_at, destination, json_of, page_of, print_
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT
-from rooflines.reports.formats import FORMATS
 
 
 @app.command()
@@ -30,7 +29,7 @@ def analyze(
             metavar="SOURCE...",
         ),
     ],
-    format: Annotated[str | None, format_option("table", "json", formats=FORMATS)] = None,
+    format: Annotated[str | None, format_option("table", "json", traced=True)] = None,
     output: Annotated[Path | None, option(
         "Write the analysis (.json) or its page (.html, .pdf, .md, .txt) to a file, or reports into a directory.", "--output", "-o",
         group=OUTPUT, metavar="PATH", show_default="RUN/analysis.json; not written for a trace"

@@ -119,8 +119,7 @@ def report_run(
     parts = list(divided)
     if analysis is None or (PERFETTO in chosen and not parts):
         (progress or Silent()).stage("analyzing", None)
-        derived = _analyze(run, divided=parts)
-        analysis = analysis or derived
+        analysis = _analyze(run, divided=parts)
     page, directory = view.page(analysis, read_trials(run.directory)), output or run.directory
 
     def csv(path: Path) -> Path:

@@ -41,10 +41,8 @@ def drawn(table: Table) -> dict[str, Any]:
     found = texts(table, aligned=True)
     columns = [structs.replace(column, unit=unit, key=column.name) for column, unit in zip(found.columns, found.units, strict=True)]
     rows = list(_rows(table, columns, found.places, found.rows))
-    data = ""
-    if table.kind in ("main", "tree"):
-        classes = [f"{'' if column.numeric else 'w'} {'quiet' if column.quiet else ''}".strip() for column in columns]
-        data = packed({"columns": classes, "rows": [_as_data(row) for row in rows]})
+    classes = [f"{'' if column.numeric else 'w'} {'quiet' if column.quiet else ''}".strip() for column in columns]
+    data = packed({"columns": classes, "rows": [_as_data(row) for row in rows]}) if table.kind in ("main", "tree") else ""
     return {
         "title": table.title, "caption": table.caption or table.title, "sortable": table.kind == "main", "sorted_by": table.sorted_by,
         "columns": columns, "rows": [row for row in rows if not row["is_hidden"]], "size": len(rows), "data": data,
@@ -57,7 +55,6 @@ def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: t
     words = next((index for index, column in enumerate(columns) if not column.numeric), 0)
     shown = table.of_form(full=True)
     depths = [*(row.depth for row in shown), 0]
-    is_tree = table.kind == "tree"
     levels = (level for level in range(1, max(depths) + 1) if sum(depth <= level for depth in depths[:-1]) <= _MODULES_OPEN)
     open_to = max(levels, default=1)
     for number, (row, line) in enumerate(zip(shown, lines, strict=True)):
@@ -75,7 +72,7 @@ def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: t
             "depth": row.depth,
             "parent": parent,
             "open": parent and row.depth < open_to,
-            "is_hidden": number >= _SHOWN_AT_FIRST if table.kind == "main" else is_tree and row.depth > open_to,
+            "is_hidden": number >= _SHOWN_AT_FIRST if table.kind == "main" else table.kind == "tree" and row.depth > open_to,
         }
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from rooflines.reports.charts.palette import INK, bound_style, category_colour, contrast
 from rooflines.reports.charts.paper import SERIF, as_svg, draw
-from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table, sections_of
+from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table, section
 from rooflines.reports.render.layout import Fitted, fitted
 from rooflines.reports.words.text import NUMBER_AND_UNIT
 from rooflines.units import percent
@@ -48,19 +48,14 @@ def write(page: Page, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(document)
     appendix.unlink(missing_ok=True)
-    cut = (
-        replace(
-            part,
-            blocks=tuple(
-                replace(one, printed=None, rows=tuple(replace(row, printed=True) for row in one.rows))
-                for one in part.blocks
-                if isinstance(one, Table) and len(one.on_paper()[:most]) < len(one.of_form(full=True))
-            ),
-        )
+    cut = tuple(
+        section(part.name, part.title, replace(one, printed=None, rows=tuple(replace(row, printed=True) for row in one.rows)))
         for part in page.sections
+        for one in part.blocks
+        if isinstance(one, Table) and len(one.on_paper()[:most]) < len(one.of_form(full=True))
     )
-    if sections := sections_of(*cut):
-        appendix.write_bytes(_set(content(replace(page, name=f"{page.name}: appendix", said=(), sections=sections))))
+    if cut:
+        appendix.write_bytes(_set(content(replace(page, name=f"{page.name}: appendix", said=(), sections=cut))))
     return path
 
 
@@ -93,9 +88,9 @@ def content(page: Page, appendix: str = "", most: int | None = None) -> dict[str
         "label": page.label,
         "said": page.said,
         "sections": [
-            {"title": section.title, "blocks": blocks}
-            for section in page.sections
-            if (blocks := [_block(block, appendix, most) for block in section.blocks if block.show != "brief"])
+            {"title": part.title, "blocks": blocks}
+            for part in page.sections
+            if (blocks := [_block(block, appendix, most) for block in part.blocks if block.show != "brief"])
         ],
     }
 

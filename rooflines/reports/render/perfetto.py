@@ -93,12 +93,13 @@ def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples:
 def _arguments(attribution: Attribution, row: Row, operator: OperatorRow | None) -> dict[str, Any]:
     """What is known of each call of a row, or without ``operator`` of a gap, in the words of ``analysis.json``."""
     module = attribution.calls.modules[row.module].path if row.module >= 0 else ""
-    found = {"module": module, "phase": PHASES[row.phase], "shapes": row.signature.shapes(), "not_counted": row.reason}
-    if operator is not None:
+    found: dict[str, Any] = {"module": module, "phase": PHASES[row.phase], "shapes": row.signature.shapes()}
+    if operator is None:
+        found["not_counted"] = row.reason
+    else:
         work, bound_s = row.count.work, None if operator.efficiency is None else operator.lower_bound_s
         found |= {
-            "not_counted": None, "precision": operator.precision,
-            "flops": work and work.flops, "bytes": work and work.bytes,
+            "precision": operator.precision, "flops": work and work.flops, "bytes": work and work.bytes,
             "intensity_flop_per_byte": operator.intensity_flop_per_byte,
             "lower_bound_s": None if bound_s is None else bound_s * (attribution.steps or 1) / row.calls,
             "bound": operator.bound, "inferred": operator.inferred, "assumption": operator.assumption,
@@ -163,12 +164,10 @@ def _slices(attribution: Attribution, labels: list[bytes], rates: Floats) -> Ite
     """The tracks, and on them a slice for each piece of a call and of a gap; rates of NaN and zero are left out."""
     trace, parts = attribution.trace, attribution.pieces
     on_device = len(trace.device) > 0
-    columns = (trace.device.device, trace.device.stream) if on_device else (trace.host.thread,)
-    places, place = distinct_rows(*(column[parts.event] for column in columns))
-    tracks, track = distinct_rows(place, _lanes(place, parts.start_ns, parts.end_ns))
+    where = [column[parts.event] for column in ((trace.device.device, trace.device.stream) if on_device else (trace.host.thread,))]
+    tracks, track = distinct_rows(*where, _lanes(distinct_rows(*where)[1], parts.start_ns, parts.end_ns))
     # Perfetto takes thread 0 for the kernel's idle thread.
-    for number, (where, lane) in enumerate(tracks.tolist(), start=1):
-        at = places[where].tolist()
+    for number, (*at, lane) in enumerate(tracks.tolist(), start=1):
         name = f"{_device(trace, at[0])} stream {at[1]}" if on_device else f"CPU (process, thread) {trace.threads[at[0]]}"
         yield b'"M","name":"thread_name","tid":%d,"args":{"name":%b}' % (number, _encode(f"{name}, {lane + 1}" if lane else name))
     columns = (track + 1, parts.start_ns, parts.end_ns - parts.start_ns, *rates)
