@@ -21,8 +21,6 @@ from rooflines.reports.render.figures import page_svg
 from rooflines.reports.render.grid import drawn, packed, slug
 from rooflines.units import percent
 
-_HERE = Path(__file__).parent
-
 
 def write(page: Page, path: Path) -> Path:
     """Write ``page`` to ``path`` and return it."""
@@ -36,13 +34,12 @@ def render(page: Page, directory: Path = Path()) -> str:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    colors = {name: {theme: category_colour(name, theme) for theme in THEMES} for name in sorted(COLORED)}
     return environment.get_template("page.html.j2").render(
         page=page,
         sections=[section for section in page.sections if any(block.show != "brief" for block in section.blocks)],
@@ -52,7 +49,7 @@ def render(page: Page, directory: Path = Path()) -> str:
         percent=percent,
         ink=INK,
         bounds=BOUNDS,
-        categories=colors,
+        categories={name: {theme: category_colour(name, theme) for theme in THEMES} for name in sorted(COLORED)},
     )
 
 

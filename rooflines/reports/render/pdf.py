@@ -65,13 +65,8 @@ def _set(content: dict[str, Any]) -> bytes:
 
     # A path and not the text: the oldest Typst that we accept takes only paths.
     with resources.as_file(resources.files("rooflines.reports.render") / "templates" / "page.typ") as template:
-        document: bytes = typst.compile(
-            str(template),
-            format="pdf",
-            sys_inputs={"page": json.dumps(_kept_together(content), ensure_ascii=False)},
-            ignore_system_fonts=True,
-        )
-    return document
+        text = json.dumps(_kept_together(content), ensure_ascii=False)
+        return bytes(typst.compile(str(template), format="pdf", sys_inputs={"page": text}, ignore_system_fonts=True))
 
 
 def content(page: Page, appendix: str = "", most: int | None = None) -> dict[str, Any]:
@@ -155,7 +150,7 @@ def _table(table: Table, appendix: str, most: int | None) -> dict[str, Any]:
     rows = table.on_paper()[:most]
     columns = fitted(table, _CHARACTERS, rows, full=True)
     # Sentences and names that have no room are wrapped; paths and shapes are cut, as everywhere.
-    wrapped = [one for one in columns if one.column.format in ("text", "middle") and _longest(one) > one.width]
+    wrapped = [one for one in columns if one.column.format in ("text", "middle") and any(len(cell) > one.width for cell in one.cells)]
     count = len(table.of_form(full=True))
     some = f"{len(rows)} of {count} rows{f' ({appendix} has all)' if appendix else ''}" if len(rows) < count else ""
     caption = ", ".join(text for text in (some, table.order) if text)
@@ -204,7 +199,3 @@ def _row(row: Row, number: int, columns: list[Fitted], wrapped: list[Fitted]) ->
 def _bar_of(row: Row, one: Fitted) -> float | None:
     cell = row.cells[one.place] if one.place < len(row.cells) else None
     return cell.bar if isinstance(cell, Cell) else None
-
-
-def _longest(one: Fitted) -> int:
-    return max((len(cell) for cell in one.cells), default=0)

@@ -97,11 +97,11 @@ def _arguments(attribution: Attribution, row: Row, operator: OperatorRow | None)
     if operator is None:
         found["not_counted"] = row.reason
     else:
-        work, bound_s = row.count.work, None if operator.efficiency is None else operator.lower_bound_s
+        work, bound_s = row.count.work, operator.lower_bound_s if operator.efficiency is not None else None
         found |= {
             "precision": operator.precision, "flops": work and work.flops, "bytes": work and work.bytes,
             "intensity_flop_per_byte": operator.intensity_flop_per_byte,
-            "lower_bound_s": None if bound_s is None else bound_s * (attribution.steps or 1) / row.calls,
+            "lower_bound_s": None if bound_s is None else bound_s / operator.calls,
             "bound": operator.bound, "inferred": operator.inferred, "assumption": operator.assumption,
         }  # fmt: skip
     return {name: value for name, value in found.items() if value not in (None, "")}

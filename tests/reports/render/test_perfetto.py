@@ -19,6 +19,7 @@ from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.records import ADDED
 from rooflines.reports.render import perfetto
 from rooflines.reports.render.perfetto import summed
+from rooflines.roofline.attribution.device import OUTSIDE_STEPS
 from rooflines.serial import to_plain
 from tests.traces import add, kernel, launch, mm, op, span
 
@@ -105,10 +106,10 @@ def test_a_real_trace_with_its_rates(name, tmp_path):
         curves = series(own, counter).values()
         assert sum(map(integral, curves)) == pytest.approx(total, rel=1e-6)
         assert all(curve[-1][1] == 0 and all(one[0] < later[0] for one, later in pairwise(curve)) for curve in curves)
-    # Every slice is at the time of a piece, none overlap on a track, and every kernel with a row has its slice.
+    # Every piece is one of a row or a gap and has its slice, none overlap on a track, and every kernel with a row has its slice.
     tracks = slices(own)
     assert sorted(one[:2] for track in tracks.values() for one in track) == sorted(
-        zip(*(column[parts.row != -1].tolist() for column in (parts.start_ns, parts.end_ns)), strict=True)
+        zip(parts.start_ns.tolist(), parts.end_ns.tolist(), strict=True)
     )
     assert all(one[1] <= later[0] for track in tracks.values() for one, later in pairwise(track))
     if len(attribution.trace.device):
@@ -141,6 +142,21 @@ def test_rates_and_slices_of_a_trace_by_hand(tmp_path):
     assert addition[2]["name"] == "aten::add"
     names = {event["tid"]: event["args"]["name"] for event in own if event["name"] == "thread_name"}
     assert list(names.values()) == ["GPU 0 stream 7", "GPU 0 stream 9"]
+
+
+def test_what_the_steps_did_not_launch_has_slices_with_the_reason(tmp_path):
+    # The last product lasts beyond its step; what was launched after the steps runs meanwhile, on another stream.
+    others = (launch(205, 2, 5), kernel("theirs", 240, 10, 5, stream=9), launch(215, 2, 6), kernel("other", 255, 5, 6, stream=9))
+    attribution, _, path = exported(written(tmp_path, *STEPS[:-1], kernel("split", 290, 10, 4), *others), tmp_path)
+    own, _ = events(path)
+    assert sorted(np.unique(attribution.pieces.row).tolist()) == [-3, -2, 0, 1]
+    args = {event["name"]: event["args"] for event in own if event["ph"] == "X"}
+    assert args["theirs"] == args["other"] == {"not_counted": OUTSIDE_STEPS}
+    assert [one[:2] for track in slices(own).values() for one in track if "not_counted" in one[2]["args"]] == [
+        (240_000, 250_000), (255_000, 260_000),
+    ]  # fmt: skip
+    # They add nothing to the rates.
+    assert not [time for time, _ in series(own, "FLOP/s")["GPU 0"] if 128_000 < time < 290_000]
 
 
 def test_efficiency_is_the_lower_bound_over_the_time(tmp_path):
