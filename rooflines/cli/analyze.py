@@ -16,7 +16,6 @@ from rooflines.cli.output import check_at, destination, json_of, page_of, print_
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT
-from rooflines.reports.formats import FORMATS
 
 
 @app.command()
@@ -30,7 +29,7 @@ def analyze(
             metavar="SOURCE...",
         ),
     ],
-    format: Annotated[str | None, format_option("table", "json", formats=FORMATS)] = None,
+    format: Annotated[str | None, format_option("table", "json", traced=True)] = None,
     output: Annotated[Path | None, option(
         "Write the analysis (.json) or its page (.html, .pdf, .md, .txt) to a file, or reports into a directory.", "--output", "-o",
         group=OUTPUT, metavar="PATH", show_default="RUN/analysis.json; not written for a trace"
@@ -56,7 +55,7 @@ def analyze(
     given = output is not None
     # a directory gets the analysis under its usual name
     into = output is not None and format in (None, "json") and not is_file_name(output)
-    reports, chosen = ((), "table") if into else destination(format, output, {".json": "json"}, traced=True)
+    reports, chosen = ((), "table") if into else destination(format, output, {".json": "json"}, traced=None)
     swept = sweep_of(sources)
     if swept is not None:
         show(page_of(swept), "analyze", reports, chosen, output, {"json": lambda: json_of(swept, at)})
@@ -64,8 +63,7 @@ def analyze(
     source = pipeline.find_source(sources)
     with progress_bar(chosen == "json") as progress:
         if reports:
-            written = pipeline.report(source, reports, output=output, ceilings=ceilings, **reading, progress=progress)
-            print_written(written, reports)
+            print_written(pipeline.report(source, reports, output=output, ceilings=ceilings, **reading, progress=progress))
             return
         _, analysis = pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress)
     # what rooflines recorded, a monitored program or a run, keeps its analysis beside it

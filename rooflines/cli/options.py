@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
@@ -111,9 +111,10 @@ def check_directory_name(output: Path | None) -> Path | None:
     return output
 
 
-def format_option(*printed: str, formats: Iterable[str] = OF_PAGES) -> Any:
+def format_option(*printed: str, traced: bool = False) -> Any:
     """The option ``--format`` of a command whose page is printed as a table or in one of the formats ``printed``, or written."""
-    words = f"Print it as {', '.join(printed)}, or write reports ({', '.join(formats)}; several separated by commas; or all)."
+    names = ", ".join(FORMATS if traced else OF_PAGES)
+    words = f"Print it as {', '.join(printed)}, or write reports ({names}; several separated by commas; or all)."
     return option(words, *FORMAT_FLAGS, group=OUTPUT, show_default="table, or by the suffix of --output")
 
 
@@ -132,8 +133,8 @@ Output = Annotated[Path | None, option(
 )]  # fmt: skip
 
 
-def parse_formats(text: str | None, *, traced: bool = False) -> tuple[str, ...]:
-    """The formats that ``--formats`` names, those of a trace only if ``traced``; raises UsageError for another one."""
+def parse_formats(text: str | None, *, traced: bool | None = False) -> tuple[str, ...]:
+    """The formats that ``--formats`` names, checked by ``check_formats``."""
     return () if text is None else check_formats((name.strip() for name in text.split(",") if name.strip()), traced=traced)
 
 

@@ -50,13 +50,13 @@ def print_report(page: Page, directory: Path, formats: Sequence[str], record: st
 
 
 def destination(
-    format: str | None, output: Path | None, own: Mapping[str, str] = RECORD_SUFFIXES, *, traced: bool = False
+    format: str | None, output: Path | None, own: Mapping[str, str] = RECORD_SUFFIXES, *, traced: bool | None = False
 ) -> tuple[tuple[str, ...], str]:
     """Where a command's page goes: the reports to write into a directory, or else the format to print or to write to one file.
 
     ``output`` is a file if it has a suffix, and then ``format`` is by default that of the suffix; else it is a directory, for HTML and
     JSON by default. Without ``output``, ``format`` is printed if it is ``table`` or one of the command's ``own`` (by suffix); others
-    are written into a new directory, those of a trace only if ``traced``. Raises UsageError for an unknown format or suffix and for
+    are written into a new directory, ``traced`` ones as in ``check_formats``. Raises UsageError for an unknown format or suffix and for
     several formats in one file, OutputError if the file cannot be written.
     """
     names = tuple(name.strip() for name in (format or "").split(",") if name.strip())
@@ -115,12 +115,10 @@ def json_of(record: Any, at: str | None = None) -> str:
         raise UsageError(f"--at {error.args[0]}.", hint="rooflines schema describes the fields.") from error
 
 
-def print_written(written: Mapping[str, Path], formats: Sequence[str] = ()) -> None:
-    """Say which files there are, by format, and which of ``formats`` was left out."""
+def print_written(written: Mapping[str, Path]) -> None:
+    """Say which files there are, by format."""
     for name, path in written.items():
         print(f"{name:12} {path}")
-    for name in sorted(set(formats) - written.keys()):
-        print(f"{name:12} left out: it needs the complete trace of one run")
 
 
 @contextlib.contextmanager

@@ -44,6 +44,6 @@ def report(
             page = page_of(pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress)[1])
             show(page, "report", (), chosen, output, {})
             return
-        chosen_formats = None if formats is None else parse_formats(formats, traced=True)
+        chosen_formats = None if formats is None else parse_formats(formats, traced=None)
         written = pipeline.report(source, chosen_formats, output=output, ceilings=ceilings, **reading, progress=progress)
-    print_written(written, chosen_formats or ())
+    print_written(written)

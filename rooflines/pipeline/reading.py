@@ -149,8 +149,8 @@ def analyze_trace(
 ) -> tuple[Run, Analysis]:
     """Return the run in ``source``, such as that recorded in a trace, and its analysis; the parameters are those of ``analyze``.
 
-    What the analysis of a trace consists of is added to ``divided``. A directory with a trace and the traces of its graphs' capture is
-    that trace with them.
+    What the analysis is made of is added to ``divided``. A directory with a trace and the traces of its graphs' capture is that trace
+    with them.
     """
     progress, read_options = progress or Silent(), ReadOptions(**reading)
     beside = captured_beside(source) if isinstance(source, Path | str) else None
@@ -181,10 +181,7 @@ def analyze_trace(
         if why_not:
             facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
             run = msgspec.structs.replace(run, facts=facts)
-    analysis = _analyze(run, judges, trace, captures=captures, reading=read_options, inductor_cache=inductor_cache, divided=divided)
-    if divided and trace is not None and not isinstance(source, Run):
-        divided[-1] = divided[-1]._replace(source=source)  # the name in the run is without what a URL hides
-    return run, analysis
+    return run, _analyze(run, judges, trace, captures=captures, reading=read_options, inductor_cache=inductor_cache, divided=divided)
 
 
 def analyze_ranks(

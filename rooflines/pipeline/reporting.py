@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rooflines.arguments import arg
-from rooflines.errors import UsageError, writing
+from rooflines.errors import writing
 from rooflines.extras import is_installed
 from rooflines.pipeline.options import FORMATS
 from rooflines.pipeline.reading import analyze_source, find_source
@@ -57,15 +56,13 @@ def report(
     if isinstance(source, Path | str):
         source = find_source([str(source)])
     defaults = FORMATS if isinstance(source, Run | str) else RANKS_FORMATS if isinstance(source, Sequence) else MONITOR_FORMATS
-    chosen = check_formats(defaults if formats is None else formats, traced=isinstance(source, Run | str))
+    names, traced = defaults if formats is None else formats, isinstance(source, Run | str) and not options.get("partial")
+    chosen = check_formats(names, traced=traced)
     directory, progress = None if output is None else Path(output), options.get("progress")
-    if PERFETTO in chosen and options.get("partial"):
-        chosen = _without_perfetto(chosen, f"{arg('partial', True)} may read a part of it")
     divided = list[Divided]()
     record, analysis = analyze_source(source, divided=divided if PERFETTO in chosen else None, **options)
     if isinstance(analysis, Analysis):
-        if PERFETTO in chosen and not divided:
-            chosen = _without_perfetto(chosen, "the run has none")
+        chosen = check_formats(names, traced=traced and record.trace_path is not None)
         if directory is None and not isinstance(source, Run) and record.facts.workload.source == "trace":
             directory = default_directory(record.facts.workload.name.partition(".")[0], "trace")
         if directory is not None:
@@ -74,13 +71,6 @@ def report(
     if isinstance(analysis, RankAnalysis):
         return _report_ranks(analysis, chosen, directory, progress)
     return _report_monitored(record, analysis, chosen, directory, progress)
-
-
-def _without_perfetto(chosen: tuple[str, ...], lack: str) -> tuple[str, ...]:
-    """The formats that need no trace; raises UsageError unless all were asked for."""
-    if chosen != check_formats(("all",), traced=True):
-        raise UsageError(f"the format {PERFETTO!r} needs a complete trace: {lack}.", hint="Choose other formats.")
-    return tuple(name for name in chosen if name != PERFETTO)
 
 
 def write_reports(
@@ -119,19 +109,17 @@ def report_run(
 ) -> dict[str, Path]:
     """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and the analysis.
 
-    ``divided`` is what the analysis consists of. A run without a trace is not written in the format of one.
+    ``divided`` is what the analysis is made of. A run without a trace is not written in the format of one.
     """
     from rooflines.reports.render import perfetto, tensorboard
     from rooflines.reports.views import measured, usage
     from rooflines.reports.views import run as view
 
-    chosen, parts = check_formats(formats, traced=True), list(divided)
+    chosen = tuple(name for name in check_formats(formats, traced=True) if name != PERFETTO or run.trace_path is not None)
+    parts = list(divided)
     if analysis is None or (PERFETTO in chosen and not parts):
         (progress or Silent()).stage("analyzing", None)
-        derived = _analyze(run, divided=parts)
-        analysis = analysis or derived
-    if not parts:
-        chosen = tuple(name for name in chosen if name != PERFETTO)
+        analysis = _analyze(run, divided=parts)
     page, directory = view.page(analysis, read_trials(run.directory)), output or run.directory
 
     def csv(path: Path) -> Path:

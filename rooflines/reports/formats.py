@@ -54,19 +54,18 @@ def usable(names: Iterable[str]) -> tuple[str, ...]:
 OF_PAGES = tuple(name for name, one in FORMATS.items() if not one.of_trace)
 
 
-def check_formats(names: Iterable[str], *, traced: bool = False) -> tuple[str, ...]:
+def check_formats(names: Iterable[str], *, traced: bool | None = False) -> tuple[str, ...]:
     """The names as a tuple, each once, or for ``all`` every format; only if ``traced`` with those of a trace.
 
-    Raises UsageError for an unknown one, and for one of a trace that is not part of ``all``.
+    Where that is not yet known (None), ``all`` stays. Raises UsageError for an unknown one, and for one of a trace where there is none.
     """
-    chosen, offered = tuple(dict.fromkeys(names)), FORMATS if traced else OF_PAGES
-    if chosen == ("all",) or (not traced and len(chosen) > 1 and chosen == check_formats(("all",), traced=True)):
-        return (*usable(offered), *entries("formats"))
+    chosen, offered = tuple(dict.fromkeys(names)), OF_PAGES if traced is False else tuple(FORMATS)
+    if chosen == ("all",):
+        return chosen if traced is None else (*usable(offered), *entries("formats"))
     for name in chosen:
-        if name not in FORMATS and name not in (installed := entries("formats")):
-            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join((*offered, *installed))}, or all.")
-        if name in FORMATS and name not in offered:
-            raise UsageError(f"{name!r} is a format of the trace of one run, in a directory.", hint=f"Use {', '.join(offered)}.")
+        if name not in offered and name not in (installed := entries("formats")):
+            what = f"{name!r} needs the complete trace of one run" if name in FORMATS else f"unknown report format {name!r}"
+            raise UsageError(f"{what}.", hint=f"Choose from {', '.join((*offered, *installed))}, or all.")
     return chosen
 
 

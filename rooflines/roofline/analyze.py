@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeAlias
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.compiled.inductor_cache import read_cache
@@ -21,13 +21,8 @@ from rooflines.roofline.resolvers.count import count
 from rooflines.roofline.resolvers.counts import Known
 from rooflines.roofline.step.interference import quiet_steps
 
-
-class Divided(NamedTuple):
-    """The divided time of the trace ``source``, as recorded, and the judged operator of each of its rows, in their order."""
-
-    source: Path | str
-    attribution: Attribution
-    operators: list[OperatorRow]
+# The divided time of a trace, as recorded, and the judged operator of each of its rows, in their order.
+Divided: TypeAlias = tuple[Attribution, list[OperatorRow]]
 
 
 def analyze(
@@ -44,8 +39,7 @@ def analyze(
 
     ``trace`` is the run's trace where it has been read already, else it is read as ``reading`` says; ``captures`` are traces of the
     capture of its graphs. A run without a trace (interrupted before the traced pass) still has its step times. ``inductor_cache`` has
-    the code that inductor generated. What the analysis of a trace consists of is added to ``divided``. Raises TraceError when the
-    trace is corrupt.
+    the code that inductor generated. What the analysis is made of is added to ``divided``. Raises TraceError when the trace is corrupt.
     """
     if trace is None and run.trace_path is not None:
         trace = read(run.trace_path, replace(reading, list_dtype=_list_dtype(run.facts.workload)))
@@ -53,7 +47,7 @@ def analyze(
         return judge_times(run, ceilings)
     attribution, operators = own(count(tree(trace), _known(run, captures, inductor_cache))), list[OperatorRow]()
     if divided is not None:
-        divided.append(Divided(run.trace_path or "", attribution, operators))
+        divided.append((attribution, operators))
     return judge(attribution, run, ceilings, operators)
 
 

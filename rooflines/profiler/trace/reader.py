@@ -38,7 +38,7 @@ def read(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
     """
     problems: list[str] | None = [] if options.partial else None
-    return whole_part(_read(pieces(path, problems), shown(path), options, problems))
+    return whole_part(_read(pieces(path, problems), path, options, problems))
 
 
 def parse_trace(data: bytes, origin: str = "trace", options: ReadOptions = READ_DEFAULTS) -> Trace:
@@ -59,7 +59,8 @@ def paused() -> Iterator[None]:
             gc.enable()
 
 
-def _read(data: Iterable[bytes], origin: str, options: ReadOptions, problems: list[str] | None = None) -> Trace:
+def _read(data: Iterable[bytes], source: Path | str, options: ReadOptions, problems: list[str] | None = None) -> Trace:
+    origin = shown(source)
     document = Document(as_kineto(data, origin), origin, problems)
     columns = Columns(options)
     with paused():
@@ -99,6 +100,7 @@ def _read(data: Iterable[bytes], origin: str, options: ReadOptions, problems: li
         has_stacks=has_stacks,
         cut_ns=cut_ns,
         threads=columns.threads.listed,
+        source=source,
     )
 
 

@@ -9,6 +9,7 @@ import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -214,8 +215,8 @@ class Trace:
     says that it recorded so much of the Python stack that the host is slower for it. ``cut_ns`` is None for a file with all of its
     events; where the file is cut off among them it is the end of the last host event before the cut, in the order of the file.
     ``base_ns`` is the time since 1970 at which the clock of the trace is 0; 0 where the file does not say it, as in old traces, which
-    count from 1970.
-    ``threads`` are the process and thread that each thread of the host events is."""
+    count from 1970. ``threads`` are the process and thread that each thread of the host events is. ``source`` is the file or URL, of
+    which only ``shown`` may be printed."""
 
     host: HostEvents
     device: DeviceEvents
@@ -238,6 +239,7 @@ class Trace:
     has_stacks: bool = False
     cut_ns: int | None = None
     threads: list[str] = field(default_factory=list)
+    source: Path | str = field(default="", repr=False)
 
     @property
     def began_ns(self) -> int:

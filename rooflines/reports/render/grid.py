@@ -8,16 +8,16 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import structs
 
 from rooflines.reports.charts.palette import COLORED
-from rooflines.reports.document import Cell, Column, Paragraph, Row, Table, texts, value_of
+from rooflines.reports.document import Cell, Column, Paragraph, Row, Table, texts
 from rooflines.reports.render.layout import CUTS
 
-SHOWN_AT_FIRST = 50
+_SHOWN_AT_FIRST = 50
 _MODULES_OPEN = 40
 # How wide the words of a long table are on a page; the pointer shows them in full.
 _WIDTHS = {"name": 28, "path": 26, "shapes": 24}
@@ -41,10 +41,8 @@ def drawn(table: Table) -> dict[str, Any]:
     found = texts(table, aligned=True)
     columns = [structs.replace(column, unit=unit, key=column.name) for column, unit in zip(found.columns, found.units, strict=True)]
     rows = list(_rows(table, columns, found.places, found.rows))
-    data = ""
-    if table.kind in ("main", "tree"):
-        classes = [f"{'' if column.numeric else 'w'} {'quiet' if column.quiet else ''}".strip() for column in columns]
-        data = packed({"columns": classes, "rows": [_as_data(row) for row in rows]})
+    classes = [f"{'' if column.numeric else 'w'} {'quiet' if column.quiet else ''}".strip() for column in columns]
+    data = packed({"columns": classes, "rows": [_as_data(row) for row in rows]}) if table.kind in ("main", "tree") else ""
     return {
         "title": table.title, "caption": table.caption or table.title, "sortable": table.kind == "main", "sorted_by": table.sorted_by,
         "columns": columns, "rows": [row for row in rows if not row["is_hidden"]], "size": len(rows), "data": data,
@@ -57,11 +55,10 @@ def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: t
     words = next((index for index, column in enumerate(columns) if not column.numeric), 0)
     shown = table.of_form(full=True)
     depths = [*(row.depth for row in shown), 0]
-    is_tree = table.kind == "tree"
     levels = (level for level in range(1, max(depths) + 1) if sum(depth <= level for depth in depths[:-1]) <= _MODULES_OPEN)
     open_to = max(levels, default=1)
     for number, (row, line) in enumerate(zip(shown, lines, strict=True)):
-        has_children = depths[number + 1] > row.depth
+        parent = depths[number + 1] > row.depth
         detail = row.detail if table.kind == "main" else ()
         following = number + 1 < len(shown) and shown[number + 1].muted
         cells = () if row.heading else zip(places, columns, line, strict=True)
@@ -73,17 +70,22 @@ def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: t
             "detail": detail,
             "remarks": [] if detail else [part.text for part in row.detail if isinstance(part, Paragraph)],
             "depth": row.depth,
-            "has_children": has_children,
-            "is_open": has_children and row.depth < open_to,
-            "is_hidden": number >= SHOWN_AT_FIRST if table.kind == "main" else is_tree and row.depth > open_to,
+            "parent": parent,
+            "open": parent and row.depth < open_to,
+            "is_hidden": number >= _SHOWN_AT_FIRST if table.kind == "main" else table.kind == "tree" and row.depth > open_to,
         }
 
 
-def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_name: bool) -> dict[str, Any]:
+def _given(row: Row, place: int) -> Cell:
+    """What the table has at a place, which a short row leaves out."""
     given = row.cells[place] if place < len(row.cells) else ""
-    cell = given if isinstance(given, Cell) else Cell(value=given)
+    return given if isinstance(given, Cell) else Cell(value=given)
+
+
+def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_name: bool) -> dict[str, Any]:
+    cell = _given(row, place)
     inset = not column.numeric and text.startswith(" ")
-    sort = cell.sort if cell.sort is not None else value_of(given)
+    sort = cell.value if cell.sort is None else cell.sort
     sort = f"{sort:.5g}" if isinstance(sort, int | float) else sort
     shown = CUTS[column.format](text, _WIDTHS[column.format]) if column.format in _WIDTHS else text
     hover = "" if cell.hover == shown else cell.hover or (text if shown != text else "")
@@ -111,13 +113,10 @@ _CELL = ("text", "sort", "hover", "bar", "letter", "warning", "color")
 
 def _as_data(row: dict[str, Any]) -> dict[str, Any]:
     """A row for the script: its ``cells`` if they are not in the HTML, its place in a tree, and what opens below it."""
-    made = {
-        "cells": [_short([cell[name] for name in _CELL]) for cell in row["cells"]] if row["is_hidden"] else None,
-        "points": row["points"] if row["is_hidden"] else None,
-        "classes": row["classes"] if row["is_hidden"] else None,
-        "detail": [_part(part) for part in row["detail"]],
-        "depth": row["depth"], "parent": row["has_children"], "open": row["is_open"],
-    }  # fmt: skip
+    made = {name: row[name] for name in ("depth", "parent", "open")} | {"detail": [_part(part) for part in row["detail"]]}
+    if row["is_hidden"]:
+        cells = [_short([cell[name] for name in _CELL]) for cell in row["cells"]]
+        made |= {"cells": cells, "points": row["points"], "classes": row["classes"]}
     return {name: value for name, value in made.items() if value}
 
 
@@ -130,21 +129,14 @@ def _part(part: Paragraph | Table) -> Any:
         "caption": part.title or part.caption,
         "heads": [[column.label, unit, "" if column.numeric else "w"] for column, unit in zip(found.columns, found.units, strict=True)],
         "rows": [
-            [_short([text, _hover(row, place)]) for text, place in zip(line, found.places, strict=True)]
+            [_short([text, _given(row, place).hover]) for text, place in zip(line, found.places, strict=True)]
             for row, line in zip(part.of_form(full=True), found.rows, strict=True)
         ],
     }
 
 
-def _hover(row: Row, place: int) -> str:
-    """What the pointer shows at a cell."""
-    cell = row.cells[place] if place < len(row.cells) else ""
-    return cell.hover if isinstance(cell, Cell) else ""
-
-
-def _short(values: Iterable[Any]) -> list[Any]:
+def _short(values: list[Any]) -> list[Any]:
     """``values`` without those at the end that say nothing."""
-    kept = list(values)
-    while len(kept) > 1 and kept[-1] in ("", None):
-        kept.pop()
-    return kept
+    while len(values) > 1 and values[-1] in ("", None):
+        values.pop()
+    return values

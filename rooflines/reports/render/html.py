@@ -18,10 +18,8 @@ from rooflines.reports.charts.roofline import Chart
 from rooflines.reports.charts.timeline import Timeline
 from rooflines.reports.document import Figure, Page
 from rooflines.reports.render.figures import page_svg
-from rooflines.reports.render.grid import SHOWN_AT_FIRST, drawn, packed, slug
+from rooflines.reports.render.grid import drawn, packed, slug
 from rooflines.units import percent
-
-_HERE = Path(__file__).parent
 
 
 def write(page: Page, path: Path) -> Path:
@@ -36,13 +34,12 @@ def render(page: Page, directory: Path = Path()) -> str:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    colors = {name: {theme: category_colour(name, theme) for theme in THEMES} for name in sorted(COLORED)}
     return environment.get_template("page.html.j2").render(
         page=page,
         sections=[section for section in page.sections if any(block.show != "brief" for block in section.blocks)],
@@ -50,10 +47,9 @@ def render(page: Page, directory: Path = Path()) -> str:
         picture_of=partial(_picture, page),
         link=lambda file: quote(Path(relpath(file, directory)).as_posix()) if Path(file).is_file() else "",
         percent=percent,
-        shown_at_first=SHOWN_AT_FIRST,
         ink=INK,
         bounds=BOUNDS,
-        categories=colors,
+        categories={name: {theme: category_colour(name, theme) for theme in THEMES} for name in sorted(COLORED)},
     )
 
 

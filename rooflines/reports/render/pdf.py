@@ -18,21 +18,7 @@ from msgspec.structs import replace
 
 from rooflines.reports.charts.palette import INK, bound_style, category_colour, contrast
 from rooflines.reports.charts.paper import SERIF, as_svg, draw
-from rooflines.reports.document import (
-    Bar,
-    Block,
-    Cell,
-    Facts,
-    Figure,
-    Findings,
-    Page,
-    Paragraph,
-    Part,
-    Row,
-    Section,
-    Table,
-    sections_of,
-)
+from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table, section
 from rooflines.reports.render.layout import Fitted, fitted
 from rooflines.reports.words.text import NUMBER_AND_UNIT
 from rooflines.units import percent
@@ -44,8 +30,8 @@ _FIGURE_IN = 6.85
 # What a line of a table holds, in characters of the mean width.
 _CHARACTERS = 118
 _MOST_PAGES = 50
-# Rows of a table in a document that would have more pages otherwise.
-_FEWER_ROWS = (100, 20)
+# Rows of a table: those that it asks for, and fewer in a document that would have more pages.
+_MOST_ROWS = (None, 100, 20)
 _FILLS = {"bound": _INK.accent, "headroom": _INK.grid, "rest": _INK.page, "doubt": _INK.warning}
 
 
@@ -55,17 +41,21 @@ def write(page: Page, path: Path) -> Path:
     Where tables have more rows than print has room for, the whole tables are in NAME-appendix.pdf next to it.
     """
     appendix = path.with_name(f"{path.stem}-appendix.pdf")
-    document = _set(content(page, appendix.name))
-    for most in _FEWER_ROWS:
+    for most in _MOST_ROWS:
+        document = _set(content(page, appendix.name, most))
         if len(re.findall(rb"/Type */Page\b", document)) <= _MOST_PAGES:
             break
-        page = _shortened(page, most)
-        document = _set(content(page, appendix.name))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(document)
     appendix.unlink(missing_ok=True)
-    if cut := _cut_tables(page):
-        appendix.write_bytes(_set(content(replace(page, name=f"{page.name}: appendix", said=(), sections=cut), "")))
+    cut = tuple(
+        section(part.name, part.title, replace(one, printed=None, rows=tuple(replace(row, printed=True) for row in one.rows)))
+        for part in page.sections
+        for one in part.blocks
+        if isinstance(one, Table) and len(one.on_paper()[:most]) < len(one.of_form(full=True))
+    )
+    if cut:
+        appendix.write_bytes(_set(content(replace(page, name=f"{page.name}: appendix", said=(), sections=cut))))
     return path
 
 
@@ -75,49 +65,12 @@ def _set(content: dict[str, Any]) -> bytes:
 
     # A path and not the text: the oldest Typst that we accept takes only paths.
     with resources.as_file(resources.files("rooflines.reports.render") / "templates" / "page.typ") as template:
-        document: bytes = typst.compile(
-            str(template),
-            format="pdf",
-            sys_inputs={"page": json.dumps(_kept_together(content), ensure_ascii=False)},
-            ignore_system_fonts=True,
-        )
-    return document
+        text = json.dumps(_kept_together(content), ensure_ascii=False)
+        return bytes(typst.compile(str(template), format="pdf", sys_inputs={"page": text}, ignore_system_fonts=True))
 
 
-def _shortened(page: Page, most: int) -> Page:
-    """The page with at most ``most`` rows of each table in print."""
-    return replace(
-        page,
-        sections=tuple(
-            replace(
-                part,
-                blocks=tuple(
-                    replace(one, printed=min(most, one.printed or most)) if isinstance(one, Table) else one for one in part.blocks
-                ),
-            )
-            for part in page.sections
-        ),
-    )
-
-
-def _cut_tables(page: Page) -> tuple[Section, ...]:
-    """The tables that print has only a part of, whole, in their sections."""
-    parts = (
-        replace(
-            part,
-            blocks=tuple(
-                replace(one, printed=None, rows=tuple(replace(row, printed=True) for row in one.rows))
-                for one in part.blocks
-                if isinstance(one, Table) and len(one.on_paper()) < len(one.of_form(full=True))
-            ),
-        )
-        for part in page.sections
-    )
-    return sections_of(*parts)
-
-
-def content(page: Page, appendix: str = "") -> dict[str, Any]:
-    """What the template shows, in words and formatted numbers; ``appendix`` is the file with the rows that are left out."""
+def content(page: Page, appendix: str = "", most: int | None = None) -> dict[str, Any]:
+    """What the template shows, in words and formatted numbers, with ``most`` rows of a table; ``appendix`` is the file with all."""
     return {
         "ink": msgspec.to_builtins(_INK),
         "title": page.name,
@@ -130,9 +83,9 @@ def content(page: Page, appendix: str = "") -> dict[str, Any]:
         "label": page.label,
         "said": page.said,
         "sections": [
-            {"title": section.title, "blocks": blocks}
-            for section in page.sections
-            if (blocks := [_block(block, appendix) for block in section.blocks if block.show != "brief"])
+            {"title": part.title, "blocks": blocks}
+            for part in page.sections
+            if (blocks := [_block(block, appendix, most) for block in part.blocks if block.show != "brief"])
         ],
     }
 
@@ -155,7 +108,7 @@ def _date(created: str) -> list[int] | None:
     return [day.year, day.month, day.day]
 
 
-def _block(block: Block, appendix: str) -> dict[str, Any]:
+def _block(block: Block, appendix: str, most: int | None) -> dict[str, Any]:
     match block:
         case Paragraph(kind="code"):
             return {"kind": "code", "code": block.text}
@@ -171,7 +124,7 @@ def _block(block: Block, appendix: str) -> dict[str, Any]:
             svg = as_svg(draw(block.drawing, width_in=_FIGURE_IN, family=SERIF), _FACE)
             return {"kind": "figure", "svg": svg, "caption": block.caption, "note": block.note}
         case Table():
-            return _table(block, appendix)
+            return _table(block, appendix, most)
 
 
 def _bar(block: Bar) -> dict[str, Any]:
@@ -193,11 +146,11 @@ def _part(part: Part, *, in_full: bool = True) -> dict[str, Any]:
     return {"share": part.share, "letter": part.letter, "pattern": pattern, "fill": fill, "on": on, "text": text}
 
 
-def _table(table: Table, appendix: str) -> dict[str, Any]:
-    rows = table.on_paper()
+def _table(table: Table, appendix: str, most: int | None) -> dict[str, Any]:
+    rows = table.on_paper()[:most]
     columns = fitted(table, _CHARACTERS, rows, full=True)
     # Sentences and names that have no room are wrapped; paths and shapes are cut, as everywhere.
-    wrapped = [one for one in columns if one.column.format in ("text", "middle") and _longest(one) > one.width]
+    wrapped = [one for one in columns if one.column.format in ("text", "middle") and any(len(cell) > one.width for cell in one.cells)]
     count = len(table.of_form(full=True))
     some = f"{len(rows)} of {count} rows{f' ({appendix} has all)' if appendix else ''}" if len(rows) < count else ""
     caption = ", ".join(text for text in (some, table.order) if text)
@@ -246,7 +199,3 @@ def _row(row: Row, number: int, columns: list[Fitted], wrapped: list[Fitted]) ->
 def _bar_of(row: Row, one: Fitted) -> float | None:
     cell = row.cells[one.place] if one.place < len(row.cells) else None
     return cell.bar if isinstance(cell, Cell) else None
-
-
-def _longest(one: Fitted) -> int:
-    return max((len(cell) for cell in one.cells), default=0)

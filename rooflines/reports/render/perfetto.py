@@ -7,26 +7,24 @@ are on the clock of the file. The added events have a category that readers of P
 from __future__ import annotations
 
 import gzip
-import heapq
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from math import isfinite
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from rooflines.errors import TraceError, UsageError
+from rooflines.errors import UsageError
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.perfetto import as_kineto
-from rooflines.profiler.trace.records import ADDED, Int64s, Trace
+from rooflines.profiler.trace.records import ADDED, Int64s, Mask, Trace
 from rooflines.profiler.trace.sources import pieces, shown
-from rooflines.profiler.trace.tree import PHASES, Calls
+from rooflines.profiler.trace.tree import PHASES
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.analyze import Divided
 from rooflines.roofline.attribution.own import Attribution
@@ -38,9 +36,10 @@ PROCESS = 1_919_905_638
 _HEAD = f'{{"cat":"{ADDED}","pid":{PROCESS},"ph":'.encode()
 # Where the events begin: in a list, or in an object.
 _OPENING = re.compile(rb'\A[\s\xef\xbb\xbf]*\[|"traceEvents"\s*:\s*\[')
-_BLOCK = 4096  # events
 _encode = msgspec.json.encode
-_RATES = (b"flop_per_s", b"byte_per_s", b"efficiency")
+# What is known of a call, and the name of what it is in each second.
+_RATES = {"flops": b"flop_per_s", "bytes": b"byte_per_s", "lower_bound_s": b"efficiency"}
+_GAUGES = {key for key, field in FIELDS.items() if "chart" in field.shown and not field.is_counter}
 
 
 def write(path: Path, divided: Divided, samples: Sequence[DeviceSample] = ()) -> Path:
@@ -48,79 +47,81 @@ def write(path: Path, divided: Divided, samples: Sequence[DeviceSample] = ()) ->
 
     Raises TraceError for a trace that cannot be read, UsageError for one that was written here.
     """
-    origin, temporary = shown(divided.source), path.with_name(f".{path.name}")
+    temporary = path.with_name(f".{path.name}")
     try:
         with gzip.open(temporary, "wb", compresslevel=3) as file:
-            file.writelines(_joined(as_kineto(pieces(divided.source), origin), _events(divided, samples), origin))
+            file.writelines(_joined(divided[0].trace.source, _events(*divided, samples)))
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     return path
 
 
-def _joined(data: Iterable[bytes], events: Iterator[bytes], origin: str) -> Iterator[bytes]:
-    """The pieces of a trace, with ``events``, each without its head, before its own."""
-    head, rest = bytearray(), iter(data)
+def _joined(source: Path | str, events: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces of the trace in ``source``, with ``events``, each without its head, before its own."""
+    origin = shown(source)
+    data, head = iter(as_kineto(pieces(source), origin)), b""
     while (opening := _OPENING.search(head)) is None:
-        if not (piece := next(rest, b"")):
-            raise TraceError(f"the trace {origin!r} has changed since it was analyzed.", hint="Write the reports again.")
-        head += piece
-    own = bytes(head[opening.end() :])
+        head += next(data)  # it was read already, so it has events
+    own = head[opening.end() :]
     if own.lstrip().startswith(_HEAD):
         raise UsageError(f"{origin!r} already has the tracks of rooflines.", hint="Give the original trace.")
-    yield bytes(head[: opening.end()])
-    while block := b"".join(_HEAD + event + b"},\n" for event in islice(events, _BLOCK)):
-        yield block
+    yield head[: opening.end()]
+    for event in events:
+        yield _HEAD + event + b"},\n"
     yield own
-    yield from rest
+    yield from data
 
 
-def _events(divided: Divided, samples: Sequence[DeviceSample]) -> Iterator[bytes]:
-    _, attribution, operators = divided
+def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples: Sequence[DeviceSample]) -> Iterator[bytes]:
     yield b'"M","name":"process_name","args":{"name":"rooflines (times as recorded)"}'
     yield b'"M","name":"process_sort_index","args":{"sort_index":-1}'
-    flop_per_s, byte_per_s, efficiency = found = _rates(attribution, operators)
-    yield from _slices(attribution, operators, found)
+    parts, rows = attribution.pieces, (*attribution.rows, *attribution.gaps)
+    arguments = [_arguments(attribution, *each) for each in zip_longest(rows, operators)]
+    row_of = np.where(parts.row < 0, len(operators) - 2 - parts.row, parts.row)
+    # The figures of a call are spread evenly over its pieces. They are NaN in gaps, and in rows that lost kernels.
+    figures = [[None if row.is_incomplete else args.get(name) for name in _RATES] for row, args in zip(rows, arguments, strict=True)]
+    _, call = distinct(parts.call)
+    seconds = np.bincount(call, parts.end_ns - parts.start_ns)[call] / 1e9
+    rates = np.array(figures, np.float64).reshape(-1, len(_RATES))[row_of].T / seconds
+    labels = [b'"name":%b,"args":%b' % (_encode(row.name), _encode(args)[:-1]) for row, args in zip(rows, arguments, strict=True)]
+    yield from _slices(attribution, [labels[at] for at in row_of.tolist()], rates)
+    yield from _counters(attribution, np.array([args.get("bound") == "transfer" for args in arguments], bool)[row_of], rates)
+    yield from _sampled(attribution.trace, samples)
+
+
+def _arguments(attribution: Attribution, row: Row, operator: OperatorRow | None) -> dict[str, Any]:
+    """What is known of each call of a row, or without ``operator`` of a gap, in the words of ``analysis.json``."""
+    module = attribution.calls.modules[row.module].path if row.module >= 0 else ""
+    found: dict[str, Any] = {"module": module, "phase": PHASES[row.phase], "shapes": row.signature.shapes()}
+    if operator is None:
+        found["not_counted"] = row.reason
+    else:
+        work, bound_s = row.count.work, operator.lower_bound_s if operator.efficiency is not None else None
+        found |= {
+            "precision": operator.precision, "flops": work and work.flops, "bytes": work and work.bytes,
+            "intensity_flop_per_byte": operator.intensity_flop_per_byte,
+            "lower_bound_s": None if bound_s is None else bound_s / operator.calls,
+            "bound": operator.bound, "inferred": operator.inferred, "assumption": operator.assumption,
+        }  # fmt: skip
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _counters(attribution: Attribution, of_link: Mask, rates: Floats) -> Iterator[bytes]:
+    """The ``rates`` of each device over time; efficiencies without pieces ``of_link``, which runs next to what the device bounds."""
     trace, parts, windows = attribution.trace, attribution.pieces, attribution.windows
-    # What the link bounds runs next to what the device bounds.
-    of_link = np.array([*(operator.bound == "transfer" for operator in operators), False])
-    efficiency = np.where(of_link[np.maximum(parts.row, -1)], np.nan, efficiency)
-    device = trace.device.device[parts.event] if len(trace.device) else np.zeros(len(parts.row), np.int64)
-    order = np.argsort(device, kind="stable")
-    for chosen in np.split(order, np.flatnonzero(np.diff(device[order])) + 1) if len(order) else ():
-        key = _device(trace, int(device[chosen[0]]))
-        start, end = parts.start_ns[chosen], parts.end_ns[chosen]
+    flop_per_s, byte_per_s, efficiency = *rates[:2], np.where(of_link, np.nan, rates[2])
+    device = trace.device.device[parts.event] if len(trace.device) else np.zeros_like(parts.row)
+    for number in distinct(device)[0].tolist():
+        here = np.flatnonzero(device == number)
+        key, start, end = _device(trace, number), parts.start_ns[here], parts.end_ns[here]
         for name, values in (("FLOP/s", flop_per_s), ("bytes/s", byte_per_s), ("efficiency", efficiency)):
-            yield from _counter(name, key, *summed(start, end, values[chosen]))
-        if attribution.steps and np.isfinite(efficiency[chosen]).any():
+            yield from _counter(name, key, *summed(start, end, values[here]))
+        if attribution.steps and np.isfinite(efficiency[here]).any():
             step = np.searchsorted(windows[:, 0], start, side="right") - 1
-            bounds_ns = np.bincount(step, np.nan_to_num(efficiency[chosen]) * (end - start), len(windows))
+            bounds_ns = np.bincount(step, np.nan_to_num(efficiency[here]) * (end - start), len(windows))
             mean = bounds_ns / np.maximum(windows[:, 1] - windows[:, 0], 1)
             yield from _counter("efficiency of the step", key, *summed(windows[:, 0], windows[:, 1], mean))
-    yield from _sampled(trace, samples)
-
-
-def _rates(attribution: Attribution, operators: Sequence[OperatorRow]) -> Floats:
-    """FLOPs, bytes and lower bound per second of each piece: the figures of a call are spread evenly over its pieces.
-
-    They are NaN where they are not known: in gaps, and in rows that lost kernels.
-    """
-    parts = attribution.pieces
-    owned = np.flatnonzero(parts.row >= 0)
-    _, call = distinct(parts.call[owned])
-    seconds = np.bincount(call, (parts.end_ns - parts.start_ns)[owned])[call] / 1e9
-    figures = [_figures(*each, attribution.steps or 1) for each in zip(attribution.rows, operators, strict=True)]
-    of_row = np.array(figures, np.float64).reshape(-1, 3)  # None becomes NaN
-    result = np.full((3, len(parts.row)), np.nan)
-    result[:, owned] = of_row[parts.row[owned]].T / seconds
-    return result
-
-
-def _figures(row: Row, operator: OperatorRow, steps: int) -> tuple[int | None, int | None, float | None]:
-    """FLOPs, bytes and lower bound in seconds of one call of ``row``."""
-    work = None if row.is_incomplete else row.count.work
-    bound_s = None if operator.efficiency is None or operator.lower_bound_s is None else operator.lower_bound_s * steps / row.calls
-    return (None, None, bound_s) if work is None else (work.flops, work.bytes, bound_s)
 
 
 def summed(starts: Int64s, ends: Int64s, values: Floats) -> tuple[Int64s, Floats]:
@@ -129,17 +130,15 @@ def summed(starts: Int64s, ends: Int64s, values: Floats) -> tuple[Int64s, Floats
     Intervals without a value (NaN) are left out.
     """
     known = np.isfinite(values) & (ends > starts)
-    starts, ends, values = starts[known], ends[known], values[known]
-    times, place = distinct(np.concatenate((starts, ends)))
+    values = values[known]
+    times, place = distinct(np.concatenate((starts[known], ends[known])))
+    begin, end = np.split(place, 2)
 
-    def running(amounts: Any) -> Any:
-        change = np.zeros(len(times), amounts.dtype)
-        np.add.at(change, place[: len(starts)], amounts)
-        np.subtract.at(change, place[len(starts) :], amounts)
-        return np.cumsum(change)
+    def running(amounts: Any) -> Floats:
+        return np.cumsum(np.bincount(begin, amounts, len(times)) - np.bincount(end, amounts, len(times)))
 
-    number, which = running(np.ones(len(starts), np.int64)), running(np.arange(len(starts)))
     # A cumulative sum of floats keeps rounding errors of what has ended. Where one interval runs, the value is its own.
+    number, which = running(np.ones(len(values))), running(np.arange(len(values))).astype(np.int64)
     total = np.where(number > 0, np.maximum(running(values), 0.0), 0.0)
     total[number == 1] = values[which[number == 1]]
     changes = np.flatnonzero(np.diff(total, prepend=np.nan) != 0)
@@ -153,74 +152,39 @@ def _counter(name: str, key: str, times_ns: Int64s, values: Floats) -> Iterator[
 
 def _sampled(trace: Trace, samples: Sequence[DeviceSample]) -> Iterator[bytes]:
     """The gauges that reports draw, by their keys, as they were sampled while the trace was recorded."""
-    first_ns, last_ns = trace.began_ns, max((int(one.end_ns.max()) for one in (trace.host, trace.device) if len(one)), default=0)
+    last_ns = max(int(one.end_ns.max(initial=0)) for one in (trace.host, trace.device))
     for sample in samples:
         time_ns = sample.time_ns - trace.base_ns
-        for key, value in sample.numbers().items() if first_ns <= time_ns <= last_ns else ():
-            field = FIELDS.get(key)
-            if field is not None and "chart" in field.shown and not field.is_counter and isfinite(value):
-                yield from _counter(key, sample.device, np.array([time_ns]), np.array([value], np.float64))
+        for key, value in sample.numbers().items() if trace.began_ns <= time_ns <= last_ns else ():
+            if key in _GAUGES:
+                yield from _counter(key, sample.device, np.array([time_ns]), np.array([value]))
 
 
-def _slices(attribution: Attribution, operators: Sequence[OperatorRow], rates: Floats) -> Iterator[bytes]:
+def _slices(attribution: Attribution, labels: list[bytes], rates: Floats) -> Iterator[bytes]:
     """The tracks, and on them a slice for each piece of a call and of a gap; rates of NaN and zero are left out."""
     trace, parts = attribution.trace, attribution.pieces
-    drawn = np.flatnonzero(parts.row != -1)
-    event, start, end = parts.event[drawn], parts.start_ns[drawn], parts.end_ns[drawn]
     on_device = len(trace.device) > 0
-    of_device = (trace.device.device, trace.device.stream)
-    places, place = distinct_rows(*(column[event] for column in (of_device if on_device else (trace.host.thread,))))
-    tracks, track = distinct_rows(place, _lanes(place, start, end))
-    track += 1  # Perfetto takes thread 0 for the kernel's idle thread
-    for number, (where, lane) in enumerate(tracks.tolist(), start=1):
-        at = places[where].tolist()
+    where = [column[parts.event] for column in ((trace.device.device, trace.device.stream) if on_device else (trace.host.thread,))]
+    tracks, track = distinct_rows(*where, _lanes(distinct_rows(*where)[1], parts.start_ns, parts.end_ns))
+    # Perfetto takes thread 0 for the kernel's idle thread.
+    for number, (*at, lane) in enumerate(tracks.tolist(), start=1):
         name = f"{_device(trace, at[0])} stream {at[1]}" if on_device else f"CPU (process, thread) {trace.threads[at[0]]}"
         yield b'"M","name":"thread_name","tid":%d,"args":{"name":%b}' % (number, _encode(f"{name}, {lane + 1}" if lane else name))
-    labels: dict[int, bytes] = {}
-    columns = (track, start, end - start, parts.row[drawn], *rates[:, drawn])
-    for tid, time_ns, lasting_ns, row, *figures in zip(*(column.tolist() for column in columns), strict=True):
-        if row not in labels:
-            of_row = _of_row(attribution.rows[row], operators[row], attribution.steps or 1) if row >= 0 else None
-            labels[row] = of_row or _of_gap(attribution.gaps[-2 - row], attribution.calls)
-        known = b"".join(b',"%b":%.9g' % pair for pair in zip(_RATES, figures, strict=True) if pair[1] > 0)
-        yield b'"X","tid":%d,"ts":%b,"dur":%b,%b%b}' % (tid, _microseconds(time_ns), _microseconds(lasting_ns), labels[row], known)
+    columns = (track + 1, parts.start_ns, parts.end_ns - parts.start_ns, *rates)
+    for label, tid, time_ns, lasting_ns, *values in zip(labels, *(column.tolist() for column in columns), strict=True):
+        known = b"".join(b',"%b":%.9g' % pair for pair in zip(_RATES.values(), values, strict=True) if pair[1] > 0)
+        yield b'"X","tid":%d,"ts":%b,"dur":%b,%b%b}' % (tid, _microseconds(time_ns), _microseconds(lasting_ns), label, known)
 
 
 def _lanes(place: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     """The number of the track of each interval among those of its place: intervals of one track do not overlap."""
-    order = np.lexsort((starts, place))
-    lane = np.zeros(len(place), np.int64)
-    free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # when each track of a place is free again
+    lane, order = np.zeros_like(place), np.argsort(starts, kind="stable")
+    free: dict[int, list[int]] = defaultdict(list)  # when each track of a place is free again
     for at, where, start, end in zip(*(column.tolist() for column in (order, place[order], starts[order], ends[order])), strict=True):
         tracks = free[where]
-        if tracks and tracks[0][0] <= start:
-            lane[at] = heapq.heapreplace(tracks, (end, tracks[0][1]))[1]
-        else:
-            lane[at] = len(tracks)
-            heapq.heappush(tracks, (end, len(tracks)))
+        number = next((number for number, free_at in enumerate(tracks) if free_at <= start), len(tracks))
+        lane[at], tracks[number : number + 1] = number, [end]
     return lane
-
-
-def _of_row(row: Row, operator: OperatorRow, steps: int) -> bytes:
-    """The name and what holds for each call of ``row``, in the words of ``analysis.json``."""
-    work = row.count.work
-    return _named(
-        operator.name, module=operator.module, phase=operator.phase, shapes=operator.shapes, precision=operator.precision,
-        flops=None if work is None else work.flops, bytes=None if work is None else work.bytes,
-        intensity_flop_per_byte=operator.intensity_flop_per_byte, lower_bound_s=_figures(row, operator, steps)[2],
-        bound=operator.bound, inferred=operator.inferred, assumption=operator.assumption,
-    )  # fmt: skip
-
-
-def _of_gap(gap: Row, calls: Calls) -> bytes:
-    module = calls.modules[gap.module].path if gap.module >= 0 else ""
-    return _named(gap.name, module=module, phase=PHASES[gap.phase], shapes=gap.signature.shapes(), not_counted=gap.reason)
-
-
-def _named(name: str, **args: Any) -> bytes:
-    """The name and the arguments of an event that are known, without the brace that closes them."""
-    known = {key: value for key, value in args.items() if value is not None and value != ""}
-    return b'"name":%b,"args":%b' % (_encode(name), _encode(known)[:-1])
 
 
 def _microseconds(time_ns: int) -> bytes:

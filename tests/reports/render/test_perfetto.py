@@ -19,6 +19,7 @@ from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.records import ADDED
 from rooflines.reports.render import perfetto
 from rooflines.reports.render.perfetto import summed
+from rooflines.roofline.attribution.device import OUTSIDE_STEPS
 from rooflines.serial import to_plain
 from tests.traces import add, kernel, launch, mm, op, span
 
@@ -72,7 +73,7 @@ def exported(source, tmp_path, samples=()):
     """The divided time of a trace, its analysis and its export."""
     divided = []
     _, analysis = analyze_trace(source, divided=divided)
-    return divided[0], analysis, perfetto.write(tmp_path / "trace.perfetto.json.gz", divided[0], samples)
+    return divided[0][0], analysis, perfetto.write(tmp_path / "trace.perfetto.json.gz", divided[0], samples)
 
 
 def written(tmp_path, *listed, **head):
@@ -91,8 +92,8 @@ STEPS = (
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_trace_with_its_rates(name, tmp_path):
     source = TRACES / f"{name}.json.gz"
-    divided, analysis, path = exported(source, tmp_path)
-    attribution, parts = divided.attribution, divided.attribution.pieces
+    attribution, analysis, path = exported(source, tmp_path)
+    parts = attribution.pieces
     own, others = events(path)
     original = json.loads(gzip.decompress(source.read_bytes()), parse_float=str)
     assert others == original["traceEvents"]
@@ -105,10 +106,10 @@ def test_a_real_trace_with_its_rates(name, tmp_path):
         curves = series(own, counter).values()
         assert sum(map(integral, curves)) == pytest.approx(total, rel=1e-6)
         assert all(curve[-1][1] == 0 and all(one[0] < later[0] for one, later in pairwise(curve)) for curve in curves)
-    # Every slice is at the time of a piece, none overlap on a track, and every kernel with a row has its slice.
+    # Every piece is one of a row or a gap and has its slice, none overlap on a track, and every kernel with a row has its slice.
     tracks = slices(own)
     assert sorted(one[:2] for track in tracks.values() for one in track) == sorted(
-        zip(*(column[parts.row != -1].tolist() for column in (parts.start_ns, parts.end_ns)), strict=True)
+        zip(parts.start_ns.tolist(), parts.end_ns.tolist(), strict=True)
     )
     assert all(one[1] <= later[0] for track in tracks.values() for one, later in pairwise(track))
     if len(attribution.trace.device):
@@ -121,7 +122,7 @@ def test_a_real_trace_with_its_rates(name, tmp_path):
 
 
 def test_rates_and_slices_of_a_trace_by_hand(tmp_path):
-    divided, _, path = exported(written(tmp_path, *STEPS), tmp_path)
+    attribution, _, path = exported(written(tmp_path, *STEPS), tmp_path)
     own, _ = events(path)
     flops = 2 * 64**3
     # A product of 10 µs, with an addition of 1000 FLOPs in 10 µs during its second half; later one in two kernels of 10 µs together.
@@ -130,7 +131,7 @@ def test_rates_and_slices_of_a_trace_by_hand(tmp_path):
         (120_000, flops * 1e5), (128_000, 0), (130_000, flops * 1e5), (132_000, 0),
     ]  # fmt: skip
     # The integral over a step is the work of the step.
-    for (low, high), calls in zip(divided.attribution.windows.tolist(), ((1, 1), (1, 0)), strict=True):
+    for (low, high), calls in zip(attribution.windows.tolist(), ((1, 1), (1, 0)), strict=True):
         assert integral(series(own, "FLOP/s")["GPU 0"], low, high) == pytest.approx(calls[0] * flops + calls[1] * 1000)
         assert integral(series(own, "bytes/s")["GPU 0"], low, high) == pytest.approx(calls[0] * 3 * 4 * 64**2 + calls[1] * 12_000)
     (product, *_), (addition,) = slices(own).values()
@@ -143,16 +144,31 @@ def test_rates_and_slices_of_a_trace_by_hand(tmp_path):
     assert list(names.values()) == ["GPU 0 stream 7", "GPU 0 stream 9"]
 
 
+def test_what_the_steps_did_not_launch_has_slices_with_the_reason(tmp_path):
+    # The last product lasts beyond its step; what was launched after the steps runs meanwhile, on another stream.
+    others = (launch(205, 2, 5), kernel("theirs", 240, 10, 5, stream=9), launch(215, 2, 6), kernel("other", 255, 5, 6, stream=9))
+    attribution, _, path = exported(written(tmp_path, *STEPS[:-1], kernel("split", 290, 10, 4), *others), tmp_path)
+    own, _ = events(path)
+    assert sorted(np.unique(attribution.pieces.row).tolist()) == [-3, -2, 0, 1]
+    args = {event["name"]: event["args"] for event in own if event["ph"] == "X"}
+    assert args["theirs"] == args["other"] == {"not_counted": OUTSIDE_STEPS}
+    assert [one[:2] for track in slices(own).values() for one in track if "not_counted" in one[2]["args"]] == [
+        (240_000, 250_000), (255_000, 260_000),
+    ]  # fmt: skip
+    # They add nothing to the rates.
+    assert not [time for time, _ in series(own, "FLOP/s")["GPU 0"] if 128_000 < time < 290_000]
+
+
 def test_efficiency_is_the_lower_bound_over_the_time(tmp_path):
     described = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
-    divided, analysis, path = exported(written(tmp_path, *STEPS, **described), tmp_path)
+    attribution, analysis, path = exported(written(tmp_path, *STEPS, **described), tmp_path)
     own, _ = events(path)
     (product,) = [one for one in analysis.operators if one.name == "aten::mm"]
     first = next(iter(slices(own).values()))[0][2]["args"]
     assert float(first["lower_bound_s"]) == pytest.approx(product.lower_bound_s)
     assert float(first["efficiency"]) == pytest.approx(product.lower_bound_s / 10e-6)
     # That of a step is the mean over its length.
-    curve, windows = series(own, "efficiency")["GPU 0"], divided.attribution.windows.tolist()
+    curve, windows = series(own, "efficiency")["GPU 0"], attribution.windows.tolist()
     assert series(own, "efficiency of the step")["GPU 0"][:-1] == [
         (low, pytest.approx(integral(curve, low, high) / ((high - low) / 1e9))) for low, high in windows
     ]
@@ -211,9 +227,9 @@ def test_what_cannot_be_exported(tmp_path):
     assert [path.name for path in out.parent.iterdir() if path.name.startswith(".")] == []
     with pytest.raises(UsageError, match="already has the tracks of rooflines"):
         report(out, ["perfetto"], output=tmp_path / "again")
-    with pytest.raises(UsageError, match="is a format of the trace of one run"):
+    with pytest.raises(UsageError, match="needs the complete trace of one run"):
         report([source, source], ["perfetto"], output=tmp_path / "ranks")
-    with pytest.raises(UsageError, match="partial=True may read a part"):
+    with pytest.raises(UsageError, match="needs the complete trace of one run"):
         report(source, ["perfetto"], partial=True, output=tmp_path / "part")
     cut = tmp_path / "cut.json"
     cut.write_bytes(source.read_bytes()[:-200])
@@ -226,7 +242,7 @@ def test_a_run_without_a_trace_is_left_out_of_all(tmp_path):
     run, analysis = analyze_trace(source)
     assert "perfetto" in report_run(run, ["perfetto"], analysis=analysis, output=tmp_path)
     bare = Run(directory=tmp_path, facts=replace(run.facts, trace=None))
-    with pytest.raises(UsageError, match="needs a complete trace: the run has none"):
+    with pytest.raises(UsageError, match="needs the complete trace of one run"):
         report(bare, ["perfetto"], output=tmp_path / "bare")
     assert set(report_run(bare, ["json", "perfetto"])) == {"analysis", "json"}
 
