@@ -42,7 +42,7 @@ def view(
         address = f"{server.launch()}#rooflines"
     except program.TensorBoardServerException as error:
         raise UsageError(f"TensorBoard cannot start: {' '.join(error.msg.split())}", hint="Choose another --port or --host.") from None
-    found = len(Scan([str(directory)])()) or "no"
+    found = len(Scan(str(directory))()) or "no"
     print(f"view      {address}\nfound     {found} runs and traces in {str(directory)!r}\nstop      Ctrl-C", flush=True)
     if open:
         typer.launch(address)
