@@ -7,7 +7,6 @@ import base64
 import hashlib
 import re
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from werkzeug import wrappers
 from rooflines.integrations.tensorboard_tab.results import Results
 from rooflines.integrations.tensorboard_tab.sources import Scan, Source
 
-# The log directory is searched again after this time, and a request waits for a slow search no longer than the second.
-RESCAN_S, PATIENCE_S = 2.0, 2.0
 _FILES = {"tab.js": "text/javascript", "tab.css": "text/css"}
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
@@ -31,8 +28,7 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def __init__(self, context: Any) -> None:
         self._scan, self._results = Scan(context.logdir), Results()
-        self._sources: dict[str, Source] = {}
-        self._guard, self._search, self._searched_s = threading.Lock(), threading.Thread(), float("-inf")
+        self._guard, self._search = threading.Lock(), threading.Thread()
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """The routes."""
@@ -47,17 +43,13 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return bool(self._found())
 
     def _found(self) -> dict[str, Source]:
-        """The sources of the last search, after a new one in a thread if that is long ago."""
+        """The sources found by a new search in a thread; if it takes long, or another one lasts, those of the last one."""
         with self._guard:
-            if not self._search.is_alive() and time.monotonic() - self._searched_s > RESCAN_S:
-                self._search = threading.Thread(target=self._search_now, name="rooflines-search", daemon=True)
+            if not self._search.is_alive():
+                self._search = threading.Thread(target=self._scan, name="rooflines-search", daemon=True)
                 self._search.start()
-        self._search.join(PATIENCE_S)
-        return self._sources
-
-    def _search_now(self) -> None:
-        self._sources = self._scan()
-        self._searched_s = time.monotonic()
+        self._search.join(timeout=2.0)
+        return self._scan.sources
 
     @wrappers.Request.application  # type: ignore[untyped-decorator]
     def _serve(self, request: Any) -> Any:
@@ -74,20 +66,15 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return http_util.Respond(request, content, kind, code=status, csp_scripts_sha256s=hashes)
 
     def _runs(self) -> dict[str, Any]:
-        """The list. What is being recorded has no stamp: its page says the same until it is complete."""
+        """The list."""
         sources = self._found().values()
         self._results.fill(sources)
-        runs = [
-            {"name": source.name, "kind": source.kind, "changed_s": source.changed_ns / 1e9, "bytes": source.bytes}
-            | {"stamp": "" if source.recording else f"{source.changed_ns}-{source.bytes}"}
-            | self._results.figures(source)
-            for source in sources
-        ]
+        runs = [source._asdict() | self._results.figures(source) for source in sources]
         return {"runs": runs, "cut": self._scan.cut, "searching": self._search.is_alive(), "root": self._scan.root}
 
     def _page(self, names: list[str], theme: str | None) -> tuple[str, str, int]:
         """The page of a source or the comparison of two, or a line that says why there is none; with its type and status."""
-        found = self._sources or self._found()
+        found = self._scan.sources or self._found()
         sources = [found[name] for name in names if name in found]
         if not 1 <= len(names) <= 2 or len(sources) != len(names):
             return "This run is not in the log directory.", "text/plain", 404

@@ -69,6 +69,8 @@ class Results:
 
     def _analyze(self, source: Source) -> tuple[Any, Page]:
         """The analysis of ``source`` and its page; its figures or its error go into the list."""
+        if source.recording:
+            raise UsageError(f"{source.name!r} is being recorded. Its report appears when it is complete.")
         try:
             found = self._analysis(source)
             self._figures[source] = {"state": "done", **_figures(*found)}
@@ -78,14 +80,19 @@ class Results:
         return found
 
     def _rendered(self, *sources: Source) -> str:
+        from rooflines.pipeline.comparing import compared
         from rooflines.reports.formats import drawable
         from rooflines.reports.render.html import render
+        from rooflines.reports.views import comparison
+        from rooflines.roofline.analysis import Analysis
 
-        for source in sources:
-            if source.recording:
-                raise UsageError(f"{source.name!r} is being recorded. Its report appears when it is complete.")
         analyses, pages = zip(*map(self._analyze, sources), strict=True)
-        return render(drawable(pages[0] if len(pages) == 1 else _comparison(sources, analyses)))
+        if len(pages) == 1:
+            return render(drawable(pages[0]))
+        if not all(isinstance(analysis, Analysis) for analysis in analyses):
+            raise UsageError("Only runs and traces can be compared.")
+        sides = zip(analyses, (source.name for source in sources), strict=True)
+        return render(drawable(comparison.page([compared(*sides, anyway=True)])))
 
 
 def _in_one_line(error: Exception, sources: Sequence[Source]) -> str:
@@ -145,15 +152,3 @@ def _figures(analysis: Any, page: Page) -> dict[str, Any]:
         "step": f"{seconds(step_s)} a step" if step_s else "", "step_s": step_s or None,
         "efficiency": efficiency, "efficiency_text": "" if efficiency is None else f"efficiency {percent(efficiency)}",
     }  # fmt: skip
-
-
-def _comparison(sources: Sequence[Source], analyses: Sequence[Any]) -> Page:
-    from rooflines.pipeline.comparing import compared
-    from rooflines.reports.views.comparison import page
-    from rooflines.roofline.analysis import Analysis
-
-    for source, analysis in zip(sources, analyses, strict=True):
-        if not isinstance(analysis, Analysis):
-            raise UsageError(f"{source.name!r} cannot be compared. Choose two runs or traces.")
-    before, after = ((analysis, source.name) for source, analysis in zip(sources, analyses, strict=True))
-    return page([compared(before, after, anyway=True)])

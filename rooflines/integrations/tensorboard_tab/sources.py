@@ -12,16 +12,12 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
-
-import msgspec
 
 from rooflines.arguments import escaped
 from rooflines.profiler.directory import JOURNAL_FILE, LINES_FILE, RUN_FILE, SAMPLES_FILE
 from rooflines.profiler.monitor.monitored import MONITOR_FILE
 from rooflines.profiler.trace.sources import is_trace_name, rank_in_name
-from rooflines.serial import read_json
 
 # The limit for a log directory that holds far more than runs.
 MOST_ENTRIES = 100_000
@@ -31,6 +27,7 @@ FRESH_S, KILLED_S = 5.0, 60.0
 LARGE_BYTES, LARGE_COMPRESSED_BYTES = 1 << 30, 64 << 20
 _HEAD_BYTES = 64 << 10
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,7})')
+_RUNNING = re.compile(rb'"status"\s*:\s*"running"')
 _RECORD = {RUN_FILE, MONITOR_FILE, SAMPLES_FILE, LINES_FILE, JOURNAL_FILE}
 
 
@@ -50,19 +47,15 @@ class Source(NamedTuple):
     large: bool
 
 
-class _Facts(msgspec.Struct):
-    status: str = ""
-
-
 class Scan:
     """Finds the sources below ``root``; each call looks again, and reads only files that changed since the call before.
 
-    ``cut`` says after a call that the limit ended it early.
+    ``sources`` is what the last complete one found, ``cut`` says that the limit ended it early.
     """
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(os.path.expanduser(root)) if root else ""
-        self.cut = False
+        self.cut, self.sources = False, dict[str, Source]()
 
     def __call__(self) -> dict[str, Source]:
         """The sources by name. Links to directories are followed, each directory once; hidden directories are skipped."""
@@ -74,23 +67,24 @@ class Scan:
             files = _stats(folder, names)
             if not _RECORD.isdisjoint(files):
                 sources.append(self._recorded(folder, files))
-                if sources[-1].kind == "run" and (rank := re.fullmatch(r"rank(\d+)", os.path.basename(folder))):
-                    jobs[os.path.dirname(folder)][int(rank[1])].append(sources[-1])
+                if sources[-1].kind == "run" and (of_job := re.fullmatch(r"rank(\d+)", os.path.basename(folder))):
+                    jobs[os.path.dirname(folder)][int(of_job[1])].append(sources[-1])
             elif files and "capture_traces" in below and captured_beside(folder):
                 below.remove("capture_traces")
                 sources.append(self._source("trace", folder, files))
             else:
                 for name, found in files.items():
                     path = os.path.join(folder, name)
-                    is_trace, rank_of_trace = _head(path, found.st_mtime_ns, found.st_size)
+                    is_trace, rank, _ = _head(path, found.st_mtime_ns, found.st_size)
                     if is_trace:
                         sources.append(self._source("trace", path, {name: found}))
-                    if is_trace and rank_of_trace is not None:
-                        jobs[folder][rank_of_trace].append(sources[-1])
+                        if rank is not None:
+                            jobs[folder][rank].append(sources[-1])
         for folder, ranks in jobs.items():
             if len(ranks) > 1 and len(set(map(len, ranks.values()))) == 1:
                 sources.append(self._together(folder, ranks))
-        return {source.name: source for source in sorted(sources)}
+        self.sources = {source.name: source for source in sorted(sources)}
+        return self.sources
 
     def _walk(self) -> Iterator[tuple[str, list[str], list[str]]]:
         """Each directory with the names of its directories, which the caller may remove from the list, and files."""
@@ -110,7 +104,7 @@ class Scan:
     def _recorded(self, folder: str, files: Mapping[str, os.stat_result]) -> Source:
         """The run or monitored program in ``folder``."""
         record = next((name for name in (MONITOR_FILE, RUN_FILE) if name in files), None)
-        is_running = record is None or _is_running(os.path.join(folder, record), files[record].st_mtime_ns, files[record].st_size)
+        is_running = record is None or _head(os.path.join(folder, record), files[record].st_mtime_ns, files[record].st_size)[2]
         return self._source("program" if record == MONITOR_FILE else "run", folder, files, KILLED_S if is_running else 0.0)
 
     def _source(self, kind: Any, path: str, files: Mapping[str, os.stat_result], fresh_s: float = FRESH_S) -> Source:
@@ -144,23 +138,15 @@ def _stats(folder: str, names: Iterable[str]) -> dict[str, os.stat_result]:
 
 
 @lru_cache(MOST_ENTRIES)
-def _is_running(path: str, changed_ns: int, size: int) -> bool:
-    """Whether the facts of a run or monitored program that changed then say that it is running."""
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # the analysis says what is wrong
-        return read_json(Path(path), _Facts).status == "running"
-    return False
-
-
-@lru_cache(MOST_ENTRIES)
-def _head(path: str, changed_ns: int, size: int) -> tuple[bool, int | None]:
-    """Whether the file that changed then is a trace by its name or its first bytes, and its rank."""
+def _head(path: str, changed_ns: int, size: int) -> tuple[bool, int | None, bool]:
+    """Whether the file that changed then is a trace by its name or its first bytes, its rank, and whether a recording is running."""
     is_packed, head = path.endswith((".zst", ".pftrace")), b""
     try:
         if not is_packed:
             with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
                 head = file.read(_HEAD_BYTES)
     except (OSError, EOFError, zlib.error):
-        return True, None  # damaged: the analysis says how
+        return True, None, False  # damaged: the analysis says how
     rank, name = _RANK.search(head), os.path.basename(path)
     is_trace = is_packed or ".trace.json" in name or b'"traceEvents"' in head or b'"ph"' in head
-    return is_trace, int(rank[1]) if rank else rank_in_name(name)
+    return is_trace, int(rank[1]) if rank else rank_in_name(name), _RUNNING.search(head) is not None
