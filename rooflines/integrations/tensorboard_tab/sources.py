@@ -25,7 +25,6 @@ MOST_ENTRIES = 100_000
 FRESH_S, KILLED_S = 5.0, 60.0
 # More bytes on disk are analyzed only on request: compressed traces expand ten- to fortyfold.
 LARGE_BYTES, LARGE_COMPRESSED_BYTES = 1 << 30, 64 << 20
-_HEAD_BYTES = 64 << 10
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,7})')
 _RUNNING = re.compile(rb'"status"\s*:\s*"running"')
 _RECORD = {RUN_FILE, MONITOR_FILE, SAMPLES_FILE, LINES_FILE, JOURNAL_FILE}
@@ -144,7 +143,7 @@ def _head(path: str, changed_ns: int, size: int) -> tuple[bool, int | None, bool
     try:
         if not is_packed:
             with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
-                head = file.read(_HEAD_BYTES)
+                head = file.read(64 << 10)
     except (OSError, EOFError, zlib.error):
         return True, None, False  # damaged: the analysis says how
     rank, name = _RANK.search(head), os.path.basename(path)

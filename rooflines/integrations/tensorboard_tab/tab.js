@@ -1,6 +1,5 @@
 // The tab: the list of runs at the left, the page of the chosen run or the comparison of two at the right. Names come from files, so
 // the document is built of text only. The page is in a frame without the rights of this origin.
-const POLL_MS = 3000;
 // The list comes by name. What is not known is last.
 const ORDERS = {
   "newest first": (run) => -run.changed_ns, "by name": () => 0, "shortest step first": (run) => run.step_s ?? Infinity,
@@ -31,8 +30,7 @@ function facts(run) {
   return [status, run.name.split("/").slice(0, -1).join("/"), run.device, when, KINDS[run.kind], size].filter(Boolean).join(" · ");
 }
 function row(run) {
-  const figures = [run.step, run.efficiency_text].filter(Boolean).join(" · ");
-  const texts = { figures, words: run.error ?? run.verdict ?? "", facts: facts(run) };
+  const texts = { figures: [run.step, run.efficiency_text].filter(Boolean).join(" · "), words: run.error ?? run.verdict ?? "", facts: facts(run) };
   const button = element("button", { title: run.name, id: `open ${run.name}` }, element("b", { textContent: run.name.split("/").pop() }),
     ...Object.entries(texts).map(([className, textContent]) => element("span", { className, textContent })));
   button.addEventListener("click", () => { ticked = []; choose(run.name); });
@@ -78,8 +76,7 @@ async function show() {
   const names = [chosen.run, chosen.with].filter(Boolean), sources = names.map((name) => found.runs.find((run) => run.name === name));
   // While it is recorded, its page says so and no more.
   const stamps = sources.map((source) => source && (source.recording || [source.changed_ns, source.bytes]));
-  const { theme } = document.documentElement.dataset;
-  const query = new URLSearchParams([...names.map((name) => ["run", name]), ["stamps", stamps], ["theme", theme]]);
+  const query = new URLSearchParams([...names.map((name) => ["run", name]), ["stamps", stamps], ["theme", document.documentElement.dataset.theme]]);
   const url = `page?${query}#${chosen.view}`;
   if (!seen || !chosen.run || url === shown) return;
   shown = url;
@@ -136,6 +133,6 @@ export async function render() {
   paint();
   for (;;) {
     if (!document.hidden) await poll().catch(() => undefined); // TensorBoard is being restarted
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    await new Promise((resolve) => setTimeout(resolve, 3000));
   }
 }
