@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -28,12 +29,10 @@ def view(
     Runs that are recorded later appear by themselves. Ctrl-C stops the server.
     """
     if not directory.is_dir():
-        what = "is not a directory" if directory.exists() else "does not exist"
-        raise UsageError(f"{str(directory)!r} {what}.", hint="Give the directory that holds the runs or traces.")
+        raise UsageError(f"{str(directory)!r} is not a directory.", hint="Give the directory that holds the runs or traces.")
     from tensorboard import default, program
 
     from rooflines.integrations.tensorboard_tab import RooflinesTab
-    from rooflines.integrations.tensorboard_tab.sources import Scan
 
     # Ours is among the others only where the package is installed with its entry points.
     server = program.TensorBoard([*(one for one in default.get_plugins() if one is not RooflinesTab), RooflinesTab])
@@ -42,11 +41,8 @@ def view(
         address = f"{server.launch()}#rooflines"
     except program.TensorBoardServerException as error:
         raise UsageError(f"TensorBoard cannot start: {' '.join(error.msg.split())}", hint="Choose another --port or --host.") from None
-    found = len(Scan([str(directory)])()) or "no"
-    print(f"view      {address}\nfound     {found} runs and traces in {str(directory)!r}\nstop      Ctrl-C", flush=True)
+    print(f"view      {address}\nstop      Ctrl-C", flush=True)
     if open:
         typer.launch(address)
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
-    except KeyboardInterrupt:
-        print()

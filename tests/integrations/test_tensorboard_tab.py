@@ -64,9 +64,8 @@ def put(trace, path):
 class Tab:
     """The plugin behind all that TensorBoard puts around it, which logs what a response lacks."""
 
-    def __init__(self, logdir="", spec=""):
-        flags = argparse.Namespace(logdir_spec=spec)
-        self.plugin = tensorboard_tab.RooflinesTab(base_plugin.TBContext(logdir=str(logdir), flags=flags))
+    def __init__(self, logdir):
+        self.plugin = tensorboard_tab.RooflinesTab(base_plugin.TBContext(logdir=str(logdir), flags=argparse.Namespace()))
         self.client = Client(application.TensorBoardWSGI([self.plugin]))
 
     def get(self, route, **arguments):
@@ -75,7 +74,6 @@ class Tab:
     def runs(self, *, filled=True):
         """The list by name; ``filled`` waits until nothing is to be analyzed any more."""
         for _ in range(600):
-            self.plugin._searched_s = float("-inf")
             found = {one["name"]: one for one in self.get("runs").json["runs"]}
             if not filled or all(one["state"] != "waiting" for one in found.values()):
                 return found
@@ -128,13 +126,11 @@ def test_the_list_comes_first_and_figures_follow(tab, logdir):
     assert states.pop("ddp (2 ranks)") == "large"
     assert set(states.values()) <= {"done", "failed"}
     error = found["mixed/cut.pt.trace.json.gz"]["error"]
-    assert "'cut.pt.trace.json.gz' is a damaged gzip file: unexpected end of file" in error
-    assert "\n" not in error
+    assert error == "the trace 'cut.pt.trace.json.gz' is a damaged gzip file: unexpected end of file"
     expected = rooflines.analyze(logdir / RUN)
     assert found[RUN]["efficiency"] == expected.totals.efficiency
     assert found[RUN]["step_s"] == expected.steps.median_s
     assert found[RUN]["device"] == expected.environment.device_name
-    assert tab.get("runs", seen=tab.get("runs").json["tag"]).json.keys() == {"tag"}
 
 
 def test_the_page_of_a_run_is_its_report(tab, logdir, tmp_path):
@@ -154,7 +150,7 @@ def test_several_ranks_and_comparisons_have_their_pages(tab, logdir):
     assert names[0] in text.partition("What was compared")[2]
     answer = tab.get("page", run=[RUN, "ddp (2 ranks)"])
     assert answer.mimetype == "text/plain"
-    assert "cannot be compared" in answer.text
+    assert answer.text == "Only runs and traces can be compared."
 
 
 @pytest.mark.parametrize(
@@ -201,7 +197,7 @@ def test_a_file_is_read_again_only_if_it_changed(tmp_path):
     path = tmp_path / "a.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": []}', mtime=0))
     age(path)
-    scan, before = Scan([str(tmp_path)]), path.stat()
+    scan, before = Scan(str(tmp_path)), path.stat()
     assert scan().keys() == {"a.json.gz"}
     path.write_bytes(gzip.compress(b'{"otherEvents": []}', mtime=0))
     os.truncate(path, before.st_size)
@@ -228,18 +224,12 @@ def test_large_files_are_analyzed_when_opened_and_limits_are_told(tmp_path, monk
     put(CPU, tmp_path / "a" / "b" / "large.json.gz")
     put(CPU, tmp_path / "large.json.gz")
     monkeypatch.setattr(sources, "LARGE_COMPRESSED_BYTES", 100)
-    monkeypatch.setattr(sources, "MOST_DEPTH", 1)
-    tab = Tab(spec=f"first:{tmp_path},gs://bucket/runs")
+    monkeypatch.setattr(sources, "MOST_ENTRIES", 1)
+    tab = Tab(tmp_path)
     assert {one["name"]: one["state"] for one in tab.runs().values()} == {"large.json.gz": "large"}
     assert tab.get("runs").json["cut"]
     assert tab.get("page", run="large.json.gz").mimetype == "text/html"
     assert tab.runs()["large.json.gz"]["state"] == "done"
-
-
-def test_directories_of_a_spec_are_told_apart(tmp_path):
-    for name in ("a", "b"):
-        put(CPU, tmp_path / name / "cpu.json.gz")
-    assert Tab(spec=f"first:{tmp_path / 'a'},{tmp_path / 'b'}").runs().keys() == {"a/cpu.json.gz", "b/cpu.json.gz"}
 
 
 def test_the_analyses_kept_are_bounded(tmp_path, monkeypatch):
@@ -249,7 +239,7 @@ def test_the_analyses_kept_are_bounded(tmp_path, monkeypatch):
     tab = Tab(tmp_path)
     for name in tab.runs():
         assert tab.get("page", run=name).mimetype == "text/html"
-    assert [len(kept) for kept in (tab.plugin._results._texts, tab.plugin._results._analyses)] == [2, 2]
+    assert [kept.cache_info().currsize for kept in (tab.plugin._results._text, tab.plugin._results._analysis)] == [2, 2]
 
 
 def test_the_entry_point_is_the_plugin():
@@ -263,14 +253,14 @@ def test_the_entry_point_is_the_plugin():
 def test_a_directory_that_is_missing_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     answer = commands.call(capsys, monkeypatch, "view")
-    assert (answer.code, answer.complaint[0]) == (2, "rooflines: 'runs' does not exist.")
+    assert (answer.code, answer.complaint[0]) == (2, "rooflines: 'runs' is not a directory.")
 
 
 @pytest.fixture(scope="module")
 def served(logdir):
     process = commands.start("view", logdir, "--port", "0", cwd=logdir)
-    lines = [process.stdout.readline().split(maxsplit=1) for _ in range(3)]
-    assert [line[0] for line in lines] == ["view", "found", "stop"]
+    lines = [process.stdout.readline().split(maxsplit=1) for _ in range(2)]
+    assert [line[0] for line in lines] == ["view", "stop"]
     yield lines[0][1].strip()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -292,11 +282,12 @@ def test_the_tab_in_a_browser(browser, served):  # noqa: F811
     report.locator("#operators h2").wait_for(timeout=30000)
     assert report.locator("#operators h2").evaluate("title => title.getBoundingClientRect().top < 200")
     assert report.locator("html").get_attribute("data-theme") == "light"
+    assert tab.locator("iframe").get_attribute("sandbox") == "allow-scripts allow-downloads"
     tab.locator("li.failed").wait_for(timeout=30000)
     assert tab.locator("li").count() == 8
-    assert tab.locator("li.chosen b").inner_text() == RUN
+    assert tab.locator("li[aria-current=true] b").inner_text() == RUN
     page.evaluate("document.body.classList.add('dark-mode')")
-    tab.frame_locator("iframe[src*='theme=dark']").locator("#verdict").wait_for()
+    report.locator("html[data-theme=dark] #verdict").wait_for()
 
     tab.get_by_label("Filter runs").fill("host_")
     tab.locator("li:not(.waiting)").nth(1).wait_for()
@@ -308,9 +299,9 @@ def test_the_tab_in_a_browser(browser, served):  # noqa: F811
     tab.locator("li > button").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    tab.locator("li:nth-child(2).chosen").wait_for()
+    tab.locator("li:nth-child(2)[aria-current=true]").wait_for()
     tab.locator("li", has_text="cut.pt.trace").locator("button").click()
-    tab.locator("main p.failed", has_text="unexpected end of file").wait_for()
+    tab.locator("main p", has_text="unexpected end of file").wait_for()
     assert tab.locator("li", has_text="onerror").count() == 1
     assert tab.locator("img, li script").count() == 0
     assert (foreign, complaints) == ([], [])

@@ -29,8 +29,8 @@ def write(page: Page, path: Path) -> Path:
     return path
 
 
-def render(page: Page, directory: Path = Path()) -> str:
-    """The page as text, with links as from ``directory``."""
+def render(page: Page, directory: Path | None = None) -> str:
+    """The page as text, with links to other pages as from ``directory``."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -45,7 +45,7 @@ def render(page: Page, directory: Path = Path()) -> str:
         sections=[section for section in page.sections if any(block.show != "brief" for block in section.blocks)],
         drawn=drawn,
         picture_of=partial(_picture, page),
-        link=lambda file: quote(Path(relpath(file, directory)).as_posix()) if Path(file).is_file() else "",
+        link=lambda file: quote(Path(relpath(file, directory)).as_posix()) if directory and Path(file).is_file() else "",
         percent=percent,
         ink=INK,
         bounds=BOUNDS,
