@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -21,8 +20,8 @@ _LANE, _BAR, _TOP, _BOTTOM, _LEFT, _KEY = 12.0, 8.0, 4.0, 28.0, 92.0, 14.0
 # Room for shares at the right, and for names of devices below them.
 _RIGHT, _NAMES = 34.0, 84.0
 _ROW, _GAP = 46.0, 17.0
-# The narrowest segment that can be seen, in points.
-_SEEN = 0.3
+# Segments that are narrower, in points, are drawn as one, idle time coarser; the narrowest that can be seen.
+_LEAST, _LEAST_IDLE, _SEEN = 0.4, 1.0, 0.3
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +107,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             axes.axhline(middle, color=ink.grid, linewidth=0.5, zorder=0)
             if number and lane.kind != self.lanes[number - 1][1].kind:
                 axes.axhline(number, color=ink.line, linewidth=0.6, zorder=0)
-            for category, times in self._stretches(lane, self.duration_s / across).items():
+            for category, times in self._stretches(lane, self.duration_s * 1e9 / across).items():
                 color = sheet.color(category) if category else ink.line if lane.kind == "steps" else ink.faint_roof
                 gid = f"lane:{number}-{category}"
                 axes.plot(times, [middle] * len(times), color=color, linewidth=_BAR, solid_capstyle="butt", gid=gid)
@@ -116,21 +115,21 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             share = percent(lane.busy_ns / 1e9 / self.duration_s) if lane.kind != "steps" else ""
             sheet.write(axes, 1 + 5 / across, middle, share, color=ink.muted, **style)
 
-    def _stretches(self, lane: Lane, point_s: float) -> dict[str, list[float]]:
-        """Begin, end and a gap of what is drawn, by category: a narrow segment may reach up to the next one, and neighbors are one."""
-        found: dict[str, list[float]] = {}
-        last = ""
-        befores = (*lane.begins_ns[1:], self.duration_s * 1e9)
-        for begin_ns, lasting_ns, item, before_ns in zip(lane.begins_ns, lane.durations_ns, lane.items, befores, strict=True):
-            category, begin_s = self.items[item].category, begin_ns / 1e9
-            end_s = max(begin_s + lasting_ns / 1e9, min(begin_s + _SEEN * point_s, before_ns / 1e9))
-            times = found.setdefault(category, [])
-            if times and category == last and begin_s - times[-2] < point_s / 20:
-                times[-2] = end_s
-            else:
-                times += begin_s, end_s, math.nan
-            last = category
-        return found
+    def _stretches(self, lane: Lane, point_ns: float) -> dict[str, list[float]]:
+        """Begin, end and a gap of each stretch by category; narrow neighbors are one, of the category with most of their time."""
+        import numpy as np
+
+        from rooflines.roofline.step.activity import Line, merged
+
+        categories = ["", *(name for (name,) in self.legend)]
+        of = np.array([categories.index(self.items[item].category) for item in lane.items])
+        least_ns = 1 + int(point_ns * (_LEAST_IDLE if lane.kind == "idle" else _LEAST))
+        _, begin, lasting, category = merged(Line({}, np.array(lane.begins_ns), np.array(lane.durations_ns), of), least_ns)
+        end = np.maximum(begin + lasting, np.minimum(begin + _SEEN * point_ns, np.append(begin[1:], self.duration_s * 1e9)))
+        is_new = (np.diff(category) != 0) | (begin[1:] - end[:-1] > point_ns / 20)
+        begin, end, category = begin[np.append(True, is_new)], end[np.append(is_new, True)], category[np.append(True, is_new)]
+        times = np.stack((begin / 1e9, end / 1e9, np.full(len(end), np.nan)), axis=1)
+        return {categories[one]: times[category == one].ravel().tolist() for one in sorted({*category.tolist()})}
 
     def _key(self, sheet: Sheet, axes: Axes, across: float, up: float) -> None:
         """Which color is which category, in a line above the lanes."""

@@ -27,7 +27,7 @@ _PARTS = 2_000
 _LONGEST_NAME = 100
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
     """A lane with its segments in order: their begin after that of the step, their duration, and what each is: the index of a name
     times ``_Step.kinds``, plus 1 + a row."""
 
@@ -51,14 +51,14 @@ class _Step(NamedTuple):
         near = np.flatnonzero((start < self.end) & (until > self.begin))
         return near, np.maximum(start[near], self.begin), np.minimum(until[near], self.end)
 
-    def line(self, item: Int64s, start: Int64s, until: Int64s, **facts: Any) -> _Line:
+    def line(self, item: Int64s, start: Int64s, until: Int64s, **facts: Any) -> Line:
         """A lane of events, each from where the ones before have ended."""
         near, start, until = self.cut(start, until)
         order = np.argsort(start, kind="stable")
         start, until, item = start[order], until[order], item[near[order]]
         start = np.maximum(start, np.concatenate(([self.begin], np.maximum.accumulate(until)[:-1])))
         left = until > start
-        return _Line(facts, start[left] - self.begin, (until - start)[left], item[left])
+        return Line(facts, start[left] - self.begin, (until - start)[left], item[left])
 
 
 def activity(attribution: Attribution, causes: dict[str, Intervals] | None, rows: list[int], gaps: list[int]) -> Activity | None:
@@ -91,13 +91,13 @@ def activity(attribution: Attribution, causes: dict[str, Intervals] | None, rows
     every = (steps_line, *_longest(streams, _MOST_STREAMS), *idle, *_longest(threads, _MOST_THREADS))
     lines = [line for line in every if len(line.begin)]
     resolution = max(1, (end - begin) // _PARTS)
-    merged = [_merged(line, resolution) for line in lines]
-    while sum(len(line.begin) for line in merged) > MOST_SEGMENTS:
+    short = [merged(line, resolution) for line in lines]
+    while sum(len(line.begin) for line in short) > MOST_SEGMENTS:
         resolution += resolution // 4 + 1
-        merged = [_merged(line, resolution) for line in lines]
-    ran, placed = ({item for line in some for item in line.item.tolist()} for some in (streams, merged))
+        short = [merged(line, resolution) for line in lines]
+    ran, placed = ({item for line in some for item in line.item.tolist()} for some in (streams, short))
     places: dict[int, int] = {}
-    lanes = tuple(_lane(line, short, step.kinds, places) for line, short in zip(lines, merged, strict=True))
+    lanes = tuple(_lane(*both, step.kinds, places) for both in zip(lines, short, strict=True))
     return Activity(
         step=calls.step_names[number] if attribution.steps else "", steps=len(steps), began_ns=attribution.trace.base_ns + begin,
         duration_ns=end - begin, busy_ns=intervals.length(intervals.clip(attribution.busy, begin, end)), resolution_ns=resolution,
@@ -107,7 +107,7 @@ def activity(attribution: Attribution, causes: dict[str, Intervals] | None, rows
     )  # fmt: skip
 
 
-def _streams(step: _Step) -> list[_Line]:
+def _streams(step: _Step) -> list[Line]:
     """A line for each stream of each device, or on a processor for each thread."""
     pieces, device = step.attribution.pieces, step.attribution.trace.device
     near, start, until = step.cut(pieces.start_ns, pieces.end_ns)
@@ -121,7 +121,7 @@ def _streams(step: _Step) -> list[_Line]:
     ]
 
 
-def _threads(step: _Step) -> list[_Line]:
+def _threads(step: _Step) -> list[Line]:
     """A line for each thread of the host beside a device: its outermost operators and runtime calls, data loading, and waits."""
     calls, pieces, trace = step.attribution.calls, step.attribution.pieces, step.attribution.trace
     if not len(trace.device):
@@ -144,7 +144,7 @@ def _threads(step: _Step) -> list[_Line]:
     return _by_thread(step, event, start, until, (trace.host.name[event] + np.int64(1)) * step.kinds + launched[event])
 
 
-def _by_thread(step: _Step, event: Int64s, start: Int64s, until: Int64s, item: Int64s) -> list[_Line]:
+def _by_thread(step: _Step, event: Int64s, start: Int64s, until: Int64s, item: Int64s) -> list[Line]:
     """A line for each thread of the host events ``event``."""
     calls = step.attribution.calls
     threads, of = distinct(calls.trace.host.thread[event])
@@ -158,7 +158,7 @@ def _by_thread(step: _Step, event: Int64s, start: Int64s, until: Int64s, item: I
     return sorted(lines, key=lambda line: line.facts["role"] != "main")
 
 
-def _longest(lines: list[_Line], most: int) -> list[_Line]:
+def _longest(lines: list[Line], most: int) -> list[Line]:
     """The ``most`` lines with the most time, in their order."""
     kept = sorted(range(len(lines)), key=lambda at: -lines[at].lasting.sum())[:most]
     return [lines[at] for at in sorted(kept)]
@@ -171,21 +171,21 @@ def _most(group: Int64s, item: Int64s, lasting: Int64s) -> Int64s:
     return np.transpose(keys[np.diff(keys[:, 0], append=-1) != 0])
 
 
-def _merged(line: _Line, resolution: int) -> _Line:
+def merged(line: Line, resolution: int) -> Line:
     """Neighbors below ``resolution`` that begin in the same part of the step as one segment, which lasts as long as they do."""
     part = np.where(line.lasting < resolution, line.begin // resolution, -1 - np.arange(len(line.begin)))
     is_first = np.diff(part, prepend=-1 - len(part)) != 0
     first, group = np.flatnonzero(is_first), np.cumsum(is_first)
-    return _Line(line.facts, line.begin[first], np.add.reduceat(line.lasting, first), _most(group, line.item, line.lasting)[1])
+    return Line(line.facts, line.begin[first], np.add.reduceat(line.lasting, first), _most(group, line.item, line.lasting)[1])
 
 
-def _lane(whole: _Line, merged: _Line, kinds: int, places: dict[int, int]) -> Lane:
+def _lane(whole: Line, short: Line, kinds: int, places: dict[int, int]) -> Lane:
     """The lane; ``places`` gets its items."""
     # What a name launched does not tell it apart.
     told = np.where(whole.item < kinds, whole.item, whole.item // kinds * kinds)
     longest = int(_most(np.zeros_like(told), told, whole.lasting)[1][0])
-    items = tuple(places.setdefault(item, len(places)) for item in merged.item.tolist()) if whole.facts["kind"] != "idle" else ()
+    items = tuple(places.setdefault(item, len(places)) for item in short.item.tolist()) if whole.facts["kind"] != "idle" else ()
     return Lane(
         **whole.facts, busy_ns=int(whole.lasting.sum()), count=len(whole.begin), longest=places.setdefault(longest, len(places)),
-        begins_ns=tuple(merged.begin.tolist()), durations_ns=tuple(merged.lasting.tolist()), items=items,
+        begins_ns=tuple(short.begin.tolist()), durations_ns=tuple(short.lasting.tolist()), items=items,
     )  # fmt: skip
