@@ -146,12 +146,10 @@ class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
     """What ran in a step on one ``stream`` of a ``device`` or one ``thread`` of the host, the idle time of one ``cause``, or the steps.
 
-    Segments do not overlap: segment ``i`` lasts ``durations_ns[i]`` from ``begins_ns[i]`` after the begin of the step and is work of
-    ``rows[i]``, the index of a row in ``Analysis.rows`` (``operators``, then ``coverage.unmodelled``); a number below 0 is -1 - the
-    index of a name in ``Activity.names``. Idle time has no rows. ``launched`` has for a thread beside a device the row with most of the
-    device time that the operator or call launched (-1: none). ``busy_ns`` is the sum of the durations, ``count`` the number of segments
-    before short ones were merged, ``longest`` the row (as in ``rows``) with most of the time. The ``role`` of a thread is ``main`` if
-    it makes the steps, ``autograd`` if most of its time is in the backward pass. Threads are numbered in the order of the trace.
+    Segments do not overlap: segment ``i`` lasts ``durations_ns[i]`` from ``begins_ns[i]`` after the begin of the step and is
+    ``items[i]``, one of those of ``Activity``; idle time has one item, ``longest``. ``busy_ns`` is the sum of the durations, ``count``
+    the number of segments before short ones were merged, ``longest`` the item with most of the time. The ``role`` of a thread is
+    ``main`` if it makes the steps, ``autograd`` if most of its time is in the backward pass. Threads are numbered as in the trace.
     """
 
     kind: Literal["stream", "thread", "idle", "steps"]
@@ -162,33 +160,37 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None = None
     busy_ns: int
     count: int
-    longest: int | None = None
+    longest: int
     begins_ns: tuple[int, ...]
     durations_ns: tuple[int, ...]
-    rows: tuple[int, ...] = ()
-    launched: tuple[int, ...] = ()
+    items: tuple[int, ...] = ()
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What ran when in one traced step, the one nearest the median duration, or in the whole of a trace without steps.
+    """What ran when in one traced step, or in the whole of a trace without steps.
 
-    Times are as traced, with the profiler on, and not scaled. ``began_ns`` is the begin of the step (epoch if the trace has an origin),
-    ``step`` its name. ``duration_ns`` is ``busy_ns``, in which anything ran on a device (on a CPU: any operator), and idle time: the
-    sum of the lanes of kind ``idle``, whose causes are those of ``idle_breakdown``, and ``profiler``, the overhead of ``Basis``. Host
-    threads beside a device have their outermost operators and runtime calls, and the waits inside them. Neighboring segments below
-    ``resolution_ns`` are one, of the row with most of the time: it lasts as long as they do together. ``merged`` has the other rows of
-    such segments on a device (on a CPU: of operators), each with the sum of ``2**part`` over those of the 48 equal parts of the step in
-    which they begin. ``left_out`` is the number of streams and threads with less time than those in ``lanes``.
+    ``step`` names the one nearest the median duration of the ``steps`` traced ones that resemble the timed ones, ``began_ns`` is its
+    begin (epoch if the trace has an origin). Times are as traced, with the profiler on, and not scaled. ``duration_ns`` is ``busy_ns``,
+    in which anything ran on a device (on a CPU: any operator), and idle time: the sum of the lanes of kind ``idle``, whose causes are
+    those of ``idle_breakdown``, and ``profiler``, the overhead of ``Basis``. Host threads beside a device have their outermost
+    operators and runtime calls, and the waits inside them. ``left_out`` streams and threads have less time than those in ``lanes``.
+
+    What a segment is, an item, has one of ``names`` and one of ``rows``, an index in ``Analysis.rows`` (``operators``, then
+    ``coverage.unmodelled``; -1: none). The work of a row has no name, that of the host beside a device has the row with most of the
+    device time that it launched, and the name of idle time is its cause. Neighboring segments below ``resolution_ns`` are one, of the
+    item with most of the time: it lasts as long as they do together. ``unplaced`` are the rows that ran and have no segment.
     """
 
     step: str = ""
+    steps: int
     began_ns: int
     duration_ns: int
     busy_ns: int
     resolution_ns: int
     lanes: tuple[Lane, ...]
-    names: tuple[str, ...] = ()
-    merged: dict[int, int] = {}
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    unplaced: tuple[int, ...] = ()
     left_out: int = 0
 
     def of(self, *kinds: str) -> tuple[Lane, ...]:
@@ -220,8 +222,6 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     loader_s: float | None = None
 
 
-# The parts of a step in which ``Activity.merged`` says that a row ran: fewer than the bits that a number of JSON holds exactly.
-MERGED_PARTS = 48
 # The parts of a StepDivision, in the order in which they are shown.
 PARTS = (
     "data_loading", "host_to_device", "forward", "backward", "optimizer", "communication", "other", "host", "idle",

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from rooflines.reports.charts.palette import category_order
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, Drawing, Mark, Sheet
 from rooflines.reports.charts.timeline import Timeline
-from rooflines.roofline.analysis import MERGED_PARTS
+from rooflines.roofline.analysis import Lane
+from rooflines.units import percent, scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,159 +22,114 @@ _RIGHT, _NAMES = 34.0, 84.0
 _ROW, _GAP = 46.0, 17.0
 # Segments that are narrower, in points, are drawn as one, idle time coarser; the narrowest that can be seen.
 _LEAST, _LEAST_IDLE, _SEEN = 0.4, 1.0, 0.3
-# A page knows times to this part of the step.
-_PARTS = 100_000
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """What a segment is: its name, its color (empty: idle, or nothing launched), its module, what it launched, and its point in the
-    roofline (-1: none)."""
+    """What a segment is; without a ``category`` it is gray. ``key`` is its mark in the roofline."""
 
     name: str
     category: str = ""
     module: str = ""
     launched: str = ""
-    point: int = -1
-
-
-class LaneOf(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the figure: segments in order, in seconds from the step's begin, and the ``items`` that they are.
-
-    ``text`` stands at its right end. ``is_work`` says that its segments are time of operators; lanes of one ``group`` belong together.
-    """
-
-    label: str
-    text: str
-    group: str
-    is_work: bool
-    begins_s: tuple[float, ...]
-    durations_s: tuple[float, ...]
-    items: tuple[int, ...]
+    key: str | None = None
 
 
 class Lanes(Drawing, frozen=True, kw_only=True):
-    """Lanes above each other on one axis of time in ``unit`` of ``factor`` seconds, from the begin of ``whole``: a step or a trace.
+    """Lanes with their names above each other on one axis of time from the begin of ``whole``: a step or a trace.
 
-    ``merged`` are points without segments of their own, each with the parts of the step in which they ran, as bits. ``usage`` has
-    what samples say of the same time, in the same unit.
+    ``items`` are what segments are, ``unplaced`` the keys of work without segments. ``usage`` is what samples say of the same time.
     """
 
     widths_in: ClassVar[tuple[float, ...]] = (9.0, 4.2)
 
-    lanes: tuple[LaneOf, ...]
+    lanes: tuple[tuple[str, Lane], ...]
     items: tuple[Item, ...]
     duration_s: float
     whole: str
-    factor: float
-    unit: str
-    legend: tuple[tuple[str], ...]
-    merged: tuple[tuple[int, int], ...] = ()
-    usage: Timeline | None = None
+    unplaced: tuple[str, ...] = ()
+    usage: Timeline = Timeline()
+
+    @property
+    def legend(self) -> tuple[tuple[str], ...]:
+        """The categories of the segments."""
+        return tuple((name,) for name in sorted({item.category for item in self.items} - {""}, key=category_order))
 
     def figure(self, sheet: Sheet) -> Figure:
         """The lanes, and the rows of the samples below them."""
-        rows = self.usage.rows if self.usage is not None else ()
+        rows = self.usage.rows
         # A page has the key as switches above the figure.
         top = _TOP if sheet.page or not self.legend else _TOP + _KEY
         width, lanes = sheet.width_in * POINTS_PER_INCH, len(self.lanes) * _LANE
         height = top + lanes + len(rows) * (_ROW + _GAP) + _BOTTOM
         figure = sheet.figure(width, height)
         across = width - _LEFT - (_NAMES if rows else _RIGHT)
-        axes = sheet.axes(figure, (_LEFT, height - top - lanes, across, lanes), sides=("bottom",))
-        self._draw(sheet, axes, across)
+        every = [sheet.axes(figure, (_LEFT, height - top - lanes, across, lanes), sides=("bottom",))]
+        self._draw(sheet, every[0], across)
         if not sheet.page:
-            self._key(sheet, axes, across, lanes)
-        every = [axes]
+            self._key(sheet, every[0], across, lanes)
         for number, row in enumerate(rows):
-            bottom = height - top - lanes - (number + 1) * (_ROW + _GAP)
-            every.append(sheet.axes(figure, (_LEFT, bottom, across, _ROW)))
-            if self.usage is not None:
-                self.usage.draw_row(sheet, every[-1], number, row)
-        for one in every:
-            one.tick_params(axis="x", color=sheet.ink.line, labelcolor=sheet.ink.muted, labelbottom=one is every[-1], pad=2)
-        text = f"{self.unit} since the {self.whole} began, as traced"
+            every.append(sheet.axes(figure, (_LEFT, height - top - lanes - (number + 1) * (_ROW + _GAP), across, _ROW)))
+            self.usage.draw_row(sheet, every[-1], number, row)
+        factor, prefix = scale(self.duration_s)
+        for axes in every:
+            axes.tick_params(axis="x", color=sheet.ink.line, labelcolor=sheet.ink.muted, labelbottom=axes is every[-1], pad=2)
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x / factor:g}")
         # Not the label of the axis, which is gone where a page numbers a part of it.
-        below = -22 / (_ROW if rows else lanes)
-        sheet.write(every[-1], 1, below, text, transform=every[-1].transAxes, size=SMALL, color=sheet.ink.muted, ha="right")
+        style: dict[str, Any] = {"size": SMALL, "color": sheet.ink.muted, "ha": "right", "transform": axes.transAxes}
+        sheet.write(axes, 1, -22 / (_ROW if rows else lanes), f"{prefix}s since the {self.whole} began, as traced", **style)
         return figure
 
     def page_marks(self) -> dict[str, Mark]:
         """The segments of a category in a lane can be switched."""
         marks = {f"lane:{number}-{name}": Mark(to=name) for number in range(len(self.lanes)) for (name,) in self.legend}
-        return marks | (self.usage.page_marks() if self.usage is not None else {})
+        return marks | self.usage.page_marks()
 
     def page_facts(self) -> dict[str, Any]:
-        """What the pointer and the zoom need: for each lane the time since the segment before, the duration and the item of each."""
-        tick_s = self.duration_s / _PARTS
-        lanes = []
-        for lane in self.lanes:
-            numbers, last = [], 0
-            for begin_s, lasting_s, item in zip(lane.begins_s, lane.durations_s, lane.items, strict=True):
-                begin, end = round(begin_s / tick_s), round((begin_s + lasting_s) / tick_s)
-                numbers += [begin - last, end - begin, item]
-                last = end
-            lanes.append([lane.label, int(lane.is_work), numbers])
-        texts: dict[str, int] = {}
-        told = ((one.name, one.category, one.module, one.launched) for one in self.items)
-        items = [[*(texts.setdefault(text, len(texts)) for text in one), of.point] for one, of in zip(told, self.items, strict=True)]
-        usage = self.usage.page_facts() if self.usage is not None else {"times": [], "rows": []}
-        return {
-            "x": {"log": False, "factor": 1}, "unit": self.unit, "factor": self.factor, "tick": tick_s / self.factor, "lanes": lanes,
-            "items": items, "strings": [*texts], "merged": {"parts": MERGED_PARTS, "of": self.merged}, "times": usage["times"],
+        """What the pointer and the zoom need."""
+        usage = self.usage.page_facts()
+        return usage | {
+            "x": {"log": False, "factor": scale(self.duration_s)[0]},
+            "lanes": [msgspec.structs.asdict(lane) | {"label": label} for label, lane in self.lanes],
+            "items": [msgspec.structs.asdict(item) for item in self.items],
+            "unplaced": self.unplaced,
             "rows": [[], *usage["rows"]],
-        }  # fmt: skip
+        }
 
     def _draw(self, sheet: Sheet, axes: Axes, across: float) -> None:
-        from matplotlib.patches import PathPatch
-        from matplotlib.path import Path
         from matplotlib.ticker import MaxNLocator
 
         ink = sheet.ink
-        point_s = self.duration_s / across
-        axes.set(xlim=(0, self.duration_s / self.factor), ylim=(len(self.lanes), 0))
+        axes.set(xlim=(0, self.duration_s), ylim=(len(self.lanes), 0), yticks=[])
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
-        axes.set_yticks([])
-        for number, lane in enumerate(self.lanes):
+        style: dict[str, Any] = {"size": SMALL, "transform": axes.get_yaxis_transform()}
+        for number, (label, lane) in enumerate(self.lanes):
             middle = number + 0.5
             axes.axhline(middle, color=ink.grid, linewidth=0.5, zorder=0)
-            if number and lane.group != self.lanes[number - 1].group:
+            if number and lane.kind != self.lanes[number - 1][1].kind:
                 axes.axhline(number, color=ink.line, linewidth=0.6, zorder=0)
-            for category, stretches in self._stretches(lane, point_s).items():
-                path = Path([(x / self.factor, middle) for stretch in stretches for x in stretch], [1, 2] * len(stretches))
-                path.should_simplify = False
-                color = sheet.color(category) if category else ink.line if lane.group == "steps" else ink.faint_roof
+            for category, times in self._stretches(lane, self.duration_s * 1e9 / across).items():
+                color = sheet.color(category) if category else ink.line if lane.kind == "steps" else ink.faint_roof
                 gid = f"lane:{number}-{category}"
-                axes.add_patch(PathPatch(path, fill=False, edgecolor=color, linewidth=_BAR, capstyle="butt", gid=gid))
-            for x, text, side in ((-6 / across, lane.label, "right"), (1 + 5 / across, lane.text, "left")):
-                style: dict[str, Any] = {"size": SMALL, "ha": side, "color": ink.text if side == "right" else ink.muted}
-                sheet.write(axes, x, middle, text, transform=axes.get_yaxis_transform(), **style)
+                axes.plot(times, [middle] * len(times), color=color, linewidth=_BAR, solid_capstyle="butt", gid=gid)
+            sheet.write(axes, -6 / across, middle, label, ha="right", **style)
+            share = percent(lane.busy_ns / 1e9 / self.duration_s) if lane.kind != "steps" else ""
+            sheet.write(axes, 1 + 5 / across, middle, share, color=ink.muted, **style)
 
-    def _stretches(self, lane: LaneOf, point_s: float) -> dict[str, list[list[float]]]:
-        """The begin and end of what is drawn, by category: narrow neighbors are one segment of the category with most of their time."""
-        least_s = (_LEAST_IDLE if lane.group == "idle" else _LEAST) * point_s
-        drawn: list[tuple[float, float, dict[str, float]]] = []
-        for begin_s, lasting_s, item in zip(lane.begins_s, lane.durations_s, lane.items, strict=True):
-            category = self.items[item].category
-            is_short = lasting_s < least_s
-            if is_short and drawn and drawn[-1][1] < least_s and drawn[-1][0] // least_s == begin_s // least_s:
-                first_s, before_s, times = drawn.pop()
-                times[category] = times.get(category, 0.0) + lasting_s
-                drawn.append((first_s, before_s + lasting_s, times))
-            else:
-                drawn.append((begin_s, lasting_s, {category: lasting_s}))
-        found: dict[str, list[list[float]]] = {}
-        last = ""
-        for number, (begin_s, lasting_s, times) in enumerate(drawn):
-            category = max(times, key=lambda name: times[name])
-            until_s = drawn[number + 1][0] if number + 1 < len(drawn) else self.duration_s
-            end_s = max(begin_s + lasting_s, min(begin_s + _SEEN * point_s, until_s))
-            stretches = found.setdefault(category, [])
-            if stretches and last == category and begin_s - stretches[-1][1] < point_s / 20:
-                stretches[-1][1] = end_s
-            else:
-                stretches.append([begin_s, end_s])
-            last = category
-        return found
+    def _stretches(self, lane: Lane, point_ns: float) -> dict[str, list[float]]:
+        """Begin, end and a gap of each stretch by category; narrow neighbors are one, of the category with most of their time."""
+        import numpy as np
+
+        from rooflines.roofline.step.activity import Line, merged
+
+        categories = ["", *(name for (name,) in self.legend)]
+        of = np.array([categories.index(self.items[item].category) for item in lane.items])
+        least_ns = 1 + int(point_ns * (_LEAST_IDLE if lane.kind == "idle" else _LEAST))
+        _, begin, lasting, category = merged(Line({}, np.array(lane.begins_ns), np.array(lane.durations_ns), of), least_ns)
+        end = np.maximum(begin + lasting, np.minimum(begin + _SEEN * point_ns, np.append(begin[1:], self.duration_s * 1e9)))
+        is_new = (np.diff(category) != 0) | (begin[1:] - end[:-1] > point_ns / 20)
+        begin, end, category = begin[np.append(True, is_new)], end[np.append(is_new, True)], category[np.append(True, is_new)]
+        times = np.stack((begin / 1e9, end / 1e9, np.full(len(end), np.nan)), axis=1)
+        return {categories[one]: times[category == one].ravel().tolist() for one in sorted({*category.tolist()})}
 
     def _key(self, sheet: Sheet, axes: Axes, across: float, up: float) -> None:
         """Which color is which category, in a line above the lanes."""

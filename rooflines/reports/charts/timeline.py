@@ -64,16 +64,16 @@ class Timeline(Drawing, frozen=True, kw_only=True):
 
     widths_in: ClassVar[tuple[float, ...]] = (9.0, 4.2)
 
-    rows: tuple[Row, ...]
-    begin: float
-    end: float
-    window: tuple[float, float]
-    window_text: str
-    time_text: str
-    marks: tuple[float, ...]
-    held: tuple[Held, ...]
-    devices: tuple[str, ...]
-    focus: str
+    rows: tuple[Row, ...] = ()
+    begin: float = 0.0
+    end: float = 0.0
+    window: tuple[float, float] = (0.0, 0.0)
+    window_text: str = ""
+    time_text: str = ""
+    marks: tuple[float, ...] = ()
+    held: tuple[Held, ...] = ()
+    devices: tuple[str, ...] = ()
+    focus: str = ""
 
     def figure(self, sheet: Sheet) -> Figure:
         """The rows below each other; what belongs to a device that is not in focus is drawn for pages only, which can change it."""

@@ -6,11 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from rooflines.roofline.analysis import MERGED_PARTS
-from rooflines.roofline.step.activity import MOST_SEGMENTS
+from rooflines.roofline.step.activity import MOST_SEGMENTS, activity
 from rooflines.serial import to_json
 from tests.roofline.real import analysis_of, every_trace, named
-from tests.roofline.rooms import analyzed, runtime
+from tests.roofline.rooms import analyzed, attributed, runtime
 from tests.traces import add, kernel, launch, mm, span
 
 
@@ -39,10 +38,10 @@ def test_segments_lie_in_the_step_one_after_another(path):
         assert (begins + lasting)[-1] <= found.duration_ns
         assert lasting.sum() == lane.busy_ns
         assert len(begins) <= lane.count
-        assert len(lane.rows) == (0 if lane.kind == "idle" else len(begins))
-        assert all(-len(found.names) <= row < len(analysis.rows) for row in lane.rows)
-        assert all(-1 <= row < len(analysis.rows) for row in lane.launched)
-    assert all(row < len(analysis.rows) and 0 < parts < 1 << MERGED_PARTS for row, parts in found.merged.items())
+        assert len(lane.items) == (0 if lane.kind == "idle" else len(begins))
+        assert {*lane.items, lane.longest} <= set(range(len(found.names)))
+    assert len(found.names) == len(found.rows) == len(set(zip(found.names, found.rows, strict=True)))
+    assert all(-1 <= row < len(analysis.rows) and (name or row >= 0) for name, row in zip(found.names, found.rows, strict=True))
     assert sum(len(lane.begins_ns) for lane in found.lanes) <= MOST_SEGMENTS
     assert len(to_json(analysis)) - len(to_json(msgspec.structs.replace(analysis, activity=None))) < 70_000
 
@@ -57,21 +56,25 @@ def test_the_step_is_one_that_was_traced(name):
     assert own in (lengths[(len(lengths) - 1) // 2], lengths[len(lengths) // 2])
     # Where nothing is merged, a row has the time that it took in that step.
     at = [step.name for step in analysis.traced_steps].index(found.step)
-    if not found.merged:
+    if not found.unplaced:
         for index, row in enumerate(analysis.operators if len(analysis.traced_steps) > 1 else ()):
             own_ns = sum(
-                lasting for lane in found.of("stream") for lasting, of in zip(lane.durations_ns, lane.rows, strict=True) if of == index
+                lasting
+                for lane in found.of("stream")
+                for lasting, item in zip(lane.durations_ns, lane.items, strict=True)
+                if found.rows[item] == index
             )
             assert own_ns == pytest.approx(row.step_times_s[at] * 1e9, abs=2)
 
 
-def test_a_row_that_is_merged_everywhere_is_noted():
-    analysis = named("resnet50_v100_training_2021_schema")
+@pytest.mark.parametrize("name", ["resnet50_v100_training_2021_schema", "ddp_rank0"])
+def test_a_row_that_ran_has_a_segment_or_is_unplaced(name):
+    analysis = named(name)
     found = analysis.activity
-    assert sum(lane.count for lane in found.lanes) > 3_000
     at = [step.name for step in analysis.traced_steps].index(found.step)
-    shown = {row for lane in found.of("stream") for row in lane.rows}
-    assert shown | found.merged.keys() == {index for index, row in enumerate(analysis.rows) if row.step_times_s[at] > 0}
+    placed = {found.rows[item] for lane in found.of("stream") for item in lane.items}
+    ran = {index for index, row in enumerate(analysis.rows) if row.step_times_s[at] > 0}
+    assert (placed | {*found.unplaced}, placed & {*found.unplaced}) == (ran, set())
 
 
 def _step(number: int, begin: float) -> list[dict]:
@@ -92,14 +95,17 @@ def test_streams_the_host_and_idle_time_by_hand(tmp_path):
     of = {(lane.kind, lane.stream, lane.cause): lane for lane in found.lanes}
     first, second, host = of["stream", 7, None], of["stream", 9, None], of["thread", None, None]
     assert (found.duration_ns, found.busy_ns) == (100_000, 50_000)
-    assert (first.begins_ns, first.durations_ns, [names[row] for row in first.rows]) == ((20_000,), (50_000,), ["aten::mm"])
-    assert (second.begins_ns, second.durations_ns, [names[row] for row in second.rows]) == ((30_000,), (20_000,), ["aten::add"])
-    assert [found.names[-1 - row] for row in host.rows] == ["aten::mm", "aten::add", "cudaDeviceSynchronize"]
-    assert [names[row] if row >= 0 else None for row in host.launched] == ["aten::mm", "aten::add", None]
+
+    def items(lane):
+        return [(found.names[item], names[found.rows[item]] if found.rows[item] >= 0 else None) for item in lane.items]
+
+    assert (first.begins_ns, first.durations_ns, items(first)) == ((20_000,), (50_000,), [("", "aten::mm")])
+    assert (second.begins_ns, second.durations_ns, items(second)) == ((30_000,), (20_000,), [("", "aten::add")])
+    assert items(host) == [("aten::mm", "aten::mm"), ("aten::add", "aten::add"), ("cudaDeviceSynchronize", None)]
     assert host.begins_ns == (1_000, 10_000, 20_000)
-    assert (host.role, found.names[-1 - host.longest]) == ("main", "cudaDeviceSynchronize")
+    assert (host.role, found.names[host.longest]) == ("main", "cudaDeviceSynchronize")
     assert sum(lane.busy_ns for lane in found.of("idle")) == 50_000
-    assert found.merged == {}
+    assert (found.steps, found.unplaced) == (3, ())
 
 
 def test_short_neighbors_are_one_segment_of_the_longest(tmp_path):
@@ -112,18 +118,29 @@ def test_short_neighbors_are_one_segment_of_the_longest(tmp_path):
     names = [row.name for row in analysis.rows]
     assert lane.count == 200
     assert (lane.begins_ns, lane.durations_ns) == ((1_000_000,), (300_000,))
-    assert [names[row] for row in lane.rows] == ["aten::add"]
-    assert {names[row]: parts for row, parts in analysis.activity.merged.items()} == {"aten::mm": 1}
+    assert [names[analysis.activity.rows[item]] for item in lane.items] == ["aten::add"]
+    assert [names[row] for row in analysis.activity.unplaced] == ["aten::mm"]
 
 
 def test_a_processor_and_traces_without_steps():
     found = named("cpu_only").activity
     (thread,) = found.of("thread")
-    assert (found.step, thread.role, thread.launched) == ("", "main", ())
+    assert (found.step, thread.role, {found.names[item] for item in thread.items}) == ("", "main", {""})
     assert {lane.cause for lane in found.of("idle")} == {"host_bound"}
     analysis = named("event_sync_multi_stream")
     assert analysis.activity.duration_ns == round(analysis.timeline.span_s * 1e9)
     assert len(analysis.activity.of("stream")) == 3
+
+
+def test_the_median_is_that_of_the_steps_that_count():
+    events = [event for number, begin, lasting in ((1, 0, 100), (2, 100, 300), (3, 400, 320), (4, 720, 900))
+              for event in (span(f"ProfilerStep#{number}", begin, lasting), mm(begin + 1, 50, 64, 64, 64))]  # fmt: skip
+    chosen = {}
+    for quiet in ([True] * 4, [True, False, False, False], [True, False, True, True]):
+        attribution = attributed(*events, quiet=np.array(quiet))
+        found = activity(attribution, None, range(len(attribution.rows)), range(len(attribution.gaps)))
+        chosen[found.step] = found.steps
+    assert chosen == {"ProfilerStep#2": 4, "ProfilerStep#1": 1, "ProfilerStep#3": 3}
 
 
 def test_the_origin_of_the_times_is_that_of_the_file():

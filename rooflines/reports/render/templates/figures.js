@@ -45,28 +45,14 @@
     return mark;
   }
 
-  // A time in an axis of ``factor`` seconds, in words.
-  function duration(value, factor, digits = 3) {
-    const seconds = value * factor, [scale, unit] = seconds >= 1 || !seconds ? [1, "s"] : seconds >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
+  function duration(seconds, digits = 3) {
+    const size = Math.abs(seconds), [scale, unit] = size >= 1 || !size ? [1, "s"] : size >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
     return Number((seconds * scale).toPrecision(digits)) + " " + unit;
-  }
-  // The lanes of a timeline: each segment with its begin, its end and what it is.
-  function unpack(facts) {
-    const items = facts.items.map(([name, category, module, launched, point]) => ({ name: facts.strings[name],
-      category: facts.strings[category], module: facts.strings[module], launched: facts.strings[launched], point }));
-    return facts.lanes.map(([label, isWork, numbers]) => {
-      const segments = [];
-      for (let i = 0, last = 0; i < numbers.length; i += 3) {
-        const begin = last + numbers[i];
-        last = begin + numbers[i + 1];
-        segments.push({ begin: begin * facts.tick, end: last * facts.tick, ...items[numbers[i + 2]] });
-      }
-      return { label, isWork, segments };
-    });
   }
 
   function live(figure, facts) {
-    if (facts.lanes) facts.lanes = unpack(facts);
+    for (const lane of facts.lanes || []) lane.segments = lane.items.map((item, place) => ({ ...facts.items[item], label: lane.label,
+      begin: lane.begins_ns[place] / 1e9, end: (lane.begins_ns[place] + lane.durations_ns[place]) / 1e9 }));
     const drawings = Array.from(figure.querySelectorAll("svg"), (svg) => drawing(svg, facts, figure));
     const switches = Array.from(figure.querySelectorAll("[data-switch]"));
     const isOn = (one) => (one.matches("input") ? one.checked : one.getAttribute("aria-pressed") === "true");
@@ -107,7 +93,7 @@
     const groups = Array.from(svg.querySelectorAll("g[id*='-axes_']"));
     const marks = groups.flatMap((group, place) => Array.from(group.querySelectorAll("[data-mark]"), (element) => read(element, places[place])));
     const lead = places[places.length - 1];
-    let first = {}, view = first, drag = null, wasZoomed = false;
+    let first = {}, view = first, drag = null;
 
     const at = (event) => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
     const under = (point) => places.findIndex(({ box }) =>
@@ -126,16 +112,13 @@
     const moved = (axes, name, at) => (view[name] ? place(axes, name, value(axes, name, at, axes[name])) : at);
 
     function show(wanted) {
+      const isNew = view.x !== wanted.x;
       view = wanted;
       for (const mark of marks.filter((one) => !one.fixed)) {
         const { axes, at, path, text, element } = mark;
-        if (path && mark.kind === "lane") {
-          path.setAttribute("d", view.x ? stretches(mark) : mark.d);
-          continue;
-        }
         if (path) {
           const corners = view.y && facts.lines?.[mark.key]?.map(([x, y]) => place(axes, "x", x) + " " + place(axes, "y", y));
-          path.setAttribute("d", corners ? "M " + corners.join(" L ")
+          path.setAttribute("d", mark.kind === "lane" ? stretches(mark) : corners ? "M " + corners.join(" L ")
             : mark.d.replace(/(-?[\d.]+) (-?[\d.]+)/g, (_, x, y) => moved(axes, "x", +x).toFixed(2) + " " + moved(axes, "y", +y).toFixed(2)));
           continue;
         }
@@ -151,11 +134,11 @@
       }
       for (const name of ["x", "y"]) if (facts[name]) renumber(name);
       figure.dispatchEvent(new Event("zoom"));
-      if (facts.lanes && (view.x || wasZoomed)) announce();
-      wasZoomed = Boolean(view.x);
+      if (facts.lanes && isNew) announce();
     }
     // The segments of a category in the part of a lane that is shown, from their times: the path was drawn for the whole step.
     function stretches(mark) {
+      if (!view.x) return mark.d;
       const [, lane, category] = mark.key.match(/^lane:(\d+)-(.*)$/), { axes } = mark, [low, high] = range(axes, "x");
       const y = values(mark.d)[1], at = (time) => place(axes, "x", Math.min(high, Math.max(low, time)));
       return facts.lanes[lane].segments.filter((one) => one.category === category && one.end > low && one.begin < high)
@@ -163,15 +146,11 @@
     }
     // Tell the tables which rows ran in the part of the step that is shown; null: in all of it.
     function announce() {
-      const [low, high] = range(places[0], "x"), points = new Set(), whole = places[0].x[1], { parts, of } = facts.merged;
-      for (const lane of facts.lanes.filter((one) => one.isWork)) {
-        for (const one of lane.segments) if (one.point >= 0 && one.end > low && one.begin < high) points.add("point:" + one.point);
-      }
-      const first = Math.floor((low / whole) * parts), last = Math.floor((high / whole) * parts);
-      for (const [point, bits] of of) {
-        for (let part = first; part <= last; part += 1) if (Math.floor(bits / 2 ** part) % 2) points.add("point:" + point);
-      }
-      const detail = view.x ? { points: [...points], text: duration(low, facts.factor) + " to " + duration(high, facts.factor) } : null;
+      const [low, high] = range(places[0], "x"), short = facts.unplaced.length;
+      const inside = facts.lanes.flatMap((lane) => lane.segments).filter((one) => !one.launched && one.end > low && one.begin < high);
+      const points = [...inside.map((one) => one.key), ...facts.unplaced];
+      const more = short ? `, with ${short} operator${short > 1 ? "s" : ""} too short to place` : "";
+      const detail = view.x ? { points, text: `${duration(low)} to ${duration(high)}${more}` } : null;
       document.dispatchEvent(new CustomEvent("window", { detail }));
     }
     // The numbers of an axis that shows something else than it was drawn with.
@@ -191,12 +170,12 @@
       groups[groups.length - 1].insertBefore(group, groups[groups.length - 1].children[1]);
     }
     function ticks([low, high], { log, factor }) {
-      const shift = log ? Math.log10(factor) : 0, found = [], text = (shown) => String(Number(shown.toPrecision(3)));
+      const shift = log ? Math.log10(factor) : 0, found = [], text = (shown) => String(Number(shown.toPrecision(6)));
       const linear = (from, to) => {
         const rough = (to - from) / 6, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find((one) => one * power >= rough) * power;
         return Array.from({ length: Math.floor(to / step) - Math.ceil(from / step) + 1 }, (_, index) => (Math.ceil(from / step) + index) * step);
       };
-      if (!log) return linear(low, high).map((shown) => [shown, text(shown)]);
+      if (!log) return linear(low, high).map((shown) => [shown, text(shown / factor)]);
       if (high - low < 0.7) return linear(10 ** (low - shift), 10 ** (high - shift)).map((shown) => [Math.log10(shown) + shift, text(shown)]);
       for (let decade = Math.floor(low - shift); decade <= high - shift; decade += 1) {
         for (const step of high - low < 2.5 ? [1, 2, 5] : [1]) {
@@ -234,11 +213,10 @@
     }
     // The segment of a lane at the pointer, or the nearest one within reach.
     function segment(point) {
-      const lane = under(point) === 0 ? facts.lanes[Math.floor(value(places[0], "y", point.y))] : null;
-      if (!lane) return null;
+      const lane = facts.lanes[Math.floor(value(places[0], "y", point.y))];
       const time = value(places[0], "x", point.x), far = (one) => Math.max(one.begin - time, time - one.end, 0);
-      const found = lane.segments.reduce((best, one) => (best && far(best) <= far(one) ? best : one), null);
-      return found && place(places[0], "x", time + far(found)) - point.x <= NEAR / 3 / svg.getScreenCTM().a ? { ...found, label: lane.label } : null;
+      const found = lane?.segments.reduce((best, one) => (best && far(best) <= far(one) ? best : one), null);
+      return found && place(places[0], "x", time + far(found)) - point.x <= NEAR / 3 / svg.getScreenCTM().a ? found : null;
     }
     // The readings at the pointer's time.
     function readings(point) {
@@ -246,9 +224,8 @@
       if (row < 0) return [];
       if (facts.lanes && row === 0) {
         const one = segment(point);
-        if (!one) return [];
-        const time = `begins at ${duration(one.begin, facts.factor, 4)}, lasts ${duration(one.end - one.begin, facts.factor)}`;
-        return [one.name, ...[one.launched && `launched ${one.launched}`, one.module].filter(Boolean), time, one.label];
+        return one ? [one.name, one.launched && `launched ${one.launched}`, one.module,
+          `begins at ${duration(one.begin, 6)}, lasts ${duration(one.end - one.begin)}`, one.label].filter(Boolean) : [];
       }
       const time = value(places[row], "x", point.x), lines = facts.rows[row].map(([name, unit, times, all]) => {
         const series = facts.times[times];
@@ -256,7 +233,7 @@
         while (high - low > 1) { const middle = (low + high) >> 1; if (series[middle] < time) low = middle; else high = middle; }
         return `${name}: ${all[time - series[low] < series[high] - time ? low : high]} ${unit}`;
       });
-      return [time.toPrecision(3) + ` ${facts.unit || "s"}`, ...lines];
+      return [duration(time), ...lines];
     }
 
     svg.addEventListener("pointermove", (event) => {
@@ -291,10 +268,7 @@
         const between = (name) => [value(lead, name, from[name]), value(lead, name, to[name])].sort((one, other) => one - other);
         show(facts.y ? { x: between("x"), y: between("y") } : { x: between("x") });
         tip.hidden = true;
-      } else if (facts.lanes) {
-        const point = segment(at(event))?.point ?? -1;
-        choose(point < 0 ? undefined : "point:" + point);
-      } else if (!facts.rows) choose(nearest(at(event))?.key);
+      } else if (facts.lanes || !facts.rows) choose((facts.lanes ? segment : nearest)(at(event))?.key);
     });
     const home = (wanted = first) => show((first = wanted));
     svg.addEventListener("dblclick", () => home());
