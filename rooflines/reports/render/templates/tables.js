@@ -256,7 +256,7 @@
   const links = new Map(Array.from(document.querySelectorAll("nav a"), (link) => [link.hash.slice(1), link]));
   const seen = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) links.get(target.id).setAttribute("aria-current", String(isIntersecting));
-  }, { rootMargin: "-15% 0px -75%" });
+  }, { root: document, rootMargin: "-15% 0px -75%" }); // without a root, a frame ignores the margin
   for (const name of links.keys()) seen.observe(document.getElementById(name));
 
   window.rooflines = { inflated };
