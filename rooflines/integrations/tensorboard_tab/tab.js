@@ -103,7 +103,7 @@ async function poll() {
     seen = text;
     draw();
   }
-  const first = list.querySelector("li.done > button, li.waiting > button");
+  const first = list.querySelector("li.done > button");
   if (chosen.run) show();
   else if (first) choose(first.title);
   else if (found.runs.length) say("Choose a run.");
