@@ -85,7 +85,6 @@ def _read(data: Iterable[bytes], origin: str, options: ReadOptions, problems: li
         signatures=columns.signatures,
         collectives=columns.collectives,
         launch_shapes=columns.launch_shapes,
-        resources=columns.resources,
         kernels=columns.kernels,
         scopes=columns.scopes,
         frames=frames,
