@@ -40,10 +40,8 @@ def kernel_table(analysis: Analysis) -> Table | None:
     longest = sorted(groups, key=lambda name: (-merged[name].time_s, name))
     recorded = any(kernel.registers is not None for group in groups.values() for _, _, kernel in group)
     resources = (
-        Column("registers", format="count", priority=4, help="registers of a thread; the most where they differ"),
-        Column(
-            "shared", "B", "scaled", key="shared_bytes", priority=4, help="shared memory of a block; the most where they differ"
-        ),
+        Column("registers", format="count", priority=4, help="of a thread; the most where they differ"),
+        Column("shared", "B", "scaled", key="shared_bytes", priority=4, help="of a block; the most where they differ"),
         Column("occup.", "%", "efficiency", key="occupancy", priority=3, help=_OCCUPANCY),
     )
     columns: tuple[Column, ...] = (

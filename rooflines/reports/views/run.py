@@ -15,7 +15,6 @@ from rooflines.reports.document import (
     Figure,
     Page,
     Paragraph,
-    Part,
     Row,
     Section,
     Table,
@@ -26,6 +25,7 @@ from rooflines.reports.document import (
     section,
     sections_of,
     table,
+    timed_parts,
 )
 from rooflines.reports.views import operators, serving
 from rooflines.reports.views.activity import timeline_section
@@ -175,12 +175,7 @@ def against_bar(analysis: Analysis) -> Bar | None:
         ("unknown", unknown, "unknown", bound_style("unknown").meaning),
         ("not judged", rest - unknown, "rest", "idle time, copies and communication"),
     )
-    drawn = (
-        Part(name=name, share=time_s / whole, text=seconds(time_s), pattern=pattern, meaning=meaning)
-        for name, time_s, pattern, meaning in parts
-        if time_s > 0
-    )
-    return bar_of("against", drawn, title="Against the bound", caption="on the same scale", show="always")
+    return bar_of("against", timed_parts(parts, whole), title="Against the bound", caption="on the same scale", show="always")
 
 
 class DivisionRow(NamedTuple):
