@@ -294,9 +294,12 @@ class Areas(Drawing, frozen=True, kw_only=True):
         rows = ([value / factor for value in values] for values in parts.values())
         areas = axes.stackplot(x, *rows, colors=[sheet.color(_MEMORY[name]) for name in parts], alpha=0.75, linewidth=0)
         if names:
-            style: dict[str, Any] = {"prop": {"family": sheet.family, "size": SMALL}, "labelcolor": sheet.ink.text, "frameon": False}
-            place = {"loc": "upper left", "bbox_to_anchor": (1, 1.04), "handlelength": 0.7, "handleheight": 0.7}
-            axes.legend(areas[::-1], names[::-1], **place, **style)
+            # The names stand beside their areas, in the same order.
+            font = {"family": sheet.family, "size": SMALL}
+            axes.legend(
+                areas[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1, 1.04), prop=font, labelcolor=sheet.ink.text, frameon=False,
+                handlelength=0.7, handleheight=0.7,
+            )  # fmt: skip
         axes.plot(x, [total / factor for total in totals], color=sheet.ink.roof, linewidth=0.7)
         axes.set(xlim=(x[0], x[-1] if x[-1] > x[0] else x[0] + 1), ylim=(0, most / factor * 1.14 or 1.0))
         axes.plot(x[at], most / factor, "o", markersize=3.5, color=sheet.ink.roof, markeredgewidth=0, zorder=4, clip_on=False)

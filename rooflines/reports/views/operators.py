@@ -215,22 +215,19 @@ def modules_figure(analysis: Analysis) -> Figure | None:
     rows = list(_preorder(analysis.modules))
     longest = sorted(rows, key=lambda row: (-row[0].time_s, row[1]))[:_MODULES_DRAWN]
     kept = {row.path for row, _ in longest if row.time_s >= _SEEN * analysis.whole_s}
-    nodes, above = [], list[str]()
+    nodes: list[Node] = []
+    above: list[int] = []  # the places of the modules around the next one
     for row, depth in rows:
-        del above[depth:]
         if row.path in kept:
-            name = row.path.removeprefix(f"{above[-1]}.") if above and above[-1] else row.path
-            nodes.append(
-                Node(
-                    name=name, type=row.type, depth=depth, time_s=row.time_s, flops=row.flops, bytes=row.bytes,
-                    headroom_s=row.headroom_s, efficiency=row.efficiency,
-                )
-            )  # fmt: skip
-        above.append(row.path)
+            del above[depth:]
+            parent = above[-1] if above else -1
+            around = f"{nodes[parent].row.path}." if above else ""
+            above.append(len(nodes))
+            nodes.append(Node(row.path.removeprefix(around), parent, row))
     if len(nodes) < 2 or analysis.whole_s <= 0:
         return None
     caption = "Modules by time, each as wide as its share of its parent"
-    if any(node.headroom_s is not None for node in nodes):
+    if any(node.opacity is not None for node in nodes):
         caption += ": the stronger the color, the more of its time is headroom"
     note = "Gray: headroom unknown. Empty space below a module is its own time, outside of the modules in it."
     return Figure(name="modules", drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s), caption=f"{caption}.", note=note)

@@ -137,13 +137,12 @@ def test_memory_of_a_followed_step():
 @pytest.mark.parametrize("name", ["bert-small_h100_inference", "sample"])
 def test_modules_share_the_width_of_their_parent(name):
     icicle = modules_figure(sample() if name == "sample" else named(name)).drawing
-    above = []
-    for cell in icicle._cells():
-        del above[cell.node.depth :]
-        if above:
-            assert above[-1].x - 1e-9 <= cell.x
-            assert cell.x + cell.width <= above[-1].x + above[-1].width + 1e-9
-        above.append(cell)
+    cells = icicle.cells()
+    for node, cell in zip(icicle.nodes, cells, strict=True):
+        if node.parent >= 0:
+            around = cells[node.parent]
+            assert around.x - 1e-9 <= cell.x
+            assert cell.x + cell.width <= around.x + around.width + 1e-9
     assert len(page_svg(icicle, 7.6, "m")) + len(packed(icicle.page_facts())) < 40_000
 
 
