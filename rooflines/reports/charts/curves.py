@@ -297,8 +297,8 @@ class Areas(Drawing, frozen=True, kw_only=True):
             # The names stand beside their areas, in the same order.
             font = {"family": sheet.family, "size": SMALL}
             axes.legend(
-                areas[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1, 1.04), prop=font, labelcolor=sheet.ink.text, frameon=False,
-                handlelength=0.7, handleheight=0.7,
+                areas[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1, 1.04), handlelength=0.7, handleheight=0.7, frameon=False,
+                prop=font, labelcolor=sheet.ink.text,
             )  # fmt: skip
         axes.plot(x, [total / factor for total in totals], color=sheet.ink.roof, linewidth=0.7)
         axes.set(xlim=(x[0], x[-1] if x[-1] > x[0] else x[0] + 1), ylim=(0, most / factor * 1.14 or 1.0))

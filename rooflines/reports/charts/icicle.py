@@ -29,11 +29,6 @@ class Node(NamedTuple):
     row: ModuleRow
 
     @property
-    def label(self) -> str:
-        """The name, of the model its class."""
-        return self.name or self.row.type
-
-    @property
     def opacity(self) -> float | None:
         """By the share of headroom in the time; None if it is unknown."""
         if self.row.headroom_s is None or self.row.time_s <= 0:
@@ -72,9 +67,10 @@ class Icicle(Drawing, frozen=True, kw_only=True):
         tops = [level * _ROW for level in levels]
         axes.barh(tops, shares, _ROW, xs, align="edge", color=colors, edgecolor=sheet.ink.faint_roof, linewidth=0.4)
         for node, (x, share, level) in cells:
-            length, room = sheet.length(node.label, SMALL), share * width - _PAD
+            label = node.name or node.row.type
+            length, room = sheet.length(label, SMALL), share * width - _PAD
             if length <= room or room >= _LABEL:
-                label = node.label if length <= room else clip(node.label, int(len(node.label) * room / length))
+                label = label if length <= room else clip(label, int(len(label) * room / length))
                 sheet.write(axes, x + share / 2, (level + 0.5) * _ROW, label, size=SMALL, ha="center")
         return figure
 
@@ -82,7 +78,7 @@ class Icicle(Drawing, frozen=True, kw_only=True):
         """Of each module its place, its name, its figures in words, its opacity, and the measures by which it can be drawn."""
         nodes = [
             [node.parent, node.name, self._said(node.row), node.opacity]
-            + [_short(value) for value in (node.row.time_s, node.row.flops, node.row.bytes, node.row.headroom_s)]
+            + [value and float(f"{value:.4g}") for value in (node.row.time_s, node.row.flops, node.row.bytes, node.row.headroom_s)]
             for node in self.nodes
         ]
         return {"icicle": {"nodes": nodes, "levels": _LEVELS}}
@@ -107,7 +103,3 @@ class Icicle(Drawing, frozen=True, kw_only=True):
             free[node.parent] = cell.x + cell.width
             found.append(cell)
         return found
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")

@@ -6,7 +6,7 @@ from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import Bar, BarRow, Paragraph, Part, Section, said, section, timed_parts
 from rooflines.reports.views.roofline import warning
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import TableRow, module_text, table_rows
+from rooflines.reports.words.rows import TableRow, longest_first, module_text, table_rows
 from rooflines.reports.words.text import efficiency_text, operator_name, shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.units import seconds
@@ -67,15 +67,9 @@ def _parts(row: TableRow, longest_s: float) -> tuple[Part, ...]:
 
 def _without(rows: list[TableRow]) -> str:
     """The operators without a bound, with their time."""
-    times: dict[str, float] = {}
-    for row in rows:
-        if row.row.lower_bound_s is None and row.row.time_s > 0:
-            name = operator_name(row.row)
-            times[name] = times.get(name, 0.0) + row.row.time_s
-    if not times:
-        return ""
-    longest = sorted(times, key=lambda name: -times[name])
-    named = [f"{name} {seconds(times[name])}" for name in longest[:_MOST_NAMED]]
-    if rest := longest[_MOST_NAMED:]:
-        named.append(f"{len(rest)} more {seconds(sum(map(times.__getitem__, rest)))}")
-    return f"Without a bound: {sentences.listed(named)}."
+    without = [row.row for row in rows if row.row.lower_bound_s is None and row.row.time_s > 0]
+    times = list(longest_first((operator_name(row), row.time_s) for row in without).items())
+    named = [f"{name} {seconds(time_s)}" for name, time_s in times[:_MOST_NAMED]]
+    if rest := times[_MOST_NAMED:]:
+        named.append(f"{len(rest)} more {seconds(sum(time_s for _, time_s in rest))}")
+    return f"Without a bound: {sentences.listed(named)}." if named else ""

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.document import ABSENT, Cell, Column, Row, Section, Table, Value, section, table, value_of
+from rooflines.reports.document import ABSENT, Cell, Column, Row, Table, Value, table, value_of
 from rooflines.reports.views.roofline import warning
-from rooflines.reports.words.rows import merged_kernel, share_of_step
+from rooflines.reports.words.rows import longest_first, merged_kernel, share_of_step
 from rooflines.reports.words.text import bound_words, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.kernel_names import short_kernel
@@ -23,13 +23,8 @@ _UNKNOWN: tuple[Value | Cell, ...] = (None, None, None, "")
 _OCCUPANCY = "warps in use over the warps that a multiprocessor holds, estimated by the profiler; the mean over the time of the calls"
 
 
-def kernels_section(analysis: Analysis) -> Section:
-    """The kernels of a step; empty where the trace has none, as on a CPU."""
-    return section("kernels", "Kernels", kernel_table(analysis))
-
-
 def kernel_table(analysis: Analysis) -> Table | None:
-    """All kernels, copies and fills of the step by what they are, longest first; None without any."""
+    """All kernels, copies and fills of the step by what they are, longest first; None without any, as on a CPU."""
     groups: dict[str, list[_Launch]] = {}
     for at, row in enumerate(analysis.rows):
         for kernel in row.kernels:
@@ -70,11 +65,7 @@ def kernel_table(analysis: Analysis) -> Table | None:
 
 def _row(name: str, whole: Kernel, group: list[_Launch], analysis: Analysis, most_s: float, *, recorded: bool) -> Row:
     kernels = [kernel for _, _, kernel in group]
-    times: dict[str, float] = {}
-    for _, row, kernel in group:
-        if not is_kernel(row):
-            times[operator_name(row)] = times.get(operator_name(row), 0.0) + kernel.time_s
-    operators = sorted(times, key=lambda operator: -times[operator])
+    operators = list(longest_first((operator_name(row), kernel.time_s) for _, row, kernel in group if not is_kernel(row)))
     named = f"{operators[0]} +{len(operators) - 1}" if len(operators) > 1 else "".join(operators)
     occupancy = Cell(value=whole.occupancy, text="<1" if whole.occupancy == 0 else "")
     cells: tuple[Value | Cell, ...] = (

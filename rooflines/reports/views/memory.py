@@ -46,13 +46,12 @@ def memory_section(analysis: Analysis) -> Section:
 
 def _peak(analysis: Analysis, memory: Memory) -> Paragraph | None:
     environment, share = analysis.environment, None
-    peak = memory.peak_bytes or (analysis.totals.peak_memory_bytes if analysis.totals is not None else None)
-    if peak is None:
+    if memory.peak_bytes is None:
         return None if memory.allocated is not None else Paragraph("Peak memory was not measured.")
-    text = f"Peak {binary_bytes(peak)}{f' ({memory.kind})' if memory.kind else ''}"
+    text = f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}"
     available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
     if available:
-        share = peak / available
+        share = memory.peak_bytes / available
         text += f", {percent(share)} of {binary_bytes(available)}"
     return Paragraph(f"{text}.", meter=share and min(1.0, share))
 

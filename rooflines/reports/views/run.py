@@ -31,7 +31,7 @@ from rooflines.reports.views import operators, serving
 from rooflines.reports.views.activity import timeline_section
 from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.against import against_section
-from rooflines.reports.views.kernels import kernels_section
+from rooflines.reports.views.kernels import kernel_table
 from rooflines.reports.views.memory import memory_section
 from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
 from rooflines.reports.views.steps import steps_section
@@ -90,7 +90,8 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     status = sentences.status_sentences(analysis)
     sections = sections_of(
         _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
-        _roofline(analysis), against_section(analysis), operators.operators_section(analysis), kernels_section(analysis),
+        _roofline(analysis), against_section(analysis), operators.operators_section(analysis),
+        section("kernels", "Kernels", kernel_table(analysis)),
         operators.modules_section(analysis), steps_section(analysis, _QUALITY), timeline_section(analysis), memory_section(analysis),
         _usage(analysis), _device_time(analysis), _ceilings(analysis), _device(analysis),
         operators.coverage_section(analysis, _QUALITY), _method(analysis),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rooflines.reports.charts.curves import StepTimes
 from rooflines.reports.document import Bar, BarRow, Column, Figure, Section, Table, Value, said, section, table, timed_parts
 from rooflines.reports.words import sentences
@@ -41,17 +39,18 @@ def steps_section(analysis: Analysis, under: str) -> Section:
     return section("steps", "Step times", figure, *said(texts), steps_bar(analysis), steps_table(analysis), under=under)
 
 
-def _kinds(steps: Sequence[TracedStep]) -> list[str]:
-    """What ran in any of ``steps``."""
-    return [kind for kind in _KINDS if any(step.breakdown.get(kind) for step in steps)]
+def _shown(analysis: Analysis) -> tuple[tuple[TracedStep, ...], list[str]]:
+    """The traced steps, and what ran in any of them; nothing where there are fewer than two."""
+    steps = analysis.traced_steps[:MOST_STEPS] if len(analysis.traced_steps) > 1 else ()
+    return steps, [kind for kind in _KINDS if any(step.breakdown.get(kind) for step in steps)]
 
 
 def steps_bar(analysis: Analysis) -> Bar | None:
     """A bar for each traced step, all on the scale of the longest; None where there are fewer than two."""
-    steps, number = analysis.traced_steps[:MOST_STEPS], len(analysis.traced_steps)
-    if number < 2:
+    (steps, kinds), number = _shown(analysis), len(analysis.traced_steps)
+    if not kinds:
         return None
-    longest_s, kinds = max(step.duration_s for step in steps), _kinds(steps)
+    longest_s = max(step.duration_s for step in steps)
     rows = []
     for step in steps:
         times = ((_KINDS[kind][0], step.breakdown[kind], *_KINDS[kind][1:]) for kind in kinds)
@@ -62,10 +61,9 @@ def steps_bar(analysis: Analysis) -> Bar | None:
 
 def steps_table(analysis: Analysis) -> Table | None:
     """The traced steps, each with its time by what was running; None where there are fewer than two."""
-    steps = analysis.traced_steps[:MOST_STEPS]
-    if len(steps) < 2:
+    steps, kinds = _shown(analysis)
+    if not kinds:
         return None
-    kinds = _kinds(steps)
     by_kind = (Column(_KINDS[kind][0], "s", "scaled", priority=1) for kind in kinds)
     columns = (Column("step", format="text"), Column("time", "s", "scaled"), *by_kind)
     rows: list[tuple[Value, ...]] = [(step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps]
