@@ -45,15 +45,14 @@ def memory_section(analysis: Analysis) -> Section:
 
 
 def _peak(analysis: Analysis, memory: Memory) -> Paragraph | None:
-    environment, share = analysis.environment, None
     if memory.peak_bytes is None:
         return None if memory.allocated is not None else Paragraph("Peak memory was not measured.")
-    text = f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}"
+    environment, text = analysis.environment, f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}"
     available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
-    if available:
-        share = memory.peak_bytes / available
-        text += f", {percent(share)} of {binary_bytes(available)}"
-    return Paragraph(f"{text}.", meter=share and min(1.0, share))
+    if not available:
+        return Paragraph(f"{text}.")
+    share = memory.peak_bytes / available
+    return Paragraph(f"{text}, {percent(share)} of {binary_bytes(available)}.", meter=min(1.0, share))
 
 
 def _figure(curve: MemoryCurve, reached: Memory | Allocated, what: str, note: str) -> Figure:

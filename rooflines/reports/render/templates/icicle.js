@@ -33,9 +33,9 @@
         x += own;
       }
     }
-    function show(chosen) {
-      const width = draw.clientWidth, list = top ? [top] : roots;
-      shown = [];
+    function show(chosen, inside = top) {
+      const width = draw.clientWidth, list = inside ? [inside] : roots;
+      [top, shown] = [inside, []];
       place(list, sum(list), 0, width, 0);
       const height = ROW * (1 + Math.max(0, ...shown.map((cell) => cell.level)));
       draw.textContent = shown.length ? "" : "No module has any.";
@@ -56,10 +56,7 @@
       if (focused) chosen?.element.focus();
     }
     // A module fills the figure; chosen again, its parent does.
-    function zoom(node) {
-      top = node === top ? node.above : node;
-      show(node);
-    }
+    const zoom = (node) => show(node, top === node ? node.above || null : node);
     draw.addEventListener("keydown", (event) => {
       const here = shown.find((cell) => cell.element === document.activeElement);
       if (!here) return;
@@ -88,7 +85,6 @@
     new ResizeObserver(() => { if (draw.clientWidth !== draw.lastChild.clientWidth) show(); }).observe(draw);
     show();
   }
-  for (const data of document.querySelectorAll("script.marks")) {
-    window.rooflines.inflated(data).then((facts) => { if (facts.icicle) icicle(data.closest("figure"), facts.icicle); });
-  }
+  const read = (data) => window.rooflines.inflated(data).then((facts) => { if (facts.icicle) icicle(data.closest("figure"), facts.icicle); });
+  document.querySelectorAll("script.marks").forEach(read);
 })();
