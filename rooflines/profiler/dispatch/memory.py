@@ -44,7 +44,6 @@ _SIZED_BY_LIBRARY: Final = frozenset(
 )
 
 _CATEGORIES: Final = MemoryAtPeak.__struct_fields__
-_MOST_POINTS: Final = 200
 _MOST_TENSORS: Final = 10
 
 
@@ -348,7 +347,7 @@ def _curve(changes: list[_Change], held: Int64s, existing: int) -> MemoryCurve |
     if not changes:
         return None
     first = max(1, existing)
-    kept = first + extremes(held[first:].sum(axis=1), _MOST_POINTS)
+    kept = first + extremes(held[first:].sum(axis=1))
     columns = zip(_CATEGORIES, held[kept].T.tolist(), strict=True)
     parts = {name: tuple(values) for name, values in columns if any(values)}
     return MemoryCurve(unit="calls", at=tuple(changes[at - 1].calls for at in kept.tolist()), parts=parts)

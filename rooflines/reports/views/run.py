@@ -91,10 +91,9 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     sections = sections_of(
         _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
         _roofline(analysis), against_section(analysis), operators.operators_section(analysis),
-        section("kernels", "Kernels", kernel_table(analysis)),
-        operators.modules_section(analysis), steps_section(analysis, _QUALITY), timeline_section(analysis), memory_section(analysis),
-        _usage(analysis), _device_time(analysis), _ceilings(analysis), _device(analysis),
-        operators.coverage_section(analysis, _QUALITY), _method(analysis),
+        section("kernels", "Kernels", kernel_table(analysis)), operators.modules_section(analysis), steps_section(analysis, _QUALITY),
+        timeline_section(analysis), memory_section(analysis), _usage(analysis), _device_time(analysis), _ceilings(analysis),
+        _device(analysis), operators.coverage_section(analysis, _QUALITY), _method(analysis),
     )  # fmt: skip
     return Page(
         kind="run",

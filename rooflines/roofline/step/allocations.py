@@ -13,7 +13,6 @@ from rooflines.profiler.trace.windows import inside, step_number
 from rooflines.roofline.analysis import Allocated, Phase
 from rooflines.roofline.attribution.own import Attribution
 
-_MOST_POINTS = 200
 # Operators that allocate for the one around them.
 _ALLOCATING = ("aten::empty", "aten::new_empty", "aten::resize_")
 
@@ -34,7 +33,7 @@ def allocated(attribution: Attribution) -> Allocated | None:
     at = int(chosen[np.argmax(memory.allocated_bytes[chosen])])
     own = known & (step == step[at]) & (memory.device_type == memory.device_type[at]) & (memory.device == memory.device[at])
     held, time_ns = memory.allocated_bytes[own], memory.time_ns[own]
-    kept = extremes(held, _MOST_POINTS)
+    kept = extremes(held)
     operator = _operator(calls, int(memory.thread[at]), int(memory.time_ns[at]))
     module = int(calls.module[operator]) if operator >= 0 else -1
     times = tuple(round(time / 1e9, 9) for time in (time_ns[kept] - int(windows[step[at], 0])).tolist())

@@ -81,7 +81,6 @@
       });
     });
     draw.before(controls);
-    draw.setAttribute("role", "group");
     new ResizeObserver(() => { if (draw.clientWidth !== draw.lastChild.clientWidth) show(); }).observe(draw);
     show();
   }
