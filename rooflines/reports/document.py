@@ -273,16 +273,20 @@ def bar_of(name: str, parts: Iterable[Part], **more: Any) -> Bar:
     return Bar(name=name, rows=(BarRow(label="", text="", parts=tuple(parts)),), **more)
 
 
+def timed_parts(parts: Iterable[tuple[str, float, str, str]], whole_s: float) -> tuple[Part, ...]:
+    """The parts of a bar of ``whole_s`` that can be seen, from the name, the seconds, the pattern and the meaning of each."""
+    return tuple(
+        Part(name=name, share=time_s / whole_s, text=seconds(time_s), pattern=pattern, meaning=meaning)
+        for name, time_s, pattern, meaning in parts
+        if time_s > 1e-6 * whole_s
+    )
+
+
 def bound_parts(times: Mapping[str, float], whole_s: float) -> tuple[Part, ...]:
     """The parts of a bar of ``whole_s`` by bound class, in the order of the palette."""
     names = (*(name for name in BOUNDS if name in times), *(name for name in times if name not in BOUNDS))
-    return tuple(
-        Part(
-            name=name, share=times[name] / whole_s, text=seconds(times[name]), pattern=name, letter=style.letter, meaning=style.meaning
-        )
-        for name in names
-        for style in (bound_style(name),)
-    )
+    parts = timed_parts(((name, times[name], name, bound_style(name).meaning) for name in names), whole_s)
+    return tuple(msgspec.structs.replace(part, letter=bound_style(part.name).letter) for part in parts)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

@@ -309,9 +309,7 @@ def _memory(facts: RunFile) -> Memory | None:
 
 def _with_allocated(memory: Memory | None, attribution: Attribution) -> Memory | None:
     """``memory`` with what the trace says of it, where the tensors of a step were not followed."""
-    if memory is not None and memory.curve is not None:
-        return memory
-    traced = allocated(attribution)
+    traced = None if memory is not None and memory.curve is not None else allocated(attribution)
     return memory if traced is None else msgspec.structs.replace(memory or Memory(), allocated=traced)
 
 

@@ -73,9 +73,9 @@ def _shared(row: Row, calls: Calls, steps: int, began_ns: int) -> dict[str, Any]
                 streams=kernel.streams,
                 grid=kernel.shape[0] if kernel.shape else None,
                 block=kernel.shape[1] if kernel.shape else None,
-                registers=kernel.resources.registers,
-                shared_bytes=kernel.resources.shared_bytes,
-                occupancy=kernel.resources.occupancy,
+                registers=kernel.registers,
+                shared_bytes=kernel.shared_bytes,
+                occupancy=kernel.occupancy,
             )
             for kernel in row.kernels
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,7 @@ from rooflines.profiler.dispatch.signatures import ACCUMULATE, LIFTS, name_of, r
 from rooflines.profiler.extremes import extremes
 from rooflines.profiler.module_hooks import ModuleWatch
 from rooflines.profiler.records import HeldTensor, MemoryAtPeak, MemoryCurve, StepMemory
+from rooflines.profiler.trace.records import Int64s
 from rooflines.profiler.trace.tree import BACKWARD, FORWARD, PHASES
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ _SIZED_BY_LIBRARY: Final = frozenset(
     "aten::" + name for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "cudnn_batch_norm", "miopen_rnn", "_batch_norm_with_update")
 )
 
-_MOST_POINTS: Final = 200
+_CATEGORIES: Final = MemoryAtPeak.__struct_fields__
 _MOST_TENSORS: Final = 10
 
 
@@ -309,77 +311,61 @@ class _Storages(ModuleWatch, Watcher):
 
     def peak(self, recording: StepCalls) -> StepMemory:
         """The peak of the device that holds most; any accelerator comes before the host."""
-        lines: dict[torch.device, list[_Change]] = {}
+        lines: dict[torch.device, list[_Change]] = {torch.device("cpu"): []}
         for change in (*self._existing, *self._changes):
             lines.setdefault(change.block.device, []).append(change)
-        device = max(lines, key=lambda place: (place.type != "cpu", _highest(lines[place])[0]), default=torch.device("cpu"))
-        changes = lines.get(device, [])
-        peak_bytes, at = _highest(changes)
-        sums = dict.fromkeys(MemoryAtPeak.__struct_fields__, 0)
-        for change in changes[:at]:
-            sums[change.block.kind()] += change.requested
-            sums["overhead"] += change.allocated - change.requested
-        place = changes[at - 1].place if changes else _BEFORE
+        held = {device: _held(changes) for device, changes in lines.items()}
+        device = max(lines, key=lambda place: (place.type != "cpu", held[place].sum(axis=1).max()))
+        changes, sums = lines[device], held[device].sum(axis=1)
+        at = int(sums.argmax())
+        place = changes[at - 1].place if at else _BEFORE
         paths = [module.path for module in recording.modules]
         return StepMemory(
             device=str(device),
-            peak_bytes=peak_bytes,
-            at_peak=MemoryAtPeak(**sums),
+            peak_bytes=int(sums[at]),
+            at_peak=MemoryAtPeak(**dict(zip(_CATEGORIES, held[device][at].tolist(), strict=True))),
             operator=place.operator,
             module=paths[place.module] if place.module >= 0 else "",
             phase=PHASES[place.phase] if place.operator else "",
             unknown=tuple(self._unknown),
-            curve=_curve(changes, sum(change.block.device == device for change in self._existing)),
+            curve=_curve(changes, held[device], sum(change.block.device == device for change in self._existing)),
             largest=_largest(changes[:at], paths),
         )
 
 
-def _highest(changes: list[_Change]) -> tuple[int, int]:
-    """The most bytes held after some change, and the number of changes up to the first time they are."""
-    held = highest = at = 0
+def _held(changes: list[_Change]) -> Int64s:
+    """The bytes of each category, in columns, before any of ``changes`` and after each of them."""
+    held = np.zeros((len(changes) + 1, len(_CATEGORIES)), np.int64)
     for number, change in enumerate(changes, 1):
-        held += change.allocated
-        if held > highest:
-            highest, at = held, number
-    return highest, at
+        held[number, _CATEGORIES.index(change.block.kind())] += change.requested
+        held[number, -1] += change.allocated - change.requested  # overhead
+    return held.cumsum(axis=0)
 
 
-def _curve(changes: list[_Change], existing: int) -> MemoryCurve | None:
+def _curve(changes: list[_Change], held: Int64s, existing: int) -> MemoryCurve | None:
     """What is held after the ``existing`` first changes and each further one: all points, or the extremes of equal parts."""
-    held = dict.fromkeys(MemoryAtPeak.__struct_fields__, 0)
-    points: list[tuple[int, int, dict[str, int]]] = []  # calls, the sum, and its parts
-    for number, change in enumerate(changes, 1):
-        held[change.block.kind()] += change.requested
-        held["overhead"] += change.allocated - change.requested
-        if number >= max(1, existing):
-            points.append((change.calls, sum(held.values()), dict(held)))
-    if not points:
+    if not changes:
         return None
-    kept = extremes(np.array([total for _, total, _ in points]), _MOST_POINTS).tolist()
-    used = [name for name in held if any(points[at][2][name] for at in kept)]
-    parts = {name: tuple(points[at][2][name] for at in kept) for name in used}
-    return MemoryCurve(unit="calls", at=tuple(points[at][0] for at in kept), parts=parts)
+    first = max(1, existing)
+    kept = first + extremes(held[first:].sum(axis=1))
+    columns = zip(_CATEGORIES, held[kept].T.tolist(), strict=True)
+    parts = {name: tuple(values) for name, values in columns if any(values)}
+    return MemoryCurve(unit="calls", at=tuple(changes[at - 1].calls for at in kept.tolist()), parts=parts)
 
 
 def _largest(changes: list[_Change], paths: list[str]) -> tuple[HeldTensor, ...]:
     """The largest tensors that are held after ``changes``; ``paths`` are those of the modules by number."""
-    held: dict[int, int] = {}
-    blocks = {id(change.block): change.block for change in changes}
+    held = Counter[_Block]()
     for change in changes:
-        held[id(change.block)] = held.get(id(change.block), 0) + change.requested
-    order = sorted((key for key, size in held.items() if size > 0), key=lambda key: -held[key])
-    found = []
-    for key in order[:_MOST_TENSORS]:
-        block, size = blocks[key], held[key]
-        place = block.place
-        whole = math.prod(block.shape) * block.dtype.itemsize == size
-        found.append(
-            HeldTensor(
-                bytes=size, category=block.kind(), dtype=str(block.dtype).removeprefix("torch."), shape=block.shape if whole else None,
-                operator=place.operator, module=paths[place.module] if place.module >= 0 else block.owner,
-            )
-        )  # fmt: skip
-    return tuple(found)
+        held[change.block] += change.requested
+    return tuple(
+        HeldTensor(
+            bytes=size, category=block.kind(), dtype=str(block.dtype).removeprefix("torch."),
+            shape=block.shape if math.prod(block.shape) * block.dtype.itemsize == size else None,
+            operator=block.place.operator, module=paths[block.place.module] if block.place.module >= 0 else block.owner,
+        )
+        for block, size in held.most_common(_MOST_TENSORS) if size > 0
+    )  # fmt: skip
 
 
 def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:

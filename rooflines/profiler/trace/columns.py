@@ -25,7 +25,7 @@ from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.document import Args, Event
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.numbers import integer, integers, nanoseconds, ordinals
+from rooflines.profiler.trace.numbers import decimal, integer, integers, nanoseconds, ordinals
 from rooflines.profiler.trace.records import (
     ADDED,
     ANNOTATION,
@@ -48,7 +48,6 @@ from rooflines.profiler.trace.records import (
     LaunchShape,
     MemoryEvents,
     ReadOptions,
-    Resources,
     Scope,
 )
 from rooflines.profiler.trace.signature import Signature, collective, from_kineto
@@ -106,7 +105,6 @@ class Columns:
         self.signatures: list[Signature] = []
         self.collectives: list[Exchange] = []
         self.launch_shapes: list[LaunchShape] = []
-        self.resources: list[Resources] = []
         self.kernels: list[LaunchRecord] = []
         self.scopes: list[Scope] = []
         self.frame_names = _Codes(_is_place)
@@ -117,8 +115,7 @@ class Columns:
         self._held = 0
         self._lasting_ns = 0.0
         self.threads = _Codes()
-        self._codes: dict[Any, int] = {}  # of signatures, collectives, launches and kernels
-        self._launches: list[tuple[int, int]] = []  # the shape and the resources of each distinct launch
+        self._codes: dict[Any, int] = {}  # of signatures, collectives, launch shapes and kernels
         self._frames, self._host, self._device, self._memory, self._overhead = (list[tuple[npt.NDArray[Any], ...]]() for _ in range(5))
 
     def add(self, events: list[Event]) -> None:
@@ -170,7 +167,7 @@ class Columns:
         threads = (*host, *memory, *python)
         if ({type(event.pid) for event in threads} | {type(event.tid) for event in threads}) & {list, dict}:
             raise TypeError("a thread id that is neither a number nor a string")
-        self.spans += len(spans) - of_span.count(ADDED)
+        self.spans += len(spans) - (of_span.count(ADDED) if ADDED in categories else 0)
         self.stack_frames += len(python)
         return host, device, memory, python
 
@@ -221,7 +218,6 @@ class Columns:
         name = np.fromiter([self.names[event.name] for event in events], np.int32, len(events))
         kind = np.fromiter([DEVICE_KINDS[event.cat] for event in events], np.int8, len(events))
         args = [_annotated(event.args) if event.args else _NO_ARGS for event in events]
-        shape, resources = self._launch_records(args)
         # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it and stays a copy.
         codes, which = distinct(name)
         exchanges = np.array([communicates(self.names.listed[code]) for code in codes.tolist()], bool)[which]
@@ -238,9 +234,9 @@ class Columns:
             start, end,
             correlations(args, np.ones(len(args), bool)),
             collectives,
-            shape,
+            self._launch_shapes(args),
             *self._graph_nodes(args),
-            resources,
+            *_resources(args),
         ))  # fmt: skip
 
     def _graph_nodes(self, args: list[Args]) -> tuple[Int64s, Int32s]:
@@ -257,23 +253,16 @@ class Columns:
                 scope[i] = self._number(found, self.scopes, found, 1000 + 4 * len(path))
         return node, scope
 
-    def _launch_records(self, args: list[Args]) -> tuple[Int32s, Int32s]:
-        """The numbers of each launch's grid and block and of its resources, -1 where they are not recorded; each distinct record is
-        parsed once."""
-        keys = [b"\0".join((one.grid, one.block, one.registers, one.shared, one.occupancy, one.warps)) for one in args]
+    def _launch_shapes(self, args: list[Args]) -> Int32s:
+        """The number of each launch's grid and block, -1 where they are not recorded; each distinct pair is parsed once."""
+        keys = [b"\0".join((values.grid, values.block)) for values in args]
         for key in dict.fromkeys(keys):
             if key not in self._codes:
-                grid, block, *rest = key.split(b"\0", 5)
-                shape, resources = _launch_shape(grid, block), _resources(*rest)
-                self._codes[key] = len(self._launches)
-                self._launches.append((
-                    -1 if shape is None else self._number(shape, self.launch_shapes, shape, 400),
-                    -1 if resources is None else self._number(resources, self.resources, resources, 400),
-                ))  # fmt: skip
+                shape = _launch_shape(*key.split(b"\0", 1))
+                self._codes[key] = -1 if shape is None else len(self.launch_shapes)
+                self.launch_shapes += () if shape is None else (shape,)
                 self._held += 400 + len(key)
-        launch = np.fromiter([self._codes[key] for key in keys], np.int32, len(keys))
-        shape_column, resources_column = np.array(self._launches, np.int32).reshape(-1, 2)[launch].T
-        return shape_column, resources_column
+        return np.fromiter([self._codes[key] for key in keys], np.int32, len(keys))
 
     def _take_frames(self, events: list[Event]) -> None:
         """Keep the places in source files among these events of the Python stack."""
@@ -406,7 +395,7 @@ class Columns:
 
 
 _HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64, np.int32)
-_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32, np.int64, np.int32, np.int32)
+_DEVICE_TYPES = (np.int8, np.int32, np.int32, *4 * (np.int64,), np.int32, np.int32, np.int64, np.int32, *3 * (np.int64,))
 _MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64, np.int64, np.int64)
 _FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
 
@@ -495,27 +484,21 @@ def _launch_shape(grid: bytes, block: bytes) -> LaunchShape | None:
 _MOST_WARPS = 64
 
 
-def _resources(registers: bytes, shared: bytes, occupancy: bytes, warps: bytes) -> Resources | None:
-    """The resources of a launch; None where none of them is recorded.
+def _resources(args: list[Args]) -> list[Int64s]:
+    """The registers, the shared memory and the occupancy in percent of each launch, -1 where they are not recorded.
 
     A kernel has at least one register: PyTorch's collector writes 0 for registers and shared memory, which it does not know. Kineto
     writes a negative occupancy where it could not compute one, and 0 where the shared memory of a block is more than what a device
     gives without being asked. So 0 is an occupancy only of a launch with so few warps that it cannot be more.
     """
-    used, held, percent, resident = (_from_json(text) for text in (registers, shared, occupancy, warps))
-    used, held, percent = integer(used), integer(held), integer(percent)
-    if not used or used < 0:
-        return None
-    few = isinstance(resident, int | float | str) and _is_few(resident)
-    known = percent is not None and (0 < percent <= 100 or (percent == 0 and few))
-    return Resources(used, held if held is not None and held >= 0 else None, percent / 100 if percent is not None and known else None)
-
-
-def _is_few(warps: float | str) -> bool:
-    try:
-        return 0 < float(warps) < 0.005 * _MOST_WARPS
-    except ValueError:
-        return False
+    registers, shared = integers([one.registers for one in args], -1), integers([one.shared for one in args], -1)
+    occupancy = integers([one.occupancy for one in args], -1)
+    known = registers > 0
+    for at in np.flatnonzero(known & (occupancy == 0)).tolist():
+        if not 0 < decimal(args[at].warps) < 0.005 * _MOST_WARPS:
+            occupancy[at] = -1
+    occupancy[occupancy > 100] = -1
+    return [np.where(known & (column >= 0), column, -1) for column in (registers, shared, occupancy)]
 
 
 def _message(args: Args) -> tuple[str | None, int | None, int | None, str | None]:

@@ -60,10 +60,10 @@ class Args(msgspec.Struct, gc=False):
     device: Any = None
     grid: _Raw = _Raw()
     block: _Raw = _Raw()
-    registers: _Raw = msgspec.field(default=_Raw(), name="registers per thread")
-    shared: _Raw = msgspec.field(default=_Raw(), name="shared memory")
-    occupancy: _Raw = msgspec.field(default=_Raw(), name="est. achieved occupancy %")
-    warps: _Raw = msgspec.field(default=_Raw(), name="warps per SM")
+    registers: Any = msgspec.field(default=None, name="registers per thread")
+    shared: Any = msgspec.field(default=None, name="shared memory")
+    occupancy: Any = msgspec.field(default=None, name="est. achieved occupancy %")
+    warps: Any = msgspec.field(default=None, name="warps per SM")
     kernel: Any = None
     graph: Any = msgspec.field(default=None, name="graph id")
     graph_node: Any = msgspec.field(default=None, name="graph node id")

@@ -25,7 +25,7 @@ def nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     except (TypeError, ValueError, OverflowError):
         microseconds = np.empty(())
     if microseconds.shape != (len(values),):  # not all of them are numbers, or there is a list among them
-        microseconds = np.array([_microseconds(value) for value in values], np.float64)
+        microseconds = np.array([decimal(value) for value in values], np.float64)
     known = np.abs(microseconds) < _FARTHEST_US  # false for NaN
     microseconds = np.where(known, microseconds, 0.0)
     whole = np.floor(microseconds)
@@ -36,7 +36,8 @@ def nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     return nanoseconds, known
 
 
-def _microseconds(value: Any) -> float:
+def decimal(value: Any) -> float:
+    """A number, or text of one; NaN for anything else."""
     if isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:
             return float(value)
@@ -47,10 +48,13 @@ def _microseconds(value: Any) -> float:
 
 def integers(values: list[Any], default: int) -> Int64s:
     """Whole numbers, or text of digits; ``default`` for everything else."""
-    filled = [default if value is None else value for value in values] if None in values else values
-    if set(map(type, filled)) == {int}:
+    types = set(map(type, values))
+    if types <= {type(None)}:
+        return np.full(len(values), default, np.int64)
+    if types <= {type(None), int}:
+        filled = [default if value is None else value for value in values] if len(types) > 1 else values
         try:
-            return np.fromiter(filled, np.int64, len(filled))
+            return np.fromiter(filled, np.int64, len(values))
         except OverflowError:
             pass
     numbers = (integer(value) for value in values)

@@ -86,7 +86,6 @@ def _read(data: Iterable[bytes], source: Path | str, options: ReadOptions, probl
         signatures=columns.signatures,
         collectives=columns.collectives,
         launch_shapes=columns.launch_shapes,
-        resources=columns.resources,
         kernels=columns.kernels,
         scopes=columns.scopes,
         frames=frames,

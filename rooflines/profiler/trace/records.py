@@ -86,8 +86,9 @@ class HostEvents(_Columns):
 class DeviceEvents(_Columns):
     """Events of accelerators: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
 
-    ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say);
-    ``resources`` indexes ``Trace.resources`` in the same way.
+    ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
+    ``registers`` are those of a thread, ``shared_bytes`` the shared memory of a block, and ``occupancy`` the percent of the warps of a
+    multiprocessor that the profiler estimates to be in use, 0 of less than one (-1: not recorded).
     ``graph_node`` numbers the nodes of CUDA graphs in the order of their capture (0: none, or the trace does not say), and ``scope``
     indexes ``Trace.scopes`` (-1: the node has no annotation).
     """
@@ -103,7 +104,9 @@ class DeviceEvents(_Columns):
     shape: Int32s
     graph_node: Int64s
     scope: Int32s
-    resources: Int32s
+    registers: Int64s
+    shared_bytes: Int64s
+    occupancy: Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +199,6 @@ LaunchRecord = tuple[str, LaunchShape | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
-    """What a launch of a kernel takes of a multiprocessor: registers per thread, bytes of shared memory per block, and the share of its
-    warps that the profiler estimates to be in use. None where it is not recorded; an occupancy of 0 is less than 1 %."""
-
-    registers: int | None = None
-    shared_bytes: int | None = None
-    occupancy: float | None = None
-
-
-NOT_RECORDED = Resources()
-
-
-@dataclass(frozen=True, slots=True)
 class Trace:
     """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
     sentences about what in the file was repaired or left out. ``overhead`` is when the profiler did work of its own, and ``has_stacks``
@@ -225,7 +215,6 @@ class Trace:
     signatures: list[Signature]
     collectives: list[Exchange]
     launch_shapes: list[LaunchShape] = field(default_factory=list)
-    resources: list[Resources] = field(default_factory=list)
     kernels: list[LaunchRecord] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     frames: Frames = field(default_factory=lambda: Frames(*np.empty((4, 0), np.int64)))

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rooflines.reports.charts.palette import category_mark
-from rooflines.reports.charts.paper import (
-    POINTS_PER_INCH,
-    SMALL,
-    TEXT,
-    WIDTH_IN,
-    Drawing,
-    Mark,
-    Sheet,
-    decades,
-    logarithmic,
-    pushed_apart,
-)
+from rooflines.profiler.records import MemoryCurve
+from rooflines.reports.charts.palette import SERIES, category_mark
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Mark, Sheet, decades, logarithmic, pushed_apart
 from rooflines.reports.words.text import clip
 from rooflines.roofline.analysis import Steps
-from rooflines.units import binary_scale, scale, seconds
+from rooflines.units import binary_bytes, binary_scale, scale, seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,6 +31,9 @@ _WIDE = 12.0
 _MOST_MARKS = 12
 _MOST_STEPS = 400
 _PAPER_DASH = (0, (1.5, 2))
+# What memory is held for, from the bottom: what stays over the step, then what comes and goes; and its color.
+_HELD = ("parameters", "optimizer", "gradients", "inputs", "activations", "workspace", "overhead")
+_MEMORY = {**dict(zip(_HELD, SERIES, strict=False)), "allocated": SERIES[0]}
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,53 +270,44 @@ class StepTimes(Drawing, frozen=True, kw_only=True):
         return dict(quiet[:: max(1, math.ceil(len(quiet) / _MOST_STEPS))])
 
 
-class Area(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several areas on each other; ``text`` is its size at the peak."""
-
-    name: str
-    y: tuple[float, ...]
-    color: str
-    text: str = ""
-
-
 class Areas(Drawing, frozen=True, kw_only=True):
-    """Memory over a step, the parts on each other in the order given; the first is at the bottom."""
+    """Memory over a step, its parts on each other."""
 
-    x_title: str
-    x: tuple[float, ...]
-    areas: tuple[Area, ...]
-    peak_text: str
-    widths_in: ClassVar[tuple[float, ...]] = (WIDTH_IN,)
+    curve: MemoryCurve
 
     def figure(self, sheet: Sheet) -> Figure:
-        """The areas, the peak with its size, and the names of the areas at the right in their order."""
+        """The areas, the peak with its size, and at the right the names of several, each with its size at the peak."""
         from matplotlib.ticker import MaxNLocator
 
-        # One area needs no name.
-        names = [f"{area.name}  {area.text}" for area in self.areas] if len(self.areas) > 1 else []
-        height_in = max(_CURVES_IN, _TOP_IN + _BOTTOM_IN + len(names) * 1.4 * SMALL / POINTS_PER_INCH)
-        figure, axes = _axes(sheet, height_in, right=_LABEL_GAP_IN + _width_in(sheet, names, SMALL))
-        totals = [sum(values) for values in zip(*(area.y for area in self.areas), strict=True)]
+        parts = {name: self.curve.parts[name] for name in _MEMORY if name in self.curve.parts}
+        totals = [sum(values) for values in zip(*parts.values(), strict=True)]
         most = max(totals)
-        factor, prefix = binary_scale(most)
-        rows = [[value / factor for value in area.y] for area in self.areas]
-        axes.stackplot(self.x, *rows, colors=[sheet.color(area.color) for area in self.areas], alpha=0.75, linewidth=0)
-        axes.plot(self.x, [total / factor for total in totals], color=sheet.ink.roof, linewidth=0.7)
-        first, last = self.x[0], self.x[-1]
-        axes.set(xlim=(first, last if last > first else first + 1), ylim=(0, most / factor * 1.14 or 1.0))
-        peak_at = self.x[totals.index(most)]
-        axes.plot([peak_at], [most / factor], "o", markersize=3.5, color=sheet.ink.roof, markeredgewidth=0, zorder=4, clip_on=False)
+        at = totals.index(most)
+        # One area needs no name.
+        names = [f"{name}  {binary_bytes(values[at])}" for name, values in parts.items()] if len(parts) > 1 else []
+        figure, axes = _axes(
+            sheet, _CURVES_IN, right=_LABEL_GAP_IN + _width_in(sheet, names, SMALL) if len(parts) > 1 else _LABEL_GAP_IN
+        )
+        in_time = self.curve.unit == "s"
+        (unit, x_prefix), (factor, prefix) = scale(self.curve.at[-1]) if in_time else (1.0, ""), binary_scale(most)
+        x = [value / unit for value in self.curve.at]
+        rows = ([value / factor for value in values] for values in parts.values())
+        areas = axes.stackplot(x, *rows, colors=[sheet.color(_MEMORY[name]) for name in parts], alpha=0.75, linewidth=0)
+        if names:
+            # The names stand beside their areas, in the same order.
+            font = {"family": sheet.family, "size": SMALL}
+            axes.legend(
+                areas[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1, 1.04), handlelength=0.7, handleheight=0.7, frameon=False,
+                prop=font, labelcolor=sheet.ink.text,
+            )  # fmt: skip
+        axes.plot(x, [total / factor for total in totals], color=sheet.ink.roof, linewidth=0.7)
+        axes.set(xlim=(x[0], x[-1] if x[-1] > x[0] else x[0] + 1), ylim=(0, most / factor * 1.14 or 1.0))
+        axes.plot(x[at], most / factor, "o", markersize=3.5, color=sheet.ink.roof, markeredgewidth=0, zorder=4, clip_on=False)
         # The words lie on the side of the peak with more room.
-        side = "left" if peak_at - first < (last - first) / 2 else "right"
-        sheet.write(axes, peak_at, most / factor * 1.07, f" {self.peak_text} ", ha=side, size=SMALL)
-        width, height = _size(axes)
-        for place, (area, name) in enumerate(zip(reversed(self.areas), reversed(names), strict=False)):
-            y = 1 - (place + 0.5) * 1.4 * SMALL / height
-            mark: dict[str, Any] = {"color": sheet.color(area.color), "alpha": 0.75, "linewidths": 0, "transform": axes.transAxes}
-            axes.scatter([1 + 10 / width], [y], s=22, marker="s", clip_on=False, **mark)
-            sheet.write(axes, 1 + 17 / width, y, name, size=SMALL, transform=axes.transAxes)
-        _titles(sheet, axes, self.x_title, f"memory, {prefix}B")
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=self.x_title.endswith("calls")))
+        side = "left" if x[at] - x[0] < x[-1] - x[at] else "right"
+        sheet.write(axes, x[at], most / factor * 1.07, f" peak {binary_bytes(most)} ", ha=side, size=SMALL)
+        _titles(sheet, axes, f"{x_prefix}s since the step began" if in_time else "operator calls", f"memory, {prefix}B")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=not in_time))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
         return figure
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.document import Bar, BarRow, Paragraph, Part, Section, said, section
+from rooflines.reports.document import Bar, BarRow, Paragraph, Part, Section, said, section, timed_parts
 from rooflines.reports.views.roofline import warning
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import TableRow, module_text, table_rows
+from rooflines.reports.words.rows import TableRow, longest_first, module_text, table_rows
 from rooflines.reports.words.text import efficiency_text, operator_name, shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.units import seconds
 
 _MOST_ROWS, _MOST_NAMED = 12, 5
 _NAME, _PLACE = 28, 24
-_FASTER = "faster than its bound"
 
 
 def against_section(analysis: Analysis) -> Section:
@@ -25,18 +24,15 @@ def against_section(analysis: Analysis) -> Section:
     if not any(row.row.lower_bound_s for row in bounded):
         missing = sentences.missing_operators(analysis) or sentences.missing_ceilings(analysis) or "No operator has a lower bound."
         return section("against", title, Paragraph(missing, "absent"))
-    only = Paragraph(f"{_label(bounded[0])}: {_text(bounded[0])}.") if len(bounded) == 1 else None
-    return section("against", title, only or _bars(bounded), *said([_without(rows)], "note", "full"))
-
-
-def _bars(bounded: list[TableRow]) -> Bar:
-    shown = bounded[:_MOST_ROWS]
-    longest_s = shown[0].row.time_s
-    caption = "Lower bound and headroom of the operators with the most time, on one linear scale"
-    if len(bounded) > len(shown):
-        caption += f": {len(shown)} of {len(bounded)} rows with a bound"
-    rows = tuple(BarRow(label=_label(row), text=_text(row), parts=_parts(row, longest_s)) for row in shown)
-    return Bar(name="against-rows", caption=caption, rows=rows)
+    if len(bounded) == 1:
+        judged: Paragraph | Bar = Paragraph(f"{_label(bounded[0])}: {_text(bounded[0])}.")
+    else:
+        shown, longest_s = bounded[:_MOST_ROWS], bounded[0].row.time_s
+        of = f": {len(shown)} of {len(bounded)} rows with a bound" if len(bounded) > len(shown) else ""
+        caption = f"Lower bound and headroom of the operators with the most time, on one linear scale{of}"
+        bars = tuple(BarRow(label=_label(row), text=_text(row), parts=_parts(row, longest_s)) for row in shown)
+        judged = Bar(name="against-rows", caption=caption, rows=bars)
+    return section("against", title, judged, *said([_without(rows)], "note", "full"))
 
 
 def _label(row: TableRow) -> str:
@@ -55,36 +51,25 @@ def _text(row: TableRow) -> str:
 
 def _parts(row: TableRow, longest_s: float) -> tuple[Part, ...]:
     """The time of a row: lower bound, headroom, and the rest of it that has no bound or that computation hides."""
-    time_s, lower_s = row.row.time_s, row.row.lower_bound_s or 0.0
-    doubt = warning(row.row.efficiency, row.row.flag)
-    if doubt:
-        parts = [(_FASTER, time_s, "doubt", "a wrong count, a wrong ceiling, or less work than the formula assumes")]
-    else:
-        lower_s = min(lower_s, time_s)
-        headroom_s = min(row.row.headroom_s or 0.0, time_s - lower_s)
-        parts = [
-            ("lower bound", lower_s, "bound", "time that the work needs at the roofs of this device"),
-            ("headroom", headroom_s, "headroom", "time above the lower bound"),
-            ("not judged", time_s - lower_s - headroom_s, "unknown", f"{bound_style('unknown').meaning}, or hidden by computation"),
-        ]
-    return tuple(
-        Part(name=name, share=part_s / longest_s, text=seconds(part_s), pattern=pattern, meaning=meaning)
-        for name, part_s, pattern, meaning in parts
-        if part_s > 1e-6 * longest_s
-    )
+    time_s = row.row.time_s
+    if warning(row.row.efficiency, row.row.flag):
+        meaning = "a wrong count, a wrong ceiling, or less work than the formula assumes"
+        return timed_parts([("faster than its bound", time_s, "doubt", meaning)], longest_s)
+    lower_s = min(row.row.lower_bound_s or 0.0, time_s)
+    headroom_s = min(row.row.headroom_s or 0.0, time_s - lower_s)
+    parts = [
+        ("lower bound", lower_s, "bound", "the least time that this device needs for the work"),
+        ("headroom", headroom_s, "headroom", "time above the lower bound"),
+        ("not judged", time_s - lower_s - headroom_s, "unknown", f"{bound_style('unknown').meaning}, or hidden by computation"),
+    ]
+    return timed_parts(parts, longest_s)
 
 
 def _without(rows: list[TableRow]) -> str:
     """The operators without a bound, with their time."""
-    times: dict[str, float] = {}
-    for row in rows:
-        if row.row.lower_bound_s is None and row.row.time_s > 0:
-            name = operator_name(row.row)
-            times[name] = times.get(name, 0.0) + row.row.time_s
-    if not times:
-        return ""
-    longest = sorted(times, key=lambda name: -times[name])
-    named = [f"{name} {seconds(times[name])}" for name in longest[:_MOST_NAMED]]
-    if len(longest) > _MOST_NAMED:
-        named.append(f"{len(longest) - _MOST_NAMED} more {seconds(sum(times[name] for name in longest[_MOST_NAMED:]))}")
-    return f"Without a bound: {sentences.listed(named)}."
+    without = [row.row for row in rows if row.row.lower_bound_s is None and row.row.time_s > 0]
+    times = list(longest_first((operator_name(row), row.time_s) for row in without).items())
+    named = [f"{name} {seconds(time_s)}" for name, time_s in times[:_MOST_NAMED]]
+    if rest := times[_MOST_NAMED:]:
+        named.append(f"{len(rest)} more {seconds(sum(time_s for _, time_s in rest))}")
+    return f"Without a bound: {sentences.listed(named)}." if named else ""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from rooflines.profiler.records import MemoryCurve
-from rooflines.reports.charts.curves import Area, Areas
-from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.charts.curves import Areas
 from rooflines.reports.document import ABSENT, Cell, Column, Figure, Paragraph, Section, Table, section, table
 from rooflines.reports.words.text import short_name
 from rooflines.roofline.analysis import Allocated, Analysis, Memory
-from rooflines.units import binary_bytes, percent, scale
+from rooflines.units import binary_bytes, percent
 
-# From the bottom: what stays over the step, then what comes and goes.
 _MEANINGS = {
     "parameters": "parameters and buffers",
     "optimizer": "the state of the optimizer",
@@ -22,7 +20,6 @@ _MEANINGS = {
     "workspace": "other results of the backward pass and the optimizer",
     "overhead": "everything else in the measured peak: rounding, caches, libraries, on a CPU also Python",
 }
-_COLORS = dict(zip(_MEANINGS, SERIES, strict=False))
 _NOT_RECORDED = (
     "What holds memory over the step was not recorded: profile a model by name with rooflines profile, or record a trace with "
     "profile_memory=True."
@@ -31,58 +28,42 @@ _NOT_RECORDED = (
 
 def memory_section(analysis: Analysis) -> Section:
     """The peak with its share of the device's memory, and what is held over the step where that was recorded."""
-    memory = analysis.memory
-    if memory is not None and memory.curve is not None:
-        return section("memory", "Memory", _peak(analysis), _tensors(memory, memory.curve), parts_table(memory), _largest(memory))
-    traced = memory.allocated if memory is not None else None
-    if traced is not None:
-        return section("memory", "Memory", _peak(analysis) if _peak_bytes(analysis) else None, _allocated(traced))
-    parts = parts_table(memory) if memory is not None else None
-    return section("memory", "Memory", _peak(analysis), parts, Paragraph(_NOT_RECORDED, "absent"))
+    memory = analysis.memory or Memory()
+    figure = None
+    if memory.curve is not None:
+        note = (
+            "The sizes beside the figure are those at the peak. The step ran on fake tensors: what a kernel allocates for itself and"
+            " frees again is not in it."
+        )
+        figure = _figure(memory.curve, memory, "Tensors of a step by category", note)
+    elif (traced := memory.allocated) is not None:
+        of = "on the device" if traced.of == "device" else "on the host since the recording began"
+        note = "The trace has the sum only: it does not say which tensors are parameters, gradients or activations."
+        figure = _figure(traced.curve, traced, f"Memory allocated {of}{f' over {traced.step}' if traced.step else ''}", note)
+    missing = Paragraph(_NOT_RECORDED, "absent") if figure is None else None
+    return section("memory", "Memory", _peak(analysis, memory), figure, parts_table(memory), _largest(memory), missing)
 
 
-def _peak_bytes(analysis: Analysis) -> int | None:
-    if analysis.memory is not None and analysis.memory.peak_bytes is not None:
-        return analysis.memory.peak_bytes
-    return analysis.totals.peak_memory_bytes if analysis.totals is not None else None
+def _peak(analysis: Analysis, memory: Memory) -> Paragraph | None:
+    if memory.peak_bytes is None:
+        return None if memory.allocated is not None else Paragraph("Peak memory was not measured.")
+    environment, text = analysis.environment, f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}"
+    available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
+    if not available:
+        return Paragraph(f"{text}.")
+    share = memory.peak_bytes / available
+    return Paragraph(f"{text}, {percent(share)} of {binary_bytes(available)}.", meter=min(1.0, share))
 
 
-def _peak(analysis: Analysis) -> Paragraph:
-    memory, environment, share = analysis.memory, analysis.environment, None
-    peak, text = _peak_bytes(analysis), "Peak memory was not measured."
-    if peak is not None:
-        text = f"Peak {binary_bytes(peak)}{f' ({memory.kind})' if memory is not None and memory.kind else ''}"
-        available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
-        if available:
-            share = peak / available
-            text += f", {percent(share)} of {binary_bytes(available)}"
-        text += "."
-    return Paragraph(text, meter=share and min(1.0, share))
-
-
-def _place(operator: str | None, module: str | None, phase: str | None) -> str:
-    if not operator:
-        return "before the first operator"
-    return f"by {short_name(operator)}{f' of {module}' if module else ''}{f' ({phase})' if phase else ''}"
-
-
-def _tensors(memory: Memory, curve: MemoryCurve) -> Figure:
-    totals = [sum(values) for values in zip(*curve.parts.values(), strict=True)]
-    most = max(totals)
-    at = totals.index(most)
-    areas = tuple(
-        Area(name=name, y=curve.parts[name], color=_COLORS[name], text=binary_bytes(curve.parts[name][at]))
-        for name in _MEANINGS
-        if name in curve.parts
-    )
-    place = _place(memory.operator, memory.module, memory.phase)
-    return Figure(
-        name="memory",
-        drawing=Areas(x_title="operator calls", x=curve.at, areas=areas, peak_text=f"peak {binary_bytes(most)}"),
-        caption=f"Tensors of a step by category: the peak of {binary_bytes(most)} is first reached {place}.",
-        note="The sizes beside the figure are those at the peak. The step ran on fake tensors: what a kernel allocates for itself and"
-        " frees again is not in it.",
-    )  # fmt: skip
+def _figure(curve: MemoryCurve, reached: Memory | Allocated, what: str, note: str) -> Figure:
+    """``curve`` with its peak, and where in the step it is ``reached``."""
+    most = binary_bytes(max(map(sum, zip(*curve.parts.values(), strict=True))))
+    place = "before the first operator"
+    if reached.operator:
+        module, phase = f" of {reached.module}" if reached.module else "", f" ({reached.phase})" if reached.phase else ""
+        place = f"by {short_name(reached.operator)}{module}{phase}"
+    caption = f"{what}: the peak of {most} is first reached {place}."
+    return Figure(name="memory", drawing=Areas(curve=curve), caption=caption, note=note)
 
 
 def parts_table(memory: Memory) -> Table | None:
@@ -91,8 +72,8 @@ def parts_table(memory: Memory) -> Table | None:
         return None
     curve = memory.curve.parts if memory.curve is not None else {}
     columns = (
-        Column("share", "%", "share"), Column("part", format="text"), Column("at the peak", "B", "scaled", group="memory"),
-        Column("at the start", "B", "scaled", group="memory"), Column("most", "B", "scaled", group="memory", help="over the step"),
+        Column("share", "%", "share"), Column("part", format="text"), Column("at the peak", "B", "scaled"),
+        Column("at the start", "B", "scaled"), Column("most", "B", "scaled", help="over the step"),
         Column("what", format="text", quiet=True),
     )  # fmt: skip
     sizes = msgspec.structs.asdict(memory.at_peak)
@@ -121,22 +102,4 @@ def _largest(memory: Memory) -> Table | None:
         )
         for tensor in memory.largest
     )  # fmt: skip
-    title = "Largest tensors at the peak"
-    return table("memory-tensors", columns, rows, title, title=title)
-
-
-def _allocated(traced: Allocated) -> Figure:
-    place, of = _place(traced.operator, traced.module, traced.phase), "on the device" if traced.of == "device" else "on the host"
-    step = f" over {traced.step}" if traced.step else ""
-    since = " since the recording began" if traced.of == "host" else ""
-    area = Area(name="allocated", y=traced.curve.parts["allocated"], color=SERIES[0], text=binary_bytes(traced.peak_bytes))
-    factor, prefix = scale(traced.curve.at[-1])
-    return Figure(
-        name="memory",
-        drawing=Areas(
-            x_title=f"{prefix}s since the step began", x=tuple(time_s / factor for time_s in traced.curve.at), areas=(area,),
-            peak_text=f"peak {binary_bytes(traced.peak_bytes)}",
-        ),
-        caption=f"Memory allocated {of}{since}{step}: the peak of {binary_bytes(traced.peak_bytes)} is reached {place}.",
-        note="The trace has the sum only: it does not say which tensors are parameters, gradients or activations.",
-    )  # fmt: skip
+    return table("memory-tensors", columns, rows, (title := "Largest tensors at the peak"), title=title)

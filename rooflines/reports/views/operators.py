@@ -182,15 +182,14 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
     groups: dict[str, list[Kernel]] = {}
     for kernel in row.kernels:
         groups.setdefault(short_kernel(kernel.name), []).append(kernel)
-    times = {name: sum(kernel.time_s for kernel in group) for name, group in groups.items()}
-    longest = sorted(groups, key=lambda name: -times[name])
+    merged = {name: rows_of.merged_kernel(group) for name, group in groups.items()}
+    longest = sorted(groups, key=lambda name: -merged[name].time_s)
     rows: list[tuple[Value | Cell, ...]] = [
         (
-            share_of_step(times[name], analysis), Cell(value=name, hover="\n".join(kernel.name for kernel in groups[name])),
-            times[name], sum(kernel.calls for kernel in groups[name]),
-            ", ".join(map(str, sorted({stream for kernel in groups[name] for stream in kernel.streams}))) or ABSENT,
+            share_of_step(one.time_s, analysis), Cell(value=name, hover="\n".join(kernel.name for kernel in groups[name])), one.time_s,
+            one.calls, ", ".join(map(str, one.streams)) or ABSENT,
         )
-        for name in longest[:_MOST_KERNELS]
+        for name, one in ((name, merged[name]) for name in longest[:_MOST_KERNELS])
     ]  # fmt: skip
     if len(longest) > _MOST_KERNELS:
         rows.append(("", f"and {len(longest) - _MOST_KERNELS} more in analysis.json", "", "", ""))
@@ -215,22 +214,19 @@ def modules_figure(analysis: Analysis) -> Figure | None:
     rows = list(_preorder(analysis.modules))
     longest = sorted(rows, key=lambda row: (-row[0].time_s, row[1]))[:_MODULES_DRAWN]
     kept = {row.path for row, _ in longest if row.time_s >= _SEEN * analysis.whole_s}
-    nodes, above = [], list[str]()
+    nodes: list[Node] = []
+    above: list[int] = []  # the places of the modules around the next one
     for row, depth in rows:
-        del above[depth:]
         if row.path in kept:
-            name = row.path.removeprefix(f"{above[-1]}.") if above and above[-1] else row.path
-            nodes.append(
-                Node(
-                    name=name, type=row.type, depth=depth, time_s=row.time_s, flops=row.flops, bytes=row.bytes,
-                    headroom_s=row.headroom_s, efficiency=row.efficiency,
-                )
-            )  # fmt: skip
-        above.append(row.path)
+            del above[depth:]
+            parent = above[-1] if above else -1
+            around = f"{nodes[parent].row.path}." if above else ""
+            above.append(len(nodes))
+            nodes.append(Node(row.path.removeprefix(around), parent, row))
     if len(nodes) < 2 or analysis.whole_s <= 0:
         return None
     caption = "Modules by time, each as wide as its share of its parent"
-    if any(node.headroom_s is not None for node in nodes):
+    if any(node.opacity is not None for node in nodes):
         caption += ": the stronger the color, the more of its time is headroom"
     note = "Gray: headroom unknown. Empty space below a module is its own time, outside of the modules in it."
     return Figure(name="modules", drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s), caption=f"{caption}.", note=note)
@@ -346,13 +342,10 @@ def _uncounted_table(groups: dict[tuple[str, str], list[TableRow]], analysis: An
 
 def _read_only(analysis: Analysis) -> list[Paragraph]:
     """The time of operators whose formula follows the source of their library, without a recorded trace or a call as evidence."""
-    times: dict[str, float] = {}
-    for row in analysis.operators:
-        if evidence_of(row.name) == "read":
-            times[row.name] = times.get(row.name, 0.0) + row.time_s
+    times = rows_of.longest_first((row.name, row.time_s) for row in analysis.operators if evidence_of(row.name) == "read")
     if not times:
         return []
-    longest = sorted(times, key=lambda name: -times[name])
+    longest = list(times)
     more = f" and {len(longest) - _NAMED} more" if len(longest) > _NAMED else ""
     share = percent(share_of_step(sum(times.values()), analysis))
     return [

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, Point, Ring, roofline
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import share_of_step
+from rooflines.reports.words.rows import longest_first, share_of_step
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.shapes import path_pattern, repeated_key
@@ -57,9 +57,7 @@ def rate_lines(flops: float, size: float, time_s: float, flop_per_s: float | Non
 
 def chart_caption(analysis: Analysis) -> str:
     """The categories that take the most time, and how close they run to their bound."""
-    times: dict[str, float] = {}
-    for row in analysis.operators:
-        times[row.category] = times.get(row.category, 0.0) + row.time_s
+    times = longest_first((row.category, row.time_s) for row in analysis.operators)
     times |= {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in times}
     parts = []
     for category, time_s in sorted(times.items(), key=lambda item: -item[1]):

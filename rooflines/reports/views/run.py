@@ -17,7 +17,6 @@ from rooflines.reports.document import (
     Figure,
     Page,
     Paragraph,
-    Part,
     Row,
     Section,
     Table,
@@ -28,12 +27,13 @@ from rooflines.reports.document import (
     section,
     sections_of,
     table,
+    timed_parts,
 )
 from rooflines.reports.views import operators, serving
 from rooflines.reports.views.activity import timeline_section
 from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.against import against_section
-from rooflines.reports.views.kernels import kernels_section
+from rooflines.reports.views.kernels import kernel_table
 from rooflines.reports.views.memory import memory_section
 from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
 from rooflines.reports.views.steps import steps_section
@@ -93,10 +93,10 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     sections = sections_of(
         _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
         _parts(analysis),
-        _roofline(analysis), against_section(analysis), operators.operators_section(analysis), kernels_section(analysis),
-        operators.modules_section(analysis), steps_section(analysis, _QUALITY), timeline_section(analysis), memory_section(analysis),
-        _usage(analysis), _device_time(analysis), _ceilings(analysis), _device(analysis),
-        operators.coverage_section(analysis, _QUALITY), _method(analysis),
+        _roofline(analysis), against_section(analysis), operators.operators_section(analysis),
+        section("kernels", "Kernels", kernel_table(analysis)), operators.modules_section(analysis), steps_section(analysis, _QUALITY),
+        timeline_section(analysis), memory_section(analysis), _usage(analysis), _device_time(analysis), _ceilings(analysis),
+        _device(analysis), operators.coverage_section(analysis, _QUALITY), _method(analysis),
     )  # fmt: skip
     return Page(
         kind="run",
@@ -182,12 +182,7 @@ def against_bar(analysis: Analysis) -> Bar | None:
         ("unknown", unknown, "unknown", bound_style("unknown").meaning),
         ("not judged", rest - unknown, "rest", "idle time, copies and communication"),
     )
-    drawn = (
-        Part(name=name, share=time_s / whole, text=seconds(time_s), pattern=pattern, meaning=meaning)
-        for name, time_s, pattern, meaning in parts
-        if time_s > 0
-    )
-    return bar_of("against", drawn, title="Against the bound", caption="on the same scale", show="always")
+    return bar_of("against", timed_parts(parts, whole), title="Against the bound", caption="on the same scale", show="always")
 
 
 class DivisionRow(NamedTuple):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from rooflines.reports.charts.curves import StepTimes
-from rooflines.reports.document import Bar, BarRow, Column, Figure, Part, Section, Table, Value, said, section, table
+from rooflines.reports.document import Bar, BarRow, Column, Figure, Section, Table, Value, said, section, table, timed_parts
 from rooflines.reports.words import sentences
-from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analysis import Analysis, TracedStep
 from rooflines.roofline.verdict import steps_differ
 from rooflines.units import seconds
 
@@ -15,23 +13,16 @@ from rooflines.units import seconds
 MOST_STEPS = 50
 
 
-class _Kind(NamedTuple):
-    """What ran: its name, the pattern that it is drawn with, and what it means."""
-
-    name: str
-    pattern: str
-    meaning: str = ""
-
-
+# What ran, by its key in the breakdown of a step: its name, the pattern that it is drawn with, and what it means.
 _KINDS = {
-    "kernel_s": _Kind("kernel", "compute", "kernels of the device"),
-    "memcpy_s": _Kind("memcpy", "transfer", "copies that no kernel hides"),
-    "memset_s": _Kind("memset", "memory", "fills that neither kernels nor copies hide"),
-    "communication_s": _Kind("communication", "communication", "exchange between devices that nothing else hides"),
-    "runtime_s": _Kind("runtime calls", "host", "the host in the runtime while the device ran nothing"),
-    "dataloader_s": _Kind("data loader", "input", "the host in the data loader"),
-    "cpu_s": _Kind("CPU operators", "far", "operators on the host while the device ran nothing"),
-    "other_s": _Kind("other", "idle", "nothing that was recorded"),
+    "kernel_s": ("kernel", "compute", "kernels of the device"),
+    "memcpy_s": ("memcpy", "transfer", "copies that no kernel hides"),
+    "memset_s": ("memset", "memory", "fills that neither kernels nor copies hide"),
+    "communication_s": ("communication", "communication", "exchange between devices that nothing else hides"),
+    "runtime_s": ("runtime calls", "host", "the host in the runtime while no device ran anything"),
+    "dataloader_s": ("data loader", "input", "the host in the data loader"),
+    "cpu_s": ("CPU operators", "far", "operators on the host while no device ran anything"),
+    "other_s": ("other", "idle", "nothing that was recorded"),
 }
 
 
@@ -48,45 +39,33 @@ def steps_section(analysis: Analysis, under: str) -> Section:
     return section("steps", "Step times", figure, *said(texts), steps_bar(analysis), steps_table(analysis), under=under)
 
 
-def _kinds(analysis: Analysis) -> dict[str, _Kind]:
-    """What ran in any of the steps shown, by its key; empty where there are fewer than two."""
-    steps = analysis.traced_steps[:MOST_STEPS]
-    kinds = [kind for kind in steps[0].breakdown if any(step.breakdown[kind] for step in steps)] if len(steps) > 1 else []
-    named = _KINDS if "kernel_s" in kinds else {**_KINDS, "cpu_s": _Kind("CPU operators", "compute")}
-    return {kind: named.get(kind, _Kind(kind.removesuffix("_s"), "unknown")) for kind in kinds}
+def _shown(analysis: Analysis) -> tuple[tuple[TracedStep, ...], list[str]]:
+    """The traced steps, and what ran in any of them; nothing where there are fewer than two."""
+    steps = analysis.traced_steps[:MOST_STEPS] if len(analysis.traced_steps) > 1 else ()
+    return steps, [kind for kind in _KINDS if any(step.breakdown.get(kind) for step in steps)]
 
 
 def steps_bar(analysis: Analysis) -> Bar | None:
     """A bar for each traced step, all on the scale of the longest; None where there are fewer than two."""
-    steps, kinds = analysis.traced_steps[:MOST_STEPS], _kinds(analysis)
-    longest_s = max((step.duration_s for step in steps), default=0.0)
-    if not kinds or longest_s <= 0:
+    (steps, kinds), number = _shown(analysis), len(analysis.traced_steps)
+    if not kinds:
         return None
-
-    def part(kind: _Kind, time_s: float) -> Part:
-        return Part(name=kind.name, share=time_s / longest_s, text=seconds(time_s), pattern=kind.pattern, meaning=kind.meaning)
-
-    rows = tuple(
-        BarRow(
-            label=step.name,
-            text=seconds(step.duration_s),
-            parts=tuple(part(kind, step.breakdown[key]) for key, kind in kinds.items() if step.breakdown[key] > 0),
-        )
-        for step in steps
-    )
-    more = f", the first {MOST_STEPS} of {len(analysis.traced_steps)}" if len(analysis.traced_steps) > MOST_STEPS else ""
-    return Bar(name="steps-by-part", caption=f"Traced steps by what was running, on the scale of the longest{more}", rows=rows)
+    longest_s = max(step.duration_s for step in steps)
+    rows = []
+    for step in steps:
+        times = ((_KINDS[kind][0], step.breakdown[kind], *_KINDS[kind][1:]) for kind in kinds)
+        rows.append(BarRow(label=step.name, text=seconds(step.duration_s), parts=timed_parts(times, longest_s)))
+    more = f", the first {MOST_STEPS} of {number}" if number > MOST_STEPS else ""
+    return Bar(name="steps-by-part", caption=f"Traced steps by what was running, on the scale of the longest{more}", rows=tuple(rows))
 
 
 def steps_table(analysis: Analysis) -> Table | None:
     """The traced steps, each with its time by what was running; None where there are fewer than two."""
-    kinds = _kinds(analysis)
+    steps, kinds = _shown(analysis)
     if not kinds:
         return None
-    by_kind = (Column(kind.name, "s", "scaled", priority=1) for kind in kinds.values())
+    by_kind = (Column(_KINDS[kind][0], "s", "scaled", priority=1) for kind in kinds)
     columns = (Column("step", format="text"), Column("time", "s", "scaled"), *by_kind)
-    rows: list[tuple[Value, ...]] = [
-        (step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in analysis.traced_steps[:MOST_STEPS]
-    ]
+    rows: list[tuple[Value, ...]] = [(step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps]
     show = "always" if steps_differ(analysis) else "full"
     return table("traced-steps", columns, rows, "The traced steps, by what was running", show=show)

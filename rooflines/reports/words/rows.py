@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,6 +17,9 @@ from rooflines.reports.words.text import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
+
+_Key = TypeVar("_Key")
+_LAUNCH = ("grid", "block", "registers", "shared_bytes")
 
 
 class TableRow(NamedTuple):
@@ -169,20 +172,15 @@ def _merged(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
 
 def merged_kernel(group: Sequence[Kernel]) -> Kernel:
     """One kernel for ``group``, with the name of the first: sums, and what is the same in all of them."""
-    time_s = sum(one.time_s for one in group)
+    time_s, first = sum(one.time_s for one in group), group[0]
     occupied = [one.occupancy * one.time_s for one in group if one.occupancy is not None]
-    same: dict[str, Any] = {
-        name: values[0] if all(value == values[0] for value in values) else None
-        for name in ("grid", "block", "registers", "shared_bytes")
-        for values in [[getattr(one, name) for one in group]]
-    }
-    return Kernel(
-        name=group[0].name,
+    return replace(
+        first,
         calls=sum(one.calls for one in group),
         time_s=time_s,
         streams=tuple(sorted({stream for one in group for stream in one.streams})),
         occupancy=sum(occupied) / time_s if len(occupied) == len(group) and time_s > 0 else None,
-        **same,
+        **{name: None for name in _LAUNCH if any(getattr(one, name) != getattr(first, name) for one in group)},
     )
 
 
@@ -198,6 +196,14 @@ class OperatorsSummary(NamedTuple):
     def efficiency(self) -> float | None:
         """Lower bound divided by time, for operators that have a bound."""
         return self.lower_bound_s / self.judged_s if self.is_judged and self.judged_s > 0 else None
+
+
+def longest_first(times: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
+    """The sum of the times of each key, longest first."""
+    sums: dict[_Key, float] = {}
+    for key, time_s in times:
+        sums[key] = sums.get(key, 0.0) + time_s
+    return dict(sorted(sums.items(), key=lambda one: -one[1]))
 
 
 def share_of_step(time_s: float, analysis: Analysis) -> float:

@@ -11,7 +11,7 @@ from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.ceilings import shares_of_roofs
-from rooflines.reports.words.rows import TableRow, bound_times, flagged, module_text, share_of_step, table_rows
+from rooflines.reports.words.rows import TableRow, bound_times, flagged, longest_first, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Example, Finding
 from rooflines.roofline.bounds import way_of
@@ -109,12 +109,12 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
     text = f"Operators without a work model take {percent(share)} of the {analysis.basis.per}"
     if not named:
         return f"{text}."
-    times: dict[tuple[str, str], float] = {}
-    for one in table_rows(analysis):
-        if one.reason and not any(communicates(kernel.name) for kernel in one.row.kernels):
-            name = short_kernel(one.row.name) if is_kernel(one.row) else one.row.name
-            times[name, one.reason] = times.get((name, one.reason), 0.0) + one.row.time_s
-    longest = sorted(times.items(), key=lambda one: -one[1])
+    times = longest_first(
+        ((short_kernel(one.row.name) if is_kernel(one.row) else one.row.name, one.reason), one.row.time_s)
+        for one in table_rows(analysis)
+        if one.reason and not any(communicates(kernel.name) for kernel in one.row.kernels)
+    )
+    longest = list(times.items())
     longest_named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
     more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
     return f"{text}: {longest_named}{more}."

@@ -12,7 +12,7 @@ from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals, lengths_by_group
-from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, NOT_RECORDED, Int32s, Int64s, Mask, Resources, Trace
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Mask, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import UNKNOWN, Calls
 from rooflines.profiler.trace.windows import at_launch, step_number
@@ -218,41 +218,26 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
     numbers = np.bincount(which)
     times = np.zeros(len(keys), np.int64)
     np.add.at(times, which, device.end_ns[events] - device.start_ns[events])
-    shapes = [trace.launch_shapes[at] if at >= 0 else None for at in _same(device.shape[events], which, len(keys))]
-    needs = _resources(trace, events, which, times)
+    shapes = [None if at is None else trace.launch_shapes[at] for at in _same(device.shape[events], which, len(keys))]
+    registers, shared = (_same(column[events], which, len(keys)) for column in (device.registers, device.shared_bytes))
+    occupancy = np.where(device.occupancy[events] < 0, np.nan, device.occupancy[events] / 100)
+    occupied = np.bincount(which, weights=(device.end_ns[events] - device.start_ns[events]) * occupancy) / np.maximum(times, 1)
+    means = [None if np.isnan(mean) else min(1.0, mean) for mean in occupied.tolist()]
     streams: list[list[int]] = [[] for _ in range(len(keys))]
     for place, stream in distinct_rows(which, device.stream[events])[0].tolist():
         streams[place].append(stream)
-    columns = zip(keys.tolist(), numbers.tolist(), times.tolist(), streams, shapes, needs, strict=True)
-    for (at, name), number, time_ns, ran_on, launched, needed in columns:
-        found[at].append(LaunchedKernel(trace.names[name], number, time_ns, tuple(ran_on), launched, needed))
+    columns = zip(numbers.tolist(), times.tolist(), map(tuple, streams), shapes, registers, shared, means, strict=True)
+    for (at, name), facts in zip(keys.tolist(), columns, strict=True):
+        found[at].append(LaunchedKernel(trace.names[name], *facts))
     return [tuple(sorted(one, key=lambda kernel: (-kernel.time_ns, kernel.name))) for one in found]
 
 
-def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int]:
-    """The value of each group in which all ``values`` are the same, else -1."""
+def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | None]:
+    """The value of each group in which all ``values`` are the same, else None; so of a group in which they are -1."""
     least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1, np.int64)
     np.minimum.at(least, group, values)
     np.maximum.at(most, group, values)
-    same: list[int] = np.where(least == most, most, -1).tolist()
-    return same
-
-
-def _resources(trace: Trace, events: Int64s, group: Int64s, times_ns: Int64s) -> list[Resources]:
-    """The resources of the launches of each group; ``times_ns`` is the time of all of them."""
-    number, groups = trace.device.resources[events], len(times_ns)
-    listed = [*trace.resources, NOT_RECORDED]  # the last is that of -1
-    registers, shared = (
-        _same(np.array([-1 if one is None else one for one in column])[number], group, groups)
-        for column in ([one.registers for one in listed], [one.shared_bytes for one in listed])
-    )
-    occupied = np.array([np.nan if one.occupancy is None else one.occupancy for one in listed])[number]
-    weights = trace.device.end_ns[events] - trace.device.start_ns[events]
-    means = np.bincount(group, weights=weights * occupied, minlength=groups) / np.maximum(times_ns, 1)
-    return [
-        Resources(None if used < 0 else used, None if size < 0 else size, None if np.isnan(mean) else min(1.0, mean))
-        for used, size, mean in zip(registers, shared, means.tolist(), strict=True)
-    ]
+    return [low if low == high >= 0 else None for low, high in zip(least.tolist(), most.tolist(), strict=True)]
 
 
 def _device_gaps(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.records import NOT_RECORDED, Int64s, LaunchShape, Resources
+from rooflines.profiler.trace.records import Int64s, LaunchShape
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.formulas import CallCount
@@ -23,8 +23,8 @@ _MOST_LOST = 0.05
 class LaunchedKernel:
     """Device work of an operator by name: calls and nanoseconds, each event's duration, and its streams.
 
-    ``shape`` is the grid and the block where all of its launches have the same one. So are the registers and the shared memory of
-    ``resources``; the occupancy is the mean over the time of its launches, None where one of them has none.
+    ``shape`` is the grid and the block where all of its launches have the same one, and so are ``registers`` and ``shared_bytes``;
+    ``occupancy`` is the mean over the time of its launches, None where one of them has none.
     """
 
     name: str
@@ -32,7 +32,9 @@ class LaunchedKernel:
     time_ns: float
     streams: tuple[int, ...] = ()
     shape: LaunchShape | None = None
-    resources: Resources = NOT_RECORDED
+    registers: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
 
 
 class Longest(NamedTuple):

@@ -8,12 +8,11 @@ import numpy as np
 
 from rooflines.profiler.extremes import extremes
 from rooflines.profiler.records import MemoryCurve
-from rooflines.profiler.trace.records import Mask
 from rooflines.profiler.trace.tree import PHASES, Calls
+from rooflines.profiler.trace.windows import inside, step_number
 from rooflines.roofline.analysis import Allocated, Phase
 from rooflines.roofline.attribution.own import Attribution
 
-_MOST_POINTS = 200
 # Operators that allocate for the one around them.
 _ALLOCATING = ("aten::empty", "aten::new_empty", "aten::resize_")
 
@@ -24,45 +23,29 @@ def allocated(attribution: Attribution) -> Allocated | None:
     Of several devices it is that with the highest peak, and any device comes before the host.
     """
     calls, memory = attribution.calls, attribution.trace.memory
-    known = _one_device(calls, memory.allocated_bytes >= 0)
-    best = None
     windows = calls.steps if attribution.steps else attribution.windows
-    for number, (start_ns, end_ns) in enumerate(windows.tolist()):
-        events = np.flatnonzero(known & (memory.time_ns >= start_ns) & (memory.time_ns < end_ns))
-        if len(events) > 1:
-            peak = int(memory.allocated_bytes[events].max())
-            if best is None or peak > best[0]:
-                best = peak, number, events
-    if best is None:
+    step = step_number(memory.time_ns, windows)
+    known = (memory.allocated_bytes >= 0) & inside(memory.time_ns, windows)
+    on_device = known & (memory.device_type != 0)
+    chosen = np.flatnonzero(on_device if on_device.any() else known)
+    if not len(chosen):
         return None
-    peak, number, events = best
-    held, time_ns = memory.allocated_bytes[events], memory.time_ns[events]
-    at = events[int(np.argmax(held))]
-    kept = extremes(held, _MOST_POINTS)
+    at = int(chosen[np.argmax(memory.allocated_bytes[chosen])])
+    own = known & (step == step[at]) & (memory.device_type == memory.device_type[at]) & (memory.device == memory.device[at])
+    held, time_ns = memory.allocated_bytes[own], memory.time_ns[own]
+    kept = extremes(held)
     operator = _operator(calls, int(memory.thread[at]), int(memory.time_ns[at]))
     module = int(calls.module[operator]) if operator >= 0 else -1
-    times = tuple(round(time / 1e9, 9) for time in (time_ns[kept] - int(windows[number, 0])).tolist())
+    times = tuple(round(time / 1e9, 9) for time in (time_ns[kept] - int(windows[step[at], 0])).tolist())
     return Allocated(
-        peak_bytes=peak,
+        peak_bytes=int(memory.allocated_bytes[at]),
         of="device" if memory.device_type[at] else "host",
         curve=MemoryCurve(unit="s", at=times, parts={"allocated": tuple(held[kept].tolist())}),
-        step=calls.step_names[number] if attribution.steps else "",
+        step=calls.step_names[step[at]] if attribution.steps else "",
         operator=attribution.trace.names[calls.trace.host.name[operator]] if operator >= 0 else "",
         module=calls.modules[module].path if module >= 0 else "",
         phase=cast("Phase", PHASES[calls.phase[operator]]) if operator >= 0 else "",
     )
-
-
-def _one_device(calls: Calls, known: Mask) -> Mask:
-    """The events of ``known`` on the device that holds most."""
-    memory = calls.trace.memory
-    on_device = known & (memory.device_type != 0)
-    chosen = on_device if on_device.any() else known
-    if not chosen.any():
-        return chosen
-    most = int(np.flatnonzero(chosen)[np.argmax(memory.allocated_bytes[chosen])])
-    same: Mask = chosen & (memory.device_type == memory.device_type[most]) & (memory.device == memory.device[most])
-    return same
 
 
 def _operator(calls: Calls, thread: int, time_ns: int) -> int:

@@ -13,6 +13,7 @@ from rooflines.reports.views.run import division_table
 from rooflines.reports.views.steps import steps_table
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import usage_table
+from rooflines.reports.words.rows import longest_first
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
 from rooflines.studies.study import Study, decided, device_of
@@ -71,10 +72,7 @@ def _traced(study: Study) -> list[tuple[Line, Analysis]]:
 
 def by_name(analysis: Analysis) -> dict[str, float]:
     """Return the time of the operators of each name, in seconds per step, longest first."""
-    times: dict[str, float] = {}
-    for row in analysis.operators:
-        times[row.name] = times.get(row.name, 0.0) + row.time_s
-    return dict(sorted(times.items(), key=lambda item: -item[1]))
+    return longest_first((row.name, row.time_s) for row in analysis.operators)
 
 
 def _verdict(row: Line, analysis: Analysis) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rooflines.errors import TraceError
 from rooflines.profiler.trace.reader import parse_trace, read
-from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR, Resources
+from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.attribution.own import own
@@ -187,17 +187,17 @@ def test_a_grid_that_is_none_is_not_recorded(grid):
 @pytest.mark.parametrize(
     ("recorded", "expected"),
     [
-        ((230, 1024, 27, 14.5), Resources(230, 1024, 0.27)),
-        ((20, 0, 0, 0.03), Resources(20, 0, 0.0)),  # one block on one of many multiprocessors
-        ((230, 147456, 0, 14.5), Resources(230, 147456)),  # warps that are there occupy something: it was not computed
-        ((230, 1024, -99, 14.5), Resources(230, 1024)),
-        ((230, None, "27", "14.5"), Resources(230, None, 0.27)),
-        ((32, 0, 101, 1), Resources(32, 0)),
-        ((32, -1, 0, "nan"), Resources(32)),
-        ((32, [], {}, []), Resources(32)),
-        ((0, 0, None, None), None),  # PyTorch's collector
-        ((None, 1024, 50, 1), None),
-        (("a", 1024, 50, 1), None),
+        ((230, 1024, 27, 14.5), (230, 1024, 27)),
+        ((20, 0, 0, 0.03), (20, 0, 0)),  # one block on one of many multiprocessors
+        ((230, 147456, 0, 14.5), (230, 147456, -1)),  # warps that are there occupy something: it was not computed
+        ((230, 1024, -99, 14.5), (230, 1024, -1)),
+        ((230, None, "27", "14.5"), (230, -1, 27)),
+        ((32, 0, 101, 1), (32, 0, -1)),
+        ((32, -1, 0, "nan"), (32, -1, -1)),
+        ((32, [], {}, []), (32, -1, -1)),
+        ((0, 0, None, None), (-1, -1, -1)),  # PyTorch's collector
+        ((None, 1024, 50, 1), (-1, -1, -1)),
+        (("a", 1024, 50, 1), (-1, -1, -1)),
     ],
 )
 def test_resources_of_a_launch(recorded, expected):
@@ -205,9 +205,8 @@ def test_resources_of_a_launch(recorded, expected):
     events = [kernel("a", 0, 1, 1), kernel("a", 2, 1, 2), kernel("b", 4, 1, 3)]
     for event in events[:2]:
         event["args"] |= {name: value for name, value in zip(fields, recorded, strict=True) if value is not None}
-    found = trace(*events)
-    assert found.resources == ([] if expected is None else [expected])
-    assert found.device.resources.tolist() == [-1 if expected is None else 0] * 2 + [-1]
+    found = trace(*events).device
+    assert list(zip(found.registers, found.shared_bytes, found.occupancy, strict=True)) == [expected, expected, (-1, -1, -1)]
 
 
 def frame(name, ts, dur, tid=1):
