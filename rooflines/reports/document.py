@@ -274,11 +274,11 @@ def bar_of(name: str, parts: Iterable[Part], **more: Any) -> Bar:
 
 
 def timed_parts(parts: Iterable[tuple[str, float, str, str]], whole_s: float) -> tuple[Part, ...]:
-    """The parts of a bar of ``whole_s`` that can be seen, from the name, the seconds, the pattern and the meaning of each."""
+    """The parts of a bar of ``whole_s`` that take time, from the name, the seconds, the pattern and the meaning of each."""
     return tuple(
         Part(name=name, share=time_s / whole_s, text=seconds(time_s), pattern=pattern, meaning=meaning)
         for name, time_s, pattern, meaning in parts
-        if time_s > 1e-6 * whole_s
+        if time_s > 0
     )
 
 

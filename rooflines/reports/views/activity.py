@@ -115,7 +115,7 @@ def _note(analysis: Analysis, found: Activity) -> str:
 def _table(found: Activity, drawing: Lanes) -> Table:
     """The time of each lane."""
     columns = (
-        Column("row", format="text"), Column("time", "s", "scaled"), Column("share", "%", "share"),
+        Column("row", format="text"), Column("traced time", "s", "scaled"), Column("share", "%", "share"),
         Column("segments", format="count"), Column("longest", format="middle", least=30),
     )  # fmt: skip
     rows = []

@@ -140,7 +140,7 @@ def test_what_the_host_does_before_the_first_kernel_is_part_of_the_step(tmp_path
     assert microseconds(found.idle) == {"host_bound": 222.0, "synchronisation": 8.0, "kernel_wait": 2.0}
     assert parts(found) == {"forward": 150.0, "host": 230.0, "idle": 2.0}
     analysis = analyzed(tmp_path, *events)
-    assert analysis.verdict.startswith("Host-bound: the device is idle for 60 % of the step")
+    assert analysis.verdict.startswith("Host-bound: for 60 % of the step, the device waits for the host to launch work")
 
 
 def test_a_step_ends_with_the_last_work_that_it_launched_and_the_next_begins_there():

@@ -81,6 +81,7 @@
       });
     });
     draw.before(controls);
+    draw.setAttribute("role", "group"); // an image may hold nothing to press
     new ResizeObserver(() => { if (draw.clientWidth !== draw.lastChild.clientWidth) show(); }).observe(draw);
     show();
   }
