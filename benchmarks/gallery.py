@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES, PAGE = ROOT / "docs" / "images", ROOT / "docs" / "gallery.md"
-TRACES = "tests/data/traces"
+TRACES = ROOT / "tests" / "data" / "traces"
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WIDTH, HEIGHT = 1280, 1000
 COLORS = 64
@@ -34,7 +34,7 @@ Pages of real runs on a two-core machine and of [public traces](../tests/data/tr
 
 
 class Picture(NamedTuple):
-    """A picture: its name and title, the commands that make its page (``{runs}`` is a folder), the page below that folder, and the view
+    """A picture: its name and title, the commands that make its page in a folder, the page there, and the view
     that it shows, the top of the page if empty."""
 
     name: str
@@ -44,11 +44,11 @@ class Picture(NamedTuple):
     view: str = ""
 
 
-INFERENCE = "profile --model resnet50 --batch-size 4 --formats html --output {runs}/inference"
-TRAINING = "profile --model resnet18 --mode training --batch-size 8 --formats html --output {runs}/training"
-GPU = f"report {TRACES}/bert-small_h100_inference.json.gz --formats html --output {{runs}}/gpu"
+INFERENCE = "profile --model resnet50 --batch-size 4 --formats html --output inference"
+TRAINING = "profile --model resnet18 --mode training --batch-size 8 --formats html --output training"
+GPU = f"report {TRACES}/bert-small_h100_inference.json.gz --formats html --output gpu"
 BF16 = f"{TRAINING}-bf16 --precision amp-bf16"
-RANKS = f"report {TRACES}/dlrm_8ranks --formats html --output {{runs}}/ranks"
+RANKS = f"report {TRACES}/dlrm_8ranks --formats html --output ranks"
 HERE, THERE = "inference/report.html", "gpu/report.html"
 PICTURES = (
     Picture("inference", "Inference of ResNet-50 on a CPU: what limits it and what to try", (INFERENCE,), HERE),
@@ -63,15 +63,15 @@ PICTURES = (
     Picture("ranks", "Eight ranks of DLRM", (RANKS,), "ranks/report.html"),
     Picture(
         "comparison", "The training in fp32 and in bf16, compared",
-        (TRAINING, BF16, "compare {runs}/training {runs}/training-bf16 --output {runs}/compared/"), "compared/report.html",
+        (TRAINING, BF16, "compare training training-bf16 --output compared/"), "compared/report.html",
     ),
     Picture(
         "sweep", "A sweep over batch sizes",
-        ("sweep --model resnet18 --batch-size 1,4,16 --repeats 1 --formats html --output {runs}/sweep",), "sweep/report.html",
+        ("sweep --model resnet18 --batch-size 1,4,16 --repeats 1 --formats html --output sweep",), "sweep/report.html",
     ),
     Picture(
         "study", "A published study, reproduced",
-        ("study from-scratch --quick --formats html --output {runs}/study",), "study/report.html",
+        ("study from-scratch --quick --formats html --output study",), "study/report.html",
     ),
 )  # fmt: skip
 
@@ -81,8 +81,7 @@ def run(commands: Iterable[str], runs: Path, done: set[str]) -> None:
     for command in commands:
         if command not in done:
             print(f"rooflines {command}", flush=True)
-            arguments = command.format(runs=runs).split()
-            subprocess.run([sys.executable, "-m", "rooflines", *arguments], check=True, cwd=ROOT, capture_output=True)
+            subprocess.run([sys.executable, "-m", "rooflines", *command.split()], check=True, cwd=runs, capture_output=True)
             done.add(command)
 
 
@@ -113,6 +112,7 @@ def main() -> None:
     chosen = [one for one in PICTURES if not arguments.only or one.name in arguments.only.split(",")]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         runs, done = (arguments.runs or Path(folder)).resolve(), set[str]()
+        runs.mkdir(parents=True, exist_ok=True)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
         for picture in chosen:
             run(picture.commands, runs, done)

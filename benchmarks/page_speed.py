@@ -55,6 +55,7 @@ def measured(tab: Page, path: Path) -> dict[str, float]:
     """One round: the first paint, and the latency of three sorts and three searches, in milliseconds."""
     tab.goto(path.as_uri())
     tab.wait_for_function("document.querySelector('.shown').textContent")
+    tab.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
     found = {"first_paint_ms": tab.evaluate(PAINTED)}
     for name, actions in {
         "sort": [SORT.format(key) for key in ("time", "operator", "shapes")],

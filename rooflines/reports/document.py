@@ -35,6 +35,8 @@ Numbers = Literal["given", "scaled", "figures", "count", "share", "efficiency"]
 
 ABSENT = "–"
 _MOST_DECIMALS = 3
+# What is left of a difference of equal times.
+_ROUNDING = 1e-12
 # A figure space and a punctuation space are as wide as a digit and a point: they keep a column on its decimal point.
 _FIGURE_SPACE, _POINT_SPACE = "\u2007", "\u2008"
 
@@ -278,7 +280,7 @@ def timed_parts(parts: Iterable[tuple[str, float, str, str]], whole_s: float) ->
     return tuple(
         Part(name=name, share=time_s / whole_s, text=seconds(time_s), pattern=pattern, meaning=meaning)
         for name, time_s, pattern, meaning in parts
-        if time_s > 0
+        if time_s > _ROUNDING * whole_s
     )
 
 
