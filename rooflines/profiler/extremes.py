@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-def extremes(values: npt.NDArray[Any], most: int = 200) -> npt.NDArray[np.int64]:
+def extremes(values: npt.NDArray[Any], most: int = 120) -> npt.NDArray[np.int64]:
     """The indices of at most ``most`` values: the lowest and the highest of equally many neighbors, so that no peak is lost."""
     if len(values) <= most:
         return np.arange(len(values))

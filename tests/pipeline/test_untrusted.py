@@ -71,9 +71,9 @@ def test_the_page_has_no_script_or_handler_but_its_own(page, tmp_path):
     plain = tmp_path / "plain.json"
     plain.write_text(json.dumps([mm(0, 5, 64, 64, 64), launch(1, 1, 1), kernel("gemm", 2, 9, 1)]))
     ours = HtmlPage(pipeline.report(plain, ["html"], output=tmp_path / "plain")["html"].read_text(encoding="utf-8"))
-    assert programs(page) <= programs(ours) | {
-        (files("rooflines.reports.render") / "templates" / "icicle.js").read_text("utf-8").strip()
-    }
+    # Only a page with modules has the script of the icicle.
+    icicle = (files("rooflines.reports.render") / "templates" / "icicle.js").read_text("utf-8")
+    assert {text.partition(icicle[:40])[0].strip() for text in programs(page)} == programs(ours)
     more = {
         "td",
         "tr",

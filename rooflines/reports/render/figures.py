@@ -37,6 +37,8 @@ _STYLE = re.compile(r'(?<= style=")[^"]*')
 _ONE = re.compile(r'<g id="([a-z-]+:[^",]*)">')
 _MANY = re.compile(r'<g id="([a-z]+)s:([^"]+)">')
 _ELEMENT = re.compile(r'<(?P<tag>path|use)(?![^>]* id=) (?P<facts>[^>]*?)style="(?P<style>[^"]*)"/>')
+# Discs have the color of the category that switches them, by the style sheet of the page.
+_CATEGORY_FILL = re.compile(r'(<circle [^>]*data-to="([\w-]+)"[^>]*) style="fill:var\(--c-\2\)"')
 _GROUPED = re.compile(r"<g>((?:<(?:use|path|text)[^>]*(?:/>|>[^<]*</text>))*)</g>")
 _PATH = re.compile(r'(?<= d=")[^"]*')
 # The stretches of a lane, which its script redraws: M x y L x y.
@@ -82,6 +84,7 @@ def page_svg(drawing: Drawing, width_in: float, name: str) -> str:
     text = _LANE.sub(lambda lane: _FLAT.sub(lambda flat: flat[1].replace("L", "H"), lane[0]), text)
     text = _ONE.sub(lambda one: f"<g{_attributes(one[1], marks)}>", text)
     text = _STYLE.sub(lambda style: style[0].replace(": ", ":").replace("; ", ";"), _ID.sub(f"{name}-", text))
+    text = _CATEGORY_FILL.sub(r"\1", text)
     axes = html.escape(json.dumps(_places(picture), separators=(",", ":")))
     return text.replace("<svg ", f'<svg stroke-linejoin="round" stroke-linecap="butt" data-axes="{axes}" ', 1)
 

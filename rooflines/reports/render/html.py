@@ -6,6 +6,7 @@ data of the scripts are in base64.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from os.path import relpath
 from pathlib import Path
@@ -40,6 +41,8 @@ def render(page: Page, directory: Path | None = None) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    # A tenth of the scripts is their indentation.
+    environment.filters["flush"] = lambda text: re.sub(r"\n +", "\n", text)
     return environment.get_template("page.html.j2").render(
         page=page,
         sections=[section for section in page.sections if any(block.show != "brief" for block in section.blocks)],
@@ -60,10 +63,8 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
     """A figure as the template lays it out: for windows of any size, or for wide and for narrow ones, with what its script knows."""
     drawing, number = figure.drawing, page.figures().index(figure)
     sizes = ("wide", "narrow") if len(drawing.widths_in) > 1 else ("any",)
-    svgs = [
-        (size, page_svg(drawing, width, f"{figure.name[0]}{number}{size[0]}"))
-        for size, width in zip(sizes, drawing.widths_in, strict=True)
-    ]
+    widths = zip(sizes, drawing.widths_in, strict=True)
+    svgs = {size: page_svg(drawing, width, f"{figure.name[0]}{number}{size[0]}") for size, width in widths}
     facts, lines = drawing.page_facts(), dict[str, int]()
     # Many marks share a line, so each line is written once.
     texts = {
@@ -72,7 +73,9 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         if mark.text
     }
     return {
-        "svgs": svgs,
+        "size": sizes[0],
+        "svg": svgs[sizes[0]],
+        "narrow": packed(svgs["narrow"]) if "narrow" in svgs else "",
         "facts": packed({**facts, "said": [*lines], "texts": texts}) if facts or texts else "",
         "zooms": "x" in facts,
         "categories": [(name, slug(name)) for name, *_ in drawing.legend] if isinstance(drawing, Chart | Lanes) else [],

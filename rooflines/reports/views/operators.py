@@ -170,9 +170,8 @@ def _bound_title(folded: TableRow) -> str:
         pageable = any("pageable" in kernel.name.lower() for kernel in row.kernels)
         staged = "; from or to pageable memory, which the host copies through a pinned buffer" if pageable else ""
         return f"{meaning}, judged by the link{staged}"
-    nearest = f"; the nearest is the {row.nearest_roof} roof" if row.nearest_roof else ""
-    level = f"; its bytes are judged against {row.memory_level}" if row.memory_level else ""
-    return f"{meaning}{nearest}{level}"
+    # The bar of the classes has their meanings.
+    return f"its bytes are judged against {row.memory_level}" if row.memory_level else meaning
 
 
 def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: Show = "full") -> Table | None:

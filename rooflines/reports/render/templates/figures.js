@@ -287,6 +287,7 @@
   function savePicture(svg, name) {
     const style = getComputedStyle(document.documentElement), copy = svg.cloneNode(true), box = svg.viewBox.baseVal, image = new Image();
     for (const [attribute, content] of [["width", box.width * 3], ["height", box.height * 3], ["font-family", getComputedStyle(document.body).fontFamily]]) copy.setAttribute(attribute, content);
+    for (const [place, disc] of svg.querySelectorAll("circle").entries()) copy.querySelectorAll("circle")[place].style.fill = getComputedStyle(disc).fill;
     image.onload = () => {
       const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
       canvas.getContext("2d").drawImage(image, 0, 0);
@@ -296,5 +297,12 @@
     image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(text);
   }
 
-  for (const data of document.querySelectorAll("script.marks")) window.rooflines.inflated(data).then((facts) => live(data.closest("figure"), facts));
+  // Drawings for narrow windows are packed: wide windows do not need them.
+  const { inflated } = window.rooflines;
+  const drawn = Promise.all(Array.from(document.querySelectorAll("script.narrow"), async (script) => {
+    script.replaceWith(Object.assign(document.createElement("div"), { className: "narrow", innerHTML: await inflated(script) }));
+  }));
+  for (const data of document.querySelectorAll("script.marks")) {
+    Promise.all([inflated(data), drawn]).then(([facts]) => live(data.closest("figure"), facts));
+  }
 })();
