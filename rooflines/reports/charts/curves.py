@@ -30,6 +30,8 @@ _LINE_POINTS = 9.0
 _WIDE = 12.0
 _MOST_MARKS = 12
 _MOST_STEPS = 400
+# The share of the width from which on a step of memory is drawn as one.
+_SEEN_STEP = 0.02
 _PAPER_DASH = (0, (1.5, 2))
 # What memory is held for, from the bottom: what stays over the step, then what comes and goes; and its color.
 _HELD = ("parameters", "optimizer", "gradients", "inputs", "activations", "workspace", "overhead")
@@ -279,7 +281,15 @@ class Areas(Drawing, frozen=True, kw_only=True):
         """The areas, the peak with its size, and at the right the names of several, each with its size at the peak."""
         from matplotlib.ticker import MaxNLocator
 
-        parts = {name: self.curve.parts[name] for name in _MEMORY if name in self.curve.parts}
+        instants = self.curve.at
+        # What is held stays until it changes. Steps between all points would double the file, and cannot be seen between close ones.
+        far = (instants[-1] - instants[0]) * _SEEN_STEP
+        points = [
+            (instant, known)
+            for at, instant in enumerate(instants)
+            for known in ((at - 1, at) if at and instant - instants[at - 1] > far else (at,))
+        ]
+        parts = {name: [self.curve.parts[name][known] for _, known in points] for name in _MEMORY if name in self.curve.parts}
         totals = [sum(values) for values in zip(*parts.values(), strict=True)]
         most = max(totals)
         at = totals.index(most)
@@ -290,7 +300,7 @@ class Areas(Drawing, frozen=True, kw_only=True):
         )
         in_time = self.curve.unit == "s"
         (unit, x_prefix), (factor, prefix) = scale(self.curve.at[-1]) if in_time else (1.0, ""), binary_scale(most)
-        x = [value / unit for value in self.curve.at]
+        x = [instant / unit for instant, _ in points]
         rows = ([value / factor for value in values] for values in parts.values())
         areas = axes.stackplot(x, *rows, colors=[sheet.color(_MEMORY[name]) for name in parts], alpha=0.75, linewidth=0)
         if names:

@@ -164,6 +164,8 @@ def bound_bar(analysis: Analysis) -> Bar | None:
     if not times or analysis.whole_s <= 0:
         return None
     parts = bound_parts(times, max(analysis.whole_s, sum(times.values())))
+    if analysis.division is not None and analysis.division.of == "host":
+        parts = tuple(replace(part, meaning=_MEANINGS["host"].get(part.name, part.meaning)) for part in parts)
     return bar_of("classes", parts, caption="Time by what bounds it", show="always")
 
 
