@@ -22,7 +22,7 @@ from rooflines.profiler.directory import load, save
 from rooflines.reports.render.html import render
 from rooflines.reports.views import ranks
 from tests import commands
-from tests.reports.render.test_browser import browser  # noqa: F401
+from tests.reports.render.test_browser import browser, violations  # noqa: F401
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -286,8 +286,11 @@ def test_the_tab_in_a_browser(browser, served):  # noqa: F811
     tab.locator("li.failed").wait_for(timeout=30000)
     assert tab.locator("li").count() == 8
     assert tab.locator("li[aria-current=true] b").inner_text() == RUN
+    frame = next(frame for frame in page.frames if "plugin_entry" in frame.url)
+    assert violations(frame) == []
     page.evaluate("document.body.classList.add('dark-mode')")
     report.locator("html[data-theme=dark] #verdict").wait_for()
+    assert violations(frame) == []
 
     tab.get_by_label("Filter runs").fill("host_")
     tab.locator("li:not(.waiting)").nth(1).wait_for()

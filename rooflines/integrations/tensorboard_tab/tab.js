@@ -19,7 +19,7 @@ function element(name, properties = {}, ...children) {
 const filter = element("input", { type: "search", placeholder: "Filter by name, device, verdict, state", ariaLabel: "Filter runs", spellcheck: false });
 const order = element("select", { ariaLabel: "Order" }, ...Object.keys(ORDERS).map((name) => new Option(name)));
 const count = element("p", { role: "status" }), list = element("ul", { ariaLabel: "Runs" });
-const title = element("a", { title: "Open in a new tab", target: "_blank", rel: "noopener" }), main = element("main");
+const title = element("a", { title: "Open in a new tab", target: "_blank", rel: "noopener" }), heading = element("h1", {}, title), main = element("main");
 
 // --- the list
 
@@ -88,10 +88,10 @@ async function show() {
   if (!answer) shown = ""; // the next poll tries again
   if (!answer?.headers.get("Content-Type").startsWith("text/html")) return void say(text);
   // A new frame: another address of the old one would be a step in the history of the browser.
-  main.replaceChildren(title, element("iframe", { title: "Report", sandbox: "allow-scripts allow-downloads", src: url }));
+  main.replaceChildren(heading, element("iframe", { title: "Report", sandbox: "allow-scripts allow-downloads", src: url }));
 }
 function say(text) {
-  main.replaceChildren(title, element("p", { role: "status", textContent: text }));
+  main.replaceChildren(heading, element("p", { role: "status", textContent: text }));
 }
 
 // --- following the log directory and TensorBoard
@@ -122,6 +122,7 @@ function follow() {
   choose(run, other, section);
 }
 export async function render() {
+  document.title = "Rooflines";
   document.documentElement.lang = "en";
   document.head.append(element("link", { rel: "stylesheet", href: "tab.css" }));
   document.body.append(element("nav", {}, element("div", { className: "tools" }, filter, order, count), list), main);
