@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rooflines.reports.document import Column, Page, section, table
 from rooflines.reports.render.html import write
 from rooflines.reports.views import run as view
 from rooflines.reports.views.roofline import roofline_of
@@ -373,6 +374,29 @@ def test_arrow_keys_choose_rows_and_enter_opens_one(opened):
     page.keyboard.press("Enter")
     assert page.locator(".main tr.detail:visible").count() == 1
     report.check()
+
+
+def test_twenty_thousand_rows_are_sorted_searched_and_shown_as_one_scrolls(browser, tmp_path):
+    columns = (Column("operator", format="text"), Column("time", "s", "scaled"))
+    rows = [(f"<img src=x onerror=alert({number:05})>", 1e-6 * (number * 7919 % 20_000)) for number in range(20_000)]
+    part = section("operators", "Operators", table("operators", columns, rows, "Operators", kind="main"))
+    page = Page(kind="run", name="large", title="large", verdict="", sections=(part,))
+    report = Opened(browser, write(page, tmp_path / "large.html"))
+    shown = report.page.locator(".main > tbody > tr")
+    first = shown.first.locator("td").first
+    report.page.get_by_role("button", name="Show all 20000").click()
+    assert shown.count() == 200
+    report.page.locator(".scroll").evaluate("box => { box.scrollTop = box.scrollHeight; }")
+    shown.nth(399).wait_for(state="attached")
+    assert shown.count() == 400
+    report.page.get_by_role("button", name="time").click()
+    longest = max(rows, key=lambda row: row[1])
+    assert first.inner_text() == longest[0]
+    report.page.locator(".filter").fill("alert(12345)")
+    assert (shown.count(), first.inner_text()) == (1, rows[12_345][0])
+    assert report.page.locator("img").count() == 0
+    report.check()
+    report.context.close()
 
 
 def test_a_period_of_a_figure_shows_the_rows_that_ran_in_it(opened):
