@@ -603,7 +603,7 @@ def test_hostile_names_of_a_step_are_text(opened):
     page = report.page
     seen = set()
     for label in ("stream 0", "main thread", "host's step"):
-        for share in range(2, 100, 2):
+        for share in range(2, 100, 7):
             page.mouse.move(*lane_place(page, label, share / 100))
             seen.add(page.locator(".tip").inner_text() if page.locator(".tip").is_visible() else "")
     assert any("</script>" in text for text in seen)
