@@ -151,7 +151,7 @@ def _basis(analysis: Analysis) -> str:
         )
         text += "them that resemble the timed ones"
     if not basis.timed and not basis.steady:
-        return f"{text}."
+        return f"{text} ({seconds(analysis.whole_s)})."
     if analysis.idle_breakdown is not None:
         return f"{text}; idle time is what the median timed step leaves."
     whole = f"median {'timed' if basis.timed else 'traced'} step"
