@@ -1,6 +1,6 @@
-"""What the first screen of a page answers to somebody who has never seen a roofline: what limits the run, what to try first, how much.
+"""Three answers on the first screen of a page: what limits the run, what to try first, and how much it could give.
 
-Takes five public traces of the tests, and writes the three answers as their pages give them to ``results/first_screen.md``.
+Reads five public traces of the tests and writes the answers on their pages to ``results/first_screen.md``.
 
     python benchmarks/first_screen.py
 """

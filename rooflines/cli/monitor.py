@@ -16,7 +16,7 @@ from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
 from rooflines.profiler.monitor.monitored import OUTPUT_FILE
 from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
-from rooflines.reports.screen import has_screen
+from rooflines.reports.progress import has_screen
 
 
 # What follows the command's name is the command's, with or without the -- before it.

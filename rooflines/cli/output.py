@@ -127,8 +127,7 @@ def progress_bar(quiet: bool) -> Iterator[Progress | None]:
     if quiet:
         yield None
         return
-    from rooflines.reports.progress import Bar, Lines
-    from rooflines.reports.screen import has_screen
+    from rooflines.reports.progress import Bar, Lines, has_screen
 
     with Bar() if has_screen() else Lines() as progress:
         yield progress

@@ -16,7 +16,7 @@ from rooflines.units import counted, seconds, significant
 
 VARIABLE = "ROOFLINES_STEPS"
 _REPORT_EVERY_S = 1.0
-# Without a report for so long, and for as long as so many steps take, a process makes no steps.
+# A process has paused if its last report is older than both: this many seconds, and the time of this many steps.
 _PAUSE_S, _PAUSE_STEPS = 3.0, 3
 
 

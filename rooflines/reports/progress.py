@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import sys
 import time
@@ -19,11 +20,16 @@ if TYPE_CHECKING:
 
 # The screen is drawn between two steps. Drawing takes a millisecond or two: at this period it is lost in the noise of the steps.
 REFRESH_S = 0.5
-# The median is that of at most so many steps, so that drawing takes the same time at any step.
+# Number of latest steps in the median: drawing then takes the same time at any step.
 _LATEST_STEPS = 100
 # Of a compressed trace: read in a third of a second.
 _LARGEST_TRACE_BYTES = 2 << 20
 _WIDTH = 40  # of a bar
+
+
+def has_screen() -> bool:
+    """Whether standard error is a terminal on which lines can be replaced."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and os.name == "posix"
 
 
 class Lines:

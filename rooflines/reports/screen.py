@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -35,11 +34,6 @@ _OF_HOST = {
     "disk written": "process_written_bytes", "CPU power": "power_w",
 }  # fmt: skip
 _GPU = "{:9} {:>5}  {:12}  {:>7}  {:12}  {:>8}  {:>5}  {:>8}"
-
-
-def has_screen() -> bool:
-    """Whether standard error is a terminal on which lines can be replaced."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and os.name == "posix"
 
 
 def plain(text: str) -> str:

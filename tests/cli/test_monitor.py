@@ -341,7 +341,7 @@ try:
         if b"True True typed" in text + read and b"True True typed" not in text:
             os.write(terminal, b"\\x03")
         text += read
-except OSError:  # what Linux says of a terminal that nobody has open any more
+except OSError:  # Linux: no process has the terminal open
     pass
 print(json.dumps([text.decode(), os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])]))
 """

@@ -31,7 +31,7 @@ text = b""
 try:
     while read := os.read(terminal, 4096):
         text += read
-except OSError:  # what Linux says of a terminal that nobody has open any more
+except OSError:  # Linux: no process has the terminal open
     pass
 print(json.dumps([text.decode(), os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])]))
 """

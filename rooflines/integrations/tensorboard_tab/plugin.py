@@ -43,7 +43,7 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return bool(self._found())
 
     def _found(self) -> dict[str, Source]:
-        """The sources found by a new search in a thread; if it takes long, or another one lasts, those of the last one."""
+        """Return the sources of a new search, or those of the previous one if the search takes longer than two seconds."""
         with self._guard:
             if not self._search.is_alive():
                 self._search = threading.Thread(target=self._scan, name="rooflines-search", daemon=True)
@@ -66,7 +66,7 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return http_util.Respond(request, content, kind, code=status, csp_scripts_sha256s=hashes)
 
     def _runs(self) -> dict[str, Any]:
-        """The list."""
+        """Return the runs and traces with their figures, as JSON data."""
         sources = self._found().values()
         self._results.fill(sources)
         runs = [source._asdict() | self._results.figures(source) for source in sources]

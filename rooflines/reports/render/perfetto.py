@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rooflines.errors import UsageError
+from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.perfetto import as_kineto
@@ -62,7 +62,9 @@ def _joined(source: Path | str, events: Iterator[bytes]) -> Iterator[bytes]:
     origin = shown(source)
     data, head = iter(as_kineto(pieces(source), origin)), b""
     while (opening := _OPENING.search(head)) is None:
-        head += next(data)  # it was read already, so it has events
+        if not (piece := next(data, b"")):
+            raise TraceError(f"the trace {origin!r} has changed since it was read.", hint="Write the report again.")
+        head += piece
     own = head[opening.end() :]
     if own.lstrip().startswith(_HEAD):
         raise UsageError(f"{origin!r} already has the tracks of rooflines.", hint="Give the original trace.")

@@ -252,3 +252,14 @@ def test_a_perfetto_trace_becomes_json(tmp_path):
     _, analysis, path = exported(TRACES / "bert-small_h100_inference.pftrace", tmp_path)
     assert to_plain(replace(analyze(path), workload=analysis.workload)) == to_plain(analysis)
     assert [one[2]["name"] for track in slices(events(path)[0]).values() for one in track].count("aten::embedding") == 3
+
+
+def test_a_trace_that_was_emptied_after_the_analysis_is_named(tmp_path):
+    trace = tmp_path / "trace.json.gz"
+    trace.write_bytes((TRACES / "cpu_only.json.gz").read_bytes())
+    divided = []
+    analyze_trace(trace, divided=divided)
+    trace.write_bytes(gzip.compress(b""))
+    with pytest.raises(TraceError, match="has changed since it was read"):
+        perfetto.write(tmp_path / "out.json.gz", divided[0])
+    assert not (tmp_path / "out.json.gz").exists()
