@@ -217,7 +217,9 @@ def test_a_long_program_is_traced_after_fifty_steps_and_timed_further(tmp_path, 
         "tracer", *["step"] * (TRACED_STEPS + 1 + 250),
     ]  # fmt: skip
     assert (len(steps.timed_ns), len(steps.traced_ns), steps.traced) == (300, TRACED_STEPS, "steps")
-    assert (steps.timed_stretch.steps, steps.clock) == (250, "cuda events")
+    # The stretch that took longer; on a busy machine that may be the shorter one.
+    assert steps.timed_stretch.steps in {50, 250}
+    assert steps.clock == "cuda events"
     assert run.facts.notes == ()
 
 
