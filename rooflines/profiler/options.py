@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 else:
     Device = str  # annotations of options are evaluated where torch is not loaded
 
-Mode = Literal["inference", "training"]
+Mode = Literal["inference", "training", "generate"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Compile = Literal["off", "on", "reduce-overhead", "max-autotune"]
 Quantization = Literal["none", "dynamic-int8", "static-int8", "int8-weight", "int4-weight", "qat"]
 Optimizer = Literal["sgd", "sgd,fused", "sgd,foreach", "adam", "adam,fused", "adam,foreach", "adamw", "adamw,fused", "adamw,foreach"]
 Parallel = Literal["none", "dp"]
+KVCache = Literal["dynamic", "static", "none"]
 # Where the inputs of a step come from: random ones that stay in memory, or a data set through a loader.
 Data = Literal["resident", "cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
 # The value of an option as it is stored.
@@ -43,13 +44,16 @@ class Option(NamedTuple):
 class Options:
     """Options of a workload."""
 
-    mode: Annotated[Mode, Option("Inference or training.", WHAT)] = "inference"
+    mode: Annotated[Mode, Option("Inference, training, or generate (a language model).", WHAT)] = "inference"
     batch_size: Annotated[int | None, Option("Samples per step.", WHAT, "1")] = None
     image_size: Annotated[int | None, Option("Image height and width in pixels.", WHAT, "size of the published weights")] = None
     classes: Annotated[
         int | None, Option("Number of classes that an image classifier tells apart.", WHAT, "that of the published weights")
     ] = None
     sequence_length: Annotated[int, Option("Tokens per sequence (language models).", WHAT)] = 128
+    prompt_length: Annotated[int, Option("Tokens in each prompt (generate).", WHAT)] = 128
+    new_tokens: Annotated[int, Option("Tokens to generate after each prompt (generate).", WHAT)] = 32
+    kv_cache: Annotated[KVCache, Option("KV cache: grown by each token, allocated whole, or none (generate).", WHAT)] = "dynamic"
     precision: Annotated[Precision, Option("Precision of the network, or of autocast (amp-*).", HOW)] = "fp32"
     device: Annotated[Device | str, Option("Device: auto, cpu, cuda, cuda:N or mps.", HOW)] = "auto"
     threads: Annotated[int | None, Option("Number of CPU threads.", HOW, "torch's choice")] = None
@@ -75,7 +79,8 @@ class Options:
 
     def check(self) -> None:
         """Raise WorkloadError or DeviceError for a value that no machine accepts; needs no torch."""
-        for name, example in (("batch_size", 8), ("image_size", 224), ("classes", 10), ("sequence_length", 128), ("threads", 2)):
+        for name, example in (("batch_size", 8), ("image_size", 224), ("classes", 10), ("sequence_length", 128),
+                              ("prompt_length", 128), ("new_tokens", 32), ("threads", 2)):  # fmt: skip
             value: int | None = getattr(self, name)
             if value is not None and value < 1:
                 raise WorkloadError(f"{arg(name)} must be at least 1, got {value}.", hint=f"For example: {arg(name, example)}")
@@ -92,8 +97,11 @@ class Options:
             if getattr(self, name) not in get_args(known):
                 raise WorkloadError(f"unknown {_CALLED.get(name, name)} {getattr(self, name)!r}.", hint=_choose(get_args(known)))
         for name in ("optimizer", "checkpointing"):
-            if self.mode == "inference" and getattr(self, name) != getattr(Options, name):
+            if self.mode != "training" and getattr(self, name) != getattr(Options, name):
                 raise WorkloadError(f"{arg(name)} applies to training only.", hint=f"Add {arg('mode', 'training')}.")
+        for name in ("prompt_length", "new_tokens", "kv_cache"):
+            if self.mode != "generate" and getattr(self, name) != getattr(Options, name):
+                raise WorkloadError(f"{arg(name)} requires {arg('mode', 'generate')}.")
         if not _DEVICE_NAME.fullmatch(str(self.device)):
             raise DeviceError(f"unknown device {str(self.device)!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps.")
 
@@ -108,7 +116,7 @@ def eager(options: OptionsT) -> OptionsT:
 
 _CHOICES = {
     "mode": Mode, "precision": Precision, "compile": Compile, "quantize": Quantization, "optimizer": Optimizer,
-    "parallel": Parallel, "data": Data,
+    "parallel": Parallel, "data": Data, "kv_cache": KVCache,
 }  # fmt: skip
 _CALLED = {"compile": "mode of torch.compile", "quantize": "quantization", "parallel": "kind of parallelism"}
 

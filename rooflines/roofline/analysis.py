@@ -25,7 +25,7 @@ ANALYSIS_SCHEMA = "rooflines.analysis/1"
 # ``transfer`` is a copy between host and device, judged by the link; ``far`` is work that stays below a third of every roof.
 Bound = Literal["compute", "memory", "far", "latency", "transfer", "communication", "unknown"]
 Limit = Literal["input", "host"]
-Phase = Literal["forward", "backward", "optimizer", ""]
+Phase = Literal["forward", "backward", "optimizer", "prefill", "decode", ""]
 CATEGORIES = (
     "convolution", "matmul", "attention", "moe", "normalisation", "element-wise", "reduction", "copy", "embedding",
     "communication", "optimizer", "other",

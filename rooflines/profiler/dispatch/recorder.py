@@ -44,9 +44,10 @@ from rooflines.profiler.dispatch.signatures import (
     tensor_arg,
     tensors_of,
 )
+from rooflines.profiler.generation_phases import current_phase
 from rooflines.profiler.module_hooks import ModuleWatch
 from rooflines.profiler.trace.signature import LOSSY, Signature, StoredCall, TensorArg
-from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER, Module
+from rooflines.profiler.trace.tree import BACKWARD, DECODE, FORWARD, OPTIMIZER, PREFILL, Module
 from rooflines.profiler.work_ranges import DeclaredWork, active, listening
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ _IN_PLACE: Final = {
     "aten::index_put": "aten::_index_put_impl_", "aten::scatter": "aten::scatter_", "aten::scatter_add": "aten::scatter_add_",
     "aten::index_add": "aten::index_add_", "aten::put": "aten::put_",
 }  # fmt: skip
+_PHASE_OF: Final[dict[str | None, int]] = {"prefill": PREFILL, "decode": DECODE}
 _AUTOGRAD_S_OWN: Final = re.compile(r"\w+Backward\d+")
 
 
@@ -241,7 +243,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         current = self.modules.current
         if node is None:
             self._module_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, current)
-            return (OPTIMIZER if any(self._optimizer_ranges) else FORWARD), current
+            forward = _PHASE_OF.get(current_phase(), FORWARD)
+            return (OPTIMIZER if any(self._optimizer_ranges) else forward), current
         if current >= 0:  # checkpointing runs a forward inside a backward
             return BACKWARD, current
         return BACKWARD, self._module_of_node.get(node._sequence_nr(), -1)

@@ -326,7 +326,7 @@ class _Driver:
 
     def _on_doing(self, doing: Doing) -> None:
         recording = self._recording
-        if doing == "training" or doing == "inference":
+        if doing == "training" or doing == "inference" or doing == "generate":
             self._on_step(doing)
         elif doing != "change":
             recording.passes.tell(doing)

@@ -78,6 +78,25 @@ def request_mark(name: str) -> RequestMark | None:
     return next((mark for prefix, parse in _SERVERS if start.startswith(prefix) and (mark := parse(name)) is not None), None)
 
 
+# The range of a phase of a generation: a part of a step, which is the whole generation.
+PHASE_PREFIX: Final = "rooflines."
+_PHASE: Final = re.compile(r"rooflines\.(prefill|decode): requests=(\d{1,9})&tokens=(\d{1,18})&keys=(\d{1,18})", re.ASCII)
+
+
+def phase_name(mark: RequestMark) -> str:
+    """The name of the range that marks a phase: ``rooflines.decode: requests=2&tokens=2&keys=130``."""
+    return f"{PHASE_PREFIX}{mark.kind}: requests={mark.requests}&tokens={mark.tokens}&keys={mark.keys}"
+
+
+def phase_mark(name: str) -> RequestMark | None:
+    """The batch of the phase that a range of this name marks; None for any other range."""
+    match = _PHASE.fullmatch(name)
+    if match is None:
+        return None
+    group = _Group(*(int(number) for number in match.groups()[1:]))
+    return _mark(group, None) if match[1] == "prefill" else _mark(None, group)
+
+
 def is_step_mark(name: str) -> bool:
     """Whether an annotation of this name may be a step: the profiler's, or a server's."""
     return name.startswith(STEP_PREFIX) or request_mark(name) is not None
