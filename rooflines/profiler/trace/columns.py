@@ -50,6 +50,7 @@ from rooflines.profiler.trace.records import (
     ReadOptions,
     Scope,
 )
+from rooflines.profiler.trace.request_marks import PHASE_PREFIXES
 from rooflines.profiler.trace.signature import Signature, collective, from_kineto
 from rooflines.profiler.work_ranges import RANGE_PREFIX, from_range_name
 from rooflines.units import si
@@ -74,7 +75,7 @@ _PLATFORMS = {"xpu_runtime": "xpu", "xpu_driver": "xpu", "mtia_runtime": "mtia",
 
 # What Kineto notes of the profiler's own work: requests of buffers, flushing them, loading of functions.
 _OVERHEAD = "overhead"
-_ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(DataLoader)")
+_ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, *PHASE_PREFIXES, "Optimizer.", "enumerate(DataLoader)")
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
 _NOTE = "record_param_comms"

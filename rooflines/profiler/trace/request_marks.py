@@ -79,13 +79,13 @@ def request_mark(name: str) -> RequestMark | None:
 
 
 # The range of a phase of a generation: a part of a step, which is the whole generation.
-PHASE_PREFIX: Final = "rooflines."
+PHASE_PREFIXES: Final = ("rooflines.prefill: ", "rooflines.decode: ")
 _PHASE: Final = re.compile(r"rooflines\.(prefill|decode): requests=(\d{1,9})&tokens=(\d{1,18})&keys=(\d{1,18})", re.ASCII)
 
 
 def phase_name(mark: RequestMark) -> str:
     """The name of the range that marks a phase: ``rooflines.decode: requests=2&tokens=2&keys=130``."""
-    return f"{PHASE_PREFIX}{mark.kind}: requests={mark.requests}&tokens={mark.tokens}&keys={mark.keys}"
+    return f"rooflines.{mark.kind}: requests={mark.requests}&tokens={mark.tokens}&keys={mark.keys}"
 
 
 def phase_mark(name: str) -> RequestMark | None:

@@ -37,7 +37,7 @@ from rooflines.profiler.trace.records import (
     Mask,
     Trace,
 )
-from rooflines.profiler.trace.request_marks import PHASE_PREFIX, RequestMark, phase_mark, request_mark
+from rooflines.profiler.trace.request_marks import PHASE_PREFIXES, RequestMark, phase_mark, request_mark
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE, UNKNOWN, PREFILL, DECODE = 0, 1, 2, 3, 4, 5, 6
 PHASES = ("forward", "backward", "optimizer", "", "", "prefill", "decode")
@@ -501,7 +501,7 @@ class _Marks:
                 self.is_optimizer[code] = name.startswith("Optimizer.")
             elif name.startswith("enumerate(DataLoader)"):
                 self.phase[code] = OUTSIDE
-            elif name.startswith(PHASE_PREFIX) and (mark := phase_mark(name)) is not None:
+            elif name.startswith(PHASE_PREFIXES) and (mark := phase_mark(name)) is not None:
                 self.range_phase[code] = PREFILL if mark.kind == "prefill" else DECODE
             elif (batch := request_mark(name)) is not None:
                 self.is_batch[code] = True
