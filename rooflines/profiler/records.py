@@ -112,6 +112,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     longest of several stretches between which the program evaluated its model. ``traced`` says what the trace holds: the steps of the
     traced pass, one ``early`` step (before the timed ones) of a program that ended before that pass, or the ``program`` from its start
     to the end of its first step (to its own end where it made none). The first of ``warmup_ns`` then begins with the program.
+    ``timed_token_ns`` are the times since the begin of each timed step, a generation, at which its tokens were ready (of all sequences
+    together); empty where steps are no generations.
     ``timed_queue_ns`` and ``traced_queue_ns`` are how long, in each step, threads of the process could run and waited for a processor,
     all together; empty where the system does not count it. ``range_ns`` is what writing the range of one module into the trace took the
     host.
@@ -130,6 +132,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     timed_began_ns: int | None = None
     timed_stretch: TimedStretch | None = None
     range_ns: float | None = None
+    timed_token_ns: tuple[tuple[int, ...], ...] = ()
     timed_queue_ns: tuple[int, ...] = ()
     traced_queue_ns: tuple[int, ...] = ()
     traced: Literal["steps", "early", "program"] = "steps"
@@ -256,6 +259,23 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     resident_ns: tuple[int, ...] = ()
 
 
+class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a generation computes and holds: ``requests`` sequences of ``prompt_length`` tokens, each continued by ``new_tokens``.
+
+    ``kv_cache`` is how the KV cache is held (an option of ``profile``, or the class of the cache). ``kv_bytes_per_token`` is what it
+    takes for a token of one sequence, ``kv_bytes`` what it holds of all sequences at the end. What the program does not show is absent.
+    """
+
+    requests: int
+    prompt_length: int
+    new_tokens: int
+    kv_cache: str = ""
+    parameters: int | None = None
+    parameter_bytes: int | None = None
+    kv_bytes_per_token: int | None = None
+    kv_bytes: int | None = None
+
+
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run can be recognized.
 
@@ -271,7 +291,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
     declare. ``loading`` is how the program was fed with data,
     absent where no loader was seen. ``other_processes`` are the programs that took processors from the timed pass to the traced one,
-    with the number that each kept busy. ``notes`` are sentences for the reader about what was limited or left out.
+    with the number that each kept busy. ``generation`` has the sizes of steps that generate text. ``notes`` are sentences for the reader about what was limited or left out.
     """
 
     schema: str = RUN_SCHEMA
@@ -296,6 +316,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     counters: tuple[Counter, ...] = ()
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
     loading: Loading | None = None
+    generation: GenerationSizes | None = None
     other_processes: dict[str, float] = {}
     notes: tuple[str, ...] = ()
     error: str | None = None

@@ -201,7 +201,8 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     """The time of a step by part: the parts sum to ``step_s``; parts that the trace does not show are absent.
 
-    ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer by what launched it, then copies from the
+    ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer, or of prefill and decode, by what launched
+    it, then copies from the
     host and communication that no such work hides, then idle time: while the host was loading data, while it had launched nothing for
     another reason (``host_s``), and the rest (``idle_s``). ``other_s`` is work whose phase or launch the trace does not show. Of a
     ``host`` that computes itself: its data loader, its operators by phase, and as ``host_s`` all that runs outside of operators.
@@ -215,6 +216,8 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     forward_s: float | None = None
     backward_s: float | None = None
     optimizer_s: float | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
     communication_s: float | None = None
     other_s: float | None = None
     host_s: float | None = None
@@ -224,7 +227,7 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
 
 # The parts of a StepDivision, in the order in which they are shown.
 PARTS = (
-    "data_loading", "host_to_device", "forward", "backward", "optimizer", "communication", "other", "host", "idle",
+    "data_loading", "host_to_device", "forward", "backward", "optimizer", "prefill", "decode", "communication", "other", "host", "idle",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
 from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
-from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
+from rooflines.profiler.records import GenerationSizes, Run, RunFile, Settings, Status, StepMemory, Workload
 from rooflines.profiler.reported_steps import VARIABLE, StepReport
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.signature import StoredCall
@@ -72,6 +72,8 @@ class Recording:
         self.notes = list(notes)
         # Whether the losses of the first and the last step were finite, where the step is ours and returns one.
         self.loss_finite: bool | None = None
+        # The sizes of steps that generate text.
+        self.generation: GenerationSizes | None = None
         self._device = RecordedDevice(device)
         self._settings = settings or Settings()
         self._progress = progress or Silent()
@@ -221,6 +223,7 @@ class Recording:
             tf32=passes.tf32,
             loading=self.loading.seen if self.loading.seen.loader else None,
             loss_finite=self.loss_finite,
+            generation=self.generation,
             notes=tuple(self.notes),
         )
 

@@ -44,6 +44,7 @@ from rooflines.profiler.records import WALL_CLOCK, Settings, StepTimes, TimedStr
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.workloads.generation import TokenTimes
 from rooflines.units import binary_bytes, counted, seconds
 
 Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
@@ -67,7 +68,8 @@ class Passes:
     """Runs the passes of one recording on ``tell``, and holds their results.
 
     ``early`` is for programs that may end after any step. ``save`` is called whenever there is more that a killed process should
-    leave. ``ranges`` makes the context manager that writes modules into a trace. Sentences for the reader are added to ``notes``.
+    leave. ``ranges`` makes the context manager that writes modules into a trace. Steps that generate text add to ``generations`` when
+    they end. Sentences for the reader are added to ``notes``.
     """
 
     directory: Path
@@ -83,6 +85,7 @@ class Passes:
     ranges: Callable[[], ModuleRanges] | None = None
     traced_steps: int = TRACED_STEPS
 
+    generations: list[TokenTimes] = field(default_factory=list)
     module_names: dict[int, str] = field(default_factory=dict)
     samples: tuple[DeviceSample, ...] = ()
     counters: tuple[Counter, ...] = ()
@@ -115,6 +118,7 @@ class Passes:
         busy_s = BUSY_S if self._on_gpu and not self.early else 0.0
         self.warmup = WarmUp(self.settings.warmup, most, lambda: self._agreement.has_peers, busy_s=busy_s)
         self.timed_ns: list[int] = []
+        self._timed_tokens: list[tuple[int, ...]] = []
         self.traced = TracedSteps()
         self.peak_bytes: int | None = None
         self._timed_faults: int | None = None
@@ -296,10 +300,13 @@ class Passes:
             self._start_sampler()
         self._begin_stretch()
         began: list[int] = []
+        tokens: list[tuple[int, ...]] = []
         try:
             while not self.warmup.is_over():
+                self.generations.clear()
                 step_ns = yield from self._one_step()
                 began.append(now_ns() - step_ns)
+                tokens.append(self._tokens_of_step())
                 self.loading.after_step()
                 self.progress.advance()
                 self.warmup.add(step_ns)
@@ -313,7 +320,7 @@ class Passes:
                 self.warmup.times_ns.append((yield from self._one_step()))
         except GeneratorExit:
             if self.early:
-                self._let_warmup_stand_in(began)
+                self._let_warmup_stand_in(began, tokens)
             raise
         if self.warmup.problem:
             self.notes.append(self.warmup.problem)
@@ -329,13 +336,19 @@ class Passes:
         self.device.synchronize()
         return time.perf_counter_ns() - began
 
-    def _let_warmup_stand_in(self, began: list[int]) -> None:
+    def _tokens_of_step(self) -> tuple[int, ...]:
+        """When the tokens of the step that has just ended were ready; empty unless it is one generation."""
+        ready = [one.ready_ns for one in self.generations]
+        self.generations.clear()
+        return ready[0] if len(ready) == 1 else ()
+
+    def _let_warmup_stand_in(self, began: list[int], tokens: list[tuple[int, ...]]) -> None:
         """The program ended before the timed pass: its last untraced steps are the best that is known of its pace."""
         if not began:
             return
         times = self.warmup.times_ns
         kept = len(began) - (len(began) > 2)  # the one after a traced step may be slower
-        self.timed_ns = times[-kept:]
+        self.timed_ns, self._timed_tokens = times[-kept:], tokens[-kept:]
         del times[-kept:]
         self._clock_name = "perf_counter"
         self.warmup.rule = f"the program ended during warm-up; timed steps are its last {counted(kept, 'step')}"
@@ -381,8 +394,10 @@ class Passes:
         """``planned`` steps, timed one after another; ``further`` ones are added to those before, and their memory does not count."""
         self._queue.watch()
         waited: list[int | None] = []
+        tokens: list[tuple[int, ...]] = []
+        self.generations.clear()
         self._begin_step()
-        before, whole, ended = self.timed_ns, list[bool](), False
+        before, tokens_before, whole, ended = self.timed_ns, self._timed_tokens, list[bool](), False
         cut, saved = False, time.perf_counter()
         stretch: tuple[int, int] | None = (now_ns(), 0)  # when it began, and the steps before it
         goal = planned
@@ -391,6 +406,7 @@ class Passes:
                 event = yield
                 if event == "step":
                     self._clock.end()
+                    tokens.append(self._tokens_of_step())
                     waited.append(self._queue.since_ns())
                     self.loading.after_step()
                     whole.append(not cut)
@@ -430,8 +446,10 @@ class Passes:
             if wall_ns is not None:  # only the last stretch ended with a step, so only its wall time is known
                 last = self._stretches[-1].steps
                 times, before, earlier = [wall_ns] * len(times), [], [False] * len(before)
+                tokens, tokens_before = [()] * len(times), []
                 whole = [False] * (len(whole) - last) + [True] * last
             self.timed_ns = self._live.timed_ns = [*before, *(ns for ns, kept in zip(times, whole, strict=True) if kept)]
+            self._timed_tokens = [*tokens_before, *(each for each, kept in zip(tokens[:noted], whole, strict=True) if kept)]
             self._timed_queue_ns = [ns for ns, kept in zip(waited, whole, strict=True) if kept]
             self._queue.close()
             self.loading.end_timed([*earlier, *whole])
@@ -638,6 +656,7 @@ class Passes:
             timed_began_ns=self._timed_began_ns,
             timed_stretch=longest if len(self._stretches) > 1 else None,
             range_ns=self._range_ns,
+            timed_token_ns=tuple(self._timed_tokens) if self.timed_ns and all(self._timed_tokens) else (),
             timed_queue_ns=known(self._timed_queue_ns, len(self.timed_ns)),
             traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)),
         )

@@ -28,7 +28,7 @@ from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, DeviceEvents, Int64s, Trace
 from rooflines.profiler.trace.request_marks import is_step_mark
-from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE, Calls
+from rooflines.profiler.trace.tree import BACKWARD, DECODE, FORWARD, OPTIMIZER, OUTSIDE, PREFILL, Calls
 from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, steady_times
@@ -44,8 +44,12 @@ MOST_UNKNOWN = 0.2
 # The class of idle time, by its cause, in the breakdown by bound and in the division.
 _OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronisation": "host", "communication": "communication"}
 _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
-_PART_ORDER = ("optimizer", "backward", "forward", "other", "host_to_device", "communication", "data_loading")
-_PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUTSIDE: "data_loading"}
+_PART_ORDER = (
+    "optimizer", "backward", "forward", "prefill", "decode", "other", "host_to_device", "communication", "data_loading",
+)  # fmt: skip
+_PHASES = {
+    FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUTSIDE: "data_loading", PREFILL: "prefill", DECODE: "decode",
+}  # fmt: skip
 COMMUNICATION_CALLS = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 Key = tuple[str, str, str]  # bound class, part of the step, category
