@@ -13,7 +13,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling
 from rooflines.errors import UsageError
-from rooflines.profiler.records import Environment, HeldTensor, MemoryAtPeak, MemoryCurve, OutputError, Workload
+from rooflines.profiler.records import Environment, GenerationSizes, HeldTensor, MemoryAtPeak, MemoryCurve, OutputError, Workload
 from rooflines.profiler.samplers.fields import Field
 from rooflines.roofline.frames import frame_of, struct_columns
 from rooflines.shown import Shown
@@ -716,7 +716,7 @@ class DecodeReads(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServedSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of one kind; figures are per step, the mean over them.
+    """The steps of one kind, or of a generation the calls of one phase; figures are per step, the mean over them.
 
     ``tokens`` are computed, by products with padding to ``padded_to`` rows where that is more, ``generated`` only those of requests in
     decode (absent where drafts may be rejected), ``keys`` the tokens that they may attend to, the KV cache included, over all requests.
@@ -724,7 +724,8 @@ class ServedSteps(msgspec.Struct, frozen=True, kw_only=True):
     before, and tokens a second are over that time. Where ``rate_doubt`` names reasons against a rate, there is a range instead: over
     that time, and over its busy part. ``category_breakdown`` divides that time, with ``idle``; kernels without a work model are in the
     category that their names tell, else in ``unknown``. ``modelled_time_fraction`` is the share of the busy time with a work model,
-    communication and copies included.
+    communication and copies included. ``work`` are all operators of a phase together, and ``parts`` those of the parts of a language
+    model (``network_parts.py``), whose times include operators without a count.
     """
 
     kind: Literal["prefill", "decode", "mixed"]
@@ -746,6 +747,8 @@ class ServedSteps(msgspec.Struct, frozen=True, kw_only=True):
     attention: ServedWork | None = None
     moe: ServedWork | None = None
     reads: DecodeReads | None = None
+    work: ServedWork | None = None
+    parts: dict[str, ServedWork] = {}
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -759,6 +762,60 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     generated_per_s_range: tuple[float, float] | None = None
 
 
+class TokenLatency(msgspec.Struct, frozen=True, kw_only=True):
+    """When the tokens of the timed ``generations`` were ready, profiler off (docs/generation.md defines the terms).
+
+    ``ttft_s`` is the median time to the first token, with its 95 % interval. The inter-token latency ``itl_..._s`` is over all ``gaps``
+    between consecutive tokens of a sequence, ``tpot_s`` the median over generations of the mean gap. ``growth_s_per_token`` is by how
+    much a gap grows with a token of context, absent where its 95 % interval ``growth_ci95_s`` contains zero. The curve has for each
+    ``context`` (the tokens that the step attends to) the median and the quartiles over generations; long ones are thinned.
+    """
+
+    generations: int
+    ttft_s: float
+    ttft_ci95_s: tuple[float, float] | None = None
+    gaps: int = 0
+    itl_median_s: float | None = None
+    itl_p90_s: float | None = None
+    itl_p99_s: float | None = None
+    tpot_s: float | None = None
+    growth_s_per_token: float | None = None
+    growth_ci95_s: tuple[float, float] | None = None
+    context: tuple[int, ...] = ()
+    median_s: tuple[float, ...] = ()
+    p25_s: tuple[float, ...] = ()
+    p75_s: tuple[float, ...] = ()
+
+
+class MemoryFit(msgspec.Struct, frozen=True, kw_only=True):
+    """What fits into the ``memory_bytes`` of the device (of a CPU the main memory), by the weights and the KV cache alone: the most
+    sequences of the context that the generation reached, and the longest context for as many sequences as it had."""
+
+    memory_bytes: int
+    requests: int
+    context: int
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that each generate text: prefill computes the prompts and gives the first token, decode each further one.
+
+    ``phases`` are the calls of each phase; their ``step_s`` is from the end of the call before to the end of the call, on the clock of
+    the timed steps where these have token times. ``tokens_per_s`` and ``tokens_per_j`` are new tokens of all sequences over the time
+    and the energy of whole steps.
+    """
+
+    sizes: GenerationSizes
+    latency: TokenLatency | None = None
+    tokens_per_s: float | None = None
+    tokens_per_j: float | None = None
+    fits: MemoryFit | None = None
+    phases: tuple[ServedSteps, ...] = ()
+
+    def of(self, kind: str) -> ServedSteps | None:
+        """The calls of one phase, None where none was traced."""
+        return next((phase for phase in self.phases if phase.kind == kind), None)
+
+
 class Analysis(Shown, frozen=True, kw_only=True):
     """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with, and
     ``caveats`` are what its figures assume and what makes them less sure, shown below it.
@@ -770,6 +827,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps.
     ``activity`` is what ran when in one of them.
     ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its collectives by size.
+    ``serving`` has the steps of a server by kind, ``generation`` the phases and latencies of steps that generate text.
     ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from that in fp32.
     """
 
@@ -796,6 +854,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     traced_steps: tuple[TracedStep, ...] = ()
     activity: Activity | None = None
     serving: Serving | None = None
+    generation: Generation | None = None
     idle_breakdown: dict[str, float] | None = None
     launches: Launches | None = None
     synchronisations: tuple[Synchronization, ...] = ()

@@ -6,7 +6,7 @@ Calls are counted (``resolvers/``), counted calls own what runs below them (``ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.lost import Lost, find_lost
 from rooflines.profiler.trace.records import CaptureTrace, Int64s, Mask, Trace
-from rooflines.profiler.trace.tree import tree
+from rooflines.profiler.trace.tree import PHASES, tree
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
@@ -46,7 +46,7 @@ class Attribution(OfCounts):
     known operators. ``phase`` is the phase of what launched each device event (-1: not known), ``earlier_ns`` the device time of work
     launched before the recording, which is in no step. ``counts`` are those that were divided, their calls with the modules of captured
     graphs. ``notes`` are sentences about what was left out or inferred with doubt. ``factor`` is what all times of rows and gaps were
-    multiplied by (``scaled``); windows and intervals stay as traced. ``quiet`` has an entry for each step of a processor,
+    multiplied by (``scaled``), ``factors`` those of single phases by name; windows and intervals stay as traced. ``quiet`` has an entry for each step of a processor,
     and ``ranges_ns`` is its time outside of operators that went into the ranges of modules. ``overhead`` is when the profiler
     worked and the device did not: it is in no window's time. ``lost`` is the work that is on one side of the trace only.
     """
@@ -65,18 +65,20 @@ class Attribution(OfCounts):
     earlier_ns: int = 0
     notes: tuple[str, ...] = ()
     factor: float = 1.0
+    factors: Mapping[str, float] = field(default_factory=dict)
     quiet: Mask = field(default_factory=lambda: np.zeros(0, bool))
     overlap_ns: float = 0
     ranges_ns: float = 0.0
     overhead: Intervals = field(default_factory=lambda: np.empty((0, 2), np.int64))
     lost: Lost = field(default_factory=Lost)
 
-    def scaled(self, factor: float) -> Attribution:
-        """Return the same division with every time multiplied by ``factor``."""
-        if factor == 1.0:
+    def scaled(self, factor: float, factors: Mapping[str, float] | None = None) -> Attribution:
+        """Return the same division with every time multiplied by ``factor``, in a phase that has one by that of ``factors``."""
+        factors = factors or {}
+        if factor == 1.0 and not factors:
             return self
-        rows, gaps = (tuple(row.scaled(factor) for row in rows) for rows in (self.rows, self.gaps))
-        return replace(self, rows=rows, gaps=gaps, factor=factor)
+        rows, gaps = (tuple(row.scaled(factors.get(PHASES[row.phase], factor)) for row in rows) for rows in (self.rows, self.gaps))
+        return replace(self, rows=rows, gaps=gaps, factor=factor, factors=factors)
 
     @property
     def window(self) -> Intervals:

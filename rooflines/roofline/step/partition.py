@@ -155,7 +155,9 @@ def partition(attribution: Attribution, labels: Sequence[Label]) -> Partition:
     weights = _weights(attribution, loading, ranks[len(ranks) - len(attribution.pieces.row) :]) if not on_device else {}
     found: dict[Key, float] = {}
     for rank, time_ns in lasting.items():
-        found[keys[rank]] = found.get(keys[rank], 0.0) + time_ns * seconds * attribution.factor * weights.get(rank, 1.0)
+        key = keys[rank]
+        factor = attribution.factors.get(key[1], attribution.factor)
+        found[key] = found.get(key, 0.0) + time_ns * seconds * factor * weights.get(rank, 1.0)
     whole = intervals.merge(window, intervals.intersect(attribution.overhead, attribution.windows))
     idle, causes = _idle(attribution, intervals.subtract(whole, busy), loading)
     return Partition(

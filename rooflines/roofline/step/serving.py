@@ -6,21 +6,25 @@ Prefill computes the tokens of prompts together and decode one token of each req
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.request_marks import KINDS, Kind, RequestMark
+from rooflines.profiler.trace.tree import Module
 from rooflines.profiler.trace.windows import launched_ns, step_number
 from rooflines.roofline.analysis import DecodeReads, OperatorRow, ServedSteps, ServedWork, Serving
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import Row
+from rooflines.roofline.bounds import memory_seconds
+from rooflines.roofline.network_parts import part_of
 from rooflines.roofline.resolvers.batches import MARKED
-from rooflines.roofline.step.partition import Label, partition
+from rooflines.roofline.step.partition import Label, Partition, partition
 from rooflines.roofline.step.times import per_step
 
 # Kernels that read weights or the KV cache. If uncounted ones take more of the busy time, what decode must read is not known.
@@ -33,7 +37,7 @@ _LITTLE_OVERHEAD = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
+class Ran:
     """A row in the steps of one kind: its calls and its time there."""
 
     row: Row
@@ -98,15 +102,27 @@ def _steps(
     roofs: Ceilings | None,
 ) -> ServedSteps:
     count, batches = len(numbers), [attribution.calls.batches[number] for number in numbers]
-    windows = attribution.windows[numbers]
-    divided = partition(replace(attribution, windows=windows, steps=count), labels)
-    step_s = divided.timeline.span_s
-    busy_s = divided.timeline.busy_s
-    categories = divided.categories()
-    modeled = 1 - divided.uncounted_s / busy_s if busy_s > 0 else None
+    divided = partition(replace(attribution, windows=attribution.windows[numbers], steps=count), labels)
     ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
-    tokens, generated = _mean([one.tokens for one in batches]), _generated(kind, batches, attribution.calls.batches)
-    doubt = _rate_doubt(attribution, numbers)
+    times = [
+        (gap, sum(gap.step_ns[number] for number in numbers) if gap.step_ns else gap.time_ns) for gap in attribution.gaps
+    ]
+    return steps_of_kind(
+        kind, batches, divided, ran, times, roofs, generated=_generated(kind, batches, attribution.calls.batches),
+        doubt=_rate_doubt(attribution, numbers), modules=attribution.calls.modules,
+    )  # fmt: skip
+
+
+def steps_of_kind(
+    kind: Kind, batches: Sequence[RequestMark], divided: Partition, ran: list[Ran], gaps: Sequence[tuple[Row, float]],
+    roofs: Ceilings | None, *, generated: int | float | None, doubt: str, modules: Sequence[Module],
+    kv_bytes_per_token: int | None = None,
+) -> ServedSteps:  # fmt: skip
+    """The steps of one kind, of which each entry of ``batches`` is one: ``divided`` is their mean, ``ran`` are their rows, ``gaps`` the
+    rows without a count with their nanoseconds in these steps. ``kv_bytes_per_token`` tells the size of the KV cache where attention is
+    made of several operators."""
+    count, step_s, busy_s = len(batches), divided.timeline.span_s, divided.timeline.busy_s
+    tokens = _mean([one.tokens for one in batches])
     tokens_per_s, tokens_range = _rate(tokens, step_s, busy_s, doubt)
     generated_per_s, generated_range = _rate(generated, step_s, busy_s, doubt)
     return ServedSteps(
@@ -124,19 +140,45 @@ def _steps(
         tokens_per_s_range=tokens_range,
         generated_per_s_range=generated_range,
         rate_doubt=doubt,
-        category_breakdown={**categories, "idle": divided.timeline.idle_s},
-        modelled_time_fraction=modeled,
-        attention=_work([one for one in ran if one.judged.category == "attention"], count),
-        moe=_work([one for one in ran if one.judged.category == "moe"], count),
-        reads=_reads(ran, batches, step_s, roofs) if kind == "decode" and _is_complete(attribution, numbers, busy_s) else None,
+        category_breakdown={**divided.categories(), "idle": divided.timeline.idle_s},
+        modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
+        attention=work_of([one for one in ran if one.judged.category == "attention"], count),
+        moe=work_of([one for one in ran if one.judged.category == "moe"], count),
+        reads=_reads(ran, batches, step_s, roofs, kv_bytes_per_token)
+        if kind == "decode" and _is_complete(gaps, count, busy_s)
+        else None,
+        parts=_parts(kind, ran, gaps, modules, count),
     )
 
 
-def _in_steps(row: Row, judged: OperatorRow, numbers: list[int], steps: int) -> _Ran:
+def _parts(
+    kind: Kind, ran: list[Ran], gaps: Sequence[tuple[Row, float]], modules: Sequence[Module], steps: int
+) -> dict[str, ServedWork]:
+    """The work of the parts of a language model per step, longest first; empty of a network that shows no attention and embedding."""
+    types = {module.path: module.type for module in modules}
+
+    def part(row: Row) -> str:
+        path = modules[row.module].path if row.module >= 0 else ""
+        return part_of(path, row.name, row.count.category, phase=kind, types=types)
+
+    groups: dict[str, list[Ran]] = defaultdict(list)
+    uncounted: dict[str, float] = defaultdict(float)
+    for one in ran:
+        groups[part(one.row)].append(one)
+    for gap, time_ns in gaps:
+        uncounted[part(gap)] += time_ns / 1e9 / steps
+    if not {"attention", "embedding"} <= groups.keys():
+        return {}
+    works = {name: work_of(groups[name], steps) or ServedWork(time_s=0.0, flops=0, bytes=0) for name in {**groups, **uncounted}}
+    found = {name: msgspec.structs.replace(work, time_s=work.time_s + uncounted.get(name, 0.0)) for name, work in works.items()}
+    return dict(sorted(found.items(), key=lambda item: -item[1].time_s))
+
+
+def _in_steps(row: Row, judged: OperatorRow, numbers: list[int], steps: int) -> Ran:
     """The row in the steps of these numbers."""
     if steps < 2:
-        return _Ran(row, judged, row.calls, row.time_ns)
-    return _Ran(row, judged, sum(row.step_calls[number] for number in numbers), sum(row.step_ns[number] for number in numbers))
+        return Ran(row, judged, row.calls, row.time_ns)
+    return Ran(row, judged, sum(row.step_calls[number] for number in numbers), sum(row.step_ns[number] for number in numbers))
 
 
 def _mean(values: Sequence[int | None]) -> int | float | None:
@@ -144,7 +186,7 @@ def _mean(values: Sequence[int | None]) -> int | float | None:
     return per_step(sum(known), len(values)) if len(known) == len(values) else None
 
 
-def _padded_to(ran: list[_Ran], tokens: set[int | None]) -> int | None:
+def _padded_to(ran: list[Ran], tokens: set[int | None]) -> int | None:
     """The rows of the products where padding makes them more than the ``tokens``, equally many in all steps; else None."""
     number = tokens.pop() if len(tokens) == 1 else None
     times: Counter[int] = Counter()
@@ -161,7 +203,7 @@ def _generated(kind: Kind, batches: list[RequestMark], every: Sequence[RequestMa
     return None if kind == "prefill" or any(one.is_draft for one in every) else _mean([one.decode_requests for one in batches])
 
 
-def _work(ran: list[_Ran], steps: int) -> ServedWork | None:
+def work_of(ran: list[Ran], steps: int) -> ServedWork | None:
     """Return the sums of these operators per step; None without any."""
     if not ran:
         return None
@@ -185,33 +227,36 @@ def _work(ran: list[_Ran], steps: int) -> ServedWork | None:
     )
 
 
-def _bound_s(one: _Ran) -> float | None:
+def _bound_s(one: Ran) -> float | None:
     """The lower bound of the row's calls in these steps. ``judged`` has it per step, for all calls."""
     bound_s, calls = one.judged.lower_bound_s, one.judged.calls
     return None if bound_s is None else bound_s / calls * one.calls
 
 
-def _assumptions(ran: list[_Ran]) -> str | None:
+def _assumptions(ran: list[Ran]) -> str | None:
     return "; ".join(dict.fromkeys(one.judged.assumption for one in ran if one.judged.assumption)) or None
 
 
 # --- what a decode step must read --------------------------------------------------------------------------------------------------
 
 
-def _reads(ran: list[_Ran], batches: list[RequestMark], step_s: float, roofs: Ceilings | None) -> DecodeReads | None:
+def _reads(
+    ran: list[Ran], batches: Sequence[RequestMark], step_s: float, roofs: Ceilings | None, kv_bytes_per_token: int | None
+) -> DecodeReads | None:
     """The weights and the KV cache that these operators read per step; None where one of the two is not known."""
     products = [one for one in ran if _has_weights(one)]
     attention = [one for one in ran if one.judged.category == "attention" and one.judged.flops]
     # Without the lengths of the sequences the keys are an assumption.
     known = all(one.row.inferred == MARKED or one.judged.assumption is None for one in attention)
-    if not products or not attention or not known:
+    steps, keys = len(batches), _mean([one.keys for one in batches])
+    of_sizes = kv_bytes_per_token * keys * steps if kv_bytes_per_token and keys is not None and not attention else None
+    if not products or not (attention or of_sizes) or not known:
         return None
-    steps = len(batches)
     weights = sum(_weights(one) * one.calls for one in products)
     tokens = _mean([one.tokens for one in batches])
-    cache = sum(_keys_and_values(one, tokens) * one.calls for one in attention)
-    memory = roofs.outermost_memory() if roofs is not None else None
-    bound_s = (weights + cache) / steps / memory.value if memory is not None else None
+    cache = of_sizes or sum(_keys_and_values(one, tokens) * one.calls for one in attention)
+    size = round((weights + cache) / steps)
+    bound_s = memory_seconds(size, size, roofs)[0] or None if roofs is not None else None
     return DecodeReads(
         weight_bytes=per_step(weights, steps),
         kv_cache_bytes=per_step(round(cache), steps),
@@ -221,7 +266,7 @@ def _reads(ran: list[_Ran], batches: list[RequestMark], step_s: float, roofs: Ce
     )
 
 
-def _weights(one: _Ran) -> int:
+def _weights(one: Ran) -> int:
     """Return the bytes that a matrix product reads besides its first matrix (the tokens); of experts, only those that the tokens
     use."""
     work, tensors = one.row.count.work, one.row.signature.tensors
@@ -229,7 +274,7 @@ def _weights(one: _Ran) -> int:
     return max(0, work.bytes_read - tokens.nbytes) if work is not None and tokens is not None else 0
 
 
-def _has_weights(one: _Ran) -> bool:
+def _has_weights(one: Ran) -> bool:
     """Return whether one operand of a product is weights; in a product of two batches of matrices both may be activations."""
     if one.judged.category == "moe":
         return True
@@ -237,18 +282,17 @@ def _has_weights(one: _Ran) -> bool:
     return one.judged.category == "matmul" and len(shapes) >= 2 and any(len(shape) == 2 for shape in shapes)
 
 
-def _is_complete(attribution: Attribution, numbers: list[int], busy_s: float) -> bool:
+def _is_complete(gaps: Sequence[tuple[Row, float]], steps: int, busy_s: float) -> bool:
     """Return whether nearly all matrix products and attention of these steps are counted, by the names of uncounted kernels."""
     missing_ns = 0.0
-    for gap in attribution.gaps:
-        own_ns = sum(gap.step_ns[number] for number in numbers) if gap.step_ns else gap.time_ns
+    for gap, own_ns in gaps:
         total_ns = sum(kernel.time_ns for kernel in gap.kernels)
         read_ns = sum(kernel.time_ns for kernel in gap.kernels if _READS.search(kernel.name))
         missing_ns += own_ns * read_ns / total_ns if total_ns else 0.0
-    return missing_ns / 1e9 / len(numbers) <= _MOST_MISSING * busy_s
+    return missing_ns / 1e9 / steps <= _MOST_MISSING * busy_s
 
 
-def _keys_and_values(one: _Ran, tokens: int | float | None) -> float:
+def _keys_and_values(one: Ran, tokens: int | float | None) -> float:
     """Return the bytes that attention reads besides its queries, which may be padded to more than ``tokens``."""
     work, tensors = one.row.count.work, one.row.signature.tensors
     assert work is not None

@@ -1,0 +1,235 @@
+"""Steps that generate text: when their tokens are ready, and their phases, each on its own clock (docs/generation.md).
+
+Prefill has a few large calls and decode many small ones, which the profiler slows down by different factors. Where the timed
+generations tell when their tokens were ready, the traced times of a phase are put on the clock of that phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.records import GenerationSizes, RunFile
+from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, Mask
+from rooflines.profiler.trace.request_marks import Kind, RequestMark, phase_mark
+from rooflines.profiler.trace.tree import PHASES
+from rooflines.profiler.trace.windows import launched_ns, step_number
+from rooflines.roofline.analysis import Generation, MemoryFit, OperatorRow, ServedSteps, TokenLatency
+from rooflines.roofline.attribution.own import Attribution
+from rooflines.roofline.bootstrap import interval95, resampled_medians
+from rooflines.roofline.step.partition import Label, Partition, partition
+from rooflines.roofline.step.serving import Ran, steps_of_kind, work_of
+from rooflines.roofline.students_t import half_width
+
+_KINDS: tuple[Kind, ...] = ("prefill", "decode")
+# A slope needs this many gaps in each of at least as many generations, and its curve is thinned to this many points.
+_FEWEST_GAPS, _FEWEST_GENERATIONS, _MOST_POINTS = 8, 3, 256
+# Pairs of gaps behind a slope: those of more gaps are taken from every n-th.
+_MOST_FOR_SLOPE = 200
+
+Floats = npt.NDArray[np.float64]
+
+
+# --- when tokens were ready --------------------------------------------------------------------------------------------------------
+
+
+def timed_tokens(facts: RunFile, quiet: Mask) -> list[Floats]:
+    """The seconds since the begin of each ``quiet`` timed generation at which its tokens were ready; empty where they are not known."""
+    ready_ns = facts.steps.timed_token_ns if facts.steps is not None else ()
+    return [np.array(one) / 1e9 for one, kept in zip(ready_ns, quiet, strict=True) if kept] if ready_ns else []
+
+
+def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency | None:
+    """The latencies of generations whose tokens were ready at these seconds; None without any.
+
+    Theil-Sen: the slope of one generation is the median over all pairs of its gaps, and its interval is that of the mean over
+    generations (Student's t).
+    """
+    if not ready_s:
+        return None
+    first = np.array([one[0] for one in ready_s])
+    gaps = [np.diff(one) for one in ready_s if len(one) > 1]
+    found = TokenLatency(
+        generations=len(ready_s),
+        ttft_s=float(np.median(first)),
+        ttft_ci95_s=interval95(resampled_medians(first)) if len(first) > 5 else None,
+    )
+    if not gaps:
+        return found
+    median, p90, p99 = np.percentile(np.concatenate(gaps), (50, 90, 99)).tolist()
+    slopes = [_slope(one) for one in gaps if len(one) >= _FEWEST_GAPS]
+    half = half_width(slopes) if len(slopes) >= _FEWEST_GENERATIONS else np.inf
+    slope = float(np.mean(slopes)) if slopes else 0.0
+    is_known = half < abs(slope)
+    every = range(0, max(map(len, gaps)), max(1, -(-max(map(len, gaps)) // _MOST_POINTS)))
+    curve = [np.percentile([one[at] for one in gaps if at < len(one)], (25, 50, 75)).tolist() for at in every]
+    return msgspec.structs.replace(
+        found,
+        gaps=sum(map(len, gaps)),
+        itl_median_s=median,
+        itl_p90_s=p90,
+        itl_p99_s=p99,
+        tpot_s=float(np.median([one.mean() for one in gaps])),
+        growth_s_per_token=slope if is_known else None,
+        growth_ci95_s=(slope - half, slope + half) if is_known else None,
+        context=tuple(prompt_length + at + 1 for at in every),
+        p25_s=tuple(low for low, _, _ in curve),
+        median_s=tuple(middle for _, middle, _ in curve),
+        p75_s=tuple(high for _, _, high in curve),
+    )
+
+
+def _slope(gaps: Floats) -> float:
+    """The growth of the gaps from one token to the next: the median slope of all pairs."""
+    place = np.arange(0, len(gaps), -(-len(gaps) // _MOST_FOR_SLOPE))
+    left, right = np.triu_indices(len(place), 1)
+    return float(np.median((gaps[place[right]] - gaps[place[left]]) / (place[right] - place[left])))
+
+
+# --- the phases --------------------------------------------------------------------------------------------------------------------
+
+
+class PhaseCalls(NamedTuple):
+    """The calls of one phase: their batches, and the attribution whose windows they are, from the end of the call before on."""
+
+    batches: tuple[RequestMark, ...]
+    attribution: Attribution
+
+
+def phase_calls(attribution: Attribution) -> dict[Kind, PhaseCalls]:
+    """The calls of each phase that the trace marks inside of its steps; empty for a trace without marks."""
+    calls, host = attribution.calls, attribution.trace.host
+    marks = np.flatnonzero(attribution.trace.named(lambda name: phase_mark(name) is not None, ANNOTATION))
+    marks = marks[np.argsort(host.start_ns[marks], kind="stable")]
+    step = np.zeros(len(marks), np.int64)
+    if attribution.steps:
+        step = step_number(host.start_ns[marks], calls.steps)
+        inside = (step >= 0) & (host.start_ns[marks] < calls.steps[step, 1])
+        marks, step = marks[inside], step[inside]
+    if not len(marks):
+        return {}
+    ends, device = calls.end_ns[marks].copy(), attribution.trace.device
+    if len(device):
+        # A call lasts until the device has done what it launched; what is launched behind it, up to the next one, is its own.
+        launched = launched_ns(calls)
+        of = np.searchsorted(host.start_ns[marks], launched, side="right") - 1
+        own = (of >= 0) & (launched < attribution.windows[step[of], 1])
+        np.maximum.at(ends, of[own], device.end_ns[own])
+        ends = np.maximum.accumulate(ends)
+    begins = np.where(np.diff(step, prepend=-1) != 0, attribution.windows[step, 0], np.append(0, ends[:-1]))
+    windows = np.stack((np.minimum(begins, ends), ends), axis=1)
+    batches = [phase_mark(attribution.trace.names[code]) for code in host.name[marks].tolist()]
+    modules = attribution.trace.named(lambda name: name.startswith(MODULE_PREFIX), ANNOTATION)
+    found: dict[Kind, PhaseCalls] = {}
+    for kind in _KINDS:
+        chosen = np.array([batch is not None and batch.kind == kind for batch in batches], bool)
+        if chosen.any():
+            ranges = int((modules & (calls.phase == PHASES.index(kind))).sum())
+            found[kind] = PhaseCalls(
+                tuple(batch for batch in batches if batch is not None and batch.kind == kind),
+                replace(
+                    attribution,
+                    windows=windows[chosen],
+                    steps=int(chosen.sum()),
+                    quiet=attribution.quiet[step[chosen]] if len(attribution.quiet) else attribution.quiet,
+                    ranges_ns=attribution.counts.known.range_ns * ranges,
+                    factor=attribution.factors.get(kind, attribution.factor),
+                ),
+            )
+    return found
+
+
+def call_seconds(kind: Kind, found: PhaseCalls, latency: TokenLatency | None, generations: int) -> float | None:
+    """The time of one call of a phase in the timed generations; None where it is not known."""
+    if latency is None:
+        return None
+    return latency.ttft_s / (len(found.batches) / generations) if kind == "prefill" else latency.tpot_s
+
+
+def phase_factors(attribution: Attribution, latency: TokenLatency | None) -> dict[str, float]:
+    """What the traced times of each phase are multiplied by, so that they fit into the timed one; empty on a device, whose times count
+    as traced."""
+    factors: dict[str, float] = {}
+    if latency is None or len(attribution.trace.device):
+        return factors
+    unknown = [Label("unknown", "other")] * len(attribution.rows)
+    for kind, found in phase_calls(attribution).items():
+        timed_s, traced_s = call_seconds(kind, found, latency, attribution.steps or 1), partition(found.attribution, unknown).step_s
+        if timed_s is not None and traced_s > 0:
+            factors[kind] = timed_s / traced_s
+    return factors
+
+
+def generation(
+    facts: RunFile, attribution: Attribution | None, rows: Sequence[OperatorRow], labels: Sequence[Label], latency: TokenLatency | None,
+    roofs: Ceilings | None, step_s: float | None, energy_j: float | None,
+) -> Generation | None:  # fmt: skip
+    """What the steps of a run generate, ``step_s`` long and for ``energy_j``; None where they generate nothing that is known.
+
+    ``rows`` and ``labels`` go with the rows of ``attribution``, which is None without a trace.
+    """
+    calls = phase_calls(attribution) if attribution is not None else {}
+    generations = attribution.steps or 1 if attribution is not None else 1
+    sizes = facts.generation or _marked_sizes(calls, generations)
+    if sizes is None:
+        return None
+    tokens = sizes.requests * sizes.new_tokens
+    return Generation(
+        sizes=sizes,
+        latency=latency,
+        tokens_per_s=tokens / step_s if step_s else None,
+        tokens_per_j=tokens / energy_j if energy_j else None,
+        fits=_fits(facts, sizes),
+        phases=tuple(
+            _phase(kind, found, rows, labels, call_seconds(kind, found, latency, generations), roofs, sizes)
+            for kind, found in calls.items()
+        ),
+    )
+
+
+def _phase(
+    kind: Kind, found: PhaseCalls, rows: Sequence[OperatorRow], labels: Sequence[Label], timed_s: float | None, roofs: Ceilings | None,
+    sizes: GenerationSizes,
+) -> ServedSteps:  # fmt: skip
+    attribution, code = found.attribution, PHASES.index(kind)
+    divided: Partition = partition(attribution, labels)
+    if timed_s is not None:
+        divided = divided.timed(timed_s)
+    every = zip(attribution.rows, rows, strict=True)
+    ran = [Ran(row, judged, row.calls, row.time_ns) for row, judged in every if row.phase == code]
+    gaps = [(gap, gap.time_ns) for gap in attribution.gaps if gap.phase == code]
+    steps = steps_of_kind(
+        kind, found.batches, divided, ran, gaps, roofs, generated=found.batches[0].requests if kind == "decode" else None, doubt="",
+        modules=attribution.calls.modules, kv_bytes_per_token=sizes.kv_bytes_per_token,
+    )  # fmt: skip
+    return msgspec.structs.replace(steps, work=work_of(ran, len(found.batches)))
+
+
+def _marked_sizes(calls: dict[Kind, PhaseCalls], generations: int) -> GenerationSizes | None:
+    """The sizes that the marks of a trace tell."""
+    prompts = calls["prefill"].batches if "prefill" in calls else ()
+    if not prompts or prompts[-1].keys is None:
+        return None
+    decodes = len(calls["decode"].batches) if "decode" in calls else 0
+    return GenerationSizes(
+        requests=prompts[-1].requests,
+        prompt_length=prompts[-1].keys // prompts[-1].requests,
+        new_tokens=1 + round(decodes / generations),
+    )
+
+
+def _fits(facts: RunFile, sizes: GenerationSizes) -> MemoryFit | None:
+    environment, per_token = facts.environment, sizes.kv_bytes_per_token
+    memory = environment.memory_bytes if environment.device == "cpu" else environment.device_memory_bytes
+    if memory is None or sizes.parameter_bytes is None or not per_token or memory < sizes.parameter_bytes:
+        return None
+    tokens = (memory - sizes.parameter_bytes) // per_token
+    return MemoryFit(
+        memory_bytes=memory, requests=tokens // (sizes.prompt_length + sizes.new_tokens - 1), context=tokens // sizes.requests
+    )
