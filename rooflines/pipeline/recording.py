@@ -33,6 +33,7 @@ from rooflines.profiler.recording.collect import Recording, collect, quiet_profi
 from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Run, Settings, Workload
+from rooflines.profiler.workloads.generation_sizes import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.reports.formats import check_formats
@@ -101,6 +102,11 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
                 directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
                 notes=prepared.notes, traced_steps=TRACED_STEPS if options.trace else 0,
             )  # fmt: skip
+            if prepared.tokens is not None:
+                generator: Any = prepared.generator
+                recording.passes.generations = prepared.tokens.generations
+                network = getattr(generator, "network", generator)
+                recording.sizes = lambda: generation_sizes(network, getattr(generator, "cache", None))
             run = collect(step, recording)
     # What the workload holds on the device is given back before the device's ceilings are measured.
     del prepared, recording

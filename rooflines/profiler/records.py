@@ -264,18 +264,14 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a generation computes and holds: ``requests`` sequences of ``prompt_length`` tokens, each continued by ``new_tokens``.
+    """What generates holds: its ``parameters`` and their bytes as they are stored, and its KV cache.
 
-    ``kv_cache`` is how the KV cache is held (an option of ``profile``, or the class of the cache). ``kv_bytes_per_token`` is what it
-    takes for a token of one sequence, ``kv_bytes`` what it holds of all sequences at the end. What the program does not show is absent.
+    ``kv_bytes_per_token`` is what a token of one sequence adds to the KV cache while no window is full, ``kv_bytes`` what it holds of
+    all sequences at the end; both are absent where the model keeps its cache by itself, or none.
     """
 
-    requests: int
-    prompt_length: int
-    new_tokens: int
-    kv_cache: str = ""
-    parameters: int | None = None
-    parameter_bytes: int | None = None
+    parameters: int
+    parameter_bytes: int
     kv_bytes_per_token: int | None = None
     kv_bytes: int | None = None
 
@@ -295,7 +291,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
     declare. ``loading`` is how the program was fed with data,
     absent where no loader was seen. ``other_processes`` are the programs that took processors from the timed pass to the traced one,
-    with the number that each kept busy. ``generation`` has the sizes of steps that generate text. ``notes`` are sentences for the reader about what was limited or left out.
+    with the number that each kept busy. ``generation_sizes`` are of the network that generates text.
+    ``notes`` are sentences for the reader about what was limited or left out.
     """
 
     schema: str = RUN_SCHEMA
@@ -320,7 +317,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     counters: tuple[Counter, ...] = ()
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
     loading: Loading | None = None
-    generation: GenerationSizes | None = None
+    generation_sizes: GenerationSizes | None = None
     other_processes: dict[str, float] = {}
     notes: tuple[str, ...] = ()
     error: str | None = None

@@ -797,14 +797,18 @@ class MemoryFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that each generate text: prefill computes the prompts and gives the first token, decode each further one.
+    """Steps that each continue ``requests`` prompts of ``prompt_length`` tokens by ``new_tokens``: prefill computes the prompts and
+    gives the first token, decode each further one.
 
     ``phases`` are the calls of each phase; their ``step_s`` is from the end of the call before to the end of the call, on the clock of
     the timed steps where these have token times. ``tokens_per_s`` and ``tokens_per_j`` are new tokens of all sequences over the time
     and the energy of whole steps.
     """
 
-    sizes: GenerationSizes
+    requests: int
+    prompt_length: int
+    new_tokens: int
+    sizes: GenerationSizes | None = None
     latency: TokenLatency | None = None
     tokens_per_s: float | None = None
     tokens_per_j: float | None = None

@@ -61,7 +61,7 @@ def judge_times(run: Run, ceilings: Ceilings | None) -> Analysis:
 def _untraced(run: Run, roofs: Ceilings | None, quiet: QuietSteps) -> Analysis:
     """What the files of a run tell without its trace."""
     facts, steps = run.facts, _steps(run.facts, quiet)
-    latency = token_latency(timed_tokens(facts, quiet.timed), facts.generation.prompt_length if facts.generation is not None else 0)
+    latency = token_latency(timed_tokens(facts, quiet.timed), facts.workload.prompt_length or 0)
     return Analysis(
         workload=facts.workload,
         environment=facts.environment,

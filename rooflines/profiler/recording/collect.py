@@ -72,8 +72,8 @@ class Recording:
         self.notes = list(notes)
         # Whether the losses of the first and the last step were finite, where the step is ours and returns one.
         self.loss_finite: bool | None = None
-        # The sizes of steps that generate text.
-        self.generation: GenerationSizes | None = None
+        # What is known at the end of the network that generates text.
+        self.sizes: Callable[[], GenerationSizes | None] = lambda: None
         self._device = RecordedDevice(device)
         self._settings = settings or Settings()
         self._progress = progress or Silent()
@@ -194,6 +194,7 @@ class Recording:
                 noted_calls=self._noted_calls,
                 step_memory=self._step_memory,
                 compiled_code=self._write_compiled(),
+                generation_sizes=self.sizes(),
                 compile_s=(compile_seconds() - self._compiled_s) or None,
                 counters=passes.counters,
                 fields=passes.fields,
@@ -223,7 +224,6 @@ class Recording:
             tf32=passes.tf32,
             loading=self.loading.seen if self.loading.seen.loader else None,
             loss_finite=self.loss_finite,
-            generation=self.generation,
             notes=tuple(self.notes),
         )
 

@@ -176,16 +176,20 @@ def generation(
     """
     calls = phase_calls(attribution) if attribution is not None else {}
     generations = attribution.steps or 1 if attribution is not None else 1
-    sizes = facts.generation or _marked_sizes(calls, generations)
-    if sizes is None:
+    lengths = _lengths(facts, calls, generations)
+    if lengths is None:
         return None
-    tokens = sizes.requests * sizes.new_tokens
+    requests, prompt_length, new_tokens = lengths
+    sizes, tokens = facts.generation_sizes, requests * new_tokens
     return Generation(
+        requests=requests,
+        prompt_length=prompt_length,
+        new_tokens=new_tokens,
         sizes=sizes,
         latency=latency,
         tokens_per_s=tokens / step_s if step_s else None,
         tokens_per_j=tokens / energy_j if energy_j else None,
-        fits=_fits(facts, sizes),
+        fits=_fits(facts, sizes, requests, prompt_length + new_tokens - 1) if sizes is not None else None,
         phases=tuple(
             _phase(kind, found, rows, labels, call_seconds(kind, found, latency, generations), roofs, sizes)
             for kind, found in calls.items()
@@ -195,7 +199,7 @@ def generation(
 
 def _phase(
     kind: Kind, found: PhaseCalls, rows: Sequence[OperatorRow], labels: Sequence[Label], timed_s: float | None, roofs: Ceilings | None,
-    sizes: GenerationSizes,
+    sizes: GenerationSizes | None,
 ) -> ServedSteps:  # fmt: skip
     attribution, code = found.attribution, PHASES.index(kind)
     divided: Partition = partition(attribution, labels)
@@ -206,30 +210,27 @@ def _phase(
     gaps = [(gap, gap.time_ns) for gap in attribution.gaps if gap.phase == code]
     steps = steps_of_kind(
         kind, found.batches, divided, ran, gaps, roofs, generated=found.batches[0].requests if kind == "decode" else None, doubt="",
-        modules=attribution.calls.modules, kv_bytes_per_token=sizes.kv_bytes_per_token,
+        modules=attribution.calls.modules, kv_bytes_per_token=sizes.kv_bytes_per_token if sizes is not None else None,
     )  # fmt: skip
     return msgspec.structs.replace(steps, work=work_of(ran, len(found.batches)))
 
 
-def _marked_sizes(calls: dict[Kind, PhaseCalls], generations: int) -> GenerationSizes | None:
-    """The sizes that the marks of a trace tell."""
+def _lengths(facts: RunFile, calls: dict[Kind, PhaseCalls], generations: int) -> tuple[int, int, int] | None:
+    """Requests, tokens of each prompt and new tokens: those of the workload, else what the marks of a trace tell."""
+    workload = facts.workload
+    if workload.prompt_length is not None and workload.new_tokens is not None:
+        return workload.batch_size or 1, workload.prompt_length, workload.new_tokens
     prompts = calls["prefill"].batches if "prefill" in calls else ()
     if not prompts or prompts[-1].keys is None:
         return None
     decodes = len(calls["decode"].batches) if "decode" in calls else 0
-    return GenerationSizes(
-        requests=prompts[-1].requests,
-        prompt_length=prompts[-1].keys // prompts[-1].requests,
-        new_tokens=1 + round(decodes / generations),
-    )
+    return prompts[-1].requests, prompts[-1].keys // prompts[-1].requests, 1 + round(decodes / generations)
 
 
-def _fits(facts: RunFile, sizes: GenerationSizes) -> MemoryFit | None:
+def _fits(facts: RunFile, sizes: GenerationSizes, requests: int, context: int) -> MemoryFit | None:
     environment, per_token = facts.environment, sizes.kv_bytes_per_token
     memory = environment.memory_bytes if environment.device == "cpu" else environment.device_memory_bytes
-    if memory is None or sizes.parameter_bytes is None or not per_token or memory < sizes.parameter_bytes:
+    if memory is None or not per_token or memory < sizes.parameter_bytes:
         return None
     tokens = (memory - sizes.parameter_bytes) // per_token
-    return MemoryFit(
-        memory_bytes=memory, requests=tokens // (sizes.prompt_length + sizes.new_tokens - 1), context=tokens // sizes.requests
-    )
+    return MemoryFit(memory_bytes=memory, requests=tokens // context, context=tokens // requests)
