@@ -19,6 +19,7 @@ import msgspec
 
 from rooflines.errors import UsageError
 from rooflines.reports.document import Page
+from rooflines.reports.views.generation import generation_sentences
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, source_words
 from rooflines.reports.words.rows import TableRow, bound_text, bound_times, module_text, share_of_step, table_rows
@@ -114,6 +115,8 @@ def _step(analysis: Analysis) -> Iterator[Said]:
         whole = "A step" if analysis.basis.per == "step" else "The trace"
         shares = ", ".join(f"{name} {percent(share_of_step(time_s, analysis))}" for name, time_s in times.items())
         yield Said("step", f"{whole} is {seconds(analysis.whole_s)}: {shares}.", tuple(f"/bound_breakdown/{name}" for name in times))
+    for text in generation_sentences(analysis):
+        yield Said("generation", text, ("/generation",))
     yield from _idle_time(analysis, "step")
     if analysis.steps is None and len(analysis.traced_steps) > 1:
         times_s = [step.duration_s for step in analysis.traced_steps]

@@ -38,7 +38,7 @@ from rooflines.roofline.operator_rows import module_rows, operator_row, total, u
 from rooflines.roofline.step.activity import activity
 from rooflines.roofline.step.allocations import allocated
 from rooflines.roofline.step.collectives import collective_rows
-from rooflines.roofline.step.generation import generation, phase_factors, timed_tokens, token_latency
+from rooflines.roofline.step.generation import generation, phase_factors, timed_tokens
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
 from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
@@ -61,7 +61,6 @@ def judge_times(run: Run, ceilings: Ceilings | None) -> Analysis:
 def _untraced(run: Run, roofs: Ceilings | None, quiet: QuietSteps) -> Analysis:
     """What the files of a run tell without its trace."""
     facts, steps = run.facts, _steps(run.facts, quiet)
-    latency = token_latency(timed_tokens(facts, quiet.timed), facts.workload.prompt_length or 0)
     return Analysis(
         workload=facts.workload,
         environment=facts.environment,
@@ -71,7 +70,7 @@ def _untraced(run: Run, roofs: Ceilings | None, quiet: QuietSteps) -> Analysis:
         ceilings=roofs.ceilings if roofs else (),
         compiled=facts.workload.compiled,
         steps=steps,
-        generation=generation(facts, None, (), (), latency, None, _median_s(steps), None),
+        generation=generation(facts, None, (), (), timed_tokens(facts, quiet.timed), None, _median_s(steps), None),
         input=feeding(facts, None, quiet.timed),
         memory=_memory(facts),
         other_programs=quiet.others,
@@ -109,9 +108,9 @@ def judge(
     start_up = facts.steps is not None and facts.steps.traced == "program"
     step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
     waits = untraced.input.delay_fraction if untraced.input is not None else None
-    latency = untraced.generation.latency if untraced.generation is not None else None
+    ready_s = timed_tokens(facts, quiet.timed)
     if step_s is not None:
-        attribution = attribution.scaled(clock_factor(attribution, step_s, waits), phase_factors(attribution, latency))
+        attribution = attribution.scaled(clock_factor(attribution, step_s, waits), phase_factors(attribution, ready_s))
     notes += (*attribution.notes, *_kinds(attribution), *_several_devices(trace))
     per_step = attribution.steps or 1
     rows = [operator_row(row, attribution.calls, roofs, per_step, facts, trace.began_ns) for row in attribution.rows]
@@ -150,7 +149,7 @@ def judge(
             traced_steps=_traced_steps(attribution.calls, breakdown) if attribution.steps else (),
             activity=activity(attribution, traced.causes, order, order_of_gaps),
             serving=serving(attribution, rows, labels, roofs),
-            generation=generation(facts, attribution, rows, labels, latency, roofs, _median_s(steps), totals.energy_j),
+            generation=generation(facts, attribution, rows, labels, ready_s, roofs, _median_s(steps), totals.energy_j),
             idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
             launches=launch_queue(attribution),
             synchronisations=waits_for,

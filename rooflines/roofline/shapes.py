@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rooflines.roofline.analysis import OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Analysis, OperatorRow, Unmodelled
 from rooflines.units import significant
 
 _SHAPE = re.compile(r"\d+(?:x\d+)*")
@@ -47,6 +47,34 @@ def _skeleton(path: str) -> tuple[str, ...]:
         _INDEX.sub(lambda found: f"{found['instance']}_*" if found["instance"] else "*", part) if _INDEX.fullmatch(part) else part
         for part in path.split(".")
     )
+
+
+def repeated(rows: Iterable[OperatorRow], analysis: Analysis) -> list[list[OperatorRow]]:
+    """The rows of ``analysis`` by layers that repeat; in decode also the calls whose tensors grow from token to token.
+
+    Such a row has fewer calls than decode steps, and two of them belong together where all sizes that differ do so by the same number.
+    """
+    groups: dict[tuple[object, ...], list[OperatorRow]] = {}
+    for row in rows:
+        groups.setdefault(repeated_key(row), []).append(row)
+    decode = analysis.generation.of("decode") if analysis.generation is not None else None
+    tokens = decode.steps / analysis.basis.steps if decode is not None else 0
+    found: list[list[OperatorRow]] = []
+    growing: dict[tuple[object, ...], list[tuple[list[int], list[OperatorRow]]]] = {}
+    for members in groups.values():
+        row, parts = members[0], _SIZE.split(members[0].shapes)
+        if row.phase != "decode" or row.calls >= tokens or len(parts) < 2:
+            found.append(members)
+            continue
+        sizes = [int(size) for size in parts[1::2]]
+        alike = growing.setdefault((row.name, row.precision, row.category, _skeleton(row.module), *parts[::2]), [])
+        of = next((together for first, together in alike if len({b - a for a, b in zip(first, sizes, strict=True)} - {0}) < 2), None)
+        if of is None:
+            alike.append((sizes, members))
+            found.append(members)
+        else:
+            of += members
+    return found
 
 
 def shapes_range(shapes: Sequence[str]) -> str:

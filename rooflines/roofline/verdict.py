@@ -88,7 +88,7 @@ def verdict(analysis: Analysis) -> str:
     if analysis.other_programs is not None and not analysis.other_programs.judged:
         speed = "" if steps is None else _range(steps, unit) if steps.count > 1 else _speed(steps, unit)
         return f"{unsteady(analysis)} {speed}".rstrip()
-    sentences = [unsteady(analysis), _not_recorded(analysis), _speed(steps, unit) if steps else ""]
+    sentences = [unsteady(analysis), _not_recorded(analysis), _generated(analysis) or (_speed(steps, unit) if steps else "")]
     sentences += [paging(analysis), _served(analysis)]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
@@ -147,6 +147,21 @@ def _served(analysis: Analysis) -> str:
         return ""
     text = sentence("; ".join(map(_kind, analysis.serving.kinds)))
     return text if len(analysis.serving.kinds) == 1 else f"{text} All other figures are the mean over these steps."
+
+
+def _generated(analysis: Analysis) -> str:
+    """How fast the steps generate text; empty where their tokens have no times."""
+    found, steps = analysis.generation, analysis.steps
+    if found is None or found.latency is None or found.tokens_per_s is None or steps is None:
+        return ""
+    latency, error = found.latency, f", {plus_minus(steps.median_s, *steps.ci95_s, seconds)}" if steps.ci95_s is not None else ""
+    then = f", then {seconds(latency.itl_median_s)} per token (median)" if latency.itl_median_s is not None else ""
+    text = f"First token after {seconds(latency.ttft_s)}{then}: {significant(found.tokens_per_s)} tokens/s "
+    text += f"({seconds(steps.median_s)} a generation{error})."
+    reads = decode.reads if (decode := found.of("decode")) is not None else None
+    if reads is None or reads.efficiency is None or reads.assumption is not None:
+        return text
+    return f"{text} Decode reaches {percent(reads.efficiency)} of the bound of reading weights and KV cache."
 
 
 def _kind(one: ServedSteps) -> str:

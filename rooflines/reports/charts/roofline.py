@@ -39,7 +39,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """An operator, or a whole step: ``key`` tells it from the others, ``category`` has its color, its area is its time.
 
     ``precision`` and ``engine`` say which compute roof judges it. Of the points with a ``label`` those with the largest ``gain_s`` are
-    named. ``lines`` are its hover text.
+    named. ``lines`` are its hover text. ``mark`` is its shape where that is not the category's.
     """
 
     key: int
@@ -53,12 +53,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     gain_s: float = 0.0
     warning: str = ""
+    mark: str = ""
     lines: tuple[tuple[str, str], ...] = ()
 
 
 class Ring(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole run as one point: all FLOPs over all bytes, at FLOPs over the time of a step."""
+    """The whole run, or a phase of it, as one point: all FLOPs over all bytes, at FLOPs over the time of a step."""
 
+    name: str = "whole run"
     intensity: float
     flop_per_s: float
     lines: tuple[tuple[str, str], ...] = ()
@@ -136,7 +138,7 @@ class Chart(Drawing, frozen=True, kw_only=True):
     ridges: tuple[Ridge, ...]
     points: tuple[Point, ...]
     labeled: tuple[Point, ...]
-    ring: Ring | None
+    rings: tuple[Ring, ...]
     band: tuple[tuple[float, float], ...]
     limits: Limits
     wide: Limits
@@ -172,8 +174,7 @@ class Chart(Drawing, frozen=True, kw_only=True):
         for number, ridge in enumerate(self.ridges):
             value = (("ridge point", ridge.text.removeprefix("ridge ")),)
             found[f"ridge:{number}"] = Mark((f"{ridge.memory} meets {ridge.compute}", value))
-        if self.ring:
-            found["ring:0"] = Mark(("whole run", self.ring.lines))
+        found |= {f"ring:{number}": Mark((ring.name, ring.lines)) for number, ring in enumerate(self.rings)}
         return found
 
     def page_facts(self) -> dict[str, Any]:
@@ -203,7 +204,7 @@ class Chart(Drawing, frozen=True, kw_only=True):
 
 
 def roofline(
-    points: Sequence[Point], ceilings: Iterable[Ceiling], *, ring: Ring | None = None, total_s: float = 0.0, missing: str = "",
+    points: Sequence[Point], ceilings: Iterable[Ceiling], *, rings: Sequence[Ring] = (), total_s: float = 0.0, missing: str = "",
     paths: bool = False,
 ) -> Chart | None:  # fmt: skip
     """The chart of ``points`` on the roofs of ``ceilings``; None where there is neither a roof nor a point to draw.
@@ -227,7 +228,7 @@ def roofline(
         ]
     drawn = _worth_drawing(points)
     marks = [(point.intensity, point.flop_per_s) for point in drawn] + [(ridge.intensity, ridge.flop_per_s) for ridge in ridges]
-    marks += [(ring.intensity, ring.flop_per_s)] if ring else []
+    marks += [(ring.intensity, ring.flop_per_s) for ring in rings]
     marks += [(top / cache.value, top) for cache in caches] if top else []
     levels = [c.value for c in (*primary, *others)]
     limits, wide = _limits(marks, levels), _limits(marks, levels + [c.value for c in compute])
@@ -245,7 +246,7 @@ def roofline(
         ridges=tuple(ridges),
         points=tuple(drawn),
         labeled=tuple(_labelled(drawn)),
-        ring=ring,
+        rings=tuple(rings),
         band=band,
         limits=limits,
         wide=wide,

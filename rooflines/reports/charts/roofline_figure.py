@@ -16,7 +16,7 @@ from rooflines.units import percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rooflines.reports.charts.roofline import Chart, Point, Roof
+    from rooflines.reports.charts.roofline import Chart, Point, Ring, Roof
 
 _SHAPE, _TALLEST_IN = 0.63, 4.4
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40.0, 10.0, 16.0, 30.0
@@ -113,7 +113,8 @@ def roofline_figure(chart: Chart, sheet: Sheet) -> Figure:
     if chart.paths:
         _paths(plot)
     _points(plot)
-    _ring(plot)
+    for number, ring in enumerate(chart.rings):
+        _ring(plot, number, ring)
     roofs = sorted(enumerate(chart.roofs), key=lambda pair: (not pair[1].shown, pair[1].ceiling.kind == "memory"))
     for number, roof in roofs:
         if roof.primary:
@@ -155,7 +156,7 @@ def _points(plot: _Plot) -> None:
     points, ink = plot.chart.points, plot.ink
     if not points:
         return
-    shapes = [MarkerStyle(category_mark(point.category)) for point in points]
+    shapes = [MarkerStyle(point.mark or category_mark(point.category)) for point in points]
     plot.axes.add_collection(
         PathCollection(
             [shape.get_path().transformed(shape.get_transform()) for shape in shapes],
@@ -205,18 +206,16 @@ def _names(plot: _Plot) -> None:
         plot.taken.append(box)
 
 
-def _ring(plot: _Plot) -> None:
-    """The whole run as a ring, named where there is room beside it."""
-    ring = plot.chart.ring
-    if ring is None or not plot.chart.limits.contains(ring.intensity, ring.flop_per_s):
+def _ring(plot: _Plot, number: int, ring: Ring) -> None:
+    """The whole run or a phase as a ring, named where there is room beside it."""
+    if not plot.chart.limits.contains(ring.intensity, ring.flop_per_s):
         return
     style: dict[str, Any] = {"fillstyle": "none", "color": plot.ink.text, "markeredgewidth": 1.4, "zorder": 5}
-    plot.axes.plot(ring.intensity, ring.flop_per_s, "o", markersize=9, gid="ring:0", **style)
+    plot.axes.plot(ring.intensity, ring.flop_per_s, "o", markersize=9, gid=f"ring:{number}", **style)
     x, y = plot.place(ring.intensity, ring.flop_per_s)
-    text = "whole run"
-    length = plot.length(text)
+    length = plot.length(ring.name)
     beside = ((8, 0), (-8 - length, 0), (-length / 2, 11), (-length / 2, -11), (8, 10), (8, -10), (-8 - length, -10))
-    plot.write_where_free([(x + dx, y + dy) for dx, dy in beside], text, style="italic", gid="ringname:0")
+    plot.write_where_free([(x + dx, y + dy) for dx, dy in beside], ring.name, style="italic", gid=f"ringname:{number}")
     plot.taken.append(Box(x - 6, y - 6, x + 6, y + 6))
 
 

@@ -64,8 +64,10 @@ def operator_table(analysis: Analysis) -> Table | None:
     most_headroom_s = max((row.row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
     index_of = {id(row): index for index, row in enumerate(analysis.operators)}
     title = rows_of.table_title(rows)
+    phases = (Column("phase", format="text", least=7, priority=1),) if analysis.generation is not None else ()
     columns = (
         _SHARE,
+        *phases,
         Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
         Column("module", format="path", least=14, priority=1),
         Column("time", "s", "scaled", priority=1),
@@ -98,6 +100,7 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
     return Row(
         (
             Cell(value=share_of_step(row.time_s, analysis), bar=row.time_s / most_s),
+            *([row.phase] if analysis.generation is not None else []),
             Cell(value=marked_name(row), hover=f"{row.name} · {row.category}{inferred}", sort=row.name),
             Cell(value=module, hover=module, sort=row.module),
             Cell(value=row.time_s, hover=seconds(row.time_s)),
@@ -126,7 +129,7 @@ def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Va
     work, size, judged = sum(row.flops for row in rows), sum(row.bytes for row in rows), operators_summary(analysis)
     time_s = rows_of.table_time(analysis, everything)
     return (
-        share_of_step(time_s, analysis), "1 row" if len(rows) == 1 else f"all {len(rows)} rows", "", time_s,
+        share_of_step(time_s, analysis), *([""] if analysis.generation is not None else []), "1 row" if len(rows) == 1 else f"all {len(rows)} rows", "", time_s,
         judged.headroom_s if judged.is_judged else None, judged.efficiency, "", "", "", work / size if size and work else None, work,
         size, sum(row.calls for row in rows), "", "",
     )  # fmt: skip

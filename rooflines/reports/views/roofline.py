@@ -8,33 +8,35 @@ from collections.abc import Iterable, Sequence
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, Point, Ring, roofline
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import longest_first, share_of_step
+from rooflines.reports.words.rows import longest_first, share_of_step, summed
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.shapes import path_pattern, repeated_key
+from rooflines.roofline.shapes import path_pattern, repeated
 from rooflines.roofline.verdict import category_efficiency, plural, runs
 from rooflines.units import percent, seconds, sentence, si, significant
 
 # An operator this far above its bound is more than the noise of a measurement.
 ABOVE_ROOF = 1.02
 _LONGEST_NAME, _LONGEST_PATH = 28, 26
+# The shapes of points by the phase of a generation; discs are those of all others.
+_MARKS = {"prefill": "s"}
 
 
 def roofline_of(analysis: Analysis) -> Chart | None:
     """The chart of ``analysis``, or None when there is nothing to draw; the key of a point is the index of its operator."""
-    placed = {index: row for index, row in enumerate(analysis.operators) if _can_be_placed(row)}
-    labels = _labels(placed)
+    placed = _placed(analysis)
+    labels = _labels(placed, analysis)
     points = [
         Point(
             key=index, name=row.name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / row.time_s,
             time_s=row.time_s, precision=row.precision, engine=row.engine or "vector", label=labels.get(index, ("", 0.0))[0],
-            gain_s=labels.get(index, ("", 0.0))[1], warning=warning(row.efficiency, row.flag), lines=_lines(row),
+            gain_s=labels.get(index, ("", 0.0))[1], warning=warning(row.efficiency, row.flag), mark=_MARKS.get(row.phase, ""), lines=_lines(row),
         )
         for index, row in placed.items()
     ]  # fmt: skip
     missing = sentences.missing_ceilings(analysis) or (None if points else sentences.missing_operators(analysis))
     total_s = sum(row.time_s for row in analysis.operators)
-    return roofline(points, analysis.ceilings, ring=_ring(analysis), total_s=total_s, missing=missing or "")
+    return roofline(points, analysis.ceilings, rings=_rings(analysis), total_s=total_s, missing=missing or "")
 
 
 def warning(efficiency: float | None, flag: str | None = None) -> str:
@@ -75,7 +77,11 @@ def chart_note(analysis: Analysis, chart: Chart) -> str:
     off_chart = [row for row in analysis.operators if not _can_be_placed(row)]
     texts = [
         "A point is an operator: its area is its time, its color its category." if chart.points else "",
-        "The ring is the whole run." if chart.ring else "",
+        "The rings are the phases. Operators of prefill are squares; calls of decode whose tensors grow are one point."
+        if len(chart.rings) > 1
+        else "The ring is the whole run."
+        if chart.rings
+        else "",
         "The gray band is from half of the roof up to the roof." if chart.band else "",
         "Operators with the most headroom are labeled." if chart.labeled else "",
     ]
@@ -114,6 +120,35 @@ def _lines(row: OperatorRow) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in lines if text is not None)
 
 
+def _placed(analysis: Analysis) -> dict[int, OperatorRow]:
+    """The rows that have a place, by their index; calls of one module whose tensors grow from token to token are one."""
+    index_of = {id(row): index for index, row in enumerate(analysis.operators)}
+    found = {}
+    for group in repeated(filter(_can_be_placed, analysis.operators), analysis):
+        modules: dict[str, list[OperatorRow]] = {}
+        for row in group:
+            modules.setdefault(row.module, []).append(row)
+        for rows in modules.values():
+            grows = len({row.shapes for row in rows}) > 1
+            found |= {index_of[id(rows[0])]: summed(rows)} if grows else {index_of[id(row)]: row for row in rows}
+    return dict(sorted(found.items()))
+
+
+def _rings(analysis: Analysis) -> tuple[Ring, ...]:
+    """The phases of a generation, or else the whole run."""
+    phases = analysis.generation.phases if analysis.generation is not None else ()
+    rings = tuple(
+        Ring(
+            name=phase.kind, intensity=phase.work.flops / phase.work.bytes, flop_per_s=phase.work.flops / phase.step_s,
+            lines=rate_lines(phase.work.flops, phase.work.bytes, phase.step_s),
+        )
+        for phase in phases
+        if phase.work is not None and phase.work.flops > 0 and phase.work.bytes > 0 and phase.step_s > 0
+    )  # fmt: skip
+    whole = _ring(analysis)
+    return rings or ((whole,) if whole is not None else ())
+
+
 def _ring(analysis: Analysis) -> Ring | None:
     """The whole run, on the clock of its points."""
     totals = analysis.totals
@@ -131,18 +166,17 @@ def _ring(analysis: Analysis) -> Ring | None:
     return Ring(intensity=totals.flops / totals.bytes, flop_per_s=totals.flops / time_s, lines=lines)
 
 
-def _labels(rows: dict[int, OperatorRow]) -> dict[int, tuple[str, float]]:
+def _labels(rows: dict[int, OperatorRow], analysis: Analysis) -> dict[int, tuple[str, float]]:
     """The name and the headroom of the rows that have the most; one row represents repeated layers, with the headroom of all."""
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for index, row in rows.items():
-        if row.headroom_s:
-            groups.setdefault(repeated_key(row), []).append(index)
+    index_of = {id(row): index for index, row in rows.items()}
+    found = repeated((row for row in rows.values() if row.headroom_s), analysis)
+    groups = [[index_of[id(row)] for row in group] for group in found]
 
     def gain_s(group: Sequence[int]) -> float:
         return sum(rows[index].headroom_s or 0.0 for index in group)
 
     labels: dict[int, tuple[str, float]] = {}
-    for group in sorted(groups.values(), key=gain_s, reverse=True)[:MOST_LABELS]:
+    for group in sorted(groups, key=gain_s, reverse=True)[:MOST_LABELS]:
         longest = max(group, key=lambda index: rows[index].headroom_s or 0.0)
         modules = {rows[index].module for index in group}
         taken = {label for label, _ in labels.values()}

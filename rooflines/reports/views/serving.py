@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.reports.document import Cell, Column, Paragraph, Section, Table, said, section, table
 from rooflines.reports.words.text import INFERRED_MARK
-from rooflines.roofline.analysis import Analysis, ServedSteps
+from rooflines.roofline.analysis import Analysis, ServedSteps, ServedWork
 from rooflines.roofline.verdict import plural, rate_text
 from rooflines.units import counted, percent, seconds, si
 
@@ -19,10 +19,11 @@ def serving_section(analysis: Analysis) -> Section | None:
         "serving",
         "Serving",
         _steps(kinds),
-        *said(_reads(kind) for kind in kinds if kind.kind == "decode"),
+        *said(reads_sentence(kind) for kind in kinds if kind.kind == "decode"),
         *said([f"All steps together: {generated} generated tokens per second." if generated and len(kinds) > 1 else ""]),
-        _times(kinds),
+        times_table(kinds, "serving"),
         _roofline(kinds),
+        parts_table(kinds, "serving"),
         Paragraph(_METHOD, "note"),
         remark=f"{counted(sum(kind.steps for kind in kinds), 'step')} from the server's marks",
     )
@@ -66,7 +67,7 @@ def _keys(one: ServedSteps) -> float | None:
     return one.keys / one.requests if one.keys is not None and one.requests else None
 
 
-def _reads(one: ServedSteps) -> str:
+def reads_sentence(one: ServedSteps) -> str:
     """What a decode step must read, or why that is not known."""
     reads = one.reads
     if reads is None:
@@ -85,7 +86,8 @@ def _reads(one: ServedSteps) -> str:
     )
 
 
-def _times(kinds: tuple[ServedSteps, ...]) -> Table:
+def times_table(kinds: tuple[ServedSteps, ...], of: str) -> Table:
+    """The time of a step by category, for each kind."""
     columns = (
         Column("share", "%", "share"), Column("kind", format="text", least=7), Column("category", format="text"),
         Column("time", "s", "scaled"),
@@ -98,7 +100,7 @@ def _times(kinds: tuple[ServedSteps, ...]) -> Table:
         if time_s > 0
     )
     return table(
-        "serving-times", columns, rows, "Time of a step by category, for each kind", title="Time per step by category", kind="parts"
+        f"{of}-times", columns, rows, "Time of a step by category, for each kind", title="Time per step by category", kind="parts"
     )
 
 
@@ -106,10 +108,21 @@ def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
     works = [
         (one, name, work) for one in kinds for name, work in (("attention", one.attention), ("experts", one.moe)) if work is not None
     ]
+    caption, title = "Attention and mixtures of experts by kind of step", "Attention and experts against the roofline"
+    return _works(works, "serving-roofline", "operators", caption, title)
+
+
+def parts_table(kinds: tuple[ServedSteps, ...], of: str) -> Table | None:
+    """The parts of a language model in the steps of each kind; None where the network does not show them."""
+    works = [(one, name, work) for one in kinds for name, work in one.parts.items()]
+    return _works(works, f"{of}-parts", "part", "Parts of the network in a step of each kind", "Parts of the network against the roofline")
+
+
+def _works(works: list[tuple[ServedSteps, str, ServedWork]], name: str, what: str, caption: str, title: str) -> Table | None:
     if not works:
         return None
     columns = (
-        Column("kind", format="text", least=7), Column("operators", format="text"), Column("share", "%", "share"),
+        Column("kind", format="text", least=7), Column(what, format="text"), Column("share", "%", "share"),
         Column("time", "s", "scaled"), Column("FLOPs", "FLOP", "scaled", key="flops", priority=2),
         Column("traffic", "B", "scaled", key="bytes", priority=2),
         Column("intensity", "FLOP/B", "figures", priority=1),
@@ -120,15 +133,12 @@ def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
         (
             kind.kind,
             Cell(
-                value=f"{name}{f' {INFERRED_MARK}' if work.assumption else ''}",
+                value=f"{of}{f' {INFERRED_MARK}' if work.assumption else ''}",
                 hover=f"assumed: {work.assumption}" if work.assumption else "",
             ),
             work.time_s / kind.step_s if kind.step_s > 0 else None, work.time_s, work.flops, work.bytes, work.intensity_flop_per_byte,
             work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
         )
-        for kind, name, work in works
+        for kind, of, work in works
     )  # fmt: skip
-    return table(
-        "serving-roofline", columns, rows, "Attention and mixtures of experts by kind of step",
-        title="Attention and experts against the roofline", show="always",
-    )  # fmt: skip
+    return table(name, columns, rows, caption, title=title, show="always")

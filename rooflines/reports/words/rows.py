@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
+from rooflines.roofline.shapes import path_pattern, repeated, shapes_range
 
 _Key = TypeVar("_Key")
 _LAUNCH = ("grid", "block", "registers", "shared_bytes")
@@ -54,8 +54,10 @@ def table_rows(analysis: Analysis) -> list[TableRow]:
         )
         for gap in analysis.unmodelled
     )  # fmt: skip
-    rows = _folded((row, "") for row in analysis.operators)
-    rows += _folded(zip(without_count, (gap.reason for gap in analysis.unmodelled), strict=True))
+    reasons: dict[str, list[OperatorRow]] = {"": list(analysis.operators)}
+    for row, gap in zip(without_count, analysis.unmodelled, strict=True):
+        reasons.setdefault(gap.reason, []).append(row)
+    rows = [_folded(members, reason) for reason, each in reasons.items() for members in repeated(each, analysis)]
     judged = any(row.row.headroom_s is not None for row in rows)
     return sorted(rows, key=lambda one: (-one.gain_s if judged else 0.0, -one.row.time_s, one.row.name, one.row.module))
 
@@ -110,18 +112,12 @@ def dominant_kernel(row: OperatorRow) -> str:
 # --- folding -----------------------------------------------------------------------------------------------------------------------
 
 
-def _folded(rows: Iterable[tuple[OperatorRow, str]]) -> list[TableRow]:
-    groups: dict[tuple[str, tuple[object, ...]], list[OperatorRow]] = {}
-    for row, reason in rows:
-        groups.setdefault((reason, repeated_key(row)), []).append(row)
-    found = []
-    for (why, _), members in groups.items():
-        members.sort(key=lambda row: (-row.time_s, row.module))
-        found.append(TableRow(_sum(members), tuple(members), why))
-    return found
+def _folded(members: list[OperatorRow], reason: str) -> TableRow:
+    members.sort(key=lambda row: (-row.time_s, row.module))
+    return TableRow(summed(members), tuple(members), reason)
 
 
-def _sum(members: Sequence[OperatorRow]) -> OperatorRow:
+def summed(members: Sequence[OperatorRow]) -> OperatorRow:
     """The row of ``members``, longest first. Its time is bound + headroom + the time of members without a bound."""
     longest = members[0]
     if len(members) == 1:

@@ -152,10 +152,11 @@ def call_seconds(kind: Kind, found: PhaseCalls, latency: TokenLatency | None, ge
     return latency.ttft_s / (len(found.batches) / generations) if kind == "prefill" else latency.tpot_s
 
 
-def phase_factors(attribution: Attribution, latency: TokenLatency | None) -> dict[str, float]:
+def phase_factors(attribution: Attribution, ready_s: Sequence[Floats]) -> dict[str, float]:
     """What the traced times of each phase are multiplied by, so that they fit into the timed one; empty on a device, whose times count
     as traced."""
     factors: dict[str, float] = {}
+    latency = token_latency(ready_s, 0)
     if latency is None or len(attribution.trace.device):
         return factors
     unknown = [Label("unknown", "other")] * len(attribution.rows)
@@ -167,12 +168,12 @@ def phase_factors(attribution: Attribution, latency: TokenLatency | None) -> dic
 
 
 def generation(
-    facts: RunFile, attribution: Attribution | None, rows: Sequence[OperatorRow], labels: Sequence[Label], latency: TokenLatency | None,
+    facts: RunFile, attribution: Attribution | None, rows: Sequence[OperatorRow], labels: Sequence[Label], ready_s: Sequence[Floats],
     roofs: Ceilings | None, step_s: float | None, energy_j: float | None,
 ) -> Generation | None:  # fmt: skip
     """What the steps of a run generate, ``step_s`` long and for ``energy_j``; None where they generate nothing that is known.
 
-    ``rows`` and ``labels`` go with the rows of ``attribution``, which is None without a trace.
+    ``rows`` and ``labels`` go with the rows of ``attribution``, which is None without a trace; ``ready_s`` are the ``timed_tokens``.
     """
     calls = phase_calls(attribution) if attribution is not None else {}
     generations = attribution.steps or 1 if attribution is not None else 1
@@ -180,6 +181,7 @@ def generation(
     if lengths is None:
         return None
     requests, prompt_length, new_tokens = lengths
+    latency = token_latency(ready_s, prompt_length)
     sizes, tokens = facts.generation_sizes, requests * new_tokens
     return Generation(
         requests=requests,

@@ -140,7 +140,7 @@ def test_what_cannot_be_placed_and_outliers_are_counted():
 
 def test_limits_hold_everything_and_cut_empty_decades(chart):
     marks = [(p.intensity, p.flop_per_s) for p in chart.points] + [(r.intensity, r.flop_per_s) for r in chart.ridges]
-    marks += [(chart.ring.intensity, chart.ring.flop_per_s)]
+    marks += [(ring.intensity, ring.flop_per_s) for ring in chart.rings]
     assert all(chart.limits.contains(x, y) for x, y in marks)
     assert all(chart.wide.contains(x, y) for x, y in marks)
     levels = [y for _, y in marks] + [roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "compute" and roof.primary]
@@ -156,7 +156,7 @@ def test_limits_hold_everything_and_cut_empty_decades(chart):
 
 
 def test_ring_is_the_whole_run_and_the_band_the_upper_half_of_the_roof(chart):
-    analysis, ring = sample(), CHARTS["sample"].ring
+    analysis, ring = sample(), CHARTS["sample"].rings[0]
     assert ring.intensity == pytest.approx(analysis.totals.flops / analysis.totals.bytes)
     assert ring.flop_per_s == pytest.approx(analysis.totals.flops / analysis.timeline.span_s)
     memory = next(roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "memory")

@@ -1,0 +1,140 @@
+"""The section of steps that generate text: when tokens are ready, the phases, what decode must read, and what fits into memory."""
+
+from __future__ import annotations
+
+from rooflines.reports.charts.curves import Curves, Series
+from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.document import Column, Figure, Paragraph, Section, Table, said, section, table
+from rooflines.reports.views.serving import parts_table, reads_sentence, times_table
+from rooflines.reports.words.text import size_text
+from rooflines.roofline.analysis import Analysis, Generation, ServedSteps, TokenLatency
+from rooflines.units import counted, interval, plus_minus, seconds, si, significant
+
+_METHOD = (
+    "Figures are per call of a phase: prefill computes the prompts and gives the first token, a decode step computes one token of each"
+    " sequence. A call lasts from the end of the one before. Keys are the tokens that attention may see. The bound is the larger one of"
+    " two: the sum over its operators, and of decode the time to read weights and KV cache from memory."
+)
+
+
+def generation_section(analysis: Analysis) -> Section | None:
+    """The section; None for steps that do not generate text."""
+    found = analysis.generation
+    if found is None:
+        return None
+    latency = found.latency
+    missing = "" if latency is not None else "Token times are not available: no generation was timed with the profiler off."
+    return section(
+        "generation",
+        "Generation",
+        _phases(found, analysis),
+        *said([*generation_sentences(analysis), missing]),
+        _figure(latency) if latency is not None and len(latency.context) > 1 else None,
+        parts_table(found.phases, "generation"),
+        times_table(found.phases, "generation") if found.phases else None,
+        _latencies(latency) if latency is not None and latency.context else None,
+        Paragraph(_METHOD, "note") if found.phases else None,
+        remark=f"{counted(found.requests, 'sequence')} of {found.prompt_length:,} + {found.new_tokens:,} tokens a step",
+    )
+
+
+def generation_sentences(analysis: Analysis) -> list[str]:
+    """Latencies, rates, what decode must read, and memory, as far as they are known."""
+    found = analysis.generation
+    if found is None:
+        return []
+    texts = [*_latency(found.latency)] if found.latency is not None else []
+    rates = [
+        f"{significant(found.tokens_per_s)} tokens/s" if found.tokens_per_s else "",
+        f"{significant(found.tokens_per_j)} tokens/J" if found.tokens_per_j else "",
+    ]
+    if any(rates):
+        texts.append(f"New tokens over whole steps: {', '.join(filter(None, rates))}.")
+    decode = found.of("decode")
+    texts += [reads_sentence(decode)] if decode is not None else []
+    return [*texts, *_memory(found, analysis)]
+
+
+def _latency(latency: TokenLatency) -> list[str]:
+    error = f", {plus_minus(latency.ttft_s, *latency.ttft_ci95_s, seconds)}" if latency.ttft_ci95_s is not None else ""
+    first = f"Time to first token: {seconds(latency.ttft_s)} (median of {counted(latency.generations, 'generation')}{error})."
+    if latency.itl_median_s is None or latency.itl_p90_s is None or latency.itl_p99_s is None:
+        return [first]
+    more = (
+        f"Inter-token latency: median {seconds(latency.itl_median_s)}, 90 % below {seconds(latency.itl_p90_s)}, 99 % below "
+        f"{seconds(latency.itl_p99_s)} ({latency.gaps:,} gaps)."
+    )
+    if latency.growth_s_per_token is None or latency.growth_ci95_s is None:
+        return [first, more]
+    ends = interval(*(1e6 * end for end in latency.growth_ci95_s))
+    return [first, more, f"A token of context adds {significant(1e6 * latency.growth_s_per_token)} µs (95 % interval {ends} µs)."]
+
+
+def _memory(found: Generation, analysis: Analysis) -> list[str]:
+    sizes, fits = found.sizes, found.fits
+    if sizes is None:
+        return []
+    texts = [f"{si(sizes.parameters, '')} parameters take {si(sizes.parameter_bytes, 'B')}."]
+    if sizes.kv_bytes_per_token is not None and sizes.kv_bytes is not None:
+        per, end = si(sizes.kv_bytes_per_token, "B"), si(sizes.kv_bytes, "B")
+        texts = [f"{texts[0].rstrip('.')}, the KV cache {per} per token of a sequence and {end} at the end."]
+    if fits is not None:
+        where = "main memory" if analysis.environment.device == "cpu" else "device memory"
+        texts.append(
+            f"By weights and KV cache alone, {size_text(fits.memory_bytes)} of {where} hold {counted(fits.requests, 'such sequence')}, or "
+            f"a context of {fits.context:,} tokens{' each' if found.requests > 1 else ''}."
+        )
+    return texts
+
+
+def phase_bound_s(phase: ServedSteps) -> float | None:
+    """The least time of a call of a phase: the larger one of the bounds of its operators and of what decode must read."""
+    reads = phase.reads if phase.reads is not None and phase.reads.assumption is None else None
+    bounds = (one.lower_bound_s for one in (phase.work, reads) if one is not None)
+    return max((bound for bound in bounds if bound is not None), default=None)
+
+
+def _phases(found: Generation, analysis: Analysis) -> Table | None:
+    if not found.phases:
+        return None
+    columns = (
+        Column("phase", format="text", least=7), Column("share", "%", "share", help="share of the step"),
+        Column("calls", format="count"), Column("tokens", format="count", group="call", help="tokens computed in a call"),
+        Column("keys", format="count", priority=2, help="tokens that attention may see in a call"),
+        Column("time", "s", "scaled", group="call"), Column("idle", "%", "share", priority=1, help="share in which no operator runs"),
+        Column("tokens/s", format="count", key="tokens_per_s"), Column("FLOPs", "FLOP", "scaled", key="flops", priority=3),
+        Column("traffic", "B", "scaled", key="bytes", priority=3), Column("bound", "s", "scaled", group="call"),
+        Column("of bound", "%", "efficiency", key="efficiency"),
+    )  # fmt: skip
+    whole_s, generations = analysis.whole_s, analysis.basis.steps
+    rows = []
+    for phase in found.phases:
+        calls, bound_s = phase.steps / generations, phase_bound_s(phase)
+        share = calls * phase.step_s / whole_s if whole_s > 0 else None
+        rows.append((
+            phase.kind, share, calls, phase.tokens, phase.keys, phase.step_s, phase.category_breakdown["idle"] / phase.step_s,
+            round(phase.tokens_per_s) if phase.tokens_per_s and phase.tokens_per_s >= 100 else phase.tokens_per_s,
+            phase.work.flops if phase.work else None, phase.work.bytes if phase.work else None, bound_s,
+            bound_s / phase.step_s if bound_s is not None else None,
+        ))  # fmt: skip
+    return table("generation-phases", columns, rows, "Prefill and decode, per call", show="always")
+
+
+def _figure(latency: TokenLatency) -> Figure:
+    series = Series(
+        backend="median", x=tuple(map(float, latency.context)), y=latency.median_s, low=latency.p25_s, high=latency.p75_s, color=SERIES[0]
+    )
+    return Figure(
+        name="token-latency",
+        drawing=Curves(x_title="tokens of context", y_title="inter-token latency, s", series=(series,)),
+        caption="Inter-token latency over the context: median and quartiles of the timed generations.",
+    )
+
+
+def _latencies(latency: TokenLatency) -> Table:
+    columns = (
+        Column("context", format="count"), Column("25 %", "s", "scaled", key="p25"), Column("median", "s", "scaled"),
+        Column("75 %", "s", "scaled", key="p75"),
+    )  # fmt: skip
+    rows = zip(latency.context, latency.p25_s, latency.median_s, latency.p75_s, strict=True)
+    return table("token-latencies", columns, rows, "Inter-token latency by context", printed=10, show="full")
