@@ -1,8 +1,9 @@
 """Record a program that knows nothing of us: it runs as under ``python``, and hooks find the ends of its steps.
 
 A training step ends with ``optimizer.step()``. In a program that makes no optimizer, an inference step ends when an outermost module
-returns with gradients off. Of several optimizers or modules that take turns, one ends the step. A model that is trained, called in
-evaluation mode with gradients off, is being evaluated: that belongs to no training step.
+returns with gradients off, or where it generates text, when ``generate()`` does (``generate_calls.py``). Of several optimizers or
+modules that take turns, one ends the step. A model that is trained, called in evaluation mode with gradients off, is being evaluated:
+that belongs to no training step.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rooflines.errors import Interrupted, RooflinesError, WorkloadError
 from rooflines.profiler.module_hooks import ModuleRanges, global_hooks
 from rooflines.profiler.options import Mode
 from rooflines.profiler.recording.collect import Recording, interrupted, user_error
+from rooflines.profiler.recording.generate_calls import GenerateCalls
 from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
 
@@ -69,6 +71,7 @@ class StepHooks:
         self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._on = False
         self._ranges: ModuleRanges | None = None
+        self.generates = GenerateCalls(self._after_generate, self._watched)
         self._hooks = contextlib.ExitStack()
 
     def __enter__(self) -> StepHooks:
@@ -84,6 +87,7 @@ class StepHooks:
 
         Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
         self._hooks.callback(setattr, Optimizer, "__init__", make)
+        self._hooks.enter_context(self.generates)
         self._on = True
         return self
 
@@ -179,10 +183,16 @@ class StepHooks:
             self._ranges.after()
         if self._watched():
             self._depth = max(0, self._depth - 1)
-            # Until there is an optimizer, each call is a step; then only what evaluates the model before it is trained.
-            infers = self.mode != "training" and not torch.is_grad_enabled() and (not self._optimizers or self._evaluates(module))
-            if self._depth == 0 and infers:
+            if self._depth == 0 and not torch.is_grad_enabled() and not self.generates.is_active and self._infers(module):
                 self._ended("inference", module)
+
+    def _after_generate(self, model: Any) -> None:
+        if self._infers(model):
+            self._ended("generate", model)
+
+    def _infers(self, module: Any) -> bool:
+        """Until there is an optimizer, each call is a step; then only what evaluates the model before it is trained."""
+        return self.mode != "training" and (not self._optimizers or self._evaluates(module))
 
     def _evaluates(self, module: Any) -> bool:
         """Whether a call of ``module`` at this moment evaluates what the program trains."""
@@ -267,6 +277,7 @@ class _RangesHere(ModuleRanges):
     def __exit__(self, *_: object) -> None:
         self._hooks._ranges = None
         self.leave_all()
+        self._hooks.generates.leave_phase()
 
 
 def _in_compiled_code() -> bool:
@@ -320,6 +331,8 @@ class _Driver:
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
         self.hooks = StepHooks(self._on_doing, self._may_change, lambda: recording.loading.is_loading)
+        recording.passes.generations = self.hooks.generates.generations
+        recording.sizes = lambda: self.hooks.generates.sizes
 
     def _may_change(self) -> bool:
         return self._recording.passes.stage not in ("timed", "traced", "done")
@@ -343,6 +356,8 @@ class _Driver:
         self._made += 1
         if mode != recording.workload.mode:
             recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
+        if mode == "generate":
+            recording.workload = self.hooks.generates.described(recording.workload)
         if not recording.done:
             recording.step()
         # Inference in a program that is going to train: its training is what counts.

@@ -66,7 +66,8 @@ def _latency(latency: TokenLatency) -> list[str]:
     )
     if latency.growth_s_per_token is None or latency.growth_ci95_s is None:
         return [first, more]
-    ends = interval(*(1e6 * end for end in latency.growth_ci95_s))
+    low, high = latency.growth_ci95_s
+    ends = interval(1e6 * low, 1e6 * high)
     return [first, more, f"A token of context adds {significant(1e6 * latency.growth_s_per_token)} µs (95 % interval {ends} µs)."]
 
 
@@ -122,7 +123,12 @@ def _phases(found: Generation, analysis: Analysis) -> Table | None:
 
 def _figure(latency: TokenLatency) -> Figure:
     series = Series(
-        backend="median", x=tuple(map(float, latency.context)), y=latency.median_s, low=latency.p25_s, high=latency.p75_s, color=SERIES[0]
+        backend="median",
+        x=tuple(map(float, latency.context)),
+        y=latency.median_s,
+        low=latency.p25_s,
+        high=latency.p75_s,
+        color=SERIES[0],
     )
     return Figure(
         name="token-latency",

@@ -123,7 +123,7 @@ def _lines(row: OperatorRow) -> tuple[tuple[str, str], ...]:
 def _placed(analysis: Analysis) -> dict[int, OperatorRow]:
     """The rows that have a place, by their index; calls of one module whose tensors grow from token to token are one."""
     index_of = {id(row): index for index, row in enumerate(analysis.operators)}
-    found = {}
+    found: dict[int, OperatorRow] = {}
     for group in repeated(filter(_can_be_placed, analysis.operators), analysis):
         modules: dict[str, list[OperatorRow]] = {}
         for row in group:

@@ -115,7 +115,8 @@ def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
 def parts_table(kinds: tuple[ServedSteps, ...], of: str) -> Table | None:
     """The parts of a language model in the steps of each kind; None where the network does not show them."""
     works = [(one, name, work) for one in kinds for name, work in one.parts.items()]
-    return _works(works, f"{of}-parts", "part", "Parts of the network in a step of each kind", "Parts of the network against the roofline")
+    title = "Parts of the network against the roofline"
+    return _works(works, f"{of}-parts", "part", "Parts of the network in a step of each kind", title)
 
 
 def _works(works: list[tuple[ServedSteps, str, ServedWork]], name: str, what: str, caption: str, title: str) -> Table | None:

@@ -104,9 +104,7 @@ def _steps(
     count, batches = len(numbers), [attribution.calls.batches[number] for number in numbers]
     divided = partition(replace(attribution, windows=attribution.windows[numbers], steps=count), labels)
     ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
-    times = [
-        (gap, sum(gap.step_ns[number] for number in numbers) if gap.step_ns else gap.time_ns) for gap in attribution.gaps
-    ]
+    times = [(gap, sum(gap.step_ns[number] for number in numbers) if gap.step_ns else gap.time_ns) for gap in attribution.gaps]
     return steps_of_kind(
         kind, batches, divided, ran, times, roofs, generated=_generated(kind, batches, attribution.calls.batches),
         doubt=_rate_doubt(attribution, numbers), modules=attribution.calls.modules,

@@ -1,0 +1,159 @@
+"""Calls of ``model.generate(...)`` (transformers) in a program: each is one generation, and its forwards are prefill or decode.
+
+The method is wrapped when the program imports it. Before each forward, ``generate`` asks the model for the inputs
+(``prepare_inputs_for_generation``): there a phase ends, with the choice of its token, and the next one begins. A forward is prefill
+until the KV cache holds the prompts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rooflines.profiler.generation_phases import generating
+from rooflines.profiler.records import GenerationSizes, Workload
+from rooflines.profiler.workloads.generation import TokenClock, TokenTimes
+from rooflines.profiler.workloads.generation_sizes import generation_sizes
+
+_MODULE = "transformers.generation.utils"
+
+
+class Lengths(NamedTuple):
+    """The sequences of a call, the tokens of each prompt, and those generated after it."""
+
+    requests: int
+    prompt: int
+    new: int
+
+
+class GenerateCalls:
+    """Context manager that marks the phases of ``generate()`` and calls ``on_end`` with the model when a call has ended.
+
+    ``is_watched`` says whether the calling thread counts. ``is_active`` is true during a call, ``generations`` gets the token times of
+    each, ``lengths`` are those of all calls so far (None where they differ) and ``sizes`` the model's.
+    """
+
+    def __init__(self, on_end: Callable[[Any], None], is_watched: Callable[[], bool]) -> None:
+        self.generations: list[TokenTimes] = []
+        self.lengths: Lengths | None = None
+        self.sizes: GenerationSizes | None = None
+        self.is_active = False
+        self._on_end, self._is_watched = on_end, is_watched
+        self._phase = contextlib.ExitStack()
+        self._calls = 0
+        self._patched = contextlib.ExitStack()
+
+    def __enter__(self) -> GenerateCalls:
+        if _MODULE in sys.modules:
+            self._wrap(sys.modules[_MODULE])
+        else:
+            finder = _OnImport(self._wrap)
+            sys.meta_path.insert(0, finder)
+            self._patched.callback(lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave_phase()
+        self._patched.close()
+
+    def described(self, workload: Workload) -> Workload:
+        """``workload`` with the lengths of the calls so far."""
+        requests, prompt, new = self.lengths or (None, None, None)
+        return msgspec.structs.replace(workload, batch_size=requests, unit="sequences", prompt_length=prompt, new_tokens=new)
+
+    def leave_phase(self) -> None:
+        """End the range of the phase: the profiler stops."""
+        self._phase.close()
+
+    def _wrap(self, module: Any) -> None:
+        mixin = module.GenerationMixin
+        original = mixin.generate
+
+        @functools.wraps(original)
+        def generate(model: Any, *arguments: Any, **keywords: Any) -> Any:
+            if self.is_active or not self._is_watched() or model.config.is_encoder_decoder:
+                return original(model, *arguments, **keywords)
+            return self._generate(model, functools.partial(original, model, *arguments, **keywords))
+
+        mixin.generate = generate
+        self._patched.callback(setattr, mixin, "generate", original)
+
+    def _generate(self, model: Any, call: Callable[[], Any]) -> Any:
+        prepare, clock = model.prepare_inputs_for_generation, TokenClock(model.device)
+        clock.generations = self.generations
+        seen: list[tuple[int, int, int]] = []  # sequences, tokens and keys of each forward
+        prompt, cache = 0, None
+
+        @functools.wraps(prepare)
+        def prepared(input_ids: Any, *arguments: Any, **keywords: Any) -> Any:
+            nonlocal prompt, cache
+            inputs = prepare(input_ids, *arguments, **keywords)
+            if not seen:
+                prompt = input_ids.shape[1]
+            computed, cache = inputs.get("input_ids"), inputs.get("past_key_values")
+            tokens = computed.shape[1] if computed is not None else inputs["inputs_embeds"].shape[1]
+            held = int(cache.get_seq_length()) if cache is not None else 0
+            is_prompt = held + tokens <= prompt or not seen
+            self.leave_phase()
+            if seen and seen[-1][2] >= prompt:
+                clock.ready()
+            requests, keys = len(input_ids), held + tokens
+            seen.append((requests, tokens, keys))
+            kind = "prefill" if is_prompt else "decode"
+            self._phase.enter_context(generating(kind, requests=requests, tokens=requests * tokens, keys=requests * keys))
+            return inputs
+
+        self.is_active = True
+        model.prepare_inputs_for_generation = prepared
+        clock.begin()
+        try:
+            result = call()
+        finally:
+            self.is_active = False
+            del model.prepare_inputs_for_generation
+            self.leave_phase()
+        if seen:
+            clock.ready()
+            clock.end()
+            lengths = Lengths(seen[-1][0], prompt, sum(keys >= prompt for _, _, keys in seen))
+            if not self._calls:
+                self.lengths, self.sizes = lengths, generation_sizes(model, cache)
+            elif lengths != self.lengths:
+                self.lengths = None
+            self._calls += 1
+        cache = None
+        self._on_end(model)
+        return result
+
+
+class _OnImport:
+    """A finder that calls ``then`` with the module once it has been imported."""
+
+    def __init__(self, then: Callable[[Any], None]) -> None:
+        self._then = then
+        self._is_asked = False
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of the module with a loader that calls ``then`` afterwards; None for others."""
+        if name != _MODULE or self._is_asked:
+            return None
+        self._is_asked = True
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def executed(module: Any) -> None:
+            execute(module)
+            self._then(module)
+
+        loader.exec_module = executed
+        return spec
