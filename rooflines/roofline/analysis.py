@@ -767,7 +767,7 @@ class TokenLatency(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ttft_s`` is the median time to the first token, with its 95 % interval. The inter-token latency ``itl_..._s`` is over all ``gaps``
     between consecutive tokens of a sequence, ``tpot_s`` the median over generations of the mean gap. ``growth_s_per_token`` is by how
-    much a gap grows with a token of context, absent where its 95 % interval ``growth_ci95_s`` contains zero. The curve has for each
+    much a gap grows with a token of context, absent where its 95 % interval ``growth_ci95_s`` is not above zero. The curve has for each
     ``context`` (the tokens that the step attends to) the median and the quartiles over generations; long ones are thinned.
     """
 

@@ -81,9 +81,10 @@ def _memory(found: Generation, analysis: Analysis) -> list[str]:
         texts = [f"{texts[0].rstrip('.')}, the KV cache {per} per token of a sequence and {end} at the end."]
     if fits is not None:
         where = "main memory" if analysis.environment.device == "cpu" else "device memory"
+        sequences, each = counted(fits.requests, "such sequence"), " each" if found.requests > 1 else ""
         texts.append(
-            f"By weights and KV cache alone, {size_text(fits.memory_bytes)} of {where} hold {counted(fits.requests, 'such sequence')}, or "
-            f"a context of {fits.context:,} tokens{' each' if found.requests > 1 else ''}."
+            f"By weights and KV cache alone, {size_text(fits.memory_bytes)} of {where} hold {sequences}, or a context of "
+            f"{fits.context:,} tokens{each}."
         )
     return texts
 

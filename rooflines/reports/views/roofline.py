@@ -30,7 +30,8 @@ def roofline_of(analysis: Analysis) -> Chart | None:
         Point(
             key=index, name=row.name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / row.time_s,
             time_s=row.time_s, precision=row.precision, engine=row.engine or "vector", label=labels.get(index, ("", 0.0))[0],
-            gain_s=labels.get(index, ("", 0.0))[1], warning=warning(row.efficiency, row.flag), mark=_MARKS.get(row.phase, ""), lines=_lines(row),
+            gain_s=labels.get(index, ("", 0.0))[1], warning=warning(row.efficiency, row.flag), mark=_MARKS.get(row.phase, ""),
+            lines=_lines(row),
         )
         for index, row in placed.items()
     ]  # fmt: skip

@@ -95,8 +95,8 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis is named in its place."""
     status = sentences.status_sentences(analysis)
     sections = sections_of(
-        _where(analysis), serving.serving_section(analysis), generation.generation_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
-        _parts(analysis),
+        _where(analysis), serving.serving_section(analysis), generation.generation_section(analysis), findings_section(analysis),
+        trials_section(trials) if trials else None, _parts(analysis),
         _roofline(analysis), against_section(analysis), operators.operators_section(analysis),
         section("kernels", "Kernels", kernel_table(analysis)), operators.modules_section(analysis), steps_section(analysis, _QUALITY),
         timeline_section(analysis), memory_section(analysis), _usage(analysis), _device_time(analysis), _ceilings(analysis),

@@ -47,8 +47,9 @@ class Attribution(OfCounts):
     launched before the recording, which is in no step. ``counts`` are those that were divided, their calls with the modules of captured
     graphs. ``notes`` are sentences about what was left out or inferred with doubt. ``factor`` is what all times of rows and gaps were
     multiplied by (``scaled``), ``factors`` those of single phases by name; windows and intervals stay as traced. ``quiet`` has an entry
-    for each step of a processor, and ``ranges_ns`` is its time outside of operators that went into the ranges of modules. ``overhead`` is when the profiler
-    worked and the device did not: it is in no window's time. ``lost`` is the work that is on one side of the trace only.
+    for each step of a processor, and ``ranges_ns`` is its time outside of operators that went into the ranges of modules. ``overhead``
+    is when the profiler worked and the device did not: it is in no window's time. ``lost`` is the work that is on one side of the trace
+    only.
     """
 
     rows: tuple[Row, ...]

@@ -66,7 +66,7 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
     slopes = [_slope(one) for one in gaps if len(one) >= _FEWEST_GAPS]
     half = half_width(slopes) if len(slopes) >= _FEWEST_GENERATIONS else np.inf
     slope = float(np.mean(slopes)) if slopes else 0.0
-    is_known = half < abs(slope)
+    is_known = half < slope
     every = range(0, max(map(len, gaps)), max(1, -(-max(map(len, gaps)) // _MOST_POINTS)))
     curve = [np.percentile([one[at] for one in gaps if at < len(one)], (25, 50, 75)).tolist() for at in every]
     return msgspec.structs.replace(
