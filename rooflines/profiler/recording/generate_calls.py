@@ -19,6 +19,7 @@ import msgspec
 
 from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.records import GenerationSizes, Workload
+from rooflines.profiler.trace.request_marks import Kind
 from rooflines.profiler.workloads.generation import TokenClock, TokenTimes
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
 
@@ -106,7 +107,7 @@ class GenerateCalls:
                 clock.ready()
             requests, keys = len(input_ids), held + tokens
             seen.append((requests, tokens, keys))
-            kind = "prefill" if is_prompt else "decode"
+            kind: Kind = "prefill" if is_prompt else "decode"
             self._phase.enter_context(generating(kind, requests=requests, tokens=requests * tokens, keys=requests * keys))
             return inputs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree as xml
@@ -20,6 +20,7 @@ from rooflines.reports.document import (
     Row,
     Section,
     Table,
+    Value,
     bound_parts,
     or_absent,
     said,
@@ -37,6 +38,11 @@ from rooflines.units import counted, interval, percent, scale, seconds, sentence
 
 By = Literal["operator", "module"]
 # In the order of the page.
+_GENERATED: dict[str, tuple[str, Callable[[float], str]]] = {
+    "ttft_s": ("time to first token", seconds), "itl_median_s": ("inter-token latency, median", seconds),
+    "itl_p90_s": ("inter-token latency, 90 % below", seconds), "itl_p99_s": ("inter-token latency, 99 % below", seconds),
+    "tokens_per_s": ("new tokens a second", significant),
+}  # fmt: skip
 _GROUPS = {"slower": "Slower", "faster": "Faster", "new": "New", "gone": "Gone", "unknown": "Noise unknown"}
 _MOST_DECIMALS = 4
 # Print has as many rows, and a page folds the others.
@@ -100,6 +106,7 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
     notes = said(map(sentence, comparison.notes), "note")
     return sections_of(
         compared,
+        section(f"generation{suffix}", "Generation", _generated(comparison)),
         section(f"changes{suffix}", "Modules" if by == "module" else "Operators", *changes),
         section(f"sum{suffix}", "Composition of the difference", *([_sum(comparison)] if by == "operator" and comparison.rows else [])),
         section(f"rounds{suffix}", "Rounds", *([_rounds(rounds)] if rounds else [])),
@@ -113,6 +120,20 @@ def _subject(side: Subject) -> str:
     return " · ".join(
         part for part in (words, f"torch {side.environment.torch}" if side.environment.torch else "", side.created[:10]) if part
     )
+
+
+def _generated(comparison: Comparison) -> Table | None:
+    """Latencies and rates of both sides where both generate text."""
+    before, after = comparison.a.generated, comparison.b.generated
+    if before is None or after is None:
+        return None
+    columns = (Column("figure", format="text"), Column("A"), Column("B"), Column("ratio", format="figures"))
+    rows: Iterable[tuple[Value | Cell, ...]] = (
+        (name, *(Cell(value=one, text=write(one)) for one in (before[key], after[key])), after[key] / before[key])
+        for key, (name, write) in _GENERATED.items()
+        if before.get(key) and after.get(key)
+    )
+    return table("generation", columns, rows, "Latencies and rates of the generations", show="always")
 
 
 def _bound_bars(comparison: Comparison) -> Bar | None:

@@ -118,7 +118,19 @@ def _subject(analysis: Analysis, source: str) -> Subject:
         status=analysis.status,
         bound_breakdown=analysis.bound_breakdown,
         others_cores=analysis.other_programs.busy if analysis.other_programs is not None else None,
+        generated=_generated(analysis),
     )
+
+
+def _generated(analysis: Analysis) -> dict[str, float] | None:
+    """How fast the steps generate text; None where their tokens have no times."""
+    found = analysis.generation
+    if found is None or found.latency is None:
+        return None
+    latency = found.latency
+    names = ("ttft_s", "itl_median_s", "itl_p90_s", "itl_p99_s")
+    figures = {**{name: getattr(latency, name) for name in names}, "tokens_per_s": found.tokens_per_s}
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _has_modules(analysis: Analysis) -> bool:

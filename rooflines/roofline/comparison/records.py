@@ -26,7 +26,8 @@ Direction = Literal["slower", "faster", "same", "unknown", "new", "gone"]
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """One side: where it was read from, what was run, and where; ``bound_breakdown`` is its step by what bounds it.
 
-    ``others_cores`` is how many processors other programs took meanwhile, absent on a quiet machine.
+    ``others_cores`` is how many processors other programs took meanwhile, absent on a quiet machine. ``generated`` has the latencies
+    and the rate of steps that generate text, by their names in ``analysis.json``.
     """
 
     source: str
@@ -36,6 +37,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "complete"
     bound_breakdown: dict[str, float] | None = None
     others_cores: float | None = None
+    generated: dict[str, float] | None = None
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
