@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from rooflines.installed import load_all
-from rooflines.roofline.advice import categories, communication, copies, host, matrix, small_kernels, training
+from rooflines.roofline.advice import categories, communication, copies, generation, host, matrix, small_kernels, training
 from rooflines.roofline.advice.case import Advice, Case, Setting
 from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.prediction import Change, Kind, predict
@@ -39,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     training.loop,
     matrix.lower_precision,
     matrix.named_in_full_precision,
+    generation.read_weights,
     small_kernels.chained,
     copies.of_ddp,
     copies.on_device,
@@ -51,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     host.allocating,
     host.unrecorded,
     host.eager_decode,
+    generation.waits_for_host,
     host.launching,
     host.in_graphs,
     host.between_operators,

@@ -144,4 +144,5 @@ def _latencies(latency: TokenLatency) -> Table:
         Column("75 %", "s", "scaled", key="p75"),
     )  # fmt: skip
     rows = zip(latency.context, latency.p25_s, latency.median_s, latency.p75_s, strict=True)
-    return table("token-latencies", columns, rows, "Inter-token latency by context", printed=10, show="full")
+    caption = "Inter-token latency by context"
+    return table("token-latencies", columns, rows, caption, title=caption, first=5, printed=10, show="full")

@@ -29,6 +29,8 @@ def serving_section(analysis: Analysis) -> Section | None:
     )
 
 
+# What a row is, and what its figures are per.
+_UNITS = {"serving": ("kind", "step"), "generation": ("phase", "call")}
 _METHOD = (
     "Figures are per step of each kind. Tokens: tokens computed in the step. Tokens/s: tokens divided by the step's time on the device,"
     " including idle time. One step, marks that overlap, Python stacks and profiler overhead give a range: over that time, and over its"
@@ -87,9 +89,10 @@ def reads_sentence(one: ServedSteps) -> str:
 
 
 def times_table(kinds: tuple[ServedSteps, ...], of: str) -> Table:
-    """The time of a step by category, for each kind."""
+    """The time of a step by category, for each kind, or of a call for each phase."""
+    kind, step = _UNITS[of]
     columns = (
-        Column("share", "%", "share"), Column("kind", format="text", least=7), Column("category", format="text"),
+        Column("share", "%", "share"), Column(kind, format="text", least=7), Column("category", format="text"),
         Column("time", "s", "scaled"),
     )  # fmt: skip
     rows = (
@@ -99,9 +102,8 @@ def times_table(kinds: tuple[ServedSteps, ...], of: str) -> Table:
         for name, time_s in sorted(one.category_breakdown.items(), key=lambda item: -item[1])
         if time_s > 0
     )
-    return table(
-        f"{of}-times", columns, rows, "Time of a step by category, for each kind", title="Time per step by category", kind="parts"
-    )
+    caption, title = f"Time of a {step} by category, for each {kind}", f"Time per {step} by category"
+    return table(f"{of}-times", columns, rows, caption, title=title, kind="parts")
 
 
 def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
@@ -109,21 +111,21 @@ def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
         (one, name, work) for one in kinds for name, work in (("attention", one.attention), ("experts", one.moe)) if work is not None
     ]
     caption, title = "Attention and mixtures of experts by kind of step", "Attention and experts against the roofline"
-    return _works(works, "serving-roofline", "operators", caption, title)
+    return _works(works, "serving", "roofline", "operators", caption, title)
 
 
 def parts_table(kinds: tuple[ServedSteps, ...], of: str) -> Table | None:
     """The parts of a language model in the steps of each kind; None where the network does not show them."""
     works = [(one, name, work) for one in kinds for name, work in one.parts.items()]
-    title = "Parts of the network against the roofline"
-    return _works(works, f"{of}-parts", "part", "Parts of the network in a step of each kind", title)
+    caption = "Parts of the network in a {1} of each {0}".format(*_UNITS[of])
+    return _works(works, of, "parts", "part", caption, "Parts of the network against the roofline")
 
 
-def _works(works: list[tuple[ServedSteps, str, ServedWork]], name: str, what: str, caption: str, title: str) -> Table | None:
+def _works(works: list[tuple[ServedSteps, str, ServedWork]], of: str, name: str, what: str, caption: str, title: str) -> Table | None:
     if not works:
         return None
     columns = (
-        Column("kind", format="text", least=7), Column(what, format="text"), Column("share", "%", "share"),
+        Column(_UNITS[of][0], format="text", least=7), Column(what, format="text"), Column("share", "%", "share"),
         Column("time", "s", "scaled"), Column("FLOPs", "FLOP", "scaled", key="flops", priority=2),
         Column("traffic", "B", "scaled", key="bytes", priority=2),
         Column("intensity", "FLOP/B", "figures", priority=1),
@@ -134,12 +136,12 @@ def _works(works: list[tuple[ServedSteps, str, ServedWork]], name: str, what: st
         (
             kind.kind,
             Cell(
-                value=f"{of}{f' {INFERRED_MARK}' if work.assumption else ''}",
+                value=f"{part}{f' {INFERRED_MARK}' if work.assumption else ''}",
                 hover=f"assumed: {work.assumption}" if work.assumption else "",
             ),
             work.time_s / kind.step_s if kind.step_s > 0 else None, work.time_s, work.flops, work.bytes, work.intensity_flop_per_byte,
             work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
         )
-        for kind, of, work in works
+        for kind, part, work in works
     )  # fmt: skip
-    return table(name, columns, rows, caption, title=title, show="always")
+    return table(f"{of}-{name}", columns, rows, caption, title=title, show="always")

@@ -121,6 +121,8 @@ def steps_of_kind(
     made of several operators."""
     count, step_s, busy_s = len(batches), divided.timeline.span_s, divided.timeline.busy_s
     tokens = _mean([one.tokens for one in batches])
+    is_known = kind == "decode" and _is_complete(gaps, count, busy_s)
+    reads = _reads(ran, batches, step_s, roofs, kv_bytes_per_token) if is_known else None
     tokens_per_s, tokens_range = _rate(tokens, step_s, busy_s, doubt)
     generated_per_s, generated_range = _rate(generated, step_s, busy_s, doubt)
     return ServedSteps(
@@ -142,17 +144,19 @@ def steps_of_kind(
         modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
         attention=work_of([one for one in ran if one.judged.category == "attention"], count),
         moe=work_of([one for one in ran if one.judged.category == "moe"], count),
-        reads=_reads(ran, batches, step_s, roofs, kv_bytes_per_token)
-        if kind == "decode" and _is_complete(gaps, count, busy_s)
-        else None,
-        parts=_parts(kind, ran, gaps, modules, count),
+        reads=reads,
+        parts=_parts(kind, ran, gaps, modules, count, reads),
     )
 
 
 def _parts(
-    kind: Kind, ran: list[Ran], gaps: Sequence[tuple[Row, float]], modules: Sequence[Module], steps: int
-) -> dict[str, ServedWork]:
-    """The work of the parts of a language model per step, longest first; empty of a network that shows no attention and embedding."""
+    kind: Kind, ran: list[Ran], gaps: Sequence[tuple[Row, float]], modules: Sequence[Module], steps: int,
+    reads: DecodeReads | None,
+) -> dict[str, ServedWork]:  # fmt: skip
+    """The work of the parts of a language model per step, longest first; empty of a network that shows no attention and embedding.
+
+    In decode a part takes at least its share of the time to read all weights and the KV cache, which no cache holds together.
+    """
     types = {module.path: module.type for module in modules}
 
     def part(row: Row) -> str:
@@ -169,6 +173,16 @@ def _parts(
         return {}
     works = {name: work_of(groups[name], steps) or ServedWork(time_s=0.0, flops=0, bytes=0) for name in {**groups, **uncounted}}
     found = {name: msgspec.structs.replace(work, time_s=work.time_s + uncounted.get(name, 0.0)) for name, work in works.items()}
+    if reads is not None and reads.lower_bound_s is not None and reads.assumption is None:
+        every = reads.weight_bytes + reads.kv_cache_bytes
+        for name, work in found.items():
+            size = sum((_weights(one) if _has_weights(one) else 0) * one.calls for one in groups[name]) / steps
+            size += reads.kv_cache_bytes if name == "attention" else 0
+            bound_s = reads.lower_bound_s * size / every
+            if bound_s > (work.lower_bound_s or 0.0) and work.time_s > 0:
+                found[name] = msgspec.structs.replace(
+                    work, lower_bound_s=bound_s, efficiency=bound_s / work.time_s, attainable_flop_per_s=work.flops / bound_s
+                )
     return dict(sorted(found.items(), key=lambda item: -item[1].time_s))
 
 

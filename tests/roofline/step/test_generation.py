@@ -15,7 +15,6 @@ from rooflines.roofline.judge import judge_times
 from rooflines.roofline.shapes import repeated
 from rooflines.roofline.step.generation import token_latency
 from tests.roofline.rooms import analyzed
-from tests.samples import ceilings
 from tests.traces import kernel, launch, mm, span, trace
 
 MS = 1_000_000
