@@ -22,6 +22,7 @@ from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
 from rooflines.roofline.counting.count import Count, summarize
+from rooflines.serial import to_plain
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from rooflines.profiler.options import Options
 
+GENERATION_SCHEMA = "rooflines.generation-count/1"
 Phase: TypeAlias = Literal["prefill", "decode"]
 
 
@@ -60,6 +62,10 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
     activation_bytes: int
     kv_bytes_per_token: int | None = None
     kv_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the count as plain Python containers, as ``rooflines count --format json`` prints it."""
+        return {"schema": GENERATION_SCHEMA, **to_plain(self)}
 
 
 def count_generation(name: str, options: Options, *, keys: Sequence[int] | None = None) -> GenerationCount:
