@@ -52,7 +52,6 @@ RULES: tuple[Rule, ...] = (
     host.allocating,
     host.unrecorded,
     host.eager_decode,
-    generation.waits_for_host,
     host.launching,
     host.in_graphs,
     host.between_operators,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from rooflines.roofline.advice.case import Advice, Case, Setting, idle_of, larger_batch, setting
 from rooflines.roofline.advice.small_kernels import (
     COMPILED_GRAPH,
+    GENERATION_GRAPHS,
     GRAPH,
     MORE_GRAPHS,
     NOT_GENERATED,
@@ -376,13 +377,15 @@ def oversubscribed(case: Case) -> Advice | None:
 
 
 def eager_decode(case: Case) -> Advice | None:
-    """Decode steps of a server that the host launches kernel by kernel, more slowly than the device runs them."""
-    served = case.analysis.serving
-    decode = next((kind for kind in served.kinds if kind.kind == "decode"), None) if served is not None else None
-    if decode is None or served is None or has_graph(case.analysis) or decode.step_s <= 0:
+    """Decode steps of a server or a generation that the host launches kernel by kernel, more slowly than the device runs them."""
+    served, generated = case.analysis.serving, case.analysis.generation
+    kinds = served.kinds if served is not None else generated.phases if generated is not None and case.on_device else ()
+    decode = next((kind for kind in kinds if kind.kind == "decode"), None)
+    if decode is None or has_graph(case.analysis) or decode.step_s <= 0:
         return None
     idle_s, host_s = decode.category_breakdown.get("idle", 0.0), case.idle_s("host_bound")
-    saves_s = min(idle_s * decode.steps / sum(kind.steps for kind in served.kinds), host_s + case.idle_s("kernel_wait"))
+    steps = sum(kind.steps for kind in kinds) if served is not None else case.analysis.basis.steps
+    saves_s = min(idle_s * decode.steps / steps, host_s + case.idle_s("kernel_wait"))
     if saves_s < IDLE * case.step_s:
         return None
     reads, of_host_s = decode.reads, min(host_s, saves_s)
@@ -392,6 +395,6 @@ def eager_decode(case: Case) -> Advice | None:
         saves_s,
         f"the device is idle for {seconds(idle_s)} of a decode step of {seconds(decode.step_s)}, and no kernel was launched by a graph"
         f"{reached}",
-        SERVER_GRAPHS,
+        SERVER_GRAPHS if served is not None else GENERATION_GRAPHS,
         {"host_bound": of_host_s, "kernel_wait": saves_s - of_host_s},
     )

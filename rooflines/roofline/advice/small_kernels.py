@@ -18,6 +18,7 @@ FUSABLE = ("element-wise", "normalisation", "reduction", "copy")
 GRAPH = 'a CUDA graph where shapes do not change: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables'
 COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: a CUDA graph launches the kernels of a compiled region together'
 NOT_GENERATED = "torch.compile with a backend that generates kernels (inductor): what is compiled here runs operator by operator"
+GENERATION_GRAPHS = 'a static KV cache and torch.compile(mode="reduce-overhead"), which replays decode steps as CUDA graphs'
 SERVER_GRAPHS = "the server's CUDA graphs (vLLM: without --enforce-eager; SGLang: without --disable-cuda-graph)"
 MORE_GRAPHS = "larger CUDA graphs (TORCH_LOGS=graph_breaks,cudagraphs names what ends or prevents one), or a larger batch"
 # A device whose kernels fill fewer of its units for this share of the busy time could do more work in the same time.

@@ -17,11 +17,12 @@ import msgspec
 from rooflines.errors import WorkloadError, first_line
 from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.records import Workload
-from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache, run
+from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache
 from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
 from rooflines.roofline.counting.count import Count, summarize
+from rooflines.serial import to_plain
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from rooflines.profiler.options import Options
 
+GENERATION_SCHEMA = "rooflines.generation-count/1"
 Phase: TypeAlias = Literal["prefill", "decode"]
 
 
@@ -60,6 +62,10 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
     activation_bytes: int
     kv_bytes_per_token: int | None = None
     kv_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the count as plain Python containers, as ``rooflines count --format json`` prints it."""
+        return {"schema": GENERATION_SCHEMA, **to_plain(self)}
 
 
 def count_generation(name: str, options: Options, *, keys: Sequence[int] | None = None) -> GenerationCount:
@@ -122,7 +128,7 @@ class _Phases:
 
         def call() -> torch.Tensor:
             self._filled = make_cache(generator.network.config, "none" if generator.kind == "none" else "static", length)
-            return run(generator.network, tokens, self._filled)
+            return generator.logits(generator.network, tokens, self._filled)
 
         return self._count("prefill", call)
 
@@ -137,7 +143,7 @@ class _Phases:
                 generator.prefill(before)  # fills its cache
             return self._count("decode", lambda: generator.decode(token))
         tokens, cache = self._tokens(keys if generator.kind == "none" else 1), self.cache(keys)
-        return self._count("decode", lambda: run(generator.network, tokens, cache))
+        return self._count("decode", lambda: generator.logits(generator.network, tokens, cache))
 
     def cache(self, slots: int) -> Any:
         """A KV cache of ``slots`` tokens that lacks the last one; None where there is none."""

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rooflines.profiler.records import Workload
-from rooflines.roofline.advice import generation
+from rooflines.roofline.advice import generation, host, small_kernels
 from rooflines.roofline.analysis import Basis, Coverage, DecodeReads, Generation, ServedSteps
 from tests.roofline.advice.cases import case, row
 
@@ -45,10 +45,10 @@ def test_other_decode_steps_keep_their_weights(change):
 
 
 def test_decode_steps_that_wait_for_the_host_are_replayed():
-    found = generation.waits_for_host(of(idle={"host_bound": 0.04}))
+    found = host.eager_decode(of(idle={"host_bound": 0.04}))
     assert found.saves_s == pytest.approx(20 * 0.001)
-    assert (found.suggestion, found.of["host_bound"]) == (generation.DECODE_GRAPH, found.saves_s)
+    assert (found.suggestion, found.of["host_bound"]) == (small_kernels.GENERATION_GRAPHS, found.saves_s)
     graphs = Coverage(modelled_time_fraction=1.0, graph_launch_time_s=0.02)
-    assert generation.waits_for_host(of(idle={"host_bound": 0.04}, coverage=graphs)) is None
-    assert generation.waits_for_host(of(idle={"host_bound": 0.001})) is None
-    assert generation.waits_for_host(of(idle={"host_bound": 0.04}, device="cpu")) is None
+    assert host.eager_decode(of(idle={"host_bound": 0.04}, coverage=graphs)) is None
+    assert host.eager_decode(of(idle={"host_bound": 0.001})) is None
+    assert host.eager_decode(of(idle={"host_bound": 0.04}, device="cpu")) is None
