@@ -160,7 +160,7 @@ def parameter_bytes(analysis: Analysis) -> float:
     memory = analysis.memory
     if memory is not None and memory.at_peak is not None and memory.at_peak.parameters:
         return memory.at_peak.parameters
-    return sum(weight_bytes(row) for row in analysis.operators if row.phase in ("", "forward"))
+    return sum(weight_bytes(row) for row in analysis.operators if row.phase in ("", "forward", "prefill"))
 
 
 def _threads_changed(change: Change, step: Step) -> _Gain:
