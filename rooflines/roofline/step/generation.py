@@ -102,8 +102,12 @@ class PhaseCalls(NamedTuple):
     attribution: Attribution
 
 
-def phase_calls(attribution: Attribution) -> dict[Kind, PhaseCalls]:
-    """The calls of each phase that the trace marks inside of its steps; empty for a trace without marks."""
+def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kind, PhaseCalls]:
+    """The calls of each phase that the trace marks inside of its steps; empty for a trace without marks.
+
+    The first call of a generation begins with its step; with its mark where that is not known, or the step is a program from its
+    ``start_up`` on.
+    """
     calls, host = attribution.calls, attribution.trace.host
     marks = np.flatnonzero(attribution.trace.named(lambda name: phase_mark(name) is not None, ANNOTATION))
     marks = marks[np.argsort(host.start_ns[marks], kind="stable")]
@@ -122,13 +126,17 @@ def phase_calls(attribution: Attribution) -> dict[Kind, PhaseCalls]:
         own = (of >= 0) & (launched < attribution.windows[step[of], 1])
         np.maximum.at(ends, of[own], device.end_ns[own])
         ends = np.maximum.accumulate(ends)
-    begins = np.where(np.diff(step, prepend=-1) != 0, attribution.windows[step, 0], np.append(0, ends[:-1]))
-    windows = np.stack((np.minimum(begins, ends), ends), axis=1)
     batches = [phase_mark(attribution.trace.names[code]) for code in host.name[marks].tolist()]
+    prefills = np.array([batch is not None and batch.kind == "prefill" for batch in batches], bool)
+    before = np.append(attribution.windows[0, 0], ends[:-1])
+    begins = np.where(np.diff(step, prepend=-1) != 0, attribution.windows[step, 0], before)
+    if start_up or not attribution.steps:
+        begins = np.where(prefills, np.maximum(host.start_ns[marks], before), before)
+    windows = np.stack((np.minimum(begins, ends), ends), axis=1)
     modules = attribution.trace.named(lambda name: name.startswith(MODULE_PREFIX), ANNOTATION)
     found: dict[Kind, PhaseCalls] = {}
     for kind in _KINDS:
-        chosen = np.array([batch is not None and batch.kind == kind for batch in batches], bool)
+        chosen = prefills == (kind == "prefill")
         if chosen.any():
             ranges = int((modules & (calls.phase == PHASES.index(kind))).sum())
             found[kind] = PhaseCalls(
@@ -175,7 +183,8 @@ def generation(
 
     ``rows`` and ``labels`` go with the rows of ``attribution``, which is None without a trace; ``ready_s`` are the ``timed_tokens``.
     """
-    calls = phase_calls(attribution) if attribution is not None else {}
+    start_up = facts.steps is not None and facts.steps.traced == "program"
+    calls = phase_calls(attribution, start_up=start_up) if attribution is not None else {}
     generations = attribution.steps or 1 if attribution is not None else 1
     lengths = _lengths(facts, calls, generations)
     if lengths is None:

@@ -144,6 +144,13 @@ def test_a_call_of_a_phase_lasts_until_the_device_has_done_what_it_launched(tmp_
     assert (decode.step_s, decode.busy_s) == (pytest.approx(15e-6), pytest.approx(15e-6))
 
 
+def test_without_steps_a_generation_begins_with_its_prefill(tmp_path):
+    events = [event for number in (0, 1) for event in generated(1000 * number, number) if "ProfilerStep" not in event["name"]]
+    prefill, decode = analyzed(tmp_path, mm(-500, 5, 4, 8, 8), *events).generation.phases
+    assert (prefill.steps, prefill.step_s) == (2, pytest.approx(30e-6))
+    assert (decode.steps, decode.step_s) == (4, pytest.approx(30e-6))
+
+
 def test_traces_without_marks_have_no_generation(tmp_path):
     assert analyzed(tmp_path, span("ProfilerStep#0", 0, 100), mm(5, 20, 4, 8, 8)).generation is None
     assert trace(*generated(0, 0)).names  # marks are ranges and no operators
