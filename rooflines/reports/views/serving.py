@@ -118,7 +118,7 @@ def parts_table(kinds: tuple[ServedSteps, ...], of: str) -> Table | None:
     """The parts of a language model in the steps of each kind; None where the network does not show them."""
     works = [(one, name, work) for one in kinds for name, work in one.parts.items()]
     caption = "Parts of the network in a {1} of each {0}".format(*_UNITS[of])
-    return _works(works, of, "parts", "part", caption, "Parts of the network against the roofline")
+    return _works(works, of, "parts", "part", caption, "Parts of the network")
 
 
 def _works(works: list[tuple[ServedSteps, str, ServedWork]], of: str, name: str, what: str, caption: str, title: str) -> Table | None:
