@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +51,7 @@ def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.M
 
 def check_context(name: str, config: Any, options: Options) -> None:
     """Raise WorkloadError where prompt and new tokens are longer than the longest context of the model."""
-    text = config.get_text_config(decoder=True)
-    most = next((value for field in _MAXIMUM if (value := getattr(text, field, None)) and value > 0), None)
+    most = longest_context(config)
     context = options.prompt_length + options.new_tokens
     if most is not None and context > most:
         raise WorkloadError(
@@ -59,6 +59,12 @@ def check_context(name: str, config: Any, options: Options) -> None:
             f"the longest context of {name} is {most}.",
             hint=f"For example: {arg('prompt_length', max(1, most - options.new_tokens))}",
         )
+
+
+def longest_context(config: Any) -> int | None:
+    """The most tokens that a sequence of the model of ``config`` may have; None where it names no limit."""
+    text = config.get_text_config(decoder=True)
+    return next((int(value) for field in _MAXIMUM if (value := getattr(text, field, None)) and value > 0), None)
 
 
 def is_causal(model: Any) -> bool:
@@ -117,6 +123,21 @@ def make_cache(config: Any, kind: KVCache, slots: int) -> Any:
     if kind == "static":
         return transformers.StaticCache(config=config, max_cache_len=slots)
     return transformers.DynamicCache(config=config)
+
+
+def cache_tensors(cache: Any) -> Iterator[torch.Tensor]:
+    """The keys, values and states in a cache."""
+    return (tensor for layer in cache.layers for tensor in _tensors_in(vars(layer)) if tensor.dim() > 1)
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for held in value.values():
+            yield from _tensors_in(held)
 
 
 def vocab_size(config: Any) -> int:

@@ -17,9 +17,8 @@ import msgspec
 from rooflines.errors import WorkloadError, first_line
 from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.records import StepMemory, Workload
-from rooflines.profiler.workloads.causal_models import CausalModel, make_cache
+from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, longest_context, make_cache
 from rooflines.profiler.workloads.generation import next_logits
-from rooflines.profiler.workloads.networks import tensors_in
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
 from rooflines.roofline.counting.count import Count, summarize
@@ -53,7 +52,8 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
 
     ``parameters`` is a number, ``parameter_bytes`` their size as they are stored. ``kv_bytes_per_token`` is what one token of one
     sequence adds to the KV cache while no window is full, ``kv_bytes`` the cache of all sequences at the end; both are absent where the
-    model keeps its cache by itself, or none. ``activation_bytes`` is the most that a phase holds besides the two.
+    model keeps its cache by itself, or none. ``activation_bytes`` is the most that a phase holds besides the two. ``longest_context``
+    is the most tokens of a sequence that the model allows.
     """
 
     workload: Workload
@@ -63,6 +63,7 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
     activation_bytes: int
     kv_bytes_per_token: int | None = None
     kv_bytes: int | None = None
+    longest_context: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the count as plain Python containers, as ``rooflines count --format json`` prints it."""
@@ -108,6 +109,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
         activation_bytes=max(_activations(phase.count.memory) for phase in counted),
         kv_bytes_per_token=per_token,
         kv_bytes=held,
+        longest_context=longest_context(prepared.generator.network.config) if isinstance(prepared.generator, CausalModel) else None,
     )
 
 
@@ -202,11 +204,6 @@ def _resized(filled: Any, layer: Any) -> Any:
     # All slots are used: no mask has to say which, as for a cache that grows.
     vars(made).update(max_cache_len=slots, cumulative_length_int=slots - 1, is_compileable=False)
     return made
-
-
-def cache_tensors(cache: Any) -> Iterator[torch.Tensor]:
-    """The keys, values and states in a KV cache of transformers."""
-    return (tensor for layer in cache.layers for tensor in tensors_in(vars(layer)) if tensor.dim() > 1)
 
 
 def _activations(memory: StepMemory | None) -> int:

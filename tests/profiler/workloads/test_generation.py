@@ -10,8 +10,9 @@ from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.dispatch.memory import storages
 from rooflines.profiler.options import Options
 from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.workloads.causal_models import cache_tensors
 from rooflines.profiler.workloads.prepare import from_module, from_step, prepare
-from rooflines.roofline.counting.phases import cache_tensors, count_generation
+from rooflines.roofline.counting.phases import count_generation
 
 transformers = pytest.importorskip("transformers")
 
