@@ -102,6 +102,13 @@ class Options:
         for name in ("prompt_length", "new_tokens", "kv_cache"):
             if self.mode != "generate" and getattr(self, name) != getattr(Options, name):
                 raise WorkloadError(f"{arg(name)} requires {arg('mode', 'generate')}.")
+        for name, hint in _NOT_GENERATED.items():
+            if self.mode == "generate" and getattr(self, name) != getattr(Options, name):
+                raise WorkloadError(f"{arg(name)} does not apply to {arg('mode', 'generate')}.", hint=hint or f"Remove {arg(name)}.")
+        if self.mode == "generate" and self.compile != "off" and self.kv_cache != "static":
+            raise WorkloadError(
+                f"{arg('compile')} requires {arg('kv_cache', 'static')}: each token would have other shapes, and be compiled again."
+            )
         if not _DEVICE_NAME.fullmatch(str(self.device)):
             raise DeviceError(f"unknown device {str(self.device)!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps.")
 
@@ -117,6 +124,11 @@ def eager(options: OptionsT) -> OptionsT:
 _CHOICES = {
     "mode": Mode, "precision": Precision, "compile": Compile, "quantize": Quantization, "optimizer": Optimizer,
     "parallel": Parallel, "data": Data, "kv_cache": KVCache,
+}  # fmt: skip
+# What a generation does not take, and what to use in its place.
+_NOT_GENERATED = {
+    "sequence_length": f"Use {arg('prompt_length')}.", "image_size": "", "classes": "", "channels_last": "", "cuda_graphs": "",
+    "parallel": "", "data": "",
 }  # fmt: skip
 _CALLED = {"compile": "mode of torch.compile", "quantize": "quantization", "parallel": "kind of parallelism"}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.options import Mode, Value
+from rooflines.profiler.options import KVCache, Mode, Value
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.trace.signature import StoredCall
 from rooflines.serial import from_plain, to_plain
@@ -35,6 +35,7 @@ Status = Literal["running", "complete", "interrupted", "failed"]
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """The workload of a run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
 
+    ``prompt_length``, ``new_tokens`` (tokens of a sequence) and ``kv_cache`` are those of a generation, which is one step.
     ``compile_mode`` is that of ``torch.compile`` if it is not the default, ``quantized`` how the network was quantized, ``data`` says
     what images a loader feeds the steps with.
     ``source`` says who owns the code that runs: a ``model`` by name or module is ours to convert and compile; of the user's own
@@ -48,6 +49,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None = None
     unit: str = "samples"
     image_size: int | None = None
+    prompt_length: int | None = None
+    new_tokens: int | None = None
+    kv_cache: KVCache | None = None
     channels_last: bool = False
     compiled: bool = False
     compile_mode: str | None = None

@@ -31,7 +31,7 @@ from rooflines.profiler.extremes import extremes
 from rooflines.profiler.module_hooks import ModuleWatch
 from rooflines.profiler.records import HeldTensor, MemoryAtPeak, MemoryCurve, StepMemory
 from rooflines.profiler.trace.records import Int64s
-from rooflines.profiler.trace.tree import BACKWARD, FORWARD, PHASES
+from rooflines.profiler.trace.tree import BACKWARD, DECODE, FORWARD, PHASES, PREFILL
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,25 +44,29 @@ _SIZED_BY_LIBRARY: Final = frozenset(
 )
 
 _CATEGORIES: Final = MemoryAtPeak.__struct_fields__
+_FORWARDS: Final = (FORWARD, PREFILL, DECODE)
 _MOST_TENSORS: Final = 10
 
 
-def record_with_memory(step: Callable[[], object], fake: FakeTensorMode | None, *, before: int = 0, restore: bool = True) -> StepCalls:
+def record_with_memory(
+    step: Callable[[], object], fake: FakeTensorMode | None, *, before: int = 0, restore: bool = True,
+    held: Callable[[], Iterable[torch.Tensor]] = tuple,
+) -> StepCalls:  # fmt: skip
     """``record(step, fake)`` with the memory of the step at its peak.
 
     Where ``before`` steps run first, the memory is that of the one after them, and the calls are those of all: the first step of most
-    optimizers makes the state that later ones start with.
+    optimizers makes the state that later ones start with. The tensors that ``held`` returns at the end are inputs, such as a KV cache.
     """
-    storages = _Storages()
+    followed = _Storages(held)
 
     def watched() -> None:
         for _ in range(before):
             step()
-        with storages:
+        with followed:
             step()
 
-    recording = record(watched, fake, storages, restore)
-    recording.memory = storages.peak(recording)
+    recording = record(watched, fake, followed, restore)
+    recording.memory = followed.peak(recording)
     return recording
 
 
@@ -97,7 +101,7 @@ class _Block:
 
     def kind(self) -> str:
         """Its category, a field of ``MemoryAtPeak``."""
-        return self.category or ("inputs" if self.existed else "activations" if self.phase == FORWARD else "workspace")
+        return self.category or ("inputs" if self.existed else "activations" if self.phase in _FORWARDS else "workspace")
 
 
 class _Change(NamedTuple):
@@ -131,8 +135,9 @@ class _Sum(NamedTuple):
 class _Storages(ModuleWatch, Watcher):
     """Follows the storages of a step; a context manager around the step, inside of its recording."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Callable[[], Iterable[torch.Tensor]]) -> None:
         super().__init__()
+        self._held = held
         self._references: dict[int, _Reference] = {}
         self._existing: list[_Change] = []
         self._changes: list[_Change] = []
@@ -157,6 +162,8 @@ class _Storages(ModuleWatch, Watcher):
             self._found_module(module)
         for optimizer in self._optimizers.values():
             self._found_optimizer(optimizer)
+        for tensor in self._held():
+            self._found(tensor, "inputs")
         self._references.clear()
         self._watching = False
 
@@ -176,7 +183,7 @@ class _Storages(ModuleWatch, Watcher):
     def _found_module(self, module: torch.nn.Module) -> None:
         self._found_parameters(module.parameters(), module.buffers())
         for name, tensor in chain(module.named_parameters(), module.named_buffers()):
-            for storage in () if is_lazy(tensor) else _storages(tensor):
+            for storage in () if is_lazy(tensor) else storages(tensor):
                 self._references[storage._cdata].block.owner = name.rpartition(".")[0]
 
     def _found_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -200,14 +207,14 @@ class _Storages(ModuleWatch, Watcher):
         for key, (tensor, gradient) in list(self._gradients.items()):
             if tensor.grad is not gradient:
                 del self._gradients[key]
-                for storage in _storages(gradient):
+                for storage in storages(gradient):
                     reference = self._references.get(storage._cdata)
                     if reference is not None:  # several gradients may share a storage
                         self._freed(reference)
 
     def _found(self, tensor: torch.Tensor, category: str) -> None:
         """``tensor`` is of this category; if no operator made its storages, they existed before the step."""
-        for storage in _storages(tensor):
+        for storage in storages(tensor):
             reference = self._references.get(storage._cdata)
             if reference is None:
                 block = _Block(tensor.device, FORWARD, True, tuple(tensor.shape), tensor.dtype)
@@ -230,7 +237,7 @@ class _Storages(ModuleWatch, Watcher):
         for tensor in given:
             self._found(tensor, "parameters" if isinstance(tensor, torch.nn.Parameter) else "")
         for tensor in tensors_in(result):
-            for storage in _storages(tensor):
+            for storage in storages(tensor):
                 self._returned(storage, tensor, given, func, place)
         # It uses packed weights, or returns something for its backward whose size a fake tensor does not tell.
         if name in _SIZED_BY_LIBRARY:
@@ -258,7 +265,7 @@ class _Storages(ModuleWatch, Watcher):
             return
         if given and isinstance(tensor, FakeTensor) and not isinstance(given[0], FakeTensor) and _aliases(func):
             # The fake tensor made for the call replaces the real one that was passed.
-            source = next(_storages(given[0]))
+            source = next(storages(given[0]))
             self._refer(storage, self._references[source._cdata].block, owns=False)
             return
         recomputed = place.phase == BACKWARD and bool(self._open)
@@ -274,7 +281,7 @@ class _Storages(ModuleWatch, Watcher):
         product; but not under a mode (``can_accumulate_inplace`` in autograd/input_buffer.cpp, ``isTensorSubclassLike`` in Linear.cpp).
         The first term had no other holder if it is freed before the next call.
         """
-        first, second, total = (next(_storages(tensor))._cdata for tensor in (*terms, result))
+        first, second, total = (next(storages(tensor))._cdata for tensor in (*terms, result))
         term, owner = self._references[first].block, self._references[total]
         dense = terms[0].nbytes == term.requested == owner.block.requested
         if dense and first != second and not terms[0]._is_view():  # a view keeps what it is a view of
@@ -368,12 +375,12 @@ def _largest(changes: list[_Change], paths: list[str]) -> tuple[HeldTensor, ...]
     )  # fmt: skip
 
 
-def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
+def storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
     """What holds the data of a tensor: one storage, or those of the tensors that it wraps or that make it up."""
     wrapper: Any = tensor
     if is_traceable_wrapper_subclass(wrapper):
         for name in wrapper.__tensor_flatten__()[0]:
-            yield from _storages(getattr(wrapper, name))
+            yield from storages(getattr(wrapper, name))
     elif tensor.layout is torch.strided or tensor.layout is torch.jagged:
         yield tensor.untyped_storage()
     elif tensor.layout is torch.sparse_coo:

@@ -21,6 +21,8 @@ from rooflines.arguments import arg
 from rooflines.errors import WorkloadError, first_line
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
+from rooflines.profiler.workloads.causal_models import causal_network, vocab_size
+from rooflines.profiler.workloads.generation import PROTOCOL, is_generator
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.quantization import quiet_torchao
 
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 class Task:
     """A network with its inputs and the loss it trains with. ``loss`` maps the network's output to a scalar.
 
-    ``classifies`` says that its output are the scores of classes, so that it can be trained on labeled images.
+    ``classifies`` says that its output are the scores of classes, so that it can be trained on labeled images. ``notes`` say what the
+    network is made of. What generates (mode ``generate``) has its prompts as input.
     """
 
     network: torch.nn.Module
@@ -44,6 +47,7 @@ class Task:
     train_inputs: tuple[Any, ...] | None = None
     batch_size: int | None = None
     classifies: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def find_network(name: str, options: Options, classes: int | None = None) -> Task:
@@ -53,6 +57,11 @@ def find_network(name: str, options: Options, classes: int | None = None) -> Tas
     """
     classes = classes or options.classes
     prefix, colon, rest = name.partition(":")
+    if options.mode == "generate" and prefix != "hf":
+        raise WorkloadError(
+            f"{name!r} is no language model, which {arg('mode', 'generate')} requires.",
+            hint="Use hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
+        )
     if not colon:
         return _torchvision(name, options, classes)
     if prefix == "timm":
@@ -283,6 +292,9 @@ def _transformers(name: str, options: Options) -> Task:
             f"hf:{name}: configuration not found: {first_line(error)}.",
             hint=f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json.",
         ) from error
+    if options.mode == "generate":
+        network, weights = causal_network(name, config, options)
+        return generating_task(network, vocab_size(config), options, weights)
     if options.image_size is not None:
         for part in (config, getattr(config, "vision_config", None)):
             if part is not None and hasattr(part, "image_size"):
@@ -320,6 +332,15 @@ def _transformers(name: str, options: Options) -> Task:
     return Task(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch)
 
 
+def generating_task(model: Any, vocabulary: int, options: Options, *notes: str) -> Task:
+    """``model``, which generates, with random prompts."""
+    import torch
+
+    batch = options.batch_size or 1
+    prompts = torch.randint(0, vocabulary, (batch, options.prompt_length))
+    return Task(model, (prompts,), {}, sum_of_outputs, "sequences", batch_size=batch, classifies=True, notes=notes)
+
+
 def _import(package: str, wanted_for: str) -> Any:
     try:
         return importlib.import_module(package)
@@ -333,7 +354,8 @@ def _import(package: str, wanted_for: str) -> Any:
 def call_factory(path: Path, name: str, options: Options, device: torch.device) -> Any:
     """Call the function ``name`` in the file ``path`` and return its result: ``(module, inputs)`` or a step function.
 
-    It is called with those of ``batch_size``, ``image_size``, ``device``, ``mode`` and ``seed`` that its signature names. Raises
+    It is called with those of ``batch_size``, ``image_size``, ``device``, ``mode`` and ``seed`` that its signature names, to generate
+    also with ``prompt_length`` and ``new_tokens``; then its result, alone or as ``(model, inputs)``, is what generates. Raises
     WorkloadError when the function does not exist, when it raises (with its exception as ``__cause__``), or when it returns neither.
     """
     import torch
@@ -351,9 +373,16 @@ def call_factory(path: Path, name: str, options: Options, device: torch.device) 
         raise WorkloadError(f"{str(path)!r} has no function {name!r}.", hint=hint)
     offered = {"batch_size": options.batch_size or 1, "image_size": options.image_size, "device": device, "mode": options.mode,
                "seed": options.seed}  # fmt: skip
+    if options.mode == "generate":
+        offered |= {"prompt_length": options.prompt_length, "new_tokens": options.new_tokens}
     with _import_path(path.parent), _user_code(f"the factory {label} raised", label, options, device):
         parameters = inspect.signature(factory).parameters
         made = factory(**{key: value for key, value in offered.items() if key in parameters and value is not None})
+    if options.mode == "generate":
+        model = made[0] if isinstance(made, tuple) and made else made
+        if is_generator(model) or isinstance(model, torch.nn.Module):
+            return model
+        raise WorkloadError(f"the factory {label} returned {type(model).__name__}.", hint=f"Return {PROTOCOL}.")
     is_module = isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)
     if is_module or (callable(made) and not isinstance(made, torch.nn.Module)):
         return made

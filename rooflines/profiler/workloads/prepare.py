@@ -21,9 +21,19 @@ from rooflines.kernels.tf32 import tf32
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
+from rooflines.profiler.workloads.causal_models import CausalModel, check_context, is_causal, vocab_size
 from rooflines.profiler.workloads.datasets import DataSet, check_batch, find_dataset, make_loader
+from rooflines.profiler.workloads.generation import PROTOCOL, Generator, TokenClock, generation_step, is_generator
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
-from rooflines.profiler.workloads.networks import Task, call_factory, classification_loss, find_network, sum_of_outputs, tensors_in
+from rooflines.profiler.workloads.networks import (
+    Task,
+    call_factory,
+    classification_loss,
+    find_network,
+    generating_task,
+    sum_of_outputs,
+    tensors_in,
+)
 from rooflines.profiler.workloads.steps import (
     Batch,
     captured,
@@ -45,7 +55,8 @@ class Prepared:
     """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs.
 
     ``restore`` gives a module that the caller owns back as it was; it does nothing for one that was made here. ``notes`` say what was
-    changed in the network, ``classifies`` that a step returns scores of classes.
+    changed in the network, ``classifies`` that a step returns scores of classes. ``generator`` and ``tokens`` are those of a
+    generation.
     """
 
     facts: Workload
@@ -55,6 +66,8 @@ class Prepared:
     restore: Callable[[], None] = lambda: None
     notes: tuple[str, ...] = ()
     classifies: bool = False
+    generator: Generator | None = None
+    tokens: TokenClock | None = None
 
     @contextlib.contextmanager
     def flags(self) -> Iterator[None]:
@@ -94,6 +107,8 @@ def prepare(name: str, options: Options) -> Prepared:
     made, label = _made(name, options, device, images)
     if isinstance(made, Task):
         return _from_task(made, options, device, name, images)
+    if options.mode == "generate":
+        return from_generator(made, options, name=label)
     if isinstance(made, tuple):
         return from_module(made[0], made[1], options, name=label)
     return from_step(made, options, name=label)
@@ -138,21 +153,53 @@ def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name
     In training the network's own loss is used where its output has one (``.loss``, a dict of losses), otherwise the sum of its
     floating-point outputs. The network is moved, converted and trained in place; ``restore`` of the result undoes that.
     """
-    device = _checked_device(options)
     name = name or type(network).__name__
+    if options.mode == "generate" and inputs is None:
+        return from_generator(network, options, name=name)
+    device = _checked_device(options)
+    if options.mode == "generate":
+        raise WorkloadError(f"inputs do not apply to {arg('mode', 'generate')}: it makes prompts of {arg('prompt_length')} tokens.")
     if inputs is None:
         raise WorkloadError(f"the module {name} requires inputs.", hint="Give a tensor, a tuple, or a dict of keyword arguments.")
     positional, keywords = _as_arguments(inputs)
     # The first dimension of the first tensor is what most people call the batch.
     batch_size = next((int(tensor.shape[0]) for tensor in tensors_in(inputs) if tensor.dim()), None)
     task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=batch_size, classifies=True)
-    restore = _kept(network, trained=options.mode == "training")
+    prepared = _given_back(task, options, device, name, dataset_of(options))
+    return replace(prepared, classifies=options.data != "resident")
+
+
+def from_generator(model: Any, options: Options, *, name: str) -> Prepared:
+    """A workload that generates with ``model``: a causal network of transformers, or what follows ``Generator``.
+
+    A module is moved and converted in place as by ``from_module``. An object that is none is used as it is: raises WorkloadError for
+    options that would have to change it.
+    """
+    import torch
+
+    device = _checked_device(options)
+    follows = is_generator(model)
+    if not follows and not is_causal(model):
+        raise WorkloadError(f"{name} ({type(model).__name__}) does not generate.", hint=f"Give {PROTOCOL}.")
+    if not follows:
+        check_context(name, model.config, options)
+    is_module = isinstance(model, torch.nn.Module)
+    fixed = (*(("kv_cache", "compile") if follows else ()), *(() if is_module else ("quantize", "precision")))
+    for option in fixed:
+        if getattr(options, option) != getattr(Options, option):
+            raise WorkloadError(f"{arg(option)} does not apply to {name}, which generates by itself.", hint="Apply it inside of it.")
+    task = generating_task(model, int(model.vocab_size) if follows else vocab_size(model.config), options)
+    return _given_back(task, options, device, name) if is_module else _from_task(task, options, device, name)
+
+
+def _given_back(task: Task, options: Options, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
+    """The workload of a module that the caller owns; ``restore`` puts it back as it was."""
+    restore = _kept(task.network, trained=options.mode == "training")
     try:
-        prepared = _from_task(task, options, device, name, dataset_of(options))
+        return replace(_from_task(task, options, device, name, images), restore=restore)
     except BaseException:
         restore()
         raise
-    return replace(prepared, restore=restore, classifies=options.data != "resident")
 
 
 def from_step(step: Callable[[], object], options: Options, *, name: str) -> Prepared:
@@ -161,6 +208,8 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
     Raises WorkloadError for options that would have to change what the function does.
     """
     device = _checked_device(options)
+    if options.mode == "generate":
+        raise WorkloadError(f"the step function {name} does not generate.", hint=f"Give {PROTOCOL}.")
     for option in ("channels_last", "compile", "quantize", "optimizer", "checkpointing", "cuda_graphs", "parallel", "data"):
         if getattr(options, option) != getattr(Options, option):
             raise WorkloadError(
@@ -202,9 +251,15 @@ def _checked_device(options: Options) -> torch.device:
 
 
 def _from_task(task: Task, options: Options, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
-    training = options.mode == "training"
+    import torch
+
+    training, generates = options.mode == "training", options.mode == "generate"
     given = task.train_inputs if training and task.train_inputs is not None else task.inputs
-    placed = place(task.network, (given, task.keywords), options, device, name)
+    model: Any = task.network
+    if isinstance(model, torch.nn.Module):
+        placed = place(task.network, (given, task.keywords), options, device, name)
+    else:  # it generates by itself
+        placed = Placed(model, model, device, functools.partial(_to_device, device=device, dtype=None, channels_last=False))
     batch_size = options.batch_size or task.batch_size
     if images is None:
         resident = Batch(placed.move(given), placed.move(task.keywords), task.loss)
@@ -212,7 +267,12 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str, im
     else:
         batches = _fed(task, images, options, batch_size or 1, placed, name)
     autocast = make_autocast(options, device)
-    if training:
+    generator = _generator(placed, options) if generates else None
+    clock = TokenClock(device) if generates else None
+    step: Callable[[], object]
+    if generator is not None and clock is not None:
+        step = generation_step(generator, placed.move(given)[0], options.new_tokens, autocast, clock, options.kv_cache == "none")
+    elif training:
         step = training_step(placed.network, placed.called, batches, autocast, options, device)
     else:
         step = inference_step(placed.called, batches, autocast)
@@ -234,10 +294,24 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str, im
         cuda_graph=options.cuda_graphs or None,
         parallel=options.parallel if options.parallel != "none" else None,
         data=images.label if images is not None else None,
+        prompt_length=options.prompt_length if generates else None,
+        new_tokens=options.new_tokens if generates else None,
+        kv_cache=options.kv_cache if isinstance(generator, CausalModel) else None,
+        source="model" if isinstance(model, torch.nn.Module) else "step",
     )
     explained = _explained(step, facts, device, options.image_size)
     classifies = task.classifies and not training
-    return Prepared(facts=facts, step=explained, device=device, options=options, notes=placed.notes, classifies=classifies)
+    return Prepared(
+        facts=facts, step=explained, device=device, options=options, notes=(*task.notes, *placed.notes), classifies=classifies,
+        generator=generator, tokens=clock,
+    )  # fmt: skip
+
+
+def _generator(placed: Placed, options: Options) -> Generator:
+    """What generates: a causal model has a cache of all tokens but the last, which is not computed."""
+    model: Any = placed.network
+    slots = options.prompt_length + options.new_tokens - 1
+    return model if is_generator(model) else CausalModel(model, placed.called, options.kv_cache, slots)
 
 
 def _fed(task: Task, images: DataSet, options: Options, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:

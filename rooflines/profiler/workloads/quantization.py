@@ -42,6 +42,10 @@ def check(quantize: Quantization, *, mode: str, precision: str, device: torch.de
         if training:
             raise WorkloadError(f"{asked} applies to training only.", hint=f"Add {arg('mode', 'training')}.")
         raise WorkloadError(f"{asked} applies to inference only.", hint=f"Use {arg('quantize', 'qat')} in training.")
+    if mode == "generate" and quantize in _EXPORTED:
+        raise WorkloadError(
+            f"{asked} exports a graph for inputs of one shape, and does not generate.", hint=f"Use {arg('quantize', 'int8-weight')}."
+        )
     if importlib.util.find_spec("torchao") is None:
         raise WorkloadError(f"{asked} requires torchao, which is not installed.", hint="pip install 'rooflines[quantization]'")
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and quantize == "static-int8"):

@@ -1,0 +1,135 @@
+"""Causal language models of transformers: their weights, the context they allow, their KV cache, and how they generate."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rooflines.arguments import arg
+from rooflines.errors import WorkloadError
+from rooflines.profiler.options import KVCache, Options
+
+if TYPE_CHECKING:
+    import torch
+
+_MAXIMUM = ("max_position_embeddings", "n_positions", "max_seq_len")  # how configurations name the longest context
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+
+
+def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.Module, str]:
+    """The causal model of ``config`` in the precision of ``options``, and where its weights are from.
+
+    They are those of ``name``, where that is a directory that has them, else random; on fake tensors nothing is read. Raises
+    WorkloadError for a network that does not generate, and for a context that is longer than the model's.
+    """
+    import torch
+    import transformers
+
+    from rooflines.profiler.dispatch.fakes import fake_mode_of
+
+    kind = getattr(config, "model_type", type(config).__name__)
+    masked = type(config) in transformers.AutoModelForMaskedLM._model_mapping
+    if config.is_encoder_decoder or (masked and not getattr(config, "is_decoder", False)):
+        what = "an encoder with a decoder" if config.is_encoder_decoder else "an encoder"
+        raise WorkloadError(
+            f"hf:{name}: {kind} is {what}; {arg('mode', 'generate')} runs decoders.", hint="For example: hf:gpt2, hf:llama."
+        )
+    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
+        raise WorkloadError(
+            f"hf:{name}: {kind} is no causal language model, which {arg('mode', 'generate')} requires.",
+            hint=f"For example: hf:gpt2, hf:llama. Or use {arg('mode', 'inference')}.",
+        )
+    check_context(f"hf:{name}", config, options)
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision, torch.float32)
+    if fake_mode_of() is None and any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
+        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), f"weights of {name}"
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), "random weights"
+
+
+def check_context(name: str, config: Any, options: Options) -> None:
+    """Raise WorkloadError where prompt and new tokens are longer than the longest context of the model."""
+    text = config.get_text_config(decoder=True)
+    most = next((value for field in _MAXIMUM if (value := getattr(text, field, None)) and value > 0), None)
+    context = options.prompt_length + options.new_tokens
+    if most is not None and context > most:
+        raise WorkloadError(
+            f"{arg('prompt_length', options.prompt_length)} and {arg('new_tokens', options.new_tokens)} are {context} tokens; "
+            f"the longest context of {name} is {most}.",
+            hint=f"For example: {arg('prompt_length', max(1, most - options.new_tokens))}",
+        )
+
+
+def is_causal(model: object) -> bool:
+    """Whether ``model`` is a network of transformers that takes tokens and a KV cache."""
+    forward = getattr(model, "forward", None)
+    return hasattr(model, "config") and {"input_ids", "past_key_values"} <= set(
+        inspect.signature(forward).parameters if forward else ()
+    )
+
+
+class CausalModel:
+    """A causal model of transformers as a ``Generator``, with a KV cache of its ``kind`` that has ``slots`` tokens at the end.
+
+    Decode steps call ``called``, which may be the compiled ``network``.
+    """
+
+    def __init__(self, network: Any, called: Any, kind: KVCache, slots: int) -> None:
+        self.network, self.kind = network, kind
+        self.vocab_size = vocab_size(network.config)
+        self.cache: Any = None
+        self._called, self._slots = called, slots
+        self._sequence: Any = None
+        # Networks without this argument compute the head for all positions.
+        self._keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(network.forward).parameters else {}
+
+    def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Begin a new cache with the prompts."""
+        self._sequence = tokens
+        self.cache = make_cache(self.network.config, self.kind, self._slots)
+        return self.logits(self.network, tokens, self.cache)
+
+    def decode(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Compute one token of each sequence; without a cache, the sequences again with it."""
+        import torch
+
+        if self.kind == "none":
+            self._sequence = tokens = torch.cat([self._sequence, tokens], dim=1)
+        return self.logits(self._called, tokens, self.cache)
+
+    def logits(self, called: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
+        """Call ``called`` with ``tokens``; returns the logits of the last position where the network can leave the others out."""
+        logits: torch.Tensor = called(input_ids=tokens, past_key_values=cache, use_cache=cache is not None, **self._keep).logits
+        return logits
+
+
+def make_cache(config: Any, kind: KVCache, slots: int) -> Any:
+    """A new KV cache as ``config`` needs it (windows, states): one that grows, or with room for ``slots`` tokens; None for ``none``."""
+    import transformers
+
+    if kind == "none":
+        return None
+    if kind == "static":
+        return transformers.StaticCache(config=config, max_cache_len=slots)
+    return transformers.DynamicCache(config=config)
+
+
+def cache_tensors(cache: Any) -> Iterator[torch.Tensor]:
+    """The keys, values and states in a cache."""
+    return (tensor for layer in cache.layers for tensor in _tensors_in(vars(layer)) if tensor.dim() > 1)
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for held in value.values():
+            yield from _tensors_in(held)
+
+
+def vocab_size(config: Any) -> int:
+    """The number of tokens that the model of ``config`` knows."""
+    return int(config.get_text_config(decoder=True).vocab_size)

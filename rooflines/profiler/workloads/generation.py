@@ -1,0 +1,120 @@
+"""One generation as a step: prefill of the prompts, then a token of each sequence at a time, chosen greedily.
+
+The first token comes from prefill, each further one from a decode step. Nothing ends a sequence early, so that every generation
+computes the same. A token is ready when its phase has ended: on a GPU events are recorded between the phases and read after the last,
+so that the host never waits in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from rooflines.profiler.generation_phases import generating
+from rooflines.profiler.samplers.clock import now_ns
+
+if TYPE_CHECKING:
+    import torch
+
+PROTOCOL = "an object with vocab_size, prefill(tokens) and decode(tokens), or a causal model of transformers"
+
+
+class Generator(Protocol):
+    """What generates: it keeps its own KV cache, which ``prefill`` begins anew.
+
+    ``prefill`` takes the prompts, int64 [batch, prompt_length], ``decode`` the last token of each sequence, [batch, 1]. Both return
+    the logits of the next token, [batch, vocab_size], or those of several positions, [batch, positions, vocab_size]: the last count.
+    """
+
+    vocab_size: int
+
+    def prefill(self, tokens: torch.Tensor) -> torch.Tensor: ...
+
+    def decode(self, tokens: torch.Tensor) -> torch.Tensor: ...
+
+
+def is_generator(model: object) -> bool:
+    """Whether ``model`` follows the protocol."""
+    return callable(getattr(model, "prefill", None)) and callable(getattr(model, "decode", None)) and hasattr(model, "vocab_size")
+
+
+class TokenTimes(NamedTuple):
+    """When the tokens of one generation were ready: ``began_ns`` since the epoch, ``ready_ns`` after that."""
+
+    began_ns: int
+    ready_ns: tuple[int, ...]
+
+
+class TokenClock:
+    """Notes when each token is ready; ``generations`` has one entry for each generation that has ended."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.generations: list[TokenTimes] = []
+        self._device = device
+        self._marks: list[Any] = []
+        self._began_ns = 0
+
+    def begin(self) -> None:
+        """A generation begins."""
+        self._marks.clear()
+        self._began_ns = now_ns()
+        self.ready()
+
+    def ready(self) -> None:
+        """All that was asked of the device so far gives a token; of the beginning, the first mark."""
+        if self._device.type == "cpu":
+            self._marks.append(time.perf_counter_ns())
+            return
+        import torch
+
+        event = torch.get_device_module(self._device).Event(enable_timing=True)
+        event.record()
+        self._marks.append(event)
+
+    def end(self) -> None:
+        """Wait for the last token and add the generation."""
+        first, *others = self._marks
+        if self._device.type == "cpu":
+            ready = [mark - first for mark in others]
+        else:
+            others[-1].synchronize()
+            ready = [round(first.elapsed_time(event) * 1e6) for event in others]
+        self.generations.append(TokenTimes(self._began_ns, tuple(ready)))
+
+
+class Generated(NamedTuple):
+    """The tokens [batch, 1] of one generation, and the logits [batch, vocab_size] of its first one."""
+
+    tokens: tuple[torch.Tensor, ...]
+    logits: torch.Tensor
+
+
+def generation_step(
+    generator: Generator, prompts: torch.Tensor, new_tokens: int, autocast: Callable[[], Any], clock: TokenClock, recomputes: bool
+) -> Callable[[], Generated]:
+    """Return a function that continues ``prompts`` by ``new_tokens``. ``recomputes`` says that each token runs the whole sequence."""
+    import torch
+
+    batch, length = prompts.shape
+
+    def step() -> Generated:
+        with torch.inference_mode(), autocast():
+            clock.begin()
+            with generating("prefill", requests=batch, tokens=batch * length, keys=batch * length):
+                logits = next_logits(generator.prefill(prompts))
+                tokens = [logits.argmax(-1, keepdim=True)]
+            clock.ready()
+            for keys in range(length + 1, length + new_tokens):
+                with generating("decode", requests=batch, tokens=batch * (keys if recomputes else 1), keys=batch * keys):
+                    tokens.append(next_logits(generator.decode(tokens[-1])).argmax(-1, keepdim=True))
+                clock.ready()
+            clock.end()
+            return Generated(tuple(tokens), logits)
+
+    return step
+
+
+def next_logits(logits: torch.Tensor) -> torch.Tensor:
+    """The logits of the last position, [batch, vocab_size]."""
+    return logits[:, -1] if logits.dim() == 3 else logits

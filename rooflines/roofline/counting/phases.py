@@ -1,0 +1,221 @@
+"""Count the phases of a generation, prefill and decode, without running it: ``rooflines count --mode generate``.
+
+Prefill is one call of all prompts. Decode is counted for one token of each sequence at given contexts, with a KV cache of exactly that
+many tokens: what is read is the cache that exists, without the copies of one that grows and without empty slots. The cache of prefill
+gives its shapes, so that no step before has to be run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from rooflines.errors import WorkloadError, first_line
+from rooflines.profiler.generation_phases import generating
+from rooflines.profiler.records import Workload
+from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache
+from rooflines.profiler.workloads.generation import next_logits
+from rooflines.profiler.workloads.prepare import Prepared, prepare
+from rooflines.profiler.workloads.steps import make_autocast
+from rooflines.roofline.counting.count import Count, summarize
+
+if TYPE_CHECKING:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from rooflines.profiler.options import Options
+
+Phase: TypeAlias = Literal["prefill", "decode"]
+
+
+class PhaseCount(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a phase: it computes ``tokens`` of each sequence, which may attend to ``keys`` tokens with those in the KV cache.
+
+    ``calls`` is how many such calls a generation has; where decode is counted at several contexts, how many at all of them.
+    """
+
+    phase: Phase
+    tokens: int
+    keys: int
+    calls: int
+    count: Count
+
+
+class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The phases of a generation and the memory that it needs.
+
+    ``parameters`` is a number, ``parameter_bytes`` their size as they are stored. ``kv_bytes_per_token`` is what one token of one
+    sequence adds to the KV cache while no window is full, ``kv_bytes`` the cache of all sequences at the end; both are absent where the
+    model keeps its cache by itself, or none. ``activation_bytes`` is the most that a phase holds besides the two.
+    """
+
+    workload: Workload
+    phases: tuple[PhaseCount, ...]
+    parameters: int
+    parameter_bytes: int
+    activation_bytes: int
+    kv_bytes_per_token: int | None = None
+    kv_bytes: int | None = None
+
+
+def count_generation(name: str, options: Options, *, keys: Sequence[int] | None = None) -> GenerationCount:
+    """Count the phases of a generation of a named model (``hf:``, ``path/to/file.py:factory``) on fake tensors.
+
+    Decode is counted at each context in ``keys`` (tokens per sequence, the computed one included), by default at the mean context of
+    the generation: FLOPs and bytes are linear in it, but for sliding windows. Raises WorkloadError as ``rooflines profile`` does, and
+    for a model whose operators need data.
+    """
+    from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
+    from rooflines.profiler.dispatch.memory import storages
+
+    mode = fake_tensors()
+    options = replace(options, mode="generate", device="cpu", compile="off")
+    length, steps = options.prompt_length, options.new_tokens - 1
+    if keys is None:
+        keys = (length + (steps + 1) // 2,) if steps else ()
+    try:
+        with mode, Building(mode):
+            prepared = prepare(name, options)
+        with prepared.flags():
+            phases = _Phases(prepared, mode)
+            counted = [PhaseCount(phase="prefill", tokens=length, keys=length, calls=1, count=phases.prefill(length))]
+            tokens = 1 if options.kv_cache != "none" else None
+            for context in keys:
+                count = phases.decode(context)
+                counted.append(PhaseCount(phase="decode", tokens=tokens or context, keys=context, calls=steps, count=count))
+            per_token, held = phases.cache_bytes(length + steps)
+    except Exception as error:
+        if not needs_data(error):
+            raise
+        raise WorkloadError(f"{name} cannot be counted without data: {first_line(error)}.") from error
+    parameters = list(_parameters(prepared.generator))
+    return GenerationCount(
+        workload=prepared.facts,
+        phases=tuple(counted),
+        parameters=sum(tensor.numel() for tensor in parameters),
+        parameter_bytes=sum(storage.nbytes() for tensor in parameters for storage in storages(tensor)),
+        activation_bytes=max(_activations(phase.count) for phase in counted),
+        kv_bytes_per_token=per_token,
+        kv_bytes=held,
+    )
+
+
+class _Phases:
+    """Counts calls of one generator on fake tensors. ``prefill`` comes first: its KV cache gives the shapes of those of ``decode``."""
+
+    def __init__(self, prepared: Prepared, mode: FakeTensorMode) -> None:
+        self._generator: Any = prepared.generator
+        self._mode = mode
+        self._autocast = make_autocast(prepared.options, prepared.device)
+        self._batch = prepared.options.batch_size or 1
+        self._filled: Any = None
+
+    def prefill(self, length: int) -> Count:
+        """Count the prompts."""
+        tokens, generator = self._tokens(length), self._generator
+        if not isinstance(generator, CausalModel):
+            return self._count("prefill", lambda: generator.prefill(tokens))
+
+        def call() -> torch.Tensor:
+            self._filled = make_cache(generator.network.config, "none" if generator.kind == "none" else "static", length)
+            return generator.logits(generator.network, tokens, self._filled)
+
+        return self._count("prefill", call)
+
+    def decode(self, keys: int) -> Count:
+        """Count the token of each sequence that is the last of ``keys``."""
+        generator = self._generator
+        if not isinstance(generator, CausalModel):
+            import torch
+
+            token, before = self._tokens(1), self._tokens(keys - 1)
+            with self._mode, torch.inference_mode(), self._autocast():
+                generator.prefill(before)  # fills its cache
+            return self._count("decode", lambda: generator.decode(token))
+        tokens, cache = self._tokens(keys if generator.kind == "none" else 1), self.cache(keys)
+        return self._count("decode", lambda: generator.logits(generator.network, tokens, cache))
+
+    def cache(self, slots: int) -> Any:
+        """A KV cache of ``slots`` tokens that lacks the last one; None where there is none."""
+        if self._filled is None:
+            return None
+        from rooflines.profiler.dispatch.fakes import Building
+
+        with self._mode, Building(self._mode):
+            cache = make_cache(self._generator.network.config, "static", slots)
+            cache.layers = [_resized(filled, layer) for filled, layer in zip(self._filled.layers, cache.layers, strict=True)]
+        return cache
+
+    def cache_bytes(self, tokens: int) -> tuple[int | None, int | None]:
+        """Bytes that the first token of a sequence takes in the KV cache, and that all sequences do with ``tokens`` each."""
+        if self._filled is None:
+            return None, None
+        empty, first, last = (sum(tensor.nbytes for tensor in cache_tensors(self.cache(slots))) for slots in (0, 1, tokens))
+        return (first - empty) // self._batch, last
+
+    def _tokens(self, length: int) -> torch.Tensor:
+        import torch
+
+        from rooflines.profiler.dispatch.fakes import Building
+
+        with self._mode, Building(self._mode):
+            return torch.zeros(self._batch, length, dtype=torch.int64)
+
+    def _count(self, phase: Phase, call: Callable[[], torch.Tensor]) -> Count:
+        import torch
+
+        from rooflines.profiler.dispatch.memory import record_with_memory
+
+        def step() -> None:
+            with torch.inference_mode(), self._autocast(), generating(phase, requests=self._batch, tokens=0, keys=0):
+                next_logits(call()).argmax(-1, keepdim=True)
+
+        def held() -> Iterable[torch.Tensor]:
+            return () if self._filled is None else cache_tensors(self._filled)
+
+        return summarize(record_with_memory(step, self._mode, held=held))
+
+
+def _resized(filled: Any, layer: Any) -> Any:
+    """``filled``, a layer of a cache after prefill, with as many slots as ``layer``, of which the last is empty."""
+    slots = getattr(layer, "max_cache_len", None)
+    import torch
+
+    made = copy.copy(filled)
+    if slots is None:
+        return made  # a state, which has no place for each token
+    for name, value in vars(filled).items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        if "cumulative_length" in name:
+            setattr(made, name, torch.tensor(slots - 1))
+        elif value.dim() > 2 and value.shape[-2] == filled.max_cache_len:
+            setattr(made, name, value.new_zeros(*value.shape[:-2], slots, value.shape[-1]))
+    made.max_cache_len = slots
+    if hasattr(made, "cumulative_length_int"):
+        made.cumulative_length_int = slots - 1
+    made.is_compileable = False  # all slots are used: as for a cache that grows, no mask has to say which
+    return made
+
+
+def _activations(count: Count) -> int:
+    """What a call holds at its peak besides parameters, inputs and KV cache."""
+    assert count.memory is not None
+    held = count.memory.at_peak
+    return held.activations + held.workspace + held.overhead
+
+
+def _parameters(generator: Any) -> Iterator[torch.nn.Parameter]:
+    """The parameters of what generates, each once: of the module that it is or has."""
+    import torch
+
+    inside = (
+        generator
+        if isinstance(generator, torch.nn.Module)
+        else torch.nn.ModuleList(value for value in vars(generator).values() if isinstance(value, torch.nn.Module))
+    )
+    return inside.parameters()
