@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,20 +70,25 @@ def is_causal(model: object) -> bool:
 
 
 class CausalModel:
-    """A causal model of transformers as a ``Generator``; decode steps call ``called``, which may be the compiled ``network``."""
+    """A causal model of transformers as a ``Generator``, with a KV cache of its ``kind`` that has ``slots`` tokens at the end.
 
-    def __init__(self, network: torch.nn.Module, called: Any, kind: KVCache, slots: int) -> None:
+    Decode steps call ``called``, which may be the compiled ``network``.
+    """
+
+    def __init__(self, network: Any, called: Any, kind: KVCache, slots: int) -> None:
         self.network, self.kind = network, kind
-        self._called, self._slots = called, slots
-        self._sequence: Any = None
         self.vocab_size = vocab_size(network.config)
         self.cache: Any = None
+        self._called, self._slots = called, slots
+        self._sequence: Any = None
+        # Networks without this argument compute the head for all positions.
+        self._keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(network.forward).parameters else {}
 
     def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
         """Begin a new cache with the prompts."""
         self._sequence = tokens
         self.cache = make_cache(self.network.config, self.kind, self._slots)
-        return run(self.network, tokens, self.cache)
+        return self.logits(self.network, tokens, self.cache)
 
     def decode(self, tokens: torch.Tensor) -> torch.Tensor:
         """Compute one token of each sequence; without a cache, the sequences again with it."""
@@ -92,21 +96,12 @@ class CausalModel:
 
         if self.kind == "none":
             self._sequence = tokens = torch.cat([self._sequence, tokens], dim=1)
-        return run(self._called, tokens, self.cache)
+        return self.logits(self._called, tokens, self.cache)
 
-
-def run(network: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
-    """The logits of the last position of ``tokens``, of all positions for networks that cannot leave the others out."""
-    original = getattr(network, "_orig_mod", network)
-    keep = {"logits_to_keep": 1} if _keeps_logits(type(original)) else {}
-    logits: torch.Tensor = network(input_ids=tokens, past_key_values=cache, use_cache=cache is not None, **keep).logits
-    return logits
-
-
-@functools.cache
-def _keeps_logits(network: Any) -> bool:
-    """Whether the head of this class of networks can be run for some positions only."""
-    return "logits_to_keep" in inspect.signature(network.forward).parameters
+    def logits(self, called: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
+        """Call ``called`` with ``tokens``; returns the logits of the last position where the network can leave the others out."""
+        logits: torch.Tensor = called(input_ids=tokens, past_key_values=cache, use_cache=cache is not None, **self._keep).logits
+        return logits
 
 
 def make_cache(config: Any, kind: KVCache, slots: int) -> Any:

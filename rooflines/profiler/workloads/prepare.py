@@ -311,7 +311,7 @@ def _generator(placed: Placed, options: Options) -> Generator:
     """What generates: a causal model has a cache of all tokens but the last, which is not computed."""
     model: Any = placed.network
     slots = options.prompt_length + options.new_tokens - 1
-    return model if is_generator(model) else CausalModel(model, placed.called, options.kv_cache, slots)  # type: ignore[no-any-return]
+    return model if is_generator(model) else CausalModel(model, placed.called, options.kv_cache, slots)
 
 
 def _fed(task: Task, images: DataSet, options: Options, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:

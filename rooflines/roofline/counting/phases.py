@@ -17,7 +17,7 @@ import msgspec
 from rooflines.errors import WorkloadError, first_line
 from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.records import Workload
-from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache, run
+from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache
 from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
@@ -122,7 +122,7 @@ class _Phases:
 
         def call() -> torch.Tensor:
             self._filled = make_cache(generator.network.config, "none" if generator.kind == "none" else "static", length)
-            return run(generator.network, tokens, self._filled)
+            return generator.logits(generator.network, tokens, self._filled)
 
         return self._count("prefill", call)
 
@@ -137,7 +137,7 @@ class _Phases:
                 generator.prefill(before)  # fills its cache
             return self._count("decode", lambda: generator.decode(token))
         tokens, cache = self._tokens(keys if generator.kind == "none" else 1), self.cache(keys)
-        return self._count("decode", lambda: run(generator.network, tokens, cache))
+        return self._count("decode", lambda: generator.logits(generator.network, tokens, cache))
 
     def cache(self, slots: int) -> Any:
         """A KV cache of ``slots`` tokens that lacks the last one; None where there is none."""
