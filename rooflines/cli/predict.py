@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Format, Formulas, Output, option, options_of
-from rooflines.cli.output import destination, progress_bar, show
+from rooflines.cli.options import At, Format, Formulas, Output, option, options_of
+from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
 from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, WHAT, Options
 
@@ -51,6 +51,7 @@ def predict(
     )] = None,
     rows: Annotated[int, option("Maximum number of operators.", group=OUTPUT, min=1)] = 12,
     format: Format = None,
+    at: At = None,
     output: Output = None,
     formulas: Formulas = None,
     **options: Any,
@@ -65,8 +66,8 @@ def predict(
         raise UsageError(
             "exactly one model is required.", hint='For example: rooflines predict --model resnet50 --device "NVIDIA H200"'
         )
+    check_at(at, format, output)
     reports, chosen = destination(format, output)
-    from rooflines import serial
     from rooflines.pipeline import default_command
     from rooflines.pipeline.predicted_devices import numbers_by_name
     from rooflines.pipeline.predicting import predict
@@ -81,7 +82,7 @@ def predict(
             powers=numbers_by_name("power", power or []), command=default_command(), progress=progress, **options,
             **{name: _numbers(name, text) for name, text in lists.items() if text is not None},
         )  # fmt: skip
-    own = {"json": lambda: serial.to_json(forecast), "csv": lambda: forecast_csv(forecast)}
+    own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}
     show(page(forecast, rows), "predict", reports, chosen, output, own)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
 from rooflines.arguments import arg
+from rooflines.device_specs import catalog, search
+from rooflines.device_specs.history import load_file
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
-from rooflines.pipeline.ceilings import file_or_device, measured_ceilings
+from rooflines.pipeline.ceilings import measured_ceilings
 from rooflines.profiler.options import find_device
 from rooflines.profiler.progress import Progress
 from rooflines.roofline.forecast.forecast import DeviceFacts
@@ -48,16 +51,13 @@ def find_devices(
 def _device(name: str, progress: Progress) -> DeviceFacts:
     if name == THIS:
         return _this(progress)
-    ceilings = file_or_device(name)
-    facts = DeviceFacts(name=ceilings.device, kind=ceilings.kind, ceilings=ceilings.ceilings)
     if Path(name).is_file():
-        return replace(facts, source="file")
-    from rooflines.device_specs import search
-
-    sheet = search.only(name).sheet
-    capacity = sheet.memory.capacity_gb
-    return replace(
-        facts, memory_bytes=round(capacity * 2**30) if capacity is not None else None,
+        return _with_roofs(load_file(Path(name)), source="file")
+    match = search.only(name)
+    sheet, capacity = match.sheet, match.sheet.memory.capacity_gb
+    ceilings = catalog.look_up(name) if match.mig is not None else catalog.ceilings_of(sheet, user=match.user)
+    return _with_roofs(
+        ceilings, memory_bytes=round(capacity * 2**30) if capacity is not None else None,
         power_w=sheet.power.tdp_w if sheet.power is not None else None, power_source="TDP" if sheet.power is not None else None,
     )  # fmt: skip
 
@@ -73,7 +73,11 @@ def _this(progress: Progress) -> DeviceFacts:
         import torch
 
         memory = torch.cuda.get_device_properties(device).total_memory
-    return DeviceFacts(name=ceilings.device, kind=ceilings.kind, ceilings=ceilings.ceilings, source="measured", memory_bytes=memory)
+    return _with_roofs(ceilings, source="measured", memory_bytes=memory)
+
+
+def _with_roofs(ceilings: Ceilings, **facts: Any) -> DeviceFacts:
+    return DeviceFacts(name=ceilings.device, kind=ceilings.kind, ceilings=ceilings.ceilings, **facts)
 
 
 def roofs(device: DeviceFacts) -> Ceilings:

@@ -45,6 +45,8 @@ from rooflines.units import binary_bytes, interval, percent, seconds, sentence, 
 
 _BRIEF = 12
 _LONGEST_LABEL = 40
+# A part below this share of the bound of its phase is not in the short form.
+_SMALL = 0.001
 # What one call of a phase gives, where that has a name of its own.
 _GIVES = {"prefill": "first token", "decode": "per token"}
 
@@ -63,7 +65,7 @@ def page(forecast: Forecast, rows: int = _BRIEF) -> Page:
             section("devices", "Devices", _devices(forecast)),
             section("predictions", "Predictions", _predictions(forecast)) if forecast.like else None,
             _steps(forecast) if len(forecast.steps) > 1 else None,
-            section("phases", "Phases", _phases(forecast)),
+            section("phases", "Phases", _phases(forecast), _parts(forecast)),
             _memory(forecast),
             _cost(forecast),
             section("operators", "Operators", _operators(forecast, rows), *said(_unknown(forecast))),
@@ -319,6 +321,29 @@ def _phases(forecast: Forecast) -> Table:
     return table("phases", columns, lines, "Phases by device", note=note, show="always")
 
 
+def _parts(forecast: Forecast) -> Table | None:
+    """The bound of each part of a language model in one call of each phase; None where the parts are not known."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for row in forecast.operators:
+        found = sums.setdefault((row.phase, row.part), [0.0] * len(forecast.devices))
+        for number, bound in enumerate(row.bounds):
+            found[number] += bound.lower_bound_s or 0.0
+    if len({part for _, part in sums}) < 2:
+        return None
+    columns = (
+        Column("part", format="text", least=14), Column("phase", format="text", least=7),
+        *(Column(one.device.name, key=f"bound_{number}_s") for number, one in enumerate(forecast.devices)),
+    )  # fmt: skip
+    order = [phase.name for phase in forecast.steps[0].phases]
+    known = [on.missing is None for _, on in _on_first(forecast)]
+    lines = []
+    for (phase, part), times in sorted(sums.items(), key=lambda item: (order.index(item[0][0]), -max(item[1]))):
+        small = max(times) < _SMALL * sum(max(others) for (other, _), others in sums.items() if other == phase)
+        cells = (_time(time_s if has_rate else None) for time_s, has_rate in zip(times, known, strict=True))
+        lines.append(Row((part, phase, *cells), show="full" if small else "always"))
+    return table("parts", columns, lines, "Bounds of the parts of the network", show="always")
+
+
 def _phase_row(phase: Phase, bound: PhaseBound | None) -> Row:
     times = (_time(bound.lower_bound_s), _time(bound.fused_bound_s), _limit(bound.by_roof_s)) if bound else (None, None, "no rate")
     flops = (Cell(value=value, text=si(value, "").replace(" ", "") if value else "") for value in (phase.flops, phase.flops_per_token))
@@ -400,6 +425,8 @@ def _bound_words(bound: OperatorBound) -> str:
 
 
 def _unknown(forecast: Forecast) -> Iterator[str]:
+    for name, assumption in dict.fromkeys((row.name, row.assumption) for row in forecast.operators if row.assumption):
+        yield f"Estimated: {short_name(name)} ({assumption})."
     if forecast.unknown:
         yield f"Operators without a formula are in no figure: {', '.join(map(short_name, forecast.unknown))}."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,13 +28,14 @@ _PRECISIONS = {"torch.float64": "fp64", "torch.float32": "fp32", "torch.bfloat16
 class MemoryGrowth:
     """The memory of a step: at several moments the bytes that stay and those that each sample adds.
 
-    ``context_bytes`` is what a token of context adds (all sequences), from ``context`` tokens on.
+    ``context_bytes`` is what a token of context adds (all sequences), from ``context`` tokens on; the model allows ``longest``.
     """
 
     moments: tuple[tuple[float, float], ...]
     batch_size: int
     context: int | None = None
     context_bytes: float = 0.0
+    longest: int | None = None
 
     def largest_batch(self, capacity_bytes: int) -> int | None:
         """The largest batch that fits, 0 where not even one sample does; None where samples take no memory."""
@@ -42,11 +44,11 @@ class MemoryGrowth:
         return min((int((capacity_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None)
 
     def largest_context(self, capacity_bytes: int) -> int | None:
-        """The largest context that fits beside the activations of this step; 0 where none does, None without a KV cache."""
+        """The largest context that fits beside the activations of this step and that the model allows; None without a KV cache."""
         if self.context is None or not self.context_bytes:
             return None
         left = capacity_bytes - max(fixed + self.batch_size * each for fixed, each in self.moments)
-        return max(0, int(self.context + left // self.context_bytes))
+        return min(max(0, int(self.context + left // self.context_bytes)), self.longest or sys.maxsize)
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,8 @@ def _of_count(workload: Workload, count: Count, length: int | None, tf32: bool) 
     operators: dict[str, tuple[Folded, ...]] = {}
     phases: list[Phase] = []
     for name in _PHASES:
-        rows = [row for row in count.operators if (row.phase or "forward") == name]
-        if rows:
-            operators[name] = tuple(folded(rows, name))
+        if found := tuple(folded(count, name)):
+            operators[name] = found
             phases.append(phase_of(name, operators[name], count.coverage, tokens=length, all_tokens=tokens))
     step = Step(
         batch_size=batch, sequence_length=length, produced=tokens or batch, phases=tuple(phases),
@@ -129,7 +130,7 @@ def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
 
     found = count_generation(name, options)
     batch, context = options.batch_size or 1, options.prompt_length + options.new_tokens - 1
-    operators: dict[str, tuple[Folded, ...]] = {one.phase: tuple(folded(one.count.operators, one.phase)) for one in found.phases}
+    operators: dict[str, tuple[Folded, ...]] = {one.phase: tuple(folded(one.count, one.phase)) for one in found.phases}
     phases = tuple(
         phase_of(
             one.phase, operators[one.phase], one.count.coverage, calls=one.calls, tokens=one.tokens, context=one.keys,
@@ -143,7 +144,11 @@ def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
         kv_cache_bytes=cache, activations_bytes=found.activation_bytes, kv_cache_bytes_per_token=found.kv_bytes_per_token,
     )  # fmt: skip
     growth = MemoryGrowth(
-        ((found.parameter_bytes, (cache + found.activation_bytes) / batch),), batch, context, batch * (found.kv_bytes_per_token or 0)
+        ((found.parameter_bytes, (cache + found.activation_bytes) / batch),),
+        batch,
+        context,
+        batch * (found.kv_bytes_per_token or 0),
+        found.longest_context,
     )
     step = Step(
         batch_size=batch, prompt_length=options.prompt_length, new_tokens=options.new_tokens, produced=batch * options.new_tokens,

@@ -14,10 +14,11 @@ from rooflines.roofline.bounds import footprint, place
 from rooflines.roofline.forecast.calls import Call
 from rooflines.roofline.forecast.forecast import Operator, OperatorBound, Phase, PhaseBound
 from rooflines.roofline.formulas import Work
+from rooflines.roofline.network_parts import part_of
 from rooflines.roofline.shapes import path_pattern, skeleton
 
 if TYPE_CHECKING:
-    from rooflines.roofline.counting.count import OperatorCount
+    from rooflines.roofline.counting.count import Count, OperatorCount
     from rooflines.roofline.forecast.efficiencies import Efficiencies, Estimate
 
 
@@ -28,11 +29,12 @@ class Folded(NamedTuple):
     work: Work
 
 
-def folded(rows: Iterable[OperatorCount], phase: str) -> list[Folded]:
-    """The counted ``rows`` of one ``phase``, those of repeated layers with the same work as one."""
+def folded(count: Count, phase: str) -> list[Folded]:
+    """The operators of one ``phase``, those of repeated layers with the same work as one."""
+    types = {module.path: module.type for module in count.modules}
     groups: dict[tuple[object, ...], list[OperatorCount]] = {}
-    for row in rows:
-        if row.kind == "counted":
+    for row in count.operators:
+        if row.kind == "counted" and (row.phase or "forward") == phase:
             key = (_work(row), row.name, row.shapes, row.category, skeleton(row.module))
             groups.setdefault(key, []).append(row)
     found = []
@@ -42,6 +44,7 @@ def folded(rows: Iterable[OperatorCount], phase: str) -> list[Folded]:
         found.append(Folded(Operator(
             name=first.name, module=path_pattern([row.module for row in group]), modules=len({row.module for row in group}),
             phase=phase, shapes=first.shapes, category="optimizer" if phase == "optimizer" else first.category, calls=calls,
+            part=part_of(first.module, first.name, first.category, phase=phase, types=types), assumption=first.assumption,
             precision=work.precision, flops=work.flops * calls, matrix_flops=work.matrix_flops * calls, bytes=work.bytes * calls,
         ), work))  # fmt: skip
     return found

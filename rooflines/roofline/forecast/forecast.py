@@ -15,6 +15,7 @@ from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import Workload
 from rooflines.roofline.analysis import Bound
 from rooflines.roofline.forecast.efficiencies import Estimate
+from rooflines.roofline.network_parts import Part
 from rooflines.shown import Shown
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class OperatorBound(msgspec.Struct, frozen=True, kw_only=True):
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
     """All calls of an operator with the same work in one call of its phase, repeated layers as one with a star in ``module``.
 
-    ``modules`` is the number of modules, ``bounds`` are in the order of ``Forecast.devices``.
+    ``modules`` is the number of modules, ``part`` that of a language model, ``assumption`` what the work was estimated with; ``bounds``
+    are in the order of ``Forecast.devices``.
     """
 
     name: str
@@ -94,11 +96,13 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     shapes: str
     category: str
+    part: Part
     calls: int
     precision: str | None = None
     flops: int
     matrix_flops: int
     bytes: int
+    assumption: str | None = None
     bounds: tuple[OperatorBound, ...] = ()
 
 
