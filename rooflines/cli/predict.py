@@ -78,8 +78,8 @@ def predict(
     lists = {"batch_size": batch_size, "sequence_length": sequence_length, "prompt_length": prompt_length}
     with progress_bar(not sys.stderr.isatty()) as progress:
         forecast = predict(
-            model or target or "", devices=device or [], like=like or [], prices=numbers_by_name("price", price or []),
-            powers=numbers_by_name("power", power or []), command=default_command(), progress=progress, **options,
+            model or target or "", devices=device or [], like=like or [], price=numbers_by_name("price", price or []),
+            power=numbers_by_name("power", power or []), command=default_command(), progress=progress, **options,
             **{name: _numbers(name, text) for name, text in lists.items() if text is not None},
         )  # fmt: skip
     own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}

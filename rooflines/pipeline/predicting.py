@@ -42,8 +42,8 @@ def predict(
     *,
     devices: Sequence[str],
     like: Sequence[Path | str] = (),
-    prices: Mapping[str, float] | None = None,
-    powers: Mapping[str, float] | None = None,
+    price: Mapping[str, float] | None = None,
+    power: Mapping[str, float] | None = None,
     command: str = "",
     progress: Progress | None = None,
     **options: Any,
@@ -57,8 +57,8 @@ def predict(
         devices: Names of data sheets (``rooflines.devices``), JSON files with ceilings, or ``this`` for this machine.
         like: Runs or traces whose efficiencies give estimates with an interval, or ``public``: public traces of GPUs. Without any there
             are lower bounds only.
-        prices: Price per hour by device, in any currency.
-        powers: Power in W by device; by default the limit in its data sheet.
+        price: Price per hour by device, in any currency.
+        power: Power in W by device; by default the limit in its data sheet.
         command: The shell line to show on the page.
         progress: Called with each stage.
 
@@ -72,7 +72,7 @@ def predict(
         raise UsageError(f"unknown option {unknown[0]!r}.", hint=f"Options: {', '.join(sorted(known))}.")
     if not isinstance(model, str) and (changed := [name for name in options if name != "mode"]):
         raise UsageError(f"{arg(changed[0])} does not apply to a module.", hint="Change the module or its inputs.")
-    found = find_devices(tuple(devices), powers=powers or {}, prices=prices or {}, progress=progress)
+    found = find_devices(tuple(devices), power=power or {}, price=price or {}, progress=progress)
     if PUBLIC in like and len(like) > 1:
         raise UsageError(f"{arg('like')} {PUBLIC} cannot be combined with runs.", hint="Give one of them.")
     analyses = [_measured(source, progress) for source in like if source != PUBLIC]

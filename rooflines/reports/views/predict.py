@@ -96,7 +96,7 @@ def sentences(forecast: Forecast) -> list[str]:
             for phase in on.phases
             if phase.name in _GIVES
         ] or [f"{seconds(on.lower_bound_s)} per step ({_limit(on.by_roof_s)})"]
-        rate = f"at most {significant(on.units_per_s)} {forecast.unit}/s"
+        rate = f"at most {_rate(on.units_per_s).text} {forecast.unit}/s"
         texts.append(f"{one.device.name}: at least {' and '.join(times)}, {rate}.")
     too_small, need = [one.device.name for one, on in _on_first(forecast) if on.fits is False], forecast.steps[0].memory
     if too_small and need is not None:
@@ -143,6 +143,12 @@ def _time(time_s: float | None) -> Cell:
     return Cell(value=time_s, text=seconds(time_s) if time_s is not None else "")
 
 
+def _rate(per_s: float | None) -> Cell:
+    """A rate with separators from thousands on."""
+    text = "" if per_s is None else f"{float(significant(per_s)):,.0f}" if per_s >= 1000 else significant(per_s)
+    return Cell(value=per_s, text=text)
+
+
 def _gib(size: int | None) -> Cell:
     return Cell(value=size, text=binary_bytes(size) if size else "")
 
@@ -168,7 +174,7 @@ def _devices(forecast: Forecast) -> Table:
     columns = [Column("device", format="text", least=14)]
     columns += [Column(_GIVES[name], key=f"{name}_s") for name in named] or [Column("step", key="step_s")]
     columns += [
-        Column(f"{forecast.unit}/s", key="units_per_s", format="figures"), Column("limit", format="text", least=12),
+        Column(f"{forecast.unit}/s", key="units_per_s"), Column("limit", format="text", least=12),
         Column("memory", key="memory_bytes"), Column("fits", format="text", least=4), Column("largest batch", priority=1),
     ]  # fmt: skip
     lines = []
@@ -176,7 +182,7 @@ def _devices(forecast: Forecast) -> Table:
         phases = {phase.name: phase.lower_bound_s for phase in on.phases}
         times = [phases.get(name) for name in named] or [on.lower_bound_s]
         lines.append(Row((
-            one.device.name, *map(_time, times), on.units_per_s, _limit(on.by_roof_s), _gib(one.device.memory_bytes), _fits(on),
+            one.device.name, *map(_time, times), _rate(on.units_per_s), _limit(on.by_roof_s), _gib(one.device.memory_bytes), _fits(on),
             _whole(on.largest_batch),
         )))  # fmt: skip
     columns, lines = _without_empty(columns, lines)
@@ -254,7 +260,7 @@ def _steps(forecast: Forecast) -> Section:
     """Every step on every device, as a table and as curves over the batch or the length."""
     named = _gives(forecast)
     columns = [
-        Column("step", format="text", least=20), Column(f"{forecast.unit}/s", format="figures", key="units_per_s"),
+        Column("step", format="text", least=20), Column(f"{forecast.unit}/s", key="units_per_s"),
         Column("step time", key="step_s"), *(Column(_GIVES[name], key=f"{name}_s", priority=1) for name in named),
         Column("predicted", key="predicted_s"), Column("memory", key="memory_bytes", priority=1),
         Column("fits", format="text", least=4),
@@ -265,7 +271,8 @@ def _steps(forecast: Forecast) -> Section:
         for step, on in zip(forecast.steps, one.steps, strict=True):
             phases = {phase.name: phase.lower_bound_s for phase in on.phases}
             lines.append(Row((
-                _varying(step, forecast.steps), on.units_per_s, _time(on.lower_bound_s), *(_time(phases.get(name)) for name in named),
+                _varying(step, forecast.steps), _rate(on.units_per_s), _time(on.lower_bound_s),
+                *(_time(phases.get(name)) for name in named),
                 _time(on.estimate.time_s if on.estimate is not None else None), _gib(step.memory.total_bytes if step.memory else None),
                 _fits(on),
             )))  # fmt: skip
@@ -375,7 +382,10 @@ def _memory(forecast: Forecast) -> Section | None:
         for one, on in _on_first(forecast)
     ]
     shown, rows = _without_empty(columns, rows)
-    note = "For the first step. The memory is the size it is sold by, of which drivers and libraries keep a part."
+    note = (
+        "For the first step. The memory is the size it is sold by, of which drivers and libraries keep a part. The largest batch is "
+        "computed from how the memory of the step grows with its batch."
+    )
     if any(on.largest_context is not None for _, on in _on_first(forecast)):
         note += " Largest context: tokens in the KV cache of each sequence, at this batch size."
     fitting = table("fits", shown, rows, "What fits on each device", note=note, show="always")
@@ -427,6 +437,8 @@ def _bound_words(bound: OperatorBound) -> str:
 def _unknown(forecast: Forecast) -> Iterator[str]:
     for name, assumption in dict.fromkeys((row.name, row.assumption) for row in forecast.operators if row.assumption):
         yield f"Estimated: {short_name(name)} ({assumption})."
+    for note in forecast.notes:
+        yield sentence(note)
     if forecast.unknown:
         yield f"Operators without a formula are in no figure: {', '.join(map(short_name, forecast.unknown))}."
 
@@ -470,7 +482,7 @@ def _method(forecast: Forecast) -> Section:
     if forecast.like:
         texts[1] = "A prediction has an interval that is meant to hold nine of ten cases; a bound holds always."
     sources = tuple((one.device.name, _sources(one)) for one in forecast.devices)
-    notes = said((*texts, *map(sentence, forecast.notes)), "note", "full")
+    notes = said(texts, "note", "full")
     command = Paragraph(forecast.command, "code") if forecast.command else None
     return section("method", "Method", *notes, Facts(rows=sources, kind="definitions"), command)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -125,10 +125,12 @@ def _of_count(workload: Workload, count: Count, length: int | None, tf32: bool) 
 
 
 def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
-    """A generation: prefill of the prompts, and decode at the mean context."""
+    """A generation: prefill of the prompts, and decode at the mean context; latent attention as servers compute it."""
     from rooflines.roofline.counting.phases import count_generation
+    from rooflines.roofline.forecast.latent_attention import AS_SERVED, with_served_latent_attention
 
-    found = count_generation(name, options)
+    as_called = count_generation(name, options)
+    found = with_served_latent_attention(as_called)
     batch, context = options.batch_size or 1, options.prompt_length + options.new_tokens - 1
     operators: dict[str, tuple[Folded, ...]] = {one.phase: tuple(folded(one.count, one.phase)) for one in found.phases}
     phases = tuple(
@@ -155,7 +157,7 @@ def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
         phases=phases, memory=need,
     )  # fmt: skip
     counts = [one.count for one in found.phases]
-    notes = tuple(dict.fromkeys(count.note for count in counts if count.note))
+    notes = tuple(dict.fromkeys(count.note for count in counts if count.note)) + ((AS_SERVED,) if found is not as_called else ())
     return CountedStep(found.workload, step, "tokens", operators, growth, unknown_in(*counts), notes, tf32)
 
 
@@ -173,14 +175,16 @@ def _need(memory: StepMemory) -> MemoryNeed:
 
 
 def _growth(memory: StepMemory, batch: int) -> MemoryGrowth:
-    """At each moment of the step, parameters, gradients and optimizer stay, and what else there is grows with the batch."""
-    held: Sequence[tuple[float, float]] = []
+    """At each moment of the step, parameters, gradients and optimizer stay, and what else there is grows with the batch.
+
+    Without activations, the rest is what the optimizer works with, which stays, too.
+    """
+    held: list[tuple[float, float]] = []
     if memory.curve is not None:
-        parts = memory.curve.parts
-        held = [
-            (sum(parts[name][at] for name in _FIXED if name in parts), sum(values[at] for values in parts.values()))
-            for at in range(len(memory.curve.at))
-        ]
+        for at in range(len(memory.curve.at)):
+            parts = {name: values[at] for name, values in memory.curve.parts.items()}
+            stay = _FIXED if parts.get("activations") else (*_FIXED, "workspace")
+            held.append((sum(parts.get(name, 0) for name in stay), sum(parts.values())))
     peak = memory.at_peak
     held = held or [(peak.parameters + peak.gradients + peak.optimizer, memory.peak_bytes)]
     return MemoryGrowth(tuple({(fixed, (total - fixed) / batch) for fixed, total in held}), batch)
