@@ -204,9 +204,8 @@ def closed_form(values, tokens, context):
 def test_a_generation_in_closed_form(tmp_path, values):
     pytest.importorskip("transformers")
     batch, prompt, new = 2, 100, 51
-    found = predict(
-        config(tmp_path, values), devices=[H200], mode="generate", batch_size=batch, prompt_length=prompt, new_tokens=new, precision="bf16"
-    )
+    sizes = {"batch_size": batch, "prompt_length": prompt, "new_tokens": new}
+    found = predict(config(tmp_path, values), devices=[H200], mode="generate", precision="bf16", **sizes)
     step, on = found.steps[0], found.devices[0].steps[0]
     prefill, decode = step.phases
     assert (prefill.calls, prefill.tokens, decode.calls, decode.tokens) == (1, prompt, new - 1, 1)
@@ -271,7 +270,7 @@ def test_what_is_refused(mlp, arguments, message, hint):
 
 def test_a_context_beyond_the_model_is_refused(tmp_path):
     pytest.importorskip("transformers")
-    with pytest.raises(WorkloadError, match="the longest context of .* is 512"):
+    with pytest.raises(WorkloadError, match=r"the longest context of .* is 512"):
         predict(config(tmp_path, LLAMA), devices=[H200], mode="generate", prompt_length=500, new_tokens=50)
 
 
