@@ -120,15 +120,11 @@ def _forecast(
     operators = [one.operator for phase in first.operators.values() for one in phase]
     rows = zip(*([bound for phase in column.values() for bound in phase] for column in columns), strict=True)
     return Forecast(
-        workload=first.workload,
-        unit=first.unit,
-        steps=tuple(step.step for step in steps),
-        devices=tuple(forecasts),
+        workload=first.workload, unit=first.unit, steps=tuple(step.step for step in steps), devices=tuple(forecasts), like=like,
         operators=tuple(msgspec.structs.replace(one, bounds=row) for one, row in zip(operators, rows, strict=True)),
         unknown=tuple(dict.fromkeys(name for step in steps for name in step.unknown)),
-        like=like,
         notes=tuple(dict.fromkeys(note for step in steps for note in step.notes)),
-    )
+    )  # fmt: skip
 
 
 _Bounds = dict[str, tuple[OperatorBound, ...]]
@@ -137,52 +133,35 @@ _Bounds = dict[str, tuple[OperatorBound, ...]]
 def _bounds(step: CountedStep, device: DeviceFacts, like: Efficiencies | None) -> _Bounds:
     """The bounds of the operators of each phase."""
     ceilings = roofs(device)
-    return {
-        name: tuple(bound_operator(one, ceilings, step.tf32, like) for one in operators) for name, operators in step.operators.items()
-    }
+    return {name: tuple(bound_operator(one, ceilings, step.tf32, like) for one in found) for name, found in step.operators.items()}
 
 
 def _step_bound(step: CountedStep, device: DeviceFacts, bounds: _Bounds, like: Efficiencies | None) -> StepBound:
-    ceilings = roofs(device)
-    missing = without_rate([one for phase in step.operators.values() for one in phase], ceilings, step.tf32)
-    fitting: dict[str, Any] = {}
-    if step.memory is not None and device.memory_bytes is not None and step.step.memory is not None:
-        fitting = {
-            "fits": step.step.memory.total_bytes <= device.memory_bytes,
-            "largest_batch": step.memory.largest_batch(device.memory_bytes),
-            "largest_context": step.memory.largest_context(device.memory_bytes),
-        }
-    if missing:
+    ceilings, capacity, fitting = roofs(device), device.memory_bytes, dict[str, Any]()
+    if step.growth is not None and step.step.memory is not None and capacity is not None:
+        largest = {"largest_batch": step.growth.largest_batch(capacity), "largest_context": step.largest_context(capacity)}
+        fitting = {"fits": step.step.memory.total_bytes <= capacity, **largest}
+    if missing := without_rate((one for found in step.operators.values() for one in found), ceilings, step.tf32):
         return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
-    phases = tuple(bound_phase(name, operators, bounds[name], ceilings, step.tf32, like) for name, operators in step.operators.items())
-    calls = [phase.calls for phase in step.step.phases]
-    lower_s, fused_s = (
-        sum(getattr(phase, field) * times for phase, times in zip(phases, calls, strict=True))
-        for field in ("lower_bound_s", "fused_bound_s")
-    )
+    phases = tuple(bound_phase(name, found, bounds[name], ceilings, step.tf32, like) for name, found in step.operators.items())
+    weighted = [(phase, facts.calls) for phase, facts in zip(phases, step.step.phases, strict=True)]
     by_roof: dict[str, float] = {}
-    for phase, times in zip(phases, calls, strict=True):
+    for phase, times in weighted:
         for roof, time_s in phase.by_roof_s.items():
             by_roof[roof] = by_roof.get(roof, 0.0) + times * time_s
     estimate = outside_s = None
     if like is not None:
-        named = zip(step.operators.items(), calls, strict=True)
-        parts = [part for (name, found), times in named for part in estimates_of(found, bounds[name], times)]
+        parts = [part for one, times in weighted for part in estimates_of(step.operators[one.name], bounds[one.name], times)]
         estimate = like.total(parts)
         outside_s = like.outside_s(sum(number for _, number in parts), estimate.time_s)
+    lower_s = sum(phase.lower_bound_s * times for phase, times in weighted)
     each_s = lower_s / step.step.produced
     return StepBound(
-        **fitting,
-        phases=phases,
-        lower_bound_s=lower_s,
-        fused_bound_s=fused_s,
-        by_roof_s=by_roof,
-        units_per_s=1 / each_s if each_s else None,
+        **fitting, phases=phases, lower_bound_s=lower_s, fused_bound_s=sum(phase.fused_bound_s * times for phase, times in weighted),
+        by_roof_s=by_roof, units_per_s=1 / each_s if each_s else None, estimate=estimate, outside_s=outside_s,
         cost_per_million=device.price_per_hour / 3600 * each_s * 1e6 if device.price_per_hour is not None else None,
         energy_per_unit_j=device.power_w * each_s if device.power_w is not None else None,
-        estimate=estimate,
-        outside_s=outside_s,
-    )
+    )  # fmt: skip
 
 
 def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficiencies | None:
@@ -196,11 +175,9 @@ def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficien
     if not analyses:
         return Efficiencies.public(device.name) if device.kind == "cuda" else None
     own = [Ceilings(device=run.environment.device_name, kind="", ceilings=run.ceilings) for run in analyses]
-    judges = (
-        own
-        if device.source == "measured"
-        else [sheet_of(run.environment)[0] or roofs for run, roofs in zip(analyses, own, strict=True)]
-    )
+    judges = own
+    if device.source != "measured":
+        judges = [sheet_of(run.environment)[0] or measured for run, measured in zip(analyses, own, strict=True)]
     try:
         return Efficiencies.of(analyses, device.name, judges)
     except ValueError as error:

@@ -151,14 +151,10 @@ def test_the_largest_batch_fits_and_a_larger_one_does_not():
 
 def test_growth_of_memory():
     # Two moments: the larger one of a small batch is not that of a large one.
-    growth = MemoryGrowth(((100, 0), (60, 10)), batch_size=2)
+    growth = MemoryGrowth(((100, 0), (60, 10)))
     assert growth.largest_batch(160) == 10
     assert growth.largest_batch(99) == 0
-    assert growth.largest_context(160) is None
-    cached = MemoryGrowth(((100, 30),), batch_size=2, context=10, context_bytes=4)
-    assert cached.largest_context(180) == 10 + (180 - 160) // 4
-    assert cached.largest_context(100) == 0
-    assert MemoryGrowth(((100, 30),), 2, 10, 4, longest=12).largest_context(180) == 12
+    assert MemoryGrowth(((100, 0),)).largest_batch(100) is None
 
 
 def test_price_and_power_of_a_token(mlp):
@@ -224,7 +220,11 @@ def test_a_generation_in_closed_form(tmp_path, values):
     assert need.kv_cache_bytes_per_token == each
     assert need.kv_cache_bytes == batch * (prompt + new - 1) * each
     assert need.total_bytes == need.parameters_bytes + need.kv_cache_bytes + need.activations_bytes
-    assert on.largest_context <= values["max_position_embeddings"]
+    if on.largest_batch:
+        held = need.parameters_bytes + (need.kv_cache_bytes + need.activations_bytes) * on.largest_batch / batch
+        assert held <= found.devices[0].device.memory_bytes
+        free = found.devices[0].device.memory_bytes - need.parameters_bytes - need.activations_bytes
+        assert on.largest_context == min(values["max_position_embeddings"], free // (batch * each))
     # Every weight that is used is read in a step of decode.
     if "num_local_experts" not in values:
         read = need.parameters_bytes - 2 * values["vocab_size"] * values["hidden_size"]

@@ -227,7 +227,8 @@ def _steps(forecast: Forecast) -> Section:
             estimate_s = on.estimate.time_s if on.estimate is not None else None
             rows.append(Row((
                 _size(step, forecast.steps), _rate(on.units_per_s), _time(on.lower_bound_s),
-                *(_time(phases.get(name)) for name in named), _time(estimate_s), _gib(step.memory.total_bytes if step.memory else None), _fits(on),
+                *(_time(phases.get(name)) for name in named), _time(estimate_s),
+                _gib(step.memory.total_bytes if step.memory else None), _fits(on),
             )))  # fmt: skip
     listed = _table("steps", columns, rows, "Bounds by batch size and length", f"{forecast.unit}/s at most, times at least.")
     return section("steps", "By batch size and length", listed, *_curves(forecast))
@@ -325,8 +326,8 @@ def _fitting(forecast: Forecast) -> Table:
         for one, on in _on_first(forecast)
     ]
     note = (
-        "Of the size that a memory is sold by, drivers and libraries keep a part. The largest batch, or context of a sequence in the KV "
-        "cache, follows from how the memory of the first step grows."
+        "Of the size that a memory is sold by, drivers and libraries keep a part. The largest batch, or context of each sequence in "
+        "the KV cache, follows from how the memory of the first step grows."
     )
     return _table("fitting", columns, rows, "What fits on each device", note)
 
@@ -360,10 +361,10 @@ def _operators(forecast: Forecast, brief: int) -> Table:
 
 def _bound(bound: OperatorBound) -> Cell:
     """The bound with the letter of its roof; the estimate on hover."""
-    hover, estimate = bound.bound, bound.estimate
+    hover, estimate = str(bound.bound), bound.estimate
     if estimate is not None:
         ends = interval(estimate.low_s, estimate.high_s, seconds)
-        hover = f"{hover}; one call predicted {seconds(estimate.time_s)} ({ends}), from {estimate.basis}"
+        hover += f"; one call predicted {seconds(estimate.time_s)} ({ends}), from {estimate.basis}"
     text = f"{seconds(bound.lower_bound_s)} {bound.bound[0].upper()}" if bound.lower_bound_s is not None else ""
     return Cell(value=bound.lower_bound_s, text=text, hover=hover)
 
