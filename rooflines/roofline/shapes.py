@@ -36,12 +36,12 @@ def repeated_key(row: OperatorRow) -> tuple[object, ...]:
     A row with less than one call a step is a part of a call whose shapes depend on the data, and its key is that of the call.
     """
     if row.calls < 1:
-        return (row.name, row.precision, row.phase, row.category, _skeleton(row.module))
+        return (row.name, row.precision, row.phase, row.category, skeleton(row.module))
     work = (significant(row.flops / row.calls, 6), significant(row.bytes / row.calls, 6)) if row.calls else (row.flops, row.bytes)
-    return (row.name, row.shapes, row.precision, row.phase, row.category, *work, _skeleton(row.module))
+    return (row.name, row.shapes, row.precision, row.phase, row.category, *work, skeleton(row.module))
 
 
-def _skeleton(path: str) -> tuple[str, ...]:
+def skeleton(path: str) -> tuple[str, ...]:
     """The parts of a module path with a star for every index."""
     return tuple(
         _INDEX.sub(lambda found: f"{found['instance']}_*" if found["instance"] else "*", part) if _INDEX.fullmatch(part) else part
@@ -68,4 +68,4 @@ def _between(column: Sequence[str]) -> str:
 def path_pattern(paths: Sequence[str]) -> str:
     """One path for several: a star where they differ."""
     columns = list(zip(*(path.split(".") for path in paths), strict=True))
-    return ".".join(column[0] if len(set(column)) == 1 else star for column, star in zip(columns, _skeleton(paths[0]), strict=True))
+    return ".".join(column[0] if len(set(column)) == 1 else star for column, star in zip(columns, skeleton(paths[0]), strict=True))

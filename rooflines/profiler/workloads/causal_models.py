@@ -50,8 +50,7 @@ def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.M
 
 def check_context(name: str, config: Any, options: Options) -> None:
     """Raise WorkloadError where prompt and new tokens are longer than the longest context of the model."""
-    text = config.get_text_config(decoder=True)
-    most = next((value for field in _MAXIMUM if (value := getattr(text, field, None)) and value > 0), None)
+    most = longest_context(config)
     context = options.prompt_length + options.new_tokens
     if most is not None and context > most:
         raise WorkloadError(
@@ -59,6 +58,12 @@ def check_context(name: str, config: Any, options: Options) -> None:
             f"the longest context of {name} is {most}.",
             hint=f"For example: {arg('prompt_length', max(1, most - options.new_tokens))}",
         )
+
+
+def longest_context(config: Any) -> int | None:
+    """The most tokens that a sequence of the model of ``config`` may have; None where it names no limit."""
+    text = config.get_text_config(decoder=True)
+    return next((int(value) for field in _MAXIMUM if (value := getattr(text, field, None)) and value > 0), None)
 
 
 def is_causal(model: object) -> bool:

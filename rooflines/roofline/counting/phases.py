@@ -17,7 +17,7 @@ import msgspec
 from rooflines.errors import WorkloadError, first_line
 from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.records import Workload
-from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache
+from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, longest_context, make_cache
 from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
@@ -50,7 +50,8 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
 
     ``parameters`` is a number, ``parameter_bytes`` their size as they are stored. ``kv_bytes_per_token`` is what one token of one
     sequence adds to the KV cache while no window is full, ``kv_bytes`` the cache of all sequences at the end; both are absent where the
-    model keeps its cache by itself, or none. ``activation_bytes`` is the most that a phase holds besides the two.
+    model keeps its cache by itself, or none. ``activation_bytes`` is the most that a phase holds besides the two. ``longest_context``
+    is the most tokens of a sequence that the model allows.
     """
 
     workload: Workload
@@ -60,6 +61,7 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
     activation_bytes: int
     kv_bytes_per_token: int | None = None
     kv_bytes: int | None = None
+    longest_context: int | None = None
 
 
 def count_generation(name: str, options: Options, *, keys: Sequence[int] | None = None) -> GenerationCount:
@@ -101,6 +103,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
         activation_bytes=max(_activations(phase.count) for phase in counted),
         kv_bytes_per_token=per_token,
         kv_bytes=held,
+        longest_context=longest_context(prepared.generator.network.config) if isinstance(prepared.generator, CausalModel) else None,
     )
 
 
