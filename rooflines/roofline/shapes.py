@@ -18,7 +18,12 @@ _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
 def tensors(row: OperatorRow | Unmodelled) -> tuple[tuple[int, ...], ...]:
     """Return the sizes of the tensors of ``row``, as far as they were recorded."""
-    return tuple(tuple(map(int, part.split("x"))) for part in row.shapes.split(", ") if _SHAPE.fullmatch(part))
+    return sizes_in(row.shapes)
+
+
+def sizes_in(shapes: str) -> tuple[tuple[int, ...], ...]:
+    """Return the sizes of the tensors in a text of shapes."""
+    return tuple(tuple(map(int, part.split("x"))) for part in shapes.split(", ") if _SHAPE.fullmatch(part))
 
 
 def tensor_bytes(size: tuple[int, ...], precision: str | None) -> int:

@@ -20,11 +20,13 @@ from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.lengths import pairs
 from rooflines.roofline.operator_rows import with_ancestors
+from rooflines.roofline.shapes import sizes_in
 
 if TYPE_CHECKING:
     from rooflines.roofline.counting.phases import GenerationCount, PhaseCount
 
 AS_SERVED: Final = "MLA as servers compute it: one kernel for attention, its expansion absorbed in decode"
+KERNEL: Final = "latent_attention"
 _EXPANSION: Final = ".kv_b_proj"
 # Besides the expansion: the projections to the latent, of the queries, and of the result, by the names that networks give them.
 _DOWN, _QUERIES, _OUTPUT = (".kv_a_proj_with_mqa",), (".q_b_proj", ".q_proj"), (".o_proj",)
@@ -88,7 +90,7 @@ def _sizes(layer: str, rows: Iterable[OperatorCount]) -> _Sizes | None:
 
 def _product(row: OperatorCount) -> tuple[int, int, int]:
     """[m, k] @ [k, n] of a row."""
-    left, right = (tuple(map(int, shape.split("x"))) for shape in row.shapes.split(", ")[-2:])
+    left, right = sizes_in(row.shapes)[-2:]
     return prod(left[:-1]), left[-1], right[-1]
 
 
@@ -125,7 +127,7 @@ def _rows(layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool) 
         bytes_written=of.item * tokens * (of.heads * head[1] + of.rank + of.rope),  # the result, and the new entries of the cache
     )
     shapes = f"{batch}x{of.heads}x{phase.tokens}x{head[0]}, {batch}x{phase.keys}x{of.rank + of.rope}"
-    yield made("latent_attention", layer, "attention", shapes, work)
+    yield made(KERNEL, layer, "attention", shapes, work)
 
 
 def _changed(count: Count, rows: tuple[OperatorCount, ...], less: list[OperatorCount], more: list[OperatorCount]) -> Count:
