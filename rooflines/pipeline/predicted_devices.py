@@ -57,7 +57,7 @@ def _device(name: str, progress: Progress) -> DeviceFacts:
     sheet, capacity = match.sheet, match.sheet.memory.capacity_gb
     ceilings = catalog.look_up(name) if match.mig is not None else catalog.ceilings_of(sheet, user=match.user)
     return _with_roofs(
-        ceilings, memory_bytes=round(capacity * 2**30) if capacity is not None else None,
+        ceilings, peer_link=catalog.peer_link(sheet), memory_bytes=round(capacity * 2**30) if capacity is not None else None,
         power_w=sheet.power.tdp_w if sheet.power is not None else None, power_source="TDP" if sheet.power is not None else None,
     )  # fmt: skip
 

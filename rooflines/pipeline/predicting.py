@@ -12,6 +12,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
+from rooflines.pipeline.parallel_layouts import parse_layouts
 from rooflines.pipeline.predicted_devices import find_devices, roofs
 from rooflines.profiler.options import Options
 from rooflines.profiler.progress import Progress, Silent
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.forecast.efficiencies import Efficiencies
+    from rooflines.roofline.forecast.layout import Layout, LayoutBound
 
 # The public traces of GPUs that come with the package, as a run to predict from.
 PUBLIC = "public"
@@ -44,6 +46,7 @@ def predict(
     like: Sequence[Path | str] = (),
     price: Mapping[str, float] | None = None,
     power: Mapping[str, float] | None = None,
+    layouts: Sequence[str] = (),
     command: str = "",
     progress: Progress | None = None,
     **options: Any,
@@ -59,6 +62,8 @@ def predict(
             are lower bounds only.
         price: Price per hour by device, in any currency.
         power: Power in W by device; by default the limit in its data sheet.
+        layouts: Parallel layouts of a generation: sizes such as ``tp=4,pp=2`` (tensor, pipeline, data ``dp``, expert ``ep``), or the
+            number of devices for all usual ones.
         command: The shell line to show on the page.
         progress: Called with each stage.
 
@@ -76,12 +81,14 @@ def predict(
     if PUBLIC in like and len(like) > 1:
         raise UsageError(f"{arg('like')} {PUBLIC} cannot be combined with runs.", hint="Give one of them.")
     analyses = [_measured(source, progress) for source in like if source != PUBLIC]
+    if layouts and options.get("mode") != "generate":
+        raise UsageError(f"{arg('layout')} requires {arg('mode', 'generate')}.")
     steps = []
     for step_options in _combinations(options):
         step_options.check()
         progress.stage(f"counting batch {step_options.batch_size or 1}", None)
         steps.append(count_step(model, step_options) if isinstance(model, str) else count_module(model, inputs, step_options.mode))
-    return msgspec.structs.replace(_forecast(steps, found, analyses, tuple(map(str, like))), command=command)
+    return msgspec.structs.replace(_forecast(steps, found, analyses, tuple(map(str, like)), layouts), command=command)
 
 
 def _combinations(options: Mapping[str, Any]) -> list[Options]:
@@ -107,16 +114,22 @@ def _measured(source: Path | str, progress: Progress) -> Analysis:
 
 
 def _forecast(
-    steps: Sequence[CountedStep], devices: Sequence[DeviceFacts], analyses: Sequence[Analysis], like: tuple[str, ...]
+    steps: Sequence[CountedStep],
+    devices: Sequence[DeviceFacts],
+    analyses: Sequence[Analysis],
+    like: tuple[str, ...],
+    layouts: Sequence[str],
 ) -> Forecast:
     first = steps[0]
+    chosen = parse_layouts(first.generation, layouts) if first.generation is not None else ()
     forecasts, columns = [], []
     for device in devices:
         efficiencies = _efficiencies(analyses, device) if like else None
         bounds = [_bounds(step, device, efficiencies) for step in steps]
         columns.append(bounds[0])
         on = tuple(_step_bound(step, device, one, efficiencies) for step, one in zip(steps, bounds, strict=True))
-        forecasts.append(DeviceForecast(device=device, steps=on))
+        bound = _layout_bounds(first, device, chosen) if on[0].missing is None else ()
+        forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound))
     operators = [one.operator for phase in first.operators.values() for one in phase]
     rows = zip(*([bound for phase in column.values() for bound in phase] for column in columns), strict=True)
     return Forecast(
@@ -162,6 +175,14 @@ def _step_bound(step: CountedStep, device: DeviceFacts, bounds: _Bounds, like: E
         cost_per_million=device.price_per_hour / 3600 * each_s * 1e6 if device.price_per_hour is not None else None,
         energy_per_unit_j=device.power_w * each_s if device.power_w is not None else None,
     )  # fmt: skip
+
+
+def _layout_bounds(step: CountedStep, device: DeviceFacts, layouts: Sequence[Layout]) -> tuple[LayoutBound, ...]:
+    from rooflines.roofline.forecast.layouts import bound_layouts
+
+    if step.generation is None or not layouts:
+        return ()
+    return bound_layouts(step.generation, roofs(device), device.peer_link, layouts, memory_bytes=device.memory_bytes, tf32=step.tf32)
 
 
 def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficiencies | None:

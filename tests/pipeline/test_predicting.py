@@ -252,6 +252,22 @@ def test_public_traces_predict_gpus_only(mlp, device):
     assert cpu.estimate is None
 
 
+def test_parallel_layouts_of_a_generation(tmp_path):
+    pytest.importorskip("transformers")
+    sizes = {"mode": "generate", "batch_size": 4, "prompt_length": 20, "new_tokens": 5, "precision": "bf16"}
+    found = predict(config(tmp_path, LLAMA), devices=[H200, T4], layouts=["tp=2,pp=1", "4", "tp=2"], **sizes)
+    new, old = found.devices
+    assert [str(bound.layout) for bound in new.layouts][:2] == ["tensor 2", "tensor 4"]
+    assert len({bound.layout for bound in new.layouts}) == len(new.layouts)
+    assert all(bound.layout.devices == 4 for bound in new.layouts[1:])
+    assert old.layouts == ()  # no rate, no bound
+    for text in ("tp", "tp=0", "xp=2", "dp=4,ep=2", ""):
+        with pytest.raises(UsageError, match="is not a layout"):
+            predict(config(tmp_path, LLAMA), devices=[H200], layouts=[text], **sizes)
+    with pytest.raises(UsageError, match="layout requires mode='generate'"):
+        predict(config(tmp_path, LLAMA), devices=[H200], layouts=["tp=2"])
+
+
 @pytest.mark.parametrize(("arguments", "message", "hint"), [
     ({"devices": []}, "no device was given", "NVIDIA H200"),
     ({"devices": ["NVIDIA H2000"]}, "no data sheet for 'NVIDIA H2000'", "H200 SXM5"),

@@ -29,6 +29,7 @@ from rooflines.reports.document import table as table_of
 from rooflines.reports.views.roofline import rate_lines
 from rooflines.reports.words.text import csv_text, short_name
 from rooflines.roofline.forecast.forecast import DeviceForecast, Forecast, Operator, OperatorBound, Step, StepBound, forecast_rows
+from rooflines.roofline.forecast.layout import LayoutBound
 from rooflines.units import binary_bytes, interval, percent, seconds, sentence, si, significant
 
 _BRIEF = 12
@@ -48,6 +49,7 @@ def page(forecast: Forecast, rows: int = _BRIEF) -> Page:
         _steps(forecast) if len(forecast.steps) > 1 else None,
         section("phases", "Phases", _phases(forecast), _parts(forecast)),
         section("memory", "Memory", _memory(forecast), _fitting(forecast)) if forecast.steps[0].memory is not None else None,
+        section("layouts", "Parallel layouts", _layouts(forecast)) if any(one.layouts for one in forecast.devices) else None,
         section("operators", "Operators", _operators(forecast, rows), *said(_remarks(forecast))),
         section("roofline", "Rooflines", *_rooflines(forecast)),
         _method(forecast),
@@ -141,7 +143,7 @@ def _whole(value: int | None) -> Cell:
     return Cell(value=value, text=f"{value:,}" if value is not None else "")
 
 
-def _fits(on: StepBound) -> str:
+def _fits(on: StepBound | LayoutBound) -> str:
     return "" if on.fits is None else "yes" if on.fits else "no"
 
 
@@ -330,6 +332,31 @@ def _fitting(forecast: Forecast) -> Table:
         "the KV cache, follows from how the memory of the first step grows."
     )
     return _table("fitting", columns, rows, "What fits on each device", note)
+
+
+def _layouts(forecast: Forecast) -> Table:
+    """The first step on several of each device."""
+    columns = (
+        Column("layout", format="text", least=22), Column("devices", format="count", priority=2), Column("memory", key="memory_bytes"),
+        Column("fits", format="text", least=4), Column("first token", key="prefill_s"), Column("per token", key="decode_s"),
+        Column("exposed", key="decode_exposed_s", priority=1), Column("tokens/s", key="tokens_per_s"),
+    )  # fmt: skip
+    rows = []
+    for one in forecast.devices:
+        rows.append(Row((one.device.name if one.layouts else f"{one.device.name}: link to other devices not known",), heading=True))
+        for bound in one.layouts:
+            phases = {phase.name: phase for phase in bound.phases}
+            prefill, decode = phases.get("prefill"), phases.get("decode")
+            rows.append(Row((
+                str(bound.layout), bound.layout.devices, _gib(bound.memory_bytes), _fits(bound),
+                _time(prefill.lower_bound_s if prefill else None), _time(decode.lower_bound_s if decode else None),
+                _time(decode.exposed_s if decode else None), _rate(bound.tokens_per_s),
+            )))  # fmt: skip
+    note = (
+        "Lower bounds of the first step, memory of the fullest device, and tokens/s of all sequences in decode at most. Exposed: "
+        "communication of a decode step that nothing hides, over the link between two devices of the data sheet."
+    )
+    return _table("layouts", columns, rows, "Parallel layouts", note)
 
 
 def _operators(forecast: Forecast, brief: int) -> Table:
