@@ -27,13 +27,13 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.document import table as table_of
 from rooflines.reports.views.roofline import rate_lines
-from rooflines.reports.words.text import csv_text, short_name
+from rooflines.reports.words.text import csv_text, short_name, shorten_path
 from rooflines.roofline.forecast.forecast import DeviceForecast, Forecast, Operator, OperatorBound, Step, StepBound, forecast_rows
 from rooflines.roofline.forecast.layout import LayoutBound
 from rooflines.units import binary_bytes, interval, percent, seconds, sentence, si, significant
 
 _BRIEF = 12
-_LONGEST_LABEL = 40
+_LONGEST_PATH = 26
 # A part below this share of the bound of its phase is not in the short form.
 _SMALL = 0.001
 # What one call of a phase gives, where that has a name of its own.
@@ -424,10 +424,10 @@ def _chart(forecast: Forecast, number: int) -> Chart | None:
         bound = row.bounds[number]
         time_s = bound.estimate.time_s * row.calls if bound.estimate is not None else bound.lower_bound_s
         if row.flops and row.bytes and time_s:
-            name = f"{short_name(row.name)} {row.module}".strip()
+            name = f"{short_name(row.name)} {shorten_path(row.module, _LONGEST_PATH)}".strip()
             points.append(Point(
                 key=key, name=name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / time_s,
-                time_s=time_s * calls[row.phase], precision=row.precision, engine=bound.engine or "vector", label=name[:_LONGEST_LABEL],
+                time_s=time_s * calls[row.phase], precision=row.precision, engine=bound.engine or "vector", label=name,
                 gain_s=time_s * calls[row.phase],
                 lines=(("phase", row.phase), *rate_lines(row.flops, row.bytes, time_s), ("bound", bound.bound)),
             ))  # fmt: skip
