@@ -51,15 +51,6 @@ def test_a_table_of_80_columns_and_the_same_as_json_and_csv(predict):
         assert float(row["lower_bound_s"]) == on.lower_bound_s
 
 
-def test_the_published_schema_describes_what_is_printed(predict, capsys, monkeypatch):
-    jsonschema = pytest.importorskip("jsonschema")
-    published = json.loads(call(capsys, monkeypatch, "schema", "prediction").out)
-    found = json.loads(predict(*DEVICES, "--format", "json").out)
-    jsonschema.validate(found, published)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(found | {"schema": "rooflines.prediction/0"}, published)
-
-
 def test_a_page_has_a_roofline_for_each_device_and_no_prediction_without_a_run(predict, tmp_path):
     asked = (*DEVICES, "--device", "RTX 4090", "--batch-size", "1,64", "--precision", "bf16", "--format", "html,markdown", "-o", "page")
     assert predict(*asked).code == 0
