@@ -10,10 +10,12 @@ into the package, for devices of which only the data sheet is known.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rooflines
-from rooflines.device_specs import detect
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds import IMPLAUSIBLE
 from rooflines.roofline.forecast import calls as forecast_calls
-from rooflines.roofline.forecast.calls import MeasuredCall, PublicCalls, host_time, measured_calls
+from rooflines.roofline.forecast.calls import MeasuredCall, host_time, measured_calls
 from rooflines.roofline.forecast.efficiencies import Efficiencies, Estimate
 from rooflines.serial import to_plain
 from rooflines.units import percent, seconds, si
@@ -40,39 +41,39 @@ H100, MI300X, B200 = "H100 SXM5 80GB", "Instinct MI300X", "B200 SXM"
 TRAINING = "resnet_act_checkpoint"
 
 METHOD = """\
-Time = bound / utilization; the utilization is that of the measured calls most alike, by size (`rooflines/roofline/forecast`). The method
-was chosen on the H100 traces alone, each model predicted by the other four ("development"); nothing is set per model. One rule is newer
-than a first look at all traces: calls larger than any measured one took up to 40 times too long with the utilization of the largest, so
-the next kind of calls is asked there. Equal calls of a model count once, in "by time" with the time of all. An error is
-|predicted - measured| / measured. "Held" is the share of measured values in their 90 % interval.
+Time = bound / utilization; the utilization is that of the measured calls most alike, by size (`rooflines/roofline/forecast`). It was
+chosen on the H100 traces, each model predicted by the other four ("development"); nothing is set per model. One rule is newer than a
+first look at all traces: the utilization of the largest call gave larger ones up to 40 times their time, so the next kind of calls is
+asked there. Equal calls of a model count once, in "by time" with the time of all. An error is |predicted - measured| /
+measured. "Held" is the share of measured values in their 90 % interval.
 """
 MACHINE = """\
-Times are of the median step without the profiler, bounds by ceilings measured on this machine. "Step" is the error of the whole step,
-whose time outside of operators is that of the reference runs per call.
+Times are of the median step without the profiler on one thread, bounds by ceilings measured on this machine. "Step" is the error of the
+whole step, whose time outside of operators is that of the reference runs per call. Other programs kept at most {busy_by_others:.2g}
+processors busy during a run; the steps that they delayed are left out, as are {runs_left_out} of the planned runs, with too few others
+or after the time allowed.
 """
-NOISE = """\
-Other programs kept at most {busy_by_others:.2g} processors busy during a run; the steps that they delayed are left out, as are
-{runs_left_out} runs with too few others.
-"""
-
-# Networks and sizes on this machine: a name, and the options of rooflines.profile.
-WORKLOADS: tuple[tuple[str, dict[str, Any]], ...] = (
-    *(("resnet18", {"batch_size": size}) for size in (1, 2, 4)),
-    *(("mobilenet_v3_large", {"batch_size": size}) for size in (1, 2, 4)),
-    ("vit_b_16", {"batch_size": 1}),
-    *(("hf:bert", {"batch_size": size, "sequence_length": 64}) for size in (1, 2, 4)),
-    *(("hf:gpt2", {"batch_size": size, "sequence_length": 64}) for size in (1, 2)),
-)
+# Networks and batch sizes on this machine; one of each network first, for a machine with little time.
+NETWORKS = ("resnet18", "mobilenet_v3_large", "vit_b_16", "hf:bert", "hf:gpt2")
+SIZES = (1, 4, 2)
+# Of the calls faster than their bound, the page has the first few.
+_LISTED = 8
 
 
 class Run(NamedTuple):
-    """A measured step: what ran, where and at which size, and its calls."""
+    """A measured step, or a part of one: what ran, where, and its calls."""
 
     model: str
-    device: str
-    size: int
+    part: str
     calls: tuple[MeasuredCall, ...]
     analysis: Analysis
+
+    @property
+    def device(self) -> str:
+        return self.calls[0].device
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.model, self.device, self.part)))
 
 
 Choice = Callable[[Run, Run], bool]
@@ -81,28 +82,18 @@ Choice = Callable[[Run, Run], bool]
 # --- what a prediction is worth ----------------------------------------------------------------------------------------------------
 
 
-def plain_roofline(run: Run) -> list[Estimate]:
-    """The bounds of the calls of ``run`` as predictions."""
-    bounds = [call.lower_bound_s for call in run.calls]
-    return [Estimate(time_s=bound_s, low_s=bound_s, high_s=None, lower_bound_s=bound_s, basis="bound") for bound_s in bounds]
-
-
 def compared(label: str, use: str, targets: Sequence[Run], runs: Sequence[Run], reference: Choice | None) -> dict[str, Any]:
     """The errors of predictions for ``targets`` by those of ``runs`` that are their ``reference``; without one, of their bounds."""
     errors, times, held, steps = [], [], [], []
     for run in targets:
-        if reference is None:
-            estimates, total = plain_roofline(run), None
-        else:
-            by = by_runs([other for other in runs if reference(run, other)], run, runs)
-            estimates = [by.estimate(call) for call in run.calls]
-            total = by.total(zip(estimates, (call.calls for call in run.calls), strict=True))
-            held += [is_held(one, call.time_s) for one, call in zip(estimates, run.calls, strict=True)]
+        by = by_runs([other for other in runs if reference(run, other)], run, runs) if reference is not None else None
+        estimates = [by.estimate(call) if by is not None else as_prediction(call) for call in run.calls]
+        held += [is_held(one, call.time_s) for one, call in zip(estimates, run.calls, strict=True)]
         errors += [abs(one.time_s / call.time_s - 1) for one, call in zip(estimates, run.calls, strict=True)]
         times += [call.calls * call.time_s for call in run.calls]
-        steps.append(step_of(run, estimates, total, by if reference is not None else None))
+        steps.append(step_of(run, estimates, by))
     weights, order = np.array(times) / sum(times), np.argsort(errors)
-    return {
+    found = {
         "prediction": label,
         "use": use,
         "steps": len(targets),
@@ -111,10 +102,15 @@ def compared(label: str, use: str, targets: Sequence[Run], runs: Sequence[Run], 
         "median_error": float(np.median(errors)),
         "mean_error_by_time": float(np.dot(errors, weights)),
         "median_error_by_time": float(np.array(errors)[order][np.searchsorted(np.cumsum(weights[order]), 0.5)]),
-        "held": float(np.mean(held)) if held else None,
-        "held_by_time": float(np.dot(held, weights)) if held else None,
         "sums": steps,
     }
+    return found if reference is None else found | {"held": float(np.mean(held)), "held_by_time": float(np.dot(held, weights))}
+
+
+def as_prediction(call: MeasuredCall) -> Estimate:
+    """The bound of ``call`` as its time."""
+    bound_s = call.lower_bound_s
+    return Estimate(time_s=bound_s, low_s=bound_s, high_s=None, lower_bound_s=bound_s, basis="bound")
 
 
 def by_runs(references: Sequence[Run], run: Run, runs: Sequence[Run]) -> Efficiencies:
@@ -124,17 +120,19 @@ def by_runs(references: Sequence[Run], run: Run, runs: Sequence[Run]) -> Efficie
     return Efficiencies((call for other in references for call in other.calls), run.device, hosts, public)
 
 
-def step_of(run: Run, estimates: Sequence[Estimate], total: Estimate | None, by: Efficiencies | None) -> dict[str, Any]:
+def step_of(run: Run, estimates: Sequence[Estimate], by: Efficiencies | None) -> dict[str, Any]:
     """The error of the sum of a step's operators, whether its interval holds, and on a CPU the error of the whole step."""
+    numbers, division = [call.calls for call in run.calls], run.analysis.division
     measured_s = sum(call.calls * call.time_s for call in run.calls)
-    sum_s = sum(call.calls * one.time_s for one, call in zip(estimates, run.calls, strict=True))
-    found = {"run": named(run), "measured_s": measured_s, "error": sum_s / measured_s - 1}
-    if total is not None and by is not None:
-        found |= {"low_s": total.low_s, "high_s": total.high_s, "held": is_held(total, measured_s)}
-        outside_s = by.outside_s(sum(call.calls for call in run.calls), sum_s)
-        division = run.analysis.division
-        if outside_s is not None and division is not None:
-            found |= {"step_s": division.step_s, "step_error": (sum_s + outside_s) / division.step_s - 1}
+    sum_s = sum(calls * one.time_s for calls, one in zip(numbers, estimates, strict=True))
+    found = {"run": str(run), "measured_s": measured_s, "error": sum_s / measured_s - 1}
+    if by is None:
+        return found
+    total = by.total(zip(estimates, numbers, strict=True))
+    found |= {"low_s": total.low_s, "high_s": total.high_s, "held": is_held(total, measured_s)}
+    outside_s = by.outside_s(sum(row.calls for row in run.analysis.rows), sum_s)
+    if outside_s is not None and division is not None:
+        found |= {"step_s": division.step_s, "step_error": (sum_s + outside_s) / division.step_s - 1}
     return found
 
 
@@ -147,7 +145,7 @@ def violations(runs: Iterable[Run]) -> list[dict[str, Any]]:
     """Calls faster than their bound, each with the reason."""
     return [
         {
-            "run": named(run),
+            "run": str(run),
             "operator": call.name,
             "measured_s": call.time_s,
             "lower_bound_s": call.lower_bound_s,
@@ -161,18 +159,14 @@ def violations(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 def reason(call: MeasuredCall) -> str:
     """Why ``call`` may be faster than its bound."""
+    why = {
+        "memory": "more of it was in a cache than the ceilings assume",
+        "latency": "the shortest operator measured is not the shortest",
+    }
+    found = why.get(call.bound, "the ceiling is too low, or an algorithm with fewer FLOPs ran")
     if call.lower_bound_s <= IMPLAUSIBLE * call.time_s:
-        within = "within 5 %, which times and ceilings are known to"
-    else:
-        within = {
-            "memory": "more of it was in a cache than the ceilings assume",
-            "latency": "the shortest operator was measured longer",
-        }.get(call.bound, "the ceiling of arithmetic is too low, or an algorithm with fewer FLOPs ran")
-    return f"{si(call.bytes, 'B')}, {call.bound} bound: {within}"
-
-
-def named(run: Run) -> str:
-    return f"{run.model}, batch {run.size}" if run.size else f"{run.model} on {run.device}"
+        found = "within 5 %, no closer are times and ceilings known"
+    return f"{si(call.bytes, 'B')}, {call.bound} bound: {found}"
 
 
 # --- public traces -----------------------------------------------------------------------------------------------------------------
@@ -191,8 +185,7 @@ def public_traces(clone: Path) -> list[Run]:
                 path = Path(place) / Path(name).name
                 path.write_bytes(data)
                 analysis = rooflines.analyze(path)
-            calls = measured_calls(analysis, model)
-            found.append(Run(model, calls[0].device, 0, calls, analysis))
+            found.append(Run(model, "", measured_calls(analysis, model), analysis))
     return found
 
 
@@ -214,12 +207,14 @@ def in_public_traces(runs: Sequence[Run]) -> dict[str, Any]:
         return lambda run, other: other.device == device and other.model == run.model
 
     training = [run for run in runs if run.model == TRAINING]
-    tenths = [run._replace(size=part + 1, calls=run.calls[part::10]) for run in runs for part in range(10) if run.calls[part::10]]
+    tenths = [run._replace(part=f"tenth {at + 1}", calls=run.calls[at::10]) for run in runs for at in range(10) if run.calls[at::10]]
 
     def by_other_tenths(device: str) -> dict[str, Any]:
         targets = [part for part in tenths if part.device == device]
         label = f"{device}: a tenth of a run's calls by the others"
-        return compared(label, "held out", targets, tenths, lambda run, other: other[:2] == run[:2] and other.size != run.size)
+        return compared(
+            label, "held out", targets, tenths, lambda run, other: other.analysis is run.analysis and other.part != run.part
+        )
 
     rows = [compared(f"{device}: bound by the data sheet", "no data", on(device), runs, None) for device in (H100, MI300X, B200)]
     rows += [
@@ -239,33 +234,32 @@ def in_public_traces(runs: Sequence[Run]) -> dict[str, Any]:
 
 def write_public_calls(runs: Sequence[Run]) -> None:
     """The calls of the public traces, a line for each, for predictions on devices that nothing was measured on."""
-    plain = [to_plain(PublicCalls(source="", license="", runs=(run.calls,)))["runs"][0] for run in runs]
-    lines = ",\n".join(json.dumps([[rounded(value) for value in call] for call in calls], separators=(",", ":")) for calls in plain)
+    plain = to_plain([run.calls for run in runs])
+    rounded = [[[float(f"{one:.5g}") if isinstance(one, float) else one for one in call] for call in calls] for calls in plain]
+    lines = ",\n".join(json.dumps(calls, separators=(",", ":")) for calls in rounded)
     source = f"https://github.com/AMD-AGI/TraceLens, commit {COMMIT}, tests/traces/{{{','.join(FOLDERS)}}}"
     PUBLIC_CALLS.write_text(f'{{"source": {json.dumps(source)}, "license": "MIT", "runs": [\n{lines}\n]}}\n')
-
-
-def rounded(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 # --- this machine ------------------------------------------------------------------------------------------------------------------
 
 
-def profiled() -> list[Run]:
-    """The steps of ``WORKLOADS`` on this CPU, those that other programs disturbed too much left out."""
-    found = []
-    for model, options in WORKLOADS:
+def profiled(minutes: float) -> list[Run]:
+    """The steps of the networks on one thread of this CPU, without those that other programs disturbed too much.
+
+    No run is begun after this many ``minutes``.
+    """
+    found, until = [], time.monotonic() + 60 * minutes
+    for size, model in itertools.product(SIZES, NETWORKS):
+        if time.monotonic() > until:
+            break
         with tempfile.TemporaryDirectory() as place:
-            run = rooflines.profile(
-                model, device="cpu", steps=15, warmup=5, wait_quiet=True, formats=("json",), output=Path(place) / "run", **options
-            )
-            analysis = rooflines.analyze(run.directory)
-        size = options["batch_size"]
-        calls = measured_calls(analysis, f"{model}, batch {size}")
-        if calls:
-            found.append(Run(model, calls[0].device, size, calls, analysis))
-            print(f"{named(found[-1])}: {seconds(analysis.whole_s)}", flush=True)
+            options: dict[str, Any] = {"device": "cpu", "threads": 1, "steps": 10, "warmup": 3, "formats": ("json",)}
+            rooflines.profile(model, batch_size=size, sequence_length=64, output=Path(place) / "run", **options)
+            analysis = rooflines.analyze(Path(place) / "run")
+        run = Run(model, f"batch {size}", measured_calls(analysis, f"{model}, batch {size}"), analysis)
+        print(f"{model}, {run.part}: {seconds(analysis.whole_s)}, {len(run.calls)} calls judged", flush=True)
+        found += [run] if run.calls else []
     return found
 
 
@@ -275,16 +269,14 @@ def on_this_machine(runs: Sequence[Run]) -> dict[str, Any]:
     rows = [
         compared("measured ceilings: bound", "no data", runs, runs, None),
         compared("model left out", "held out", runs, runs, lambda run, other: other.model != run.model),
-        compared("same model, size left out", "held out", several, runs, lambda run, other: other.model == run.model and other != run),
+        compared(
+            "same model, size left out", "held out", several, runs, lambda run, other: other.model == run.model and other is not run
+        ),
     ]
-    others = [run.analysis.other_programs for run in runs]
-    cpu = detect.cpu()
+    others, facts = [run.analysis.other_programs for run in runs], runs[0].analysis.environment
     return {
-        "cpu": cpu.name,
-        "cores": cpu.physical_cores,
-        "threads": runs[0].analysis.environment.threads,
-        "torch": runs[0].analysis.environment.packages.get("torch"),
-        "runs_left_out": len(WORKLOADS) - len(runs),
+        "cpu": f"{facts.cpu}, {facts.cpu_cores} cores, {facts.threads} thread, torch {facts.torch}",
+        "runs_left_out": len(SIZES) * len(NETWORKS) - len(runs),
         "busy_by_others": max((one.busy for one in others if one is not None), default=0.0),
         "comparisons": rows,
         "faster_than_bound": violations(runs),
@@ -300,9 +292,7 @@ def page(sections: dict[str, Any]) -> str:
     if public := sections.get("public_traces"):
         parts += [f"## Public traces ({public['source']}, commit {public['commit']})\n", *tables(public)]
     if machine := sections.get("this_machine"):
-        title = f"## A CPU: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, torch {machine['torch']}\n"
-        noise = NOISE.format(**machine)
-        parts += [title, MACHINE + noise, *tables(machine)]
+        parts += [f"## A CPU: {machine['cpu']}\n", MACHINE.format(**machine), *tables(machine)]
     return "\n".join(parts)
 
 
@@ -314,13 +304,15 @@ def tables(section: dict[str, Any]) -> list[str]:
     lines.append(f"Calls faster than their bound: {len(faster)}.")
     lines += [
         f"- {one['operator']} in {one['run']}: {seconds(one['measured_s'])}, bound {seconds(one['lower_bound_s'])} ({one['reason']})"
-        for one in faster
+        for one in faster[:_LISTED]
     ]
     return [*lines, ""]
 
 
 def table_row(row: dict[str, Any]) -> str:
     sums = row["sums"]
+    each = ", ".join(f"{100 * one['error']:+.0f} %" for one in sums)
+    mean = f"{percent(float(np.mean([abs(one['error']) for one in sums])))} mean"
     held = [one["held"] for one in sums if "held" in one]
     whole = [abs(one["step_error"]) for one in sums if "step_error" in one]
     cells = [
@@ -328,16 +320,12 @@ def table_row(row: dict[str, Any]) -> str:
         row["use"],
         str(row["operators"]),
         *(percent(row[name]) for name in ("mean_error", "median_error", "mean_error_by_time", "median_error_by_time")),
-        "" if row["held"] is None else percent(row["held"]),
-        ", ".join(f"{100 * one['error']:+.0f} %" for one in sums) if len(sums) < 6 else f"{percent(mean_size(sums))} mean",
+        percent(row["held"]) if "held" in row else "",
+        each if len(sums) < 6 else mean,
         f"{sum(held)} of {len(held)}" if held else "",
         f"{percent(float(np.mean(whole)))} mean" if whole else "",
     ]
     return f"| {' | '.join(cells)} |"
-
-
-def mean_size(sums: Sequence[dict[str, Any]]) -> float:
-    return float(np.mean([abs(one["error"]) for one in sums]))
 
 
 def main() -> None:
@@ -345,6 +333,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--traces", metavar="AMD-AGI/TraceLens=CLONE", help="predict the operators of public traces")
     parser.add_argument("--machine", action="store_true", help="profile networks on this CPU and predict them")
+    parser.add_argument("--minutes", type=float, default=7.0, help="begin no run on this CPU after this time")
     parser.add_argument("--public-calls", action="store_true", help="write the calls of the public traces into the package")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="where to write the result")
     arguments = parser.parse_args()
@@ -355,7 +344,7 @@ def main() -> None:
             write_public_calls(runs)
         sections["public_traces"] = in_public_traces(runs)
     if arguments.machine:
-        sections["this_machine"] = on_this_machine(profiled())
+        sections["this_machine"] = on_this_machine(profiled(arguments.minutes))
     result = {"benchmark": "prediction_error", "rooflines": rooflines.__version__, "sections": sections}
     arguments.output.write_text(json.dumps(result, indent=1) + "\n")
     arguments.output.with_suffix(".md").write_text(page(sections))

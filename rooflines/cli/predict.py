@@ -49,6 +49,10 @@ def predict(
     power: Annotated[list[str] | None, option(
         "Power of a device in W (repeatable).", group=_WHERE, metavar="NAME=W", show_default="limit of the data sheet"
     )] = None,
+    layout: Annotated[list[str] | None, option(
+        "Parallel layout of a generation: tp=4,pp=2 (tensor, pipeline, data dp, expert ep), or a number of devices for all usual ones "
+        "(repeatable).", group=_WHERE, metavar="LAYOUT", show_default=False
+    )] = None,
     rows: Annotated[int, option("Maximum number of operators.", group=OUTPUT, min=1)] = 12,
     format: Format = None,
     at: At = None,
@@ -78,8 +82,8 @@ def predict(
     lists = {"batch_size": batch_size, "sequence_length": sequence_length, "prompt_length": prompt_length}
     with progress_bar(not sys.stderr.isatty()) as progress:
         forecast = predict(
-            model or target or "", devices=device or [], like=like or [], prices=numbers_by_name("price", price or []),
-            powers=numbers_by_name("power", power or []), command=default_command(), progress=progress, **options,
+            model or target or "", devices=device or [], like=like or [], layouts=layout or [], command=default_command(),
+            price=numbers_by_name("price", price or []), power=numbers_by_name("power", power or []), progress=progress, **options,
             **{name: _numbers(name, text) for name, text in lists.items() if text is not None},
         )  # fmt: skip
     own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}

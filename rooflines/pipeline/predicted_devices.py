@@ -22,16 +22,16 @@ THIS = "this"
 
 
 def find_devices(
-    names: Sequence[str], *, powers: Mapping[str, float], prices: Mapping[str, float], progress: Progress
+    names: Sequence[str], *, power: Mapping[str, float], price: Mapping[str, float], progress: Progress
 ) -> tuple[DeviceFacts, ...]:
-    """The devices called ``names``; ``powers`` (W) and ``prices`` (per hour) are by the same names.
+    """The devices called ``names``; ``power`` (W) and ``price`` (per hour) are by the same names.
 
     Raises UsageError for a device without a data sheet, with names that look alike, and for a name that is not among ``names``.
     """
     if not names:
-        raise UsageError("no device was given.", hint=f"For example: {arg('device', 'NVIDIA H200')}, or {THIS} for this machine.")
+        raise UsageError("no device was given.", hint=f"For example: NVIDIA H200, or {THIS} for this machine.")
     found = tuple(dict.fromkeys(names))
-    for option, given in (("power", powers), ("price", prices)):
+    for option, given in (("power", power), ("price", price)):
         for name, value in given.items():
             if name not in found:
                 raise UsageError(
@@ -41,8 +41,8 @@ def find_devices(
                 raise UsageError(f"{arg(option)} of {name!r} must be above 0, got {value:g}.")
     return tuple(
         replace(
-            facts, price_per_hour=prices.get(name), power_w=powers.get(name, facts.power_w),
-            power_source="given" if name in powers else facts.power_source,
+            facts, price_per_hour=price.get(name), power_w=power.get(name, facts.power_w),
+            power_source="given" if name in power else facts.power_source,
         )
         for name in found for facts in (_device(name, progress),)
     )  # fmt: skip
@@ -57,7 +57,7 @@ def _device(name: str, progress: Progress) -> DeviceFacts:
     sheet, capacity = match.sheet, match.sheet.memory.capacity_gb
     ceilings = catalog.look_up(name) if match.mig is not None else catalog.ceilings_of(sheet, user=match.user)
     return _with_roofs(
-        ceilings, memory_bytes=round(capacity * 2**30) if capacity is not None else None,
+        ceilings, peer_link=catalog.peer_link(sheet), memory_bytes=round(capacity * 2**30) if capacity is not None else None,
         power_w=sheet.power.tdp_w if sheet.power is not None else None, power_source="TDP" if sheet.power is not None else None,
     )  # fmt: skip
 

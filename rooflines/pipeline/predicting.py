@@ -12,6 +12,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
+from rooflines.pipeline.parallel_layouts import parse_layouts
 from rooflines.pipeline.predicted_devices import find_devices, roofs
 from rooflines.profiler.options import Options
 from rooflines.profiler.progress import Progress, Silent
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.forecast.efficiencies import Efficiencies
+    from rooflines.roofline.forecast.layout import Layout, LayoutBound
 
 # The public traces of GPUs that come with the package, as a run to predict from.
 PUBLIC = "public"
@@ -42,8 +44,9 @@ def predict(
     *,
     devices: Sequence[str],
     like: Sequence[Path | str] = (),
-    prices: Mapping[str, float] | None = None,
-    powers: Mapping[str, float] | None = None,
+    price: Mapping[str, float] | None = None,
+    power: Mapping[str, float] | None = None,
+    layouts: Sequence[str] = (),
     command: str = "",
     progress: Progress | None = None,
     **options: Any,
@@ -57,8 +60,10 @@ def predict(
         devices: Names of data sheets (``rooflines.devices``), JSON files with ceilings, or ``this`` for this machine.
         like: Runs or traces whose efficiencies give estimates with an interval, or ``public``: public traces of GPUs. Without any there
             are lower bounds only.
-        prices: Price per hour by device, in any currency.
-        powers: Power in W by device; by default the limit in its data sheet.
+        price: Price per hour by device, in any currency.
+        power: Power in W by device; by default the limit in its data sheet.
+        layouts: Parallel layouts of a generation: sizes such as ``tp=4,pp=2`` (tensor, pipeline, data ``dp``, expert ``ep``), or the
+            number of devices for all usual ones.
         command: The shell line to show on the page.
         progress: Called with each stage.
 
@@ -72,16 +77,18 @@ def predict(
         raise UsageError(f"unknown option {unknown[0]!r}.", hint=f"Options: {', '.join(sorted(known))}.")
     if not isinstance(model, str) and (changed := [name for name in options if name != "mode"]):
         raise UsageError(f"{arg(changed[0])} does not apply to a module.", hint="Change the module or its inputs.")
-    found = find_devices(tuple(devices), powers=powers or {}, prices=prices or {}, progress=progress)
+    found = find_devices(tuple(devices), power=power or {}, price=price or {}, progress=progress)
     if PUBLIC in like and len(like) > 1:
         raise UsageError(f"{arg('like')} {PUBLIC} cannot be combined with runs.", hint="Give one of them.")
     analyses = [_measured(source, progress) for source in like if source != PUBLIC]
+    if layouts and options.get("mode") != "generate":
+        raise UsageError(f"{arg('layout')} requires {arg('mode', 'generate')}.")
     steps = []
     for step_options in _combinations(options):
         step_options.check()
         progress.stage(f"counting batch {step_options.batch_size or 1}", None)
         steps.append(count_step(model, step_options) if isinstance(model, str) else count_module(model, inputs, step_options.mode))
-    return msgspec.structs.replace(_forecast(steps, found, analyses, tuple(map(str, like))), command=command)
+    return msgspec.structs.replace(_forecast(steps, found, analyses, tuple(map(str, like)), layouts), command=command)
 
 
 def _combinations(options: Mapping[str, Any]) -> list[Options]:
@@ -107,28 +114,30 @@ def _measured(source: Path | str, progress: Progress) -> Analysis:
 
 
 def _forecast(
-    steps: Sequence[CountedStep], devices: Sequence[DeviceFacts], analyses: Sequence[Analysis], like: tuple[str, ...]
+    steps: Sequence[CountedStep],
+    devices: Sequence[DeviceFacts],
+    analyses: Sequence[Analysis],
+    like: tuple[str, ...],
+    layouts: Sequence[str],
 ) -> Forecast:
     first = steps[0]
+    chosen = parse_layouts(first.generation, layouts) if first.generation is not None else ()
     forecasts, columns = [], []
     for device in devices:
         efficiencies = _efficiencies(analyses, device) if like else None
         bounds = [_bounds(step, device, efficiencies) for step in steps]
         columns.append(bounds[0])
         on = tuple(_step_bound(step, device, one, efficiencies) for step, one in zip(steps, bounds, strict=True))
-        forecasts.append(DeviceForecast(device=device, steps=on))
+        bound = _layout_bounds(first, device, chosen) if on[0].missing is None else ()
+        forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound))
     operators = [one.operator for phase in first.operators.values() for one in phase]
     rows = zip(*([bound for phase in column.values() for bound in phase] for column in columns), strict=True)
     return Forecast(
-        workload=first.workload,
-        unit=first.unit,
-        steps=tuple(step.step for step in steps),
-        devices=tuple(forecasts),
+        workload=first.workload, unit=first.unit, steps=tuple(step.step for step in steps), devices=tuple(forecasts), like=like,
         operators=tuple(msgspec.structs.replace(one, bounds=row) for one, row in zip(operators, rows, strict=True)),
         unknown=tuple(dict.fromkeys(name for step in steps for name in step.unknown)),
-        like=like,
         notes=tuple(dict.fromkeys(note for step in steps for note in step.notes)),
-    )
+    )  # fmt: skip
 
 
 _Bounds = dict[str, tuple[OperatorBound, ...]]
@@ -137,52 +146,43 @@ _Bounds = dict[str, tuple[OperatorBound, ...]]
 def _bounds(step: CountedStep, device: DeviceFacts, like: Efficiencies | None) -> _Bounds:
     """The bounds of the operators of each phase."""
     ceilings = roofs(device)
-    return {
-        name: tuple(bound_operator(one, ceilings, step.tf32, like) for one in operators) for name, operators in step.operators.items()
-    }
+    return {name: tuple(bound_operator(one, ceilings, step.tf32, like) for one in found) for name, found in step.operators.items()}
 
 
 def _step_bound(step: CountedStep, device: DeviceFacts, bounds: _Bounds, like: Efficiencies | None) -> StepBound:
-    ceilings = roofs(device)
-    missing = without_rate([one for phase in step.operators.values() for one in phase], ceilings, step.tf32)
-    fitting: dict[str, Any] = {}
-    if step.memory is not None and device.memory_bytes is not None and step.step.memory is not None:
-        fitting = {
-            "fits": step.step.memory.total_bytes <= device.memory_bytes,
-            "largest_batch": step.memory.largest_batch(device.memory_bytes),
-            "largest_context": step.memory.largest_context(device.memory_bytes),
-        }
-    if missing:
+    ceilings, capacity, fitting = roofs(device), device.memory_bytes, dict[str, Any]()
+    if step.growth is not None and step.step.memory is not None and capacity is not None:
+        largest = {"largest_batch": step.growth.largest_batch(capacity), "largest_context": step.largest_context(capacity)}
+        fitting = {"fits": step.step.memory.total_bytes <= capacity, **largest}
+    if missing := without_rate((one for found in step.operators.values() for one in found), ceilings, step.tf32):
         return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
-    phases = tuple(bound_phase(name, operators, bounds[name], ceilings, step.tf32, like) for name, operators in step.operators.items())
-    calls = [phase.calls for phase in step.step.phases]
-    lower_s, fused_s = (
-        sum(getattr(phase, field) * times for phase, times in zip(phases, calls, strict=True))
-        for field in ("lower_bound_s", "fused_bound_s")
-    )
+    phases = tuple(bound_phase(name, found, bounds[name], ceilings, step.tf32, like) for name, found in step.operators.items())
+    weighted = [(phase, facts.calls) for phase, facts in zip(phases, step.step.phases, strict=True)]
     by_roof: dict[str, float] = {}
-    for phase, times in zip(phases, calls, strict=True):
+    for phase, times in weighted:
         for roof, time_s in phase.by_roof_s.items():
             by_roof[roof] = by_roof.get(roof, 0.0) + times * time_s
     estimate = outside_s = None
     if like is not None:
-        named = zip(step.operators.items(), calls, strict=True)
-        parts = [part for (name, found), times in named for part in estimates_of(found, bounds[name], times)]
+        parts = [part for one, times in weighted for part in estimates_of(step.operators[one.name], bounds[one.name], times)]
         estimate = like.total(parts)
         outside_s = like.outside_s(sum(number for _, number in parts), estimate.time_s)
+    lower_s = sum(phase.lower_bound_s * times for phase, times in weighted)
     each_s = lower_s / step.step.produced
     return StepBound(
-        **fitting,
-        phases=phases,
-        lower_bound_s=lower_s,
-        fused_bound_s=fused_s,
-        by_roof_s=by_roof,
-        units_per_s=1 / each_s if each_s else None,
+        **fitting, phases=phases, lower_bound_s=lower_s, fused_bound_s=sum(phase.fused_bound_s * times for phase, times in weighted),
+        by_roof_s=by_roof, units_per_s=1 / each_s if each_s else None, estimate=estimate, outside_s=outside_s,
         cost_per_million=device.price_per_hour / 3600 * each_s * 1e6 if device.price_per_hour is not None else None,
         energy_per_unit_j=device.power_w * each_s if device.power_w is not None else None,
-        estimate=estimate,
-        outside_s=outside_s,
-    )
+    )  # fmt: skip
+
+
+def _layout_bounds(step: CountedStep, device: DeviceFacts, layouts: Sequence[Layout]) -> tuple[LayoutBound, ...]:
+    from rooflines.roofline.forecast.layouts import bound_layouts
+
+    if step.generation is None or not layouts:
+        return ()
+    return bound_layouts(step.generation, roofs(device), device.peer_link, layouts, memory_bytes=device.memory_bytes, tf32=step.tf32)
 
 
 def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficiencies | None:
@@ -196,11 +196,9 @@ def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficien
     if not analyses:
         return Efficiencies.public(device.name) if device.kind == "cuda" else None
     own = [Ceilings(device=run.environment.device_name, kind="", ceilings=run.ceilings) for run in analyses]
-    judges = (
-        own
-        if device.source == "measured"
-        else [sheet_of(run.environment)[0] or roofs for run, roofs in zip(analyses, own, strict=True)]
-    )
+    judges = own
+    if device.source != "measured":
+        judges = [sheet_of(run.environment)[0] or measured for run, measured in zip(analyses, own, strict=True)]
     try:
         return Efficiencies.of(analyses, device.name, judges)
     except ValueError as error:

@@ -33,7 +33,7 @@ from rooflines.profiler.recording.collect import Recording, collect, quiet_profi
 from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Run, Settings, Workload
-from rooflines.profiler.workloads.memory_shortage import memory_shortage
+from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.reports.formats import check_formats
 from rooflines.roofline.analysis import Analysis
@@ -157,6 +157,7 @@ def _prepare(model: Any, inputs: Any, options: Options, name: str) -> Prepared:
         )
     try:
         if isinstance(model, str):
+            _check_memory(model, options)
             return prepare(model, options)
         if isinstance(model, torch.nn.Module):
             return from_module(model, inputs, options)
@@ -171,6 +172,24 @@ def _prepare(model: Any, inputs: Any, options: Options, name: str) -> Prepared:
     raise UsageError(
         f"cannot profile a {type(model).__name__}.", hint="Give a module and its inputs, a step function, or a model's name."
     )
+
+
+def _check_memory(name: str, options: Options) -> None:
+    """Raise OutOfMemoryError before a language model is built that plainly does not fit. One that cannot be counted is not refused."""
+    if options.mode != "generate" or not name.startswith("hf:"):
+        return
+    from rooflines.profiler.dispatch.fakes import needs_data
+    from rooflines.roofline.counting.memory_fit import check_memory
+    from rooflines.roofline.counting.phases import count_generation
+
+    free_bytes, _, free = free_memory(find_device(options.device))
+    try:
+        counted = count_generation(name, options, keys=())
+    except WorkloadError as error:
+        if error.__cause__ is None or not needs_data(error.__cause__):
+            raise
+        return
+    check_memory(name, counted, free_bytes, free, options)
 
 
 @contextlib.contextmanager

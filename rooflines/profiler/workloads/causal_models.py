@@ -41,11 +41,16 @@ def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.M
             f"hf:{name}: {kind} is no causal language model, which {arg('mode', 'generate')} requires.",
             hint=f"For example: hf:gpt2, hf:llama. Or use {arg('mode', 'inference')}.",
         )
+    network = transformers.AutoModelForCausalLM._model_mapping[type(config)]
+    if options.kv_cache != "none" and not takes_cache(network):
+        raise WorkloadError(
+            f"hf:{name}: {kind} keeps no KV cache.", hint=f"Use {arg('kv_cache', 'none')}, which computes all tokens again."
+        )
     check_context(f"hf:{name}", config, options)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision, torch.float32)
     if fake_mode_of() is None and any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
-        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), f"weights of {name}"
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), "random weights"
+        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), f"weights: those in {name}"
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), "weights: random"
 
 
 def check_context(name: str, config: Any, options: Options) -> None:
@@ -68,10 +73,12 @@ def longest_context(config: Any) -> int | None:
 
 def is_causal(model: object) -> bool:
     """Whether ``model`` is a network of transformers that takes tokens and a KV cache."""
-    forward = getattr(model, "forward", None)
-    return hasattr(model, "config") and {"input_ids", "past_key_values"} <= set(
-        inspect.signature(forward).parameters if forward else ()
-    )
+    return hasattr(model, "config") and takes_cache(model)
+
+
+def takes_cache(network: Any) -> bool:
+    """Whether ``network``, a module or its class, takes tokens and a KV cache."""
+    return {"input_ids", "past_key_values"} <= set(inspect.signature(network.forward).parameters)
 
 
 class CausalModel:
@@ -105,7 +112,8 @@ class CausalModel:
 
     def logits(self, called: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
         """Call ``called`` with ``tokens``; returns the logits of the last position where the network can leave the others out."""
-        logits: torch.Tensor = called(input_ids=tokens, past_key_values=cache, use_cache=cache is not None, **self._keep).logits
+        cached = {"use_cache": False} if cache is None else {"past_key_values": cache, "use_cache": True}
+        logits: torch.Tensor = called(input_ids=tokens, **cached, **self._keep).logits
         return logits
 
 

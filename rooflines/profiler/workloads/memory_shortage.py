@@ -32,7 +32,7 @@ def memory_shortage(error: BaseException, workload: Workload, device: torch.devi
     asked = parse_bytes(size[1].replace("bytes", "B")) if size else None
     wanted = f"{binary_bytes(asked)} asked for, " if asked is not None else ""
     batch = f", batch {workload.batch_size}" if workload.batch_size else ""
-    free, total, words = _free_memory(device)
+    free, total, words = free_memory(device)
     fitting = _fitting(workload.batch_size or 1, asked, free, total)
     smaller = arg("batch_size", fitting) if fitting else "a smaller input"
     return OutOfMemoryError(
@@ -50,7 +50,7 @@ def _fitting(batch: int, asked: int | None, free: int, total: int) -> int:
     return 1 << (max(batch * free // (asked * _TENSORS), 1).bit_length() - 1)
 
 
-def _free_memory(device: torch.device) -> tuple[int, int, str]:
+def free_memory(device: torch.device) -> tuple[int, int, str]:
     """Free and total memory of the device, in bytes and in words."""
     import psutil
     import torch

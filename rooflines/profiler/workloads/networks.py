@@ -158,7 +158,7 @@ def _construction(name: str, options: Options) -> Iterator[None]:
     """Turns what a network's constructor raises into WorkloadError; it is the image size where one was asked for."""
     try:
         yield
-    except (RuntimeError, ValueError, AssertionError, TypeError) as error:
+    except (RuntimeError, ValueError, AssertionError, TypeError, KeyError, AttributeError, ImportError) as error:
         if memory_shortage(error, Workload(name=name, mode=options.mode), find_device(options.device)) is not None:
             raise
         if options.image_size is None:
@@ -285,15 +285,19 @@ def _transformers(name: str, options: Options) -> Task:
     if misspelt and name not in from_types and "/" not in name and not Path(name).exists():
         raise WorkloadError(f"unknown model 'hf:{name}'.", hint=f"Did you mean hf:{misspelt[0]}?")
     try:
-        config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
+        with quiet_torchao():  # the hub's client sets its level when it is imported
+            config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
     except Exception as error:  # the hub client raises a dozen unrelated types
+        if Path(name).exists():
+            raise _unknown_architecture(name, transformers) from error
         close = difflib.get_close_matches(name, list(from_types), n=3, cutoff=0.5)
-        raise WorkloadError(
-            f"hf:{name}: configuration not found: {first_line(error)}.",
-            hint=f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json.",
-        ) from error
+        hint = f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json."
+        if "/" in name and not name.endswith(".json"):
+            hint = "Download its config.json where you have access, and give hf:PATH/config.json."
+        raise WorkloadError(f"hf:{name}: configuration not found: {first_line(error)}.", hint=hint) from error
     if options.mode == "generate":
-        network, weights = causal_network(name, config, options)
+        with _construction(f"hf:{name}", options):
+            network, weights = causal_network(name, config, options)
         return generating_task(network, vocab_size(config), options, weights)
     if options.image_size is not None:
         for part in (config, getattr(config, "vision_config", None)):
@@ -332,12 +336,27 @@ def _transformers(name: str, options: Options) -> Task:
     return Task(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch)
 
 
+def _unknown_architecture(name: str, transformers: Any) -> WorkloadError:
+    """Says what of the configuration at the path ``name`` transformers cannot build."""
+    try:
+        said, _ = transformers.PretrainedConfig.get_config_dict(name)
+    except (OSError, ValueError) as error:
+        return WorkloadError(f"hf:{name}: no configuration: {first_line(error)}.", hint="Give a folder with a config.json.")
+    kind, version = said.get("model_type"), transformers.__version__
+    built = ", ".join(said.get("architectures") or [str(kind)])
+    why = f"its type {kind!r} is unknown" if kind else "its config.json has no model_type"
+    return WorkloadError(
+        f"hf:{name}: transformers {version} cannot build {built}: {why}.",
+        hint="Set a model_type that it has, or write a factory: path/to/file.py:factory.",
+    )
+
+
 def generating_task(model: Any, vocabulary: int, options: Options, *notes: str) -> Task:
-    """``model``, which generates, with random prompts."""
+    """``model``, which generates, with random prompts that follow the seed alone."""
     import torch
 
     batch = options.batch_size or 1
-    prompts = torch.randint(0, vocabulary, (batch, options.prompt_length))
+    prompts = torch.randint(vocabulary, (batch, options.prompt_length), generator=torch.Generator().manual_seed(options.seed))
     return Task(model, (prompts,), {}, sum_of_outputs, "sequences", batch_size=batch, classifies=True, notes=notes)
 
 

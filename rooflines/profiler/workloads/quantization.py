@@ -239,8 +239,9 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_torchao() -> Iterator[None]:
-    """Without the warnings that torchao and torch log when torchao is imported, as transformers does, or exports a network."""
-    loggers = [logging.getLogger(name) for name in ("torch.utils._pytree", "torchao")]
+    """Without the warnings that torchao and torch log when torchao is imported, as transformers does, or exports a network, and those
+    of a hub that cannot be reached."""
+    loggers = [logging.getLogger(name) for name in ("torch.utils._pytree", "torchao", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

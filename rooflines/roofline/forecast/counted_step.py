@@ -1,11 +1,10 @@
-"""A step that is counted and not run: its phases, and how its memory grows with the batch and the context."""
+"""A step that is counted and not run: its phases, and how its memory grows with the batch."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.errors import UsageError
 from rooflines.profiler.options import Options
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from rooflines.roofline.counting.count import Count
+    from rooflines.roofline.counting.phases import GenerationCount
 
 # What a step holds whatever its batch is.
 _FIXED = ("parameters", "gradients", "optimizer")
@@ -24,18 +24,10 @@ _PHASES = ("forward", "backward", "optimizer")
 _PRECISIONS = {"torch.float64": "fp64", "torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
 
 
-@dataclass(frozen=True)
-class MemoryGrowth:
-    """The memory of a step: at several moments the bytes that stay and those that each sample adds.
-
-    ``context_bytes`` is what a token of context adds (all sequences), from ``context`` tokens on; the model allows ``longest``.
-    """
+class MemoryGrowth(NamedTuple):
+    """The memory of a step: at several moments the bytes that stay, and those that each sample adds."""
 
     moments: tuple[tuple[float, float], ...]
-    batch_size: int
-    context: int | None = None
-    context_bytes: float = 0.0
-    longest: int | None = None
 
     def largest_batch(self, capacity_bytes: int) -> int | None:
         """The largest batch that fits, 0 where not even one sample does; None where samples take no memory."""
@@ -43,29 +35,37 @@ class MemoryGrowth:
             return 0
         return min((int((capacity_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None)
 
-    def largest_context(self, capacity_bytes: int) -> int | None:
-        """The largest context that fits beside the activations of this step and that the model allows; None without a KV cache."""
-        if self.context is None or not self.context_bytes:
-            return None
-        left = capacity_bytes - max(fixed + self.batch_size * each for fixed, each in self.moments)
-        return min(max(0, int(self.context + left // self.context_bytes)), self.longest or sys.maxsize)
-
 
 @dataclass(frozen=True)
 class CountedStep:
-    """A step of a workload, counted: the facts of its phases, their operators, and its memory.
+    """A step of a workload, counted: the facts of its phases, their operators, and how its memory grows.
 
-    ``unknown`` are operators without a formula. ``tf32`` says that products in fp32 are to run as TF32.
+    ``generation`` is what was counted of a generation, ``unknown`` are operators without a formula. ``tf32`` says that products in fp32
+    are to run as TF32.
     """
 
     workload: Workload
     step: Step
     unit: str
     operators: Mapping[str, tuple[Folded, ...]]
-    memory: MemoryGrowth | None
+    growth: MemoryGrowth | None
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     tf32: bool = False
+    generation: GenerationCount | None = None
+
+    def largest_context(self, capacity_bytes: int) -> int | None:
+        """The most tokens of each sequence that fit into the KV cache and that the model allows; None without a KV cache."""
+        found = self.generation
+        if found is None or not found.kv_bytes_per_token:
+            return None
+        from rooflines.roofline.counting.memory_fit import largest_context
+
+        fitting = largest_context(
+            capacity_bytes, parameter_bytes=found.parameter_bytes, kv_bytes_per_token=found.kv_bytes_per_token,
+            activation_bytes=found.activation_bytes, batch_size=self.step.batch_size or 1,
+        )  # fmt: skip
+        return min(fitting, found.longest_context or fitting)
 
 
 def count_step(name: str, options: Options) -> CountedStep:
@@ -125,11 +125,13 @@ def _of_count(workload: Workload, count: Count, length: int | None, tf32: bool) 
 
 
 def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
-    """A generation: prefill of the prompts, and decode at the mean context."""
+    """A generation: prefill of the prompts, and decode at the mean context; latent attention as servers compute it."""
     from rooflines.roofline.counting.phases import count_generation
+    from rooflines.roofline.forecast.latent_attention import AS_SERVED, with_served_latent_attention
 
-    found = count_generation(name, options)
-    batch, context = options.batch_size or 1, options.prompt_length + options.new_tokens - 1
+    as_called = count_generation(name, options)
+    found = with_served_latent_attention(as_called)
+    batch = options.batch_size or 1
     operators: dict[str, tuple[Folded, ...]] = {one.phase: tuple(folded(one.count, one.phase)) for one in found.phases}
     phases = tuple(
         phase_of(
@@ -143,20 +145,14 @@ def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
         total_bytes=found.parameter_bytes + cache + found.activation_bytes, parameters_bytes=found.parameter_bytes,
         kv_cache_bytes=cache, activations_bytes=found.activation_bytes, kv_cache_bytes_per_token=found.kv_bytes_per_token,
     )  # fmt: skip
-    growth = MemoryGrowth(
-        ((found.parameter_bytes, (cache + found.activation_bytes) / batch),),
-        batch,
-        context,
-        batch * (found.kv_bytes_per_token or 0),
-        found.longest_context,
-    )
+    growth = MemoryGrowth(((found.parameter_bytes, (cache + found.activation_bytes) / batch),))
     step = Step(
         batch_size=batch, prompt_length=options.prompt_length, new_tokens=options.new_tokens, produced=batch * options.new_tokens,
         phases=phases, memory=need,
     )  # fmt: skip
     counts = [one.count for one in found.phases]
-    notes = tuple(dict.fromkeys(count.note for count in counts if count.note))
-    return CountedStep(found.workload, step, "tokens", operators, growth, unknown_in(*counts), notes, tf32)
+    notes = tuple(dict.fromkeys(count.note for count in counts if count.note)) + ((AS_SERVED,) if found is not as_called else ())
+    return CountedStep(found.workload, step, "tokens", operators, growth, unknown_in(*counts), notes, tf32, found)
 
 
 def unknown_in(*counts: Count) -> tuple[str, ...]:
@@ -173,14 +169,16 @@ def _need(memory: StepMemory) -> MemoryNeed:
 
 
 def _growth(memory: StepMemory, batch: int) -> MemoryGrowth:
-    """At each moment of the step, parameters, gradients and optimizer stay, and what else there is grows with the batch."""
-    held: Sequence[tuple[float, float]] = []
+    """At each moment of the step, parameters, gradients and optimizer stay, and what else there is grows with the batch.
+
+    Without activations, the rest is what the optimizer works with, which stays, too.
+    """
+    held: list[tuple[float, float]] = []
     if memory.curve is not None:
-        parts = memory.curve.parts
-        held = [
-            (sum(parts[name][at] for name in _FIXED if name in parts), sum(values[at] for values in parts.values()))
-            for at in range(len(memory.curve.at))
-        ]
+        for at in range(len(memory.curve.at)):
+            parts = {name: values[at] for name, values in memory.curve.parts.items()}
+            stay = _FIXED if parts.get("activations") else (*_FIXED, "workspace")
+            held.append((sum(parts.get(name, 0) for name in stay), sum(parts.values())))
     peak = memory.at_peak
     held = held or [(peak.parameters + peak.gradients + peak.optimizer, memory.peak_bytes)]
-    return MemoryGrowth(tuple({(fixed, (total - fixed) / batch) for fixed, total in held}), batch)
+    return MemoryGrowth(tuple({(fixed, (total - fixed) / batch) for fixed, total in held}))

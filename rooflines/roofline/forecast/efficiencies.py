@@ -7,8 +7,8 @@ shortest call measured, which is what starting one takes.
 
 Intervals are of 90 %. That of a call is the conformal quantile of the errors of predictions for calls that were left out (Lei et al.:
 "Distribution-Free Predictive Inference for Regression", JASA 113(523), 2018): of a run at a time, of the only run a tenth. Where the
-prediction is for another device than measured, the calls that predict those left out are of other devices, too; with calls of one
-device alone, these are the errors between the devices of the public traces.
+prediction is for another device than measured, the calls that predict those left out are of other devices, too; with calls of one GPU
+alone, these are the errors between the GPUs of the public traces, with calls of one CPU none are known.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds import IMPLAUSIBLE
@@ -38,9 +39,9 @@ from rooflines.roofline.forecast.calls import (
 from rooflines.roofline.students_t import quantile
 from rooflines.units import counted
 
-# The share of cases that an interval holds, and the fewest errors of which such a share has an upper limit.
-_WITHIN = 0.9
-_FEWEST = math.ceil(_WITHIN / (1 - _WITHIN))
+# The share of cases outside of an interval, and the fewest errors of which the rest has an upper limit: 9 of 9, and a tenth to come.
+_OUTSIDE = 0.1
+_FEWEST = 9
 # The fewest runs whose steps give an interval of a step.
 _FEWEST_RUNS = 3
 # The parts that the calls of one run are left out in.
@@ -177,7 +178,7 @@ class Efficiencies:
         return cls(public_calls(), device)
 
     def estimate(self, call: Call) -> Estimate:
-        """Return the time of ``call``, never less than its bound."""
+        """Return the time of ``call``, never less than its bound, which must be above 0."""
         found = self._reference.predict(call)
         wide = self._width(found)
         words = _LEVELS[found.level].words.format(**msgspec.structs.asdict(call))
@@ -204,7 +205,7 @@ class Efficiencies:
         high_s: float | None
         if len(errors) >= _FEWEST_RUNS:
             spread = math.sqrt(sum(error**2 for error in errors) / len(errors) * (1 + 1 / len(errors)))
-            wide = math.exp(quantile(len(errors), 1 - _WITHIN) * spread)
+            wide = math.exp(quantile(len(errors), _OUTSIDE) * spread)
             low_s, high_s = time_s / wide, time_s * wide
             basis = f"errors of {len(errors)} steps, each predicted by the others"
         else:
@@ -228,9 +229,10 @@ class Efficiencies:
     @functools.cached_property
     def _left_out(self) -> tuple[tuple[MeasuredCall, _Prediction], ...]:
         """Calls, each with its prediction by calls of other folds: runs, or parts of one."""
-        calls = self.calls
+        calls: Sequence[MeasuredCall] = self.calls
         if self.is_transfer and len({call.device for call in calls}) == 1:
-            calls = public_calls() if self._public is None else tuple(self._public)
+            gpu = any(match.sheet.kind != "cpu" for match in matching(calls[0].device))
+            calls = self._public if self._public is not None else public_calls() if gpu else ()
         alone = len({(call.run, call.device) for call in calls}) == 1
         works: dict[object, int] = {}
         folds: dict[tuple[object, str], list[MeasuredCall]] = defaultdict(list)
@@ -264,7 +266,7 @@ class Efficiencies:
         for pairs in ([pair for pair in at_level if pair[0].category == found.call.category], at_level, self._left_out):
             if len(pairs) >= _FEWEST:
                 errors = sorted(abs(math.log(call.time_s / predicted.time_s)) for call, predicted in pairs)
-                return math.exp(errors[math.ceil(_WITHIN * (len(errors) + 1)) - 1])
+                return math.exp(errors[-math.floor(_OUTSIDE * (len(errors) + 1))])
         return None
 
 

@@ -15,6 +15,7 @@ from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import Workload
 from rooflines.roofline.analysis import Bound
 from rooflines.roofline.forecast.efficiencies import Estimate
+from rooflines.roofline.forecast.layout import LayoutBound
 from rooflines.roofline.network_parts import Part
 from rooflines.shown import Shown
 
@@ -149,7 +150,8 @@ class StepBound(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A device that nothing ran on: its roofs and what else is known of it.
 
-    ``memory_bytes`` is the size it is sold by, of which drivers reserve a part; ``power_source`` says whether ``power_w`` was given or
+    ``peer_link`` leads to other devices of its kind, in one direction. ``memory_bytes`` is the size it is sold by, of which drivers
+    reserve a part; ``power_source`` says whether ``power_w`` was given or
     is the data sheet's limit.
     """
 
@@ -157,6 +159,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     ceilings: tuple[Ceiling, ...]
     source: Literal["data sheet", "measured", "file"] = "data sheet"
+    peer_link: Ceiling | None = None
     memory_bytes: int | None = None
     power_w: float | None = None
     power_source: Literal["given", "TDP"] | None = None
@@ -164,10 +167,11 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps on one device."""
+    """The steps on one device, and the first of them on several in parallel ``layouts``."""
 
     device: DeviceFacts
     steps: tuple[StepBound, ...]
+    layouts: tuple[LayoutBound, ...] = ()
 
 
 class Forecast(Shown, frozen=True, kw_only=True):
