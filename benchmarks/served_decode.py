@@ -2,7 +2,8 @@
 
 ``python benchmarks/served_decode.py AMD-AGI/TraceLens=CLONE`` reads the traces of servers at the commit below, with their captures,
 from a clone, which may be a bare repository, and counts the same batch and context from a configuration written from public facts.
-Writes ``benchmarks/results/served_decode.json`` and ``.md``. A difference of more than a tenth without a reason in ``REASONS`` is an error.
+Writes ``benchmarks/results/served_decode.json`` and ``.md``. A difference of more than a tenth without a reason in ``REASONS`` is an
+error.
 """
 
 from __future__ import annotations
