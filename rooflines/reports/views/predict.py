@@ -161,14 +161,17 @@ _DEVICE = Column("device", format="text", least=14)
 
 
 def _devices(forecast: Forecast) -> Table:
-    """The bound of the first step on each device, and what it costs there."""
+    """The bound of the first step on each device, and what it costs there: in the short form where a price or a power was given."""
     named, facts = _gives(forecast), [one.device for one in forecast.devices]
     asked = any(device.price_per_hour is not None or device.power_source == "given" for device in facts)
+    limits = ", ".join(device.name for device in facts if device.power_source == "TDP")
+    power = f" Power is the limit in the data sheet, which a device may not reach: {limits}." if limits else ""
     columns = [
         _DEVICE, *([Column(_GIVES[name], key=f"{name}_s") for name in named] or [Column("step", key="step_s")]),
         Column(f"{forecast.unit}/s", key="units_per_s"), Column("limit", format="text", least=12, priority=int(asked)),
-        Column("fits", format="text", least=4), Column("cost of a million", format="figures", key="cost", priority=1 - asked),
-        Column("energy of one", key="energy", priority=2 - asked),
+        Column("fits", format="text", least=4, priority=int(asked)),
+        Column("cost of a million", format="figures", key="cost", note=f"Cost of a million {forecast.unit} at the bound."),
+        Column("energy of one", key="energy", show="always" if asked else "full", note=f"Energy of one at the bound.{power}"),
     ]  # fmt: skip
     rows = []
     for one, on in _on_first(forecast):
@@ -178,12 +181,8 @@ def _devices(forecast: Forecast) -> Table:
             one.device.name, *map(_time, times), _rate(on.units_per_s), _limit(on.by_roof_s), _fits(on), on.cost_per_million,
             _amount(on.energy_per_unit_j, "J"),
         )))  # fmt: skip
-    notes = [f"Lower bounds: no step is shorter, and no device makes more {forecast.unit}/s."]
-    if asked:
-        limits = [device.name for device in facts if device.power_source == "TDP"]
-        notes.append(f"Cost of a million {forecast.unit} and energy of one are those of the bound.")
-        notes.append(f"Power is the limit in the data sheet, which a device may not reach: {', '.join(limits)}." if limits else "")
-    return _table("devices", columns, rows, "Lower bounds of a step by device", " ".join(filter(None, notes)))
+    note = f"Lower bounds: no step is shorter, and no device makes more {forecast.unit}/s."
+    return _table("devices", columns, rows, "Lower bounds of a step by device", note)
 
 
 def _predictions(forecast: Forecast) -> Table:
@@ -262,7 +261,7 @@ def _curves(forecast: Forecast) -> Iterator[Figure]:
 def _phases(forecast: Forecast) -> Table:
     """The work of each phase, and its bound on each device."""
     columns = (
-        Column("phase", format="text", least=8), Column("context", format="count", priority=2), Column("calls", format="count"),
+        Column("phase", format="text", least=9), Column("context", format="count", priority=2), Column("calls", format="count"),
         Column("FLOPs", key="flops", priority=1), Column("per token", key="flops_per_token", priority=2), Column("bytes", priority=1),
         Column("intensity", "FLOP/B", "figures", key="intensity"), Column("ridge", "FLOP/B", "figures"),
         Column("at least", key="lower_bound_s"), Column("fused", key="fused_bound_s"), Column("limit", format="text", least=12),
@@ -288,13 +287,13 @@ def _phases(forecast: Forecast) -> Table:
 
 
 def _parts(forecast: Forecast) -> Table | None:
-    """The bound of each part of a language model in one call of each phase; None where the parts are not known."""
+    """The bound of each part of a transformer in one call of each phase; None for other networks."""
     sums: dict[tuple[str, str], list[float]] = {}
     for row in forecast.operators:
         found = sums.setdefault((row.phase, row.part), [0.0] * len(forecast.devices))
         for number, bound in enumerate(row.bounds):
             found[number] += bound.lower_bound_s or 0.0
-    if len({part for _, part in sums}) < 2:
+    if "attention" not in {part for _, part in sums}:
         return None
     devices = [one.device.name if on.missing is None else "" for one, on in _on_first(forecast)]
     columns = [Column("part", format="text", least=14), Column("phase", format="text", least=7), *map(Column, filter(None, devices))]
@@ -328,8 +327,8 @@ def _fitting(forecast: Forecast) -> Table:
         for one, on in _on_first(forecast)
     ]
     note = (
-        "Of the size that a memory is sold by, drivers and libraries keep a part. The largest batch, or context of each sequence in "
-        "the KV cache, follows from how the memory of the first step grows."
+        "Of the size that a memory is sold by, drivers and libraries keep a part. What fits follows from how the memory of the first "
+        "step grows with its batch, or with the context of each sequence."
     )
     return _table("fitting", columns, rows, "What fits on each device", note)
 
