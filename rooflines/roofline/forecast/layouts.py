@@ -122,10 +122,10 @@ def _is_grouped(row: Operator | OperatorCount) -> bool:
 
 def _held(one: Folded, item: int) -> int:
     """Bytes of the weights of a product, read or not."""
-    return prod(sizes_in(one.operator.shapes)[1]) * item if _is_grouped(one.operator) else _weights(one, item)
+    return prod(sizes_in(one.operator.shapes)[1]) * item if _is_grouped(one.operator) else weights_read(one, item)
 
 
-def _weights(one: Folded, item: int) -> int:
+def weights_read(one: Folded, item: int) -> int:
     """Bytes of weights that a call reads: what a product reads besides its first matrix, which is tokens. Where both operands are
     batches of matrices, the second is weights in a projection only."""
     sizes = [size for size in sizes_in(one.operator.shapes) if len(size) > 1]
@@ -172,12 +172,12 @@ def cache_share(facts: NetworkFacts, tensor: int) -> float:
     return max(1, facts.kv_heads / tensor) / facts.kv_heads if facts.kv_heads else 1.0
 
 
-def _on_device(one: Folded, layout: Layout, facts: NetworkFacts, share: float, tokens: int) -> Folded:
+def on_device(one: Folded, layout: Layout, facts: NetworkFacts, share: float, tokens: int) -> Folded:
     """What a device does of an operator for ``share`` of the sequences, of which all have ``tokens``."""
     if layout.devices == 1:
         return one
     tensor = layout.tensor if one.operator.part in _SHARDED else 1
-    weights, cached, spread = _weights(one, facts.item_bytes), _cached(one, facts.item_bytes), 1
+    weights, cached, spread = weights_read(one, facts.item_bytes), _cached(one, facts.item_bytes), 1
     part = share
     if _is_grouped(one.operator):
         spread = layout.expert
@@ -188,7 +188,7 @@ def _on_device(one: Folded, layout: Layout, facts: NetworkFacts, share: float, t
     work = one.work
     divided = tensor * spread
     written = work.bytes_written * part / divided
-    other = (work.bytes_read - _weights(one, facts.item_bytes) - cached) * part / divided
+    other = (work.bytes_read - weights_read(one, facts.item_bytes) - cached) * part / divided
     read = weights / divided + other + cached * part * (cache_share(facts, tensor) if tensor > 1 else 1)
     matrix, vector = (round(flops * part / divided) for flops in (work.matrix_flops, work.other_flops))
     return Folded(
@@ -242,7 +242,7 @@ def _phase(
     tokens = batch * phase.tokens
     inside = outside = 0.0
     for row in rows:
-        seconds = bound_operator(_on_device(row, layout, facts, shares.share, tokens), ceilings, tf32).lower_bound_s or 0.0
+        seconds = bound_operator(on_device(row, layout, facts, shares.share, tokens), ceilings, tf32).lower_bound_s or 0.0
         if _BLOCK.search(row.operator.module):
             inside += seconds
         else:

@@ -138,15 +138,15 @@ def test_volume_of_expert_parallelism():
 
 def test_experts_of_all_replicas_tokens():
     """A device reads its part of the experts that the tokens of all replicas use."""
-    from rooflines.roofline.forecast.layouts import _on_device, _weights
+    from rooflines.roofline.forecast.layouts import on_device, weights_read
 
     counted = generation("mixtral").phases[1]
     (row, *_) = [row for row in folded(counted.count, "decode") if row.operator.name == "aten::_grouped_mm"]
     facts, expert = network_facts(generation("mixtral")), 2 * 512 * 3072
-    assert _weights(row, 2) == pytest.approx(expert * experts_hit(8, 2, BATCH), abs=64)
-    spread = _on_device(row, Layout(data=4, expert=4), facts, 1 / 4, BATCH)
-    replica = _on_device(row, Layout(data=4), facts, 1 / 4, BATCH)
-    assert _weights(spread, 2) == pytest.approx(expert * experts_hit(8, 2, BATCH) / 4, rel=0.02)
+    assert weights_read(row, 2) == pytest.approx(expert * experts_hit(8, 2, BATCH), abs=64)
+    spread = on_device(row, Layout(data=4, expert=4), facts, 1 / 4, BATCH)
+    replica = on_device(row, Layout(data=4), facts, 1 / 4, BATCH)
+    assert weights_read(spread, 2) == pytest.approx(expert * experts_hit(8, 2, BATCH) / 4, rel=0.02)
     assert spread.work.matrix_flops == replica.work.matrix_flops == row.work.matrix_flops // 4
     assert expert * experts_hit(8, 2, BATCH // 4) <= replica.work.bytes_read
 

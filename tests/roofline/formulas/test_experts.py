@@ -43,7 +43,7 @@ def test_bytes_of_the_experts_that_are_used(experts, tokens, chosen, k, n):
     arguments = tensor(rows, k), tensor(experts, k, n), tensor(experts, dtype="int32"), None, None
     besides = 4 * rows * k + 4 * experts
     used = min(experts, rows)
-    measured, expected, most = work(GROUPED, *arguments, used, chosen), work(GROUPED, *arguments, None, chosen), work(GROUPED, *arguments)
+    measured, expected, most = (work(GROUPED, *arguments, *facts) for facts in ((used, chosen), (None, chosen), ()))
     assert measured.bytes_read == besides + used * expert
     assert expected.bytes_read == besides + round(experts * expert * experts_hit(experts, chosen, tokens) / experts)
     assert most.bytes_read == measured.bytes_read >= expected.bytes_read
