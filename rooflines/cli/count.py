@@ -14,7 +14,10 @@ from rooflines.profiler.options import OUTPUT, WHAT, Options
 
 
 @app.command()
-@options_of(Options, "mode", "batch_size", "image_size", "sequence_length", "precision", "channels_last")
+@options_of(
+    Options, "mode", "batch_size", "image_size", "sequence_length", "prompt_length", "new_tokens", "kv_cache", "precision",
+    "channels_last", "quantize",
+)  # fmt: skip
 def count(
     target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
     model: Annotated[str | None, option(
@@ -39,8 +42,13 @@ def count(
     [bold]rooflines count --model resnet50[/bold]
 
     [bold]rooflines count --model hf:path/to/config.json --mode training --by module[/bold]
+
+    [bold]rooflines count --model hf:path/to/config.json --mode generate --prompt-length 1024[/bold]
     """
+    from rooflines import serial
+    from rooflines.pipeline import default_command
     from rooflines.profiler.recording.collect import quiet_profiler
+    from rooflines.reports.views.count import count_csv, generation_page, page
     from rooflines.roofline.counting.other_counters import count_against
 
     if (model is None) == (target is None):
@@ -49,16 +57,22 @@ def count(
     if memory and chosen == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
     quiet_profiler()
-    workload, counted, others = count_against(
-        model or target or "", Options(**options, device="cpu"), against.split(","), memory=memory
-    )
-    from rooflines import serial
-    from rooflines.pipeline import default_command
-    from rooflines.reports.views.count import count_csv, page
+    name, of = model or target or "", Options(**options, device="cpu")
+    if of.mode == "generate":
+        from rooflines.roofline.counting.phases import count_generation
 
+        if against or (chosen == "csv" and by == "module"):
+            refused = "--against" if against else "--by module as CSV"
+            raise UsageError(f"{refused} does not apply to --mode generate.", hint="Use --mode inference.")
+        generation = count_generation(name, of)
+        operators = [row for phase in generation.phases for row in phase.count.operators]
+        own = {"json": lambda: serial.to_json(generation.to_dict()), "csv": lambda: count_csv(operators, by)}
+        show(generation_page(generation, by, rows, default_command()), "count", reports, chosen, output, own)
+        return
+    workload, counted, others = count_against(name, of, against.split(","), memory=memory)
     beside = {"against": others} if others else {}
     own = {
         "json": lambda: serial.to_json({"workload": workload, **counted.to_dict(), **beside}),
-        "csv": lambda: count_csv(counted, by),
+        "csv": lambda: count_csv(counted.operators if by == "operator" else counted.modules, by),
     }
     show(page(counted, workload, by, rows, others, default_command()), "count", reports, chosen, output, own)

@@ -102,9 +102,10 @@ class Options:
         for name in ("prompt_length", "new_tokens", "kv_cache"):
             if self.mode != "generate" and getattr(self, name) != getattr(Options, name):
                 raise WorkloadError(f"{arg(name)} requires {arg('mode', 'generate')}.")
-        for name, hint in _NOT_GENERATED.items():
+        for name in ("sequence_length", "image_size", "classes", "channels_last", "cuda_graphs", "parallel", "data"):
             if self.mode == "generate" and getattr(self, name) != getattr(Options, name):
-                raise WorkloadError(f"{arg(name)} does not apply to {arg('mode', 'generate')}.", hint=hint or f"Remove {arg(name)}.")
+                hint = f"Use {arg('prompt_length')}." if name == "sequence_length" else f"Remove {arg(name)}."
+                raise WorkloadError(f"{arg(name)} does not apply to {arg('mode', 'generate')}.", hint=hint)
         if self.mode == "generate" and self.compile != "off" and self.kv_cache != "static":
             raise WorkloadError(
                 f"{arg('compile')} requires {arg('kv_cache', 'static')}: each token would have other shapes, and be compiled again."
@@ -124,11 +125,6 @@ def eager(options: OptionsT) -> OptionsT:
 _CHOICES = {
     "mode": Mode, "precision": Precision, "compile": Compile, "quantize": Quantization, "optimizer": Optimizer,
     "parallel": Parallel, "data": Data, "kv_cache": KVCache,
-}  # fmt: skip
-# What a generation does not take, and what to use in its place.
-_NOT_GENERATED = {
-    "sequence_length": f"Use {arg('prompt_length')}.", "image_size": "", "classes": "", "channels_last": "", "cuda_graphs": "",
-    "parallel": "", "data": "",
 }  # fmt: skip
 _CALLED = {"compile": "mode of torch.compile", "quantize": "quantization", "parallel": "kind of parallelism"}
 

@@ -25,6 +25,21 @@ def picks(batch_size):
 
 def raises():
     raise ValueError("no weights here")
+
+class Tokens(nn.Module):
+    vocab_size = 16
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(16, 16, bias=False)
+
+    def prefill(self, tokens):
+        return self.head(torch.nn.functional.one_hot(tokens, 16).float())
+
+    decode = prefill
+
+def tokens():
+    return Tokens()
 """
 FORWARD = 2 * 3 * (8 * 16 + 16 * 4)
 
@@ -38,6 +53,23 @@ def count(tmp_path, capsys, monkeypatch):
         return call(capsys, monkeypatch, "count", f"{tmp_path / 'models.py'}:{factory}", "--batch-size", 3, *arguments)
 
     return counted
+
+
+def test_the_phases_of_a_generation_are_apart_in_each_format(count):
+    of_a_token = 2 * 3 * 16 * 16
+    asked = ("--mode", "generate", "--prompt-length", 5, "--new-tokens", 4)
+    text = " ".join(count(*asked, factory="tokens").out.split())
+    assert "models.py:tokens: 4 tokens after a prompt of 5, batch 3, fp32" in text
+    assert "Prefill: 5 of 5 tokens of each sequence" in text
+    assert "Decode: 1 of 7 tokens of each sequence" in text
+    found = json.loads(count(*asked, "--format", "json", factory="tokens").out)
+    assert found["schema"] == "rooflines.generation-count/1"
+    assert [(phase["phase"], phase["calls"]) for phase in found["phases"]] == [("prefill", 1), ("decode", 3)]
+    assert [phase["count"]["matrix_flops"] for phase in found["phases"]] == [5 * of_a_token, of_a_token]
+    rows = list(csv.DictReader(io.StringIO(count(*asked, "--format", "csv", factory="tokens").out)))
+    assert {row["phase"] for row in rows} == {"prefill", "decode"}
+    assert "does not apply to --mode generate" in count(*asked, "--against", "torch", factory="tokens").err
+    assert "--prompt-length requires --mode generate" in count("--prompt-length", 5).err
 
 
 def test_a_table_of_80_columns_and_the_same_as_json(count):

@@ -19,7 +19,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rooflines.profiler.dispatch.signatures import UNWRITTEN, tensors_in
@@ -210,7 +210,8 @@ class ConcreteValues:
 
     def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         if not isinstance(tensor, FakeTensor):
-            return tensor  # on its way to become a fake one
+            wrapper: Any = tensor  # what it wraps may be fake
+            return None if is_traceable_wrapper_subclass(wrapper) else tensor  # on its way to become a fake one
         value: torch.Tensor | None = getattr(tensor, _VALUE, None)
         # A copy of a fake tensor's attributes makes a fake of the value, too.
         unknown = value is None or isinstance(value, FakeTensor) or (self._stale and _storage(value) in self._stale)

@@ -29,23 +29,19 @@ def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.M
 
     from rooflines.profiler.dispatch.fakes import fake_mode_of
 
-    kind = getattr(config, "model_type", type(config).__name__)
-    masked = type(config) in transformers.AutoModelForMaskedLM._model_mapping
-    if config.is_encoder_decoder or (masked and not getattr(config, "is_decoder", False)):
-        what = "an encoder with a decoder" if config.is_encoder_decoder else "an encoder"
-        raise WorkloadError(
-            f"hf:{name}: {kind} is {what}; {arg('mode', 'generate')} runs decoders.", hint="For example: hf:gpt2, hf:llama."
-        )
-    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
-        raise WorkloadError(
-            f"hf:{name}: {kind} is no causal language model, which {arg('mode', 'generate')} requires.",
-            hint=f"For example: hf:gpt2, hf:llama. Or use {arg('mode', 'inference')}.",
-        )
-    network = transformers.AutoModelForCausalLM._model_mapping[type(config)]
-    if options.kv_cache != "none" and not takes_cache(network):
-        raise WorkloadError(
-            f"hf:{name}: {kind} keeps no KV cache.", hint=f"Use {arg('kv_cache', 'none')}, which computes all tokens again."
-        )
+    known, masked = transformers.AutoModelForCausalLM._model_mapping, transformers.AutoModelForMaskedLM._model_mapping
+    asked = arg("mode", "generate")
+    refused = ""
+    if config.is_encoder_decoder:
+        refused = f"an encoder with a decoder; {asked} runs decoders"
+    elif type(config) in masked and not getattr(config, "is_decoder", False):
+        refused = f"an encoder; {asked} runs decoders"
+    elif type(config) not in known:
+        refused = f"no causal language model, which {asked} requires"
+    elif options.kv_cache != "none" and not takes_cache(known[type(config)]):
+        refused = f"a model without a KV cache, which can be run with {arg('kv_cache', 'none')} only"
+    if refused:
+        raise WorkloadError(f"hf:{name}: {config.model_type} is {refused}.", hint="For example: hf:gpt2 or hf:llama")
     check_context(f"hf:{name}", config, options)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision, torch.float32)
     if fake_mode_of() is None and any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
@@ -71,9 +67,10 @@ def longest_context(config: Any) -> int | None:
     return next((int(value) for field in _MAXIMUM if (value := getattr(text, field, None)) and value > 0), None)
 
 
-def is_causal(model: object) -> bool:
-    """Whether ``model`` is a network of transformers that takes tokens and a KV cache."""
-    return hasattr(model, "config") and takes_cache(model)
+def is_causal(model: Any) -> bool:
+    """Whether ``model`` is a network of transformers that generates from tokens and a KV cache alone."""
+    can_generate: Any = getattr(model, "can_generate", bool)
+    return can_generate() and not model.config.is_encoder_decoder and takes_cache(model)
 
 
 def takes_cache(network: Any) -> bool:

@@ -165,7 +165,7 @@ def _quantize_linears(network: torch.nn.Module, kind: Quantization, device: torc
         vars(module).pop("extra_repr", None)  # torchao's own, which would outlive the quantized weight
     # The input projection of attention is a parameter of its module.
     kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
-    return Layers(len(chosen), sum(isinstance(module, kinds) for module in network.modules()))
+    return Layers(len(chosen), sum(isinstance(module, kinds) or _is_transposed(module) for module in network.modules()))
 
 
 def _config(kind: Quantization, device: torch.device) -> Any:
@@ -200,6 +200,11 @@ def _is_linear(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
     return isinstance(module, nn.Linear) and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
+def _is_transposed(module: torch.nn.Module) -> bool:
+    """Whether ``module`` is the linear layer of GPT-2 in transformers, which keeps its weight transposed."""
+    return type(module).__name__ == "Conv1D"
+
+
 def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device) -> str:
     """What stays as it is, by its kind of module."""
     from torch import nn
@@ -208,6 +213,7 @@ def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device
     sizes = f"inputs are no multiple of {_GROUP} or outputs of 16" if kind == "int4-weight" else "sizes are no multiples of 8"
     tests: dict[str, Callable[[nn.Module], bool]] = {
         "convolutions": lambda module: linear_only and isinstance(module, nn.modules.conv._ConvNd),
+        "layers with transposed weights (Conv1D)": lambda module: linear_only and _is_transposed(module),
         "the projections of attention": lambda module: isinstance(module, nn.MultiheadAttention),
         f"linear layers whose {sizes}": lambda module: linear_only and _is_linear(module) and not _fits(module, kind, device),
     }

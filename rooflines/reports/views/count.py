@@ -15,6 +15,7 @@ from rooflines.units import percent, sentence, si, significant
 if TYPE_CHECKING:
     from rooflines.profiler.records import StepMemory, Workload
     from rooflines.roofline.counting.other_counters import OtherCount
+    from rooflines.roofline.counting.phases import GenerationCount
 
 By = Literal["operator", "module"]
 _MOST_UNKNOWN = 8
@@ -34,7 +35,44 @@ def page(
     return Page(kind="count", name=workload.name, title=_title(workload), verdict=totals(count), sections=sections)
 
 
-def work_table(count: Count, by: By, rows: int) -> Table:
+def generation_page(counted: GenerationCount, by: By = "operator", rows: int = 20, command: str = "") -> Page:
+    """The count of a generation: each phase as ``page`` shows a step, and the memory."""
+    workload, (prefill, *decodes) = counted.workload, counted.phases
+    steps = "".join(f"; {phase.calls} decode steps, at {phase.keys} tokens of context each {_brief(phase.count)}" for phase in decodes)
+    sections = sections_of(
+        _generation_memory(counted),
+        *(
+            section(
+                f"{phase.phase}-{phase.keys}",
+                f"{phase.phase.capitalize()}: {phase.tokens} of {phase.keys} tokens of each sequence",
+                *said([totals(phase.count)]),
+                work_table(phase.count, by, rows, f"work-{phase.phase}-{phase.keys}"),
+                *_more(phase.count, by, rows),
+                *_doubts(phase.count),
+            )
+            for phase in counted.phases
+        ),
+        section("command", "The command", Paragraph(command, "code")) if command else None,
+    )
+    verdict = f"Prefill {_brief(prefill.count)}{steps}"
+    return Page(kind="count", name=workload.name, title=_title(workload), verdict=verdict, sections=sections)
+
+
+def _brief(count: Count) -> str:
+    return f"{si(count.flops, 'FLOP')} and {si(count.bytes, 'B')}"
+
+
+def _generation_memory(counted: GenerationCount) -> Section:
+    """Parameters, KV cache and activations of a generation."""
+    rows = [("parameters", si(counted.parameter_bytes, "B"), f"{si(counted.parameters, '')} parameters")]
+    if counted.kv_bytes is not None and counted.kv_bytes_per_token is not None:
+        rows.append(("KV cache at the end", si(counted.kv_bytes, "B"), f"{si(counted.kv_bytes_per_token, 'B')} per token"))
+    rows.append(("activations at the peak", si(counted.activation_bytes, "B"), ""))
+    columns = (Column("part", format="text"), Column("size"), Column("remark", format="text"))
+    return section("memory", "Memory of a generation", table("memory", columns, rows, "Memory of a generation", show="always"))
+
+
+def work_table(count: Count, by: By, rows: int, name: str = "work") -> Table:
     """What the totals are made of, by operator or by module."""
     lines = list(_by_operator(count) if by == "operator" else _by_module(count))
     columns = (
@@ -54,7 +92,7 @@ def work_table(count: Count, by: By, rows: int) -> Table:
         for name, depth, calls, flops, matrix, size in lines
     )  # fmt: skip
     kind = "plain" if by == "operator" else "tree"
-    return table("work", columns, cells, f"FLOPs and bytes by {by}", kind=kind, brief=rows, show="always")
+    return table(name, columns, cells, f"FLOPs and bytes by {by}", kind=kind, brief=rows, show="always")
 
 
 def _more(count: Count, by: By, rows: int) -> list[Paragraph]:
@@ -127,6 +165,8 @@ def _title(workload: Workload) -> str:
     facts = [workload.mode, f"batch {workload.batch_size}", workload.precision]
     if workload.image_size:
         facts.append(f"{workload.image_size} x {workload.image_size}")
+    if workload.mode == "generate":
+        return f"{workload.name}: {workload.new_tokens} tokens after a prompt of {workload.prompt_length}, {', '.join(facts[1:])}"
     return f"{workload.name}: one step of {', '.join(facts)}"
 
 
@@ -184,6 +224,6 @@ def _doubts(count: Count) -> Iterator[Paragraph]:
         yield Paragraph(sentence(count.note), show="always")
 
 
-def count_csv(count: Count, by: By) -> str:
+def count_csv(rows: Sequence[OperatorCount] | Sequence[ModuleCount], by: By) -> str:
     """The rows as CSV text, with the fields of ``OperatorCount`` or ``ModuleCount`` as its header."""
-    return struct_csv(count.operators, OperatorCount) if by == "operator" else struct_csv(count.modules, ModuleCount)
+    return struct_csv(rows, OperatorCount if by == "operator" else ModuleCount)

@@ -39,21 +39,15 @@ def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str
     needed = counted.parameter_bytes + cache + counted.activation_bytes
     if needed <= free_bytes:
         return
-    fitting = largest_batch(
-        free_bytes, parameter_bytes=counted.parameter_bytes, kv_bytes=cache, activation_bytes=counted.activation_bytes, batch_size=batch
-    )
-    context = largest_context(
-        free_bytes, parameter_bytes=counted.parameter_bytes, kv_bytes_per_token=counted.kv_bytes_per_token or 0,
-        activation_bytes=counted.activation_bytes, batch_size=batch,
-    )  # fmt: skip
-    prompt = min(context - options.new_tokens, options.prompt_length - 1)
-    hint = f"The parameters alone do not fit: try {arg('precision', 'bf16')}, or weights in {arg('quantize', 'int8-weight')}."
+    held = {"parameter_bytes": counted.parameter_bytes, "activation_bytes": counted.activation_bytes, "batch_size": batch}
+    fitting = largest_batch(free_bytes, kv_bytes=cache, **held)
+    prompt = largest_context(free_bytes, kv_bytes_per_token=counted.kv_bytes_per_token or 0, **held) - options.new_tokens
     if fitting:
         hint = f"The largest batch that fits: {arg('batch_size', fitting)}."
-    elif prompt > 0:
+    elif 0 < prompt < options.prompt_length:
         hint = f"The longest prompt that fits: {arg('prompt_length', prompt)}."
-    elif counted.parameter_bytes <= free_bytes:
-        hint = f"Try {arg('precision', 'bf16')}."
+    else:
+        hint = f"Try {arg('precision', 'bf16')}, or weights in {arg('quantize', 'int8-weight')}."
     raise OutOfMemoryError(
         f"not enough memory for {name} (generate, batch {batch}, context {options.prompt_length + options.new_tokens}): "
         f"{binary_bytes(counted.parameter_bytes)} of parameters, {binary_bytes(cache)} of KV cache and "

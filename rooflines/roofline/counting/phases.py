@@ -16,12 +16,13 @@ import msgspec
 
 from rooflines.errors import WorkloadError, first_line
 from rooflines.profiler.generation_phases import generating
-from rooflines.profiler.records import Workload
+from rooflines.profiler.records import StepMemory, Workload
 from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, longest_context, make_cache
 from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
 from rooflines.roofline.counting.count import Count, summarize
+from rooflines.serial import to_plain
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from rooflines.profiler.options import Options
 
+GENERATION_SCHEMA = "rooflines.generation-count/1"
 Phase: TypeAlias = Literal["prefill", "decode"]
 
 
@@ -62,6 +64,10 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token: int | None = None
     kv_bytes: int | None = None
     longest_context: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the count as plain Python containers, as ``rooflines count --format json`` prints it."""
+        return {"schema": GENERATION_SCHEMA, **to_plain(self)}
 
 
 def count_generation(name: str, options: Options, *, keys: Sequence[int] | None = None) -> GenerationCount:
@@ -100,7 +106,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
         phases=tuple(counted),
         parameters=sum(tensor.numel() for tensor in parameters),
         parameter_bytes=sum(storage.nbytes() for tensor in parameters for storage in storages(tensor)),
-        activation_bytes=max(_activations(phase.count) for phase in counted),
+        activation_bytes=max(_activations(phase.count.memory) for phase in counted),
         kv_bytes_per_token=per_token,
         kv_bytes=held,
         longest_context=longest_context(prepared.generator.network.config) if isinstance(prepared.generator, CausalModel) else None,
@@ -185,40 +191,29 @@ class _Phases:
 
 def _resized(filled: Any, layer: Any) -> Any:
     """``filled``, a layer of a cache after prefill, with as many slots as ``layer``, of which the last is empty."""
-    slots = getattr(layer, "max_cache_len", None)
     import torch
 
-    made = copy.copy(filled)
+    made, slots = copy.copy(filled), getattr(layer, "max_cache_len", None)
     if slots is None:
         return made  # a state, which has no place for each token
     for name, value in vars(filled).items():
-        if not isinstance(value, torch.Tensor):
-            continue
-        if "cumulative_length" in name:
+        if isinstance(value, torch.Tensor) and "cumulative_length" in name:
             setattr(made, name, torch.tensor(slots - 1))
-        elif value.dim() > 2 and value.shape[-2] == filled.max_cache_len:
+        elif isinstance(value, torch.Tensor) and value.shape[-2:-1] == (filled.max_cache_len,):
             setattr(made, name, value.new_zeros(*value.shape[:-2], slots, value.shape[-1]))
-    made.max_cache_len = slots
-    if hasattr(made, "cumulative_length_int"):
-        made.cumulative_length_int = slots - 1
-    made.is_compileable = False  # all slots are used: as for a cache that grows, no mask has to say which
+    # All slots are used: no mask has to say which, as for a cache that grows.
+    vars(made).update(max_cache_len=slots, cumulative_length_int=slots - 1, is_compileable=False)
     return made
 
 
-def _activations(count: Count) -> int:
+def _activations(memory: StepMemory | None) -> int:
     """What a call holds at its peak besides parameters, inputs and KV cache."""
-    assert count.memory is not None
-    held = count.memory.at_peak
-    return held.activations + held.workspace + held.overhead
+    return 0 if memory is None else memory.at_peak.activations + memory.at_peak.workspace + memory.at_peak.overhead
 
 
 def _parameters(generator: Any) -> Iterator[torch.nn.Parameter]:
     """The parameters of what generates, each once: of the module that it is or has."""
     import torch
 
-    inside = (
-        generator
-        if isinstance(generator, torch.nn.Module)
-        else torch.nn.ModuleList(value for value in vars(generator).values() if isinstance(value, torch.nn.Module))
-    )
-    return inside.parameters()
+    inside = (generator, *vars(generator).values())
+    return torch.nn.ModuleList(value for value in inside if isinstance(value, torch.nn.Module)).parameters()

@@ -1,0 +1,53 @@
+"""The largest batch and context that fit, and the refusal before anything is allocated."""
+
+import pytest
+
+from rooflines.errors import OutOfMemoryError
+from rooflines.profiler.options import Options
+from rooflines.profiler.records import Workload
+from rooflines.roofline.counting.memory_fit import check_memory, largest_batch, largest_context
+from rooflines.roofline.counting.phases import GenerationCount
+
+# of 4 sequences: 10 parameters, 8 of cache and 4 of activations
+HELD = {"parameter_bytes": 10, "activation_bytes": 4, "batch_size": 4}
+
+
+def test_the_largest_batch_and_context_use_the_memory_up():
+    for memory in range(60):
+        batch = largest_batch(memory, kv_bytes=8, **HELD)
+        assert batch == 0 or 10 + batch * (8 + 4) / 4 <= memory
+        assert 10 + (batch + 1) * (8 + 4) / 4 > memory
+        context = largest_context(memory, kv_bytes_per_token=1, **HELD)
+        assert context == 0 or 10 + 4 + context * 4 <= memory
+        assert 10 + 4 + (context + 1) * 4 > memory
+
+
+def test_a_generation_that_does_not_fit_is_refused_with_what_fits():
+    def refusal(free, batch=4):
+        each = {"kv_bytes": batch * 20, "activation_bytes": batch * 10}
+        counted = GenerationCount(
+            workload=Workload(name="m", mode="generate"), phases=(), parameters=5, parameter_bytes=100, kv_bytes_per_token=1, **each
+        )
+        asked = Options(mode="generate", batch_size=batch, prompt_length=15, new_tokens=5)
+        try:
+            check_memory("m", counted, free, f"{free} B free", asked)
+        except OutOfMemoryError as error:
+            return str(error)
+        return ""
+
+    assert refusal(100 + 4 * 30) == ""
+    assert "100 B of parameters, 80.0 B of KV cache and 40.0 B of activations; 219 B free" in refusal(219)
+    assert "The largest batch that fits: batch_size=3." in refusal(219)
+    assert "The longest prompt that fits: prompt_length=14." in refusal(129, batch=1)
+    assert "precision='bf16'" in refusal(90, batch=1)
+
+
+def test_a_network_larger_than_this_machine_is_refused_before_it_is_built(tmp_path):
+    rooflines = pytest.importorskip("rooflines")
+    transformers = pytest.importorskip("transformers")
+    transformers.LlamaConfig(
+        hidden_size=1 << 15, intermediate_size=1 << 18, num_hidden_layers=8, num_attention_heads=32
+    ).save_pretrained(tmp_path)
+    with pytest.raises(OutOfMemoryError, match=r"not enough memory for hf:.* GiB of parameters"):
+        rooflines.profile(f"hf:{tmp_path}", mode="generate", device="cpu", output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
