@@ -16,6 +16,7 @@ import os
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,14 +45,13 @@ METHOD = """\
 Time = bound / utilization; the utilization is that of the measured calls most alike, by size (`rooflines/roofline/forecast`). It was
 chosen on the H100 traces, each model predicted by the other four ("development"); nothing is set per model. One rule is newer than a
 first look at all traces: the utilization of the largest call gave larger ones up to 40 times their time, so the next kind of calls is
-asked there. Equal calls of a model count once, in "by time" with the time of all. An error is |predicted - measured| /
-measured. "Held" is the share of measured values in their 90 % interval.
+asked there. Equal calls of a model count once, in "by time" with the time of all. An error is |predicted - measured| / measured. "Held"
+is the share of measured values in their 90 % interval.
 """
 MACHINE = """\
 Times are of the median step without the profiler on one thread, bounds by ceilings measured on this machine. "Step" is the error of the
 whole step, whose time outside of operators is that of the reference runs per call. Other programs kept at most {busy_by_others:.2g}
-processors busy during a run; the steps that they delayed are left out, as are {runs_left_out} of the planned runs, with too few others
-or after the time allowed.
+processors busy during a run; the steps that they delayed are left out, as are {runs_left_out} of the runs with too many of them.
 """
 # Networks and batch sizes on this machine; one of each network first, for a machine with little time.
 NETWORKS = ("resnet18", "mobilenet_v3_large", "vit_b_16", "hf:bert", "hf:gpt2")
@@ -96,7 +96,6 @@ def compared(label: str, use: str, targets: Sequence[Run], runs: Sequence[Run], 
     found = {
         "prediction": label,
         "use": use,
-        "steps": len(targets),
         "operators": len(errors),
         "mean_error": float(np.mean(errors)),
         "median_error": float(np.median(errors)),
@@ -136,8 +135,7 @@ def step_of(run: Run, estimates: Sequence[Estimate], by: Efficiencies | None) ->
     return found
 
 
-def is_held(estimate: Estimate, measured_s: float) -> bool:
-    """Whether the measured time is in the interval; one without an upper limit holds nothing."""
+def is_held(estimate: Estimate, measured_s: float) -> bool:  # an interval without an upper limit holds nothing
     return estimate.high_s is not None and estimate.low_s <= measured_s <= estimate.high_s
 
 
@@ -212,9 +210,8 @@ def in_public_traces(runs: Sequence[Run]) -> dict[str, Any]:
     def by_other_tenths(device: str) -> dict[str, Any]:
         targets = [part for part in tenths if part.device == device]
         label = f"{device}: a tenth of a run's calls by the others"
-        return compared(
-            label, "held out", targets, tenths, lambda run, other: other.analysis is run.analysis and other.part != run.part
-        )
+        found = compared(label, "held out", targets, tenths, lambda run, other: other.analysis is run.analysis and other is not run)
+        return found | {"sums": []}  # those of parts are no steps
 
     rows = [compared(f"{device}: bound by the data sheet", "no data", on(device), runs, None) for device in (H100, MI300X, B200)]
     rows += [
@@ -245,21 +242,24 @@ def write_public_calls(runs: Sequence[Run]) -> None:
 
 
 def profiled(minutes: float) -> list[Run]:
-    """The steps of the networks on one thread of this CPU, without those that other programs disturbed too much.
+    """The steps of the networks on one thread of this CPU; those that other programs disturb too much are run again after the others.
 
     No run is begun after this many ``minutes``.
     """
-    found, until = [], time.monotonic() + 60 * minutes
-    for size, model in itertools.product(SIZES, NETWORKS):
-        if time.monotonic() > until:
-            break
+    found: list[Run] = []
+    pending, until = deque(itertools.product(SIZES, NETWORKS)), time.monotonic() + 60 * minutes
+    while pending and time.monotonic() < until:
+        size, model = pending.popleft()
         with tempfile.TemporaryDirectory() as place:
             options: dict[str, Any] = {"device": "cpu", "threads": 1, "steps": 10, "warmup": 3, "formats": ("json",)}
             rooflines.profile(model, batch_size=size, sequence_length=64, output=Path(place) / "run", **options)
             analysis = rooflines.analyze(Path(place) / "run")
-        run = Run(model, f"batch {size}", measured_calls(analysis, f"{model}, batch {size}"), analysis)
+        run = Run(model, f"batch {size}", measured_calls(analysis, model), analysis)
         print(f"{model}, {run.part}: {seconds(analysis.whole_s)}, {len(run.calls)} calls judged", flush=True)
-        found += [run] if run.calls else []
+        if run.calls:
+            found.append(run)
+        else:
+            pending.append((size, model))
     return found
 
 
@@ -310,22 +310,16 @@ def tables(section: dict[str, Any]) -> list[str]:
 
 
 def table_row(row: dict[str, Any]) -> str:
-    sums = row["sums"]
-    each = ", ".join(f"{100 * one['error']:+.0f} %" for one in sums)
-    mean = f"{percent(float(np.mean([abs(one['error']) for one in sums])))} mean"
-    held = [one["held"] for one in sums if "held" in one]
-    whole = [abs(one["step_error"]) for one in sums if "step_error" in one]
-    cells = [
-        row["prediction"],
-        row["use"],
-        str(row["operators"]),
-        *(percent(row[name]) for name in ("mean_error", "median_error", "mean_error_by_time", "median_error_by_time")),
-        percent(row["held"]) if "held" in row else "",
-        each if len(sums) < 6 else mean,
-        f"{sum(held)} of {len(held)}" if held else "",
-        f"{percent(float(np.mean(whole)))} mean" if whole else "",
-    ]
-    return f"| {' | '.join(cells)} |"
+    errors = [one["error"] for one in row["sums"]]
+    sums = (
+        ", ".join(f"{100 * error:+.0f} %" for error in errors) if len(errors) < 6 else f"{percent(float(np.mean(np.abs(errors))))} mean"
+    )
+    held = [one["held"] for one in row["sums"] if "held" in one]
+    whole = [one["step_error"] for one in row["sums"] if "step_error" in one]
+    figures = [percent(row[name]) for name in ("mean_error", "median_error", "mean_error_by_time", "median_error_by_time")]
+    figures += [percent(row["held"]) if "held" in row else "", sums, f"{sum(held)} of {len(held)}" if held else ""]
+    figures.append(f"{percent(float(np.mean(np.abs(whole))))} mean" if whole else "")
+    return f"| {' | '.join((row['prediction'], row['use'], str(row['operators']), *figures))} |"
 
 
 def main() -> None:

@@ -165,11 +165,11 @@ class Efficiencies:
     def of(cls, runs: Sequence[Analysis], device: str | None = None, ceilings: Sequence[Ceilings] | None = None) -> Efficiencies:
         """Return the efficiencies of ``runs``, each judged by its one of ``ceilings``, by default by those of the analysis.
 
-        The bounds that are predicted from must be of the same kind: of data sheets if these are, measured if these are.
+        The bounds that are predicted from must be of the same kind: of data sheets if these are, measured if these are. Runs of the
+        same workload, such as several batch sizes of a network, count as one.
         """
         judges: Sequence[Ceilings | None] = ceilings or [None] * len(runs)
-        numbered = enumerate(zip(runs, judges, strict=True))
-        calls = [call for number, (run, roofs) in numbered for call in measured_calls(run, str(number), roofs)]
+        calls = [call for run, roofs in zip(runs, judges, strict=True) for call in measured_calls(run, run.workload.name, roofs)]
         return cls(calls, device, [found for run in runs if (found := host_time(run)) is not None])
 
     @classmethod

@@ -222,6 +222,12 @@ def test_bounds_are_those_of_the_ceilings_given(analysis):
             assert theirs.lower_bound_s == pytest.approx(ours.lower_bound_s * 3.35 / 4.8)
 
 
+def test_runs_of_one_workload_count_as_one(analysis):
+    renamed = msgspec.structs.replace(analysis, workload=msgspec.structs.replace(analysis.workload, name="another"))
+    assert len({call.run for call in Efficiencies.of([analysis, analysis]).calls}) == 1
+    assert len({call.run for call in Efficiencies.of([analysis, renamed]).calls}) == 2
+
+
 def test_the_public_calls_are_those_of_this_version(analysis):
     """The trace is one of the public ones (tests/data/traces/README.md)."""
     stored = {call for call in public_calls() if call.run == "gaunernst_bert-small-uncased" and call.device == "H100 SXM5 80GB"}
