@@ -15,6 +15,7 @@ Public names load on first use: importing ``rooflines`` imports neither torch no
 ``sweep``             profile or train every combination of options -> a table of pandas
 ``compare``           two runs, traces or analyses -> ``Comparison``: slower, faster, new and gone operators, and the noise
 ``count``             FLOPs and bytes of a function or module per operator, on fake tensors; returns a ``Count``
+``predict``           the least time and the memory of a step on devices where it is not run; returns a ``Forecast``
 ``log``               the figures, page and operators of a run in Weights & Biases, MLflow or TensorBoard
 ``measure_ceilings``  the peak rates of this device, measured or from the cache; returns ``Ceilings``
 ``devices``           data sheets of GPUs and CPUs
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from rooflines.device_specs.search import search as devices
     from rooflines.errors import RooflinesError
     from rooflines.integrations.trackers import log
-    from rooflines.pipeline import ProfileOptions, analyze, analyze_ranks, compare, monitor, profile, record, report, train
+    from rooflines.pipeline import ProfileOptions, analyze, analyze_ranks, compare, monitor, predict, profile, record, report, train
     from rooflines.profiler.directory import load
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.profiler.records import Run
@@ -47,16 +48,17 @@ if TYPE_CHECKING:
     from rooflines.roofline.analysis import Analysis, Finding
     from rooflines.roofline.comparison.records import Comparison
     from rooflines.roofline.counting.count import Count, count
+    from rooflines.roofline.forecast.forecast import Forecast
     from rooflines.roofline.formulas import NotCounted, Work, formula
     from rooflines.roofline.ranks.records import RankAnalysis
     from rooflines.roofline.usage.device_usage import MonitorAnalysis
     from rooflines.sweeps.sweep import sweep
 
 __all__ = [
-    "Analysis", "Ceilings", "Comparison", "Count", "Finding", "MonitorAnalysis", "Monitored", "NotCounted", "ProfileOptions",
-    "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__", "analyze", "analyze_ranks",
-    "compare", "count", "declare_work", "devices", "formula", "load", "log", "measure_ceilings", "monitor", "profile", "record",
-    "report", "sweep", "train",
+    "Analysis", "Ceilings", "Comparison", "Count", "Finding", "Forecast", "MonitorAnalysis", "Monitored", "NotCounted",
+    "ProfileOptions", "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__", "analyze",
+    "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "load", "log", "measure_ceilings", "monitor", "predict",
+    "profile", "record", "report", "sweep", "train",
 ]  # fmt: skip
 
 _HOMES = {
@@ -66,7 +68,7 @@ _HOMES = {
     "rooflines.errors": ("RooflinesError",),
     "rooflines.integrations.trackers": ("log",),
     "rooflines.pipeline": (
-        "ProfileOptions", "analyze", "analyze_ranks", "compare", "monitor", "profile", "record", "report", "train",
+        "ProfileOptions", "analyze", "analyze_ranks", "compare", "monitor", "predict", "profile", "record", "report", "train",
     ),
     "rooflines.profiler.directory": ("load",),
     "rooflines.profiler.monitor.monitored": ("Monitored",),
@@ -77,6 +79,7 @@ _HOMES = {
     "rooflines.roofline.analysis": ("Analysis", "Finding"),
     "rooflines.roofline.comparison.records": ("Comparison",),
     "rooflines.roofline.counting.count": ("Count", "count"),
+    "rooflines.roofline.forecast.forecast": ("Forecast",),
     "rooflines.roofline.formulas": ("NotCounted", "Work", "formula"),
     "rooflines.roofline.ranks.records": ("RankAnalysis",),
     "rooflines.roofline.usage.device_usage": ("MonitorAnalysis",),

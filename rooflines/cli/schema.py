@@ -17,14 +17,15 @@ HOMES = {
     "monitor": "rooflines.roofline.usage.device_usage:MonitorAnalysis",
     "sweep": "rooflines.sweeps.records:SweepAnalysis",
     "summary": "rooflines.reports.summary:Summary",
+    "prediction": "rooflines.roofline.forecast.forecast:Forecast",
 }
 
 
 @app.command()
 def schema(
     record: Annotated[
-        Literal["analysis", "ranks", "comparison", "monitor", "sweep", "summary"],
-        typer.Argument(help="What analyze (run or trace, ranks, monitored program, sweep), compare and summary print."),
+        Literal["analysis", "ranks", "comparison", "monitor", "sweep", "summary", "prediction"],
+        typer.Argument(help="What analyze (run or trace, ranks, monitored program, sweep), compare, summary and predict print."),
     ] = "analysis",
 ) -> None:
     """Print the JSON Schema of a record that rooflines writes.

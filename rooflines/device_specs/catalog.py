@@ -332,6 +332,18 @@ def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
     return [Ceiling(kind="link", name=name, value=value, unit="B/s", level="host", source=source) for name in ("H2D", "D2H")]
 
 
+def peer_link(sheet: Sheet) -> Ceiling | None:
+    """The link from a device to others of its kind in one direction: NVLink, else PCI Express; None where the sheet has neither."""
+    if sheet.nvlink is not None:
+        half = sheet.nvlink.bytes_per_second / 2
+        detail = f"half of {si(sheet.nvlink.bytes_per_second, 'B/s')}, which is both directions; {sheet.cited(sheet.nvlink)}"
+        return Ceiling(kind="link", name="NVLink", value=half, unit="B/s", level="NVLink", source=Source(kind="derived", detail=detail))
+    if sheet.pcie is None:
+        return None
+    source = Source(kind="derived", detail=f"{sheet.pcie.words()}; {sheet.cited(sheet.pcie)}")
+    return Ceiling(kind="link", name="PCI Express", value=sheet.pcie.bytes_per_second, unit="B/s", level="PCIe", source=source)
+
+
 def _speed(sheet: Sheet, rate: Rate) -> str:
     """What one unit does: ``256 FLOP/cycle x 1.71 GHz``."""
     return f"{rate.per_cycle:g} {rate.unit[:-2]}/cycle x {si(sheet.hertz(rate), 'Hz')}"

@@ -1,4 +1,4 @@
-"""The tools of ``rooflines mcp``: five commands whose JSON a program gets over the Model Context Protocol (stdio).
+"""The tools of ``rooflines mcp``: six commands whose JSON a program gets over the Model Context Protocol (stdio).
 
 Each call runs the command in a process of its own, so its answer is that of the command line. Only paths in the folders given at the
 start are read; links, also those below a path, are followed before they are compared, and URLs and patterns are refused.
@@ -40,6 +40,10 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
             raise ToolError(f"{source!r} is not in {where}, or has a link that leads out of it; nothing was read.")
         return str(found)
 
+    def named(model: str) -> None:
+        if ".py" in model or "/" in model or Path(model.rpartition(":")[2]).exists():
+            raise ToolError("only models and devices by name are taken; nothing was read.")
+
     def summary(source: str, question: str = "", budget: int = 2000) -> str:
         """Verdict, what to change first and how sure it is, of a trace, a recorded run, a folder of ranks or a sweep, in at most
         ``budget`` tokens. ``question`` is empty or one of: operators, memory, communication, idle, host, kernel NAME, module PATH."""
@@ -57,15 +61,22 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
 
     def count(model: str, batch_size: int = 1, mode: str = "inference") -> str:
         """FLOPs and bytes of a model of torchvision (resnet50), timm (timm:NAME) or transformers (hf:NAME), without running it."""
-        if ".py" in model or "/" in model or Path(model.rpartition(":")[2]).exists():
-            raise ToolError("only models by name are counted; nothing was read.")
+        named(model)
         return run("count", "--model", model, "--batch-size", str(batch_size), "--mode", mode, "--format", "json")
+
+    def predict(model: str, device: str, batch_size: int = 1, precision: str = "bf16") -> str:
+        """Least time of a step of a model of torchvision, timm or transformers on the device of a data sheet, without running it: by
+        phase, with what sets it, the rate, and the largest batch that fits."""
+        named(model)
+        named(device)
+        sizes = ["--batch-size", str(batch_size), "--precision", precision]
+        return run("predict", "--model", model, "--device", device, *sizes, "--format", "json", "--at", "/devices/0/steps/0")
 
     def devices(name: str) -> str:
         """Data sheets of GPUs and CPUs by name or words from it: rates, bandwidth, memory, and the source of each figure."""
         return run("devices", "--format", "json", "--", name)
 
-    for tool in (summary, analyze, compare, count, devices):
+    for tool in (summary, analyze, compare, count, predict, devices):
         server.add_tool(tool)
     return server
 

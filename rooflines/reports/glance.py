@@ -15,6 +15,7 @@ from rooflines.reports.words.sentences import confidence, headline, saving, subj
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.counting.count import Count
+from rooflines.roofline.forecast.forecast import Forecast
 from rooflines.units import percent, seconds
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ _FINDINGS = 3
 _ROWS = 10
 
 
-def text(record: Analysis | Comparison | Count | Run | RankAnalysis) -> str:
+def text(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis) -> str:
     """The title, the verdict, and of an analysis the time of a step and the first findings, a line each."""
     return "\n".join(_lines(record))
 
 
-def html(record: Analysis | Comparison | Count | Run | RankAnalysis) -> str:
+def html(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis) -> str:
     """The lines of ``text``; of an analysis also the time by bound and the roofline, of other records the first rows."""
     if isinstance(record, Run) and (analysis := _stored(record)) is not None:
         record = analysis
@@ -37,18 +38,22 @@ def html(record: Analysis | Comparison | Count | Run | RankAnalysis) -> str:
     parts = [f"<p><b>{escape(title)}</b></p>", *(f"<p>{escape(line)}</p>" for line in lines)]
     if isinstance(record, Analysis):
         parts += [_breakdown(record), _roofline(record)]
-    elif isinstance(record, Comparison | Count):
+    elif isinstance(record, Comparison | Count | Forecast):
         parts.append(record.to_dataframe().head(_ROWS).dropna(axis="columns", how="all").to_html(index=False, border=0))
     return "\n".join(part for part in parts if part)
 
 
-def _lines(record: Analysis | Comparison | Count | Run | RankAnalysis) -> list[str]:
+def _lines(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis) -> list[str]:
     if isinstance(record, Run):
         return [subject(record.facts), f"{record.facts.status} run in {record.directory}"]
     if isinstance(record, Count):
         from rooflines.reports.views.count import totals
 
         return [f"{len(record.operators)} distinct operator calls on {record.tensors} tensors", totals(record)]
+    if isinstance(record, Forecast):
+        from rooflines.reports.views.predict import sentences, title
+
+        return [title(record), *sentences(record)]
     if isinstance(record, Comparison):
         return [f"{record.b.source} compared with {record.a.source}", record.verdict]
     if not isinstance(record, Analysis):

@@ -84,6 +84,13 @@ def place(work: Work, ceilings: Ceilings, *, footprint_bytes: int | None = None,
     return Placement(lower, bound, attainable, level, engine)
 
 
+def footprint(name: str, work: Work) -> int:
+    """The memory that the bytes of one call of the operator ``name`` lie in; in place (``add_``, ``_foreach_mul_``) it writes what it
+    has read."""
+    in_place = name.partition(".")[0].endswith("_") and not name.endswith("__")
+    return max(work.bytes_read, work.bytes_written) if in_place else work.bytes
+
+
 def memory_seconds(size_bytes: int, footprint_bytes: int, ceilings: Ceilings) -> tuple[float, str | None]:
     """The least time to move ``size_bytes`` that lie in ``footprint_bytes`` of memory, and the outermost level that takes part.
 
@@ -185,11 +192,7 @@ def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | Non
         # Copies and memsets are shorter than any kernel.
         kept = tuple(roof for roof in ceilings.ceilings if roof.name != SHORTEST_KERNEL)
         ceilings = msgspec.structs.replace(ceilings, ceilings=kept)
-    # An operator in place (``add_``, ``_foreach_mul_``) writes what it has read.
-    name = row.signature.name
-    in_place = name.partition(".")[0].endswith("_") and not name.endswith("__")
-    footprint = max(work.bytes_read, work.bytes_written) if in_place else work.bytes
-    placement = place(work, ceilings, footprint_bytes=footprint, precision=precision)
+    placement = place(work, ceilings, footprint_bytes=footprint(row.signature.name, work), precision=precision)
     if placement is None:
         return Judgment("unknown")
     lower_s = placement.lower_bound_s * row.calls

@@ -31,7 +31,7 @@ _NAMES: Final[tuple[tuple[str, Part], ...]] = (
      "attention"),
     (r"\w*(mlp|ffn|feed_?forward)\w*|ff|fc_?\d|c_fc|intermediate|(gate|up|down|gate_up)_proj|dense_4?h_to_4?h|w[123]|act(ivation)?(_fn)?",
      "MLP"),
-    (r"\w*lm_heads?|embed_out|output_(layer|projection)|cls|\w*predictions|logits_processor|proj(ect)?_out|head|lm_loss|pooler",
+    (r"\w*lm_heads?|embed_out|output_(layer|projection)|cls|\w*predictions|logits_processor|project_out|proj_out|head|lm_loss|pooler",
      "head"),
     (r"w[tp]e|\w*embeddings?(_project)?|\w*embed(s|_\w+)?|\w*_emb|project_in|per_layer_\w+", "embedding"),
 )  # fmt: skip

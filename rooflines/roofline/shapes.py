@@ -18,7 +18,12 @@ _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
 def tensors(row: OperatorRow | Unmodelled) -> tuple[tuple[int, ...], ...]:
     """Return the sizes of the tensors of ``row``, as far as they were recorded."""
-    return tuple(tuple(map(int, part.split("x"))) for part in row.shapes.split(", ") if _SHAPE.fullmatch(part))
+    return sizes_in(row.shapes)
+
+
+def sizes_in(shapes: str) -> tuple[tuple[int, ...], ...]:
+    """Return the sizes of the tensors in a text of shapes."""
+    return tuple(tuple(map(int, part.split("x"))) for part in shapes.split(", ") if _SHAPE.fullmatch(part))
 
 
 def tensor_bytes(size: tuple[int, ...], precision: str | None) -> int:
@@ -36,12 +41,12 @@ def repeated_key(row: OperatorRow) -> tuple[object, ...]:
     A row with less than one call a step is a part of a call whose shapes depend on the data, and its key is that of the call.
     """
     if row.calls < 1:
-        return (row.name, row.precision, row.phase, row.category, _skeleton(row.module))
+        return (row.name, row.precision, row.phase, row.category, skeleton(row.module))
     work = (significant(row.flops / row.calls, 6), significant(row.bytes / row.calls, 6)) if row.calls else (row.flops, row.bytes)
-    return (row.name, row.shapes, row.precision, row.phase, row.category, *work, _skeleton(row.module))
+    return (row.name, row.shapes, row.precision, row.phase, row.category, *work, skeleton(row.module))
 
 
-def _skeleton(path: str) -> tuple[str, ...]:
+def skeleton(path: str) -> tuple[str, ...]:
     """The parts of a module path with a star for every index."""
     return tuple(
         _INDEX.sub(lambda found: f"{found['instance']}_*" if found["instance"] else "*", part) if _INDEX.fullmatch(part) else part
@@ -96,4 +101,4 @@ def _between(column: Sequence[str]) -> str:
 def path_pattern(paths: Sequence[str]) -> str:
     """One path for several: a star where they differ."""
     columns = list(zip(*(path.split(".") for path in paths), strict=True))
-    return ".".join(column[0] if len(set(column)) == 1 else star for column, star in zip(columns, _skeleton(paths[0]), strict=True))
+    return ".".join(column[0] if len(set(column)) == 1 else star for column, star in zip(columns, skeleton(paths[0]), strict=True))

@@ -28,15 +28,15 @@ def two_sided(t: Floats, freedom: int) -> Floats:
 
 
 @functools.cache
-def quantile95(freedom: int) -> float:
-    """The t that is exceeded on either side with a probability of 5 %."""
-    low, high = 1.9, 13.0  # the limit for many degrees of freedom is 1.96, that of one is 12.7
+def quantile(freedom: int, outside: float = 0.05) -> float:
+    """The t that is exceeded on either side with a probability of ``outside``, which is 5 to 10 %."""
+    low, high = 1.6, 13.0  # the limits for many degrees of freedom are 1.64 and 1.96, that of one is 12.7
     while high - low > 1e-9:
         middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(np.array([middle]), freedom)[0] > 0.05 else (low, middle)
+        low, high = (middle, high) if two_sided(np.array([middle]), freedom)[0] > outside else (low, middle)
     return low
 
 
 def half_width(values: Sequence[float]) -> float:
     """Return half the 95 % interval of the mean of two or more ``values``."""
-    return quantile95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))

@@ -65,6 +65,10 @@ OUTPUTS = {
     "comparison": [("compare", *DDP, "--anyway")],
     "monitor": [("analyze", "monitored")],
     "sweep": [("analyze", "swept")],
+    "prediction": [
+        ("predict", "resnet18", "--mode", "training", "--device", "NVIDIA H200", "--device", "Tesla T4", "--precision", "bf16"),
+        ("predict", "hf:gpt2", "--mode", "generate", "--device", "NVIDIA H200", "--like", "public", "--layout", "2"),
+    ],
     "summary": [("summary", *source) for source in SOURCES.values()] + [("summary", BERT, "--question", one) for one in QUESTIONS],
 }
 

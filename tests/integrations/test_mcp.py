@@ -45,7 +45,7 @@ def ask(tmp_path_factory):
     return folder, lambda *calls: asyncio.run(session(calls))
 
 
-def test_five_tools_answer_with_the_json_of_the_commands(ask):
+def test_six_tools_answer_with_the_json_of_the_commands(ask):
     folder, call = ask
     trace = str(folder / BERT.name)
     names, answers = call(
@@ -54,15 +54,17 @@ def test_five_tools_answer_with_the_json_of_the_commands(ask):
         ("compare", {"before": trace, "after": trace}),
         ("count", {"model": "resnet18"}),
         ("devices", {"name": "A100"}),
+        ("predict", {"model": "resnet18", "device": "H200 SXM5"}),
     )
-    assert sorted(names) == ["analyze", "compare", "count", "devices", "summary"]
-    assert [failed for failed, _ in answers] == [False] * 5
+    assert sorted(names) == ["analyze", "compare", "count", "devices", "predict", "summary"]
+    assert [failed for failed, _ in answers] == [False] * 6
     texts = [json.loads(text) for _, text in answers]
     assert texts[0]["question"] == "idle"
     assert texts[1] == json.loads(run("analyze", trace, "--format", "json", "--at", "/totals").out)
     assert texts[2]["of"] == "comparison"
     assert texts[3]["flops"] > 3e9
     assert all("A100" in sheet["name"] for sheet in texts[4])
+    assert texts[5]["units_per_s"] == pytest.approx(1 / texts[5]["lower_bound_s"])
 
 
 def test_paths_outside_the_folders_are_refused(ask):
@@ -73,6 +75,7 @@ def test_paths_outside_the_folders_are_refused(ask):
     )
     models = (f"{folder}/net.py:make", "hf:local")
     calls = [("summary", {"source": str(source)}) for source in outside] + [("count", {"model": model}) for model in models]
+    calls.append(("predict", {"model": "resnet18", "device": "/etc/passwd"}))
     _, answers = call(*calls)
     for failed, text in answers:
         assert failed

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rooflines.roofline.students_t import half_width, quantile95, two_sided
+from rooflines.roofline.students_t import half_width, quantile, two_sided
 
 
 def test_one_and_two_degrees_of_freedom_have_closed_forms():
@@ -16,8 +16,8 @@ def test_one_and_two_degrees_of_freedom_have_closed_forms():
 
 @pytest.mark.parametrize(("freedom", "t"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (10, 2.228), (99, 1.984)])
 def test_the_quantiles_of_the_table(freedom, t):
-    assert quantile95(freedom) == pytest.approx(t, abs=6e-4)
-    assert two_sided(np.array([quantile95(freedom)]), freedom)[0] == pytest.approx(0.05, abs=1e-6)
+    assert quantile(freedom) == pytest.approx(t, abs=6e-4)
+    assert two_sided(np.array([quantile(freedom)]), freedom)[0] == pytest.approx(0.05, abs=1e-6)
 
 
 def test_the_interval_of_a_mean():

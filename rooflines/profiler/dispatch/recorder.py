@@ -31,6 +31,7 @@ from rooflines.profiler.dispatch.fakes import (
     quiet_refusals,
     seen_by_transformers,
 )
+from rooflines.profiler.dispatch.routing import GROUPED, Routing
 from rooflines.profiler.dispatch.signatures import (
     COMPOSITE,
     LIFTS,
@@ -154,6 +155,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.lossy: list[Call] = []
         self.modules = _ModuleStack()
         self._watcher = watcher or Watcher()
+        self._routing = Routing()
         self._optimizer_ranges: list[bool] = []
         self._module_of_node: dict[int, int] = {}
         self._depth = 0  # of operators that PyTorch decomposes, around what is being called
@@ -186,6 +188,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 args = tuple(self._as_fake(value) for value in args)
                 kwargs = {key: self._as_fake(value) for key, value in kwargs.items()}
             signature = operator.signature(args, kwargs)  # before the call, which may change shapes in place
+            if name == GROUPED:
+                signature = self._routing.known(signature, args, kwargs, fake=self._fake is not None)
         else:  # it takes functions, and nothing below it is seen
             name = name_of(func)
             signature = Signature(name, tuple(argument_of(value) for value in args))
@@ -221,6 +225,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._note(Signature(work.name, (work,)), (), module, phase)
 
     def _note(self, signature: Signature, result: Any, module: int, phase: int) -> None:
+        self._routing.note(signature.name, tensors_of(result))
         call = Call(signature, tuple(tensor_arg(tensor) for tensor in tensors_of(result)), module, phase)
         self.calls[call] = self.calls.get(call, 0) + 1
         if signature.name.startswith(LOSSY):

@@ -63,8 +63,11 @@ _OTHER_DTYPES: Final[dict[str, str]] = {
 }
 
 
-# Operators of which a trace does not hold every argument: the tensors of an index, the packed weights of a quantized layer.
-LOSSY: Final = ("aten::index", "aten::_unsafe_index", "aten::_index_put_impl_", "quantized::", "onednn::", "torchao::")
+# Operators of which a trace does not hold every argument: the tensors of an index, the packed weights of a quantized layer, the sizes
+# of groups.
+LOSSY: Final = (
+    "aten::index", "aten::_unsafe_index", "aten::_index_put_impl_", "aten::_grouped_mm", "quantized::", "onednn::", "torchao::",
+)  # fmt: skip
 
 # A tensor's elements, and every integer among arguments, fit into 64 bits; torch itself stops at 64 dimensions in its kernels.
 _LARGEST: Final = (1 << 63) - 1

@@ -218,6 +218,8 @@ def _doubts(count: Count) -> Iterator[Paragraph]:
             yield Paragraph(f"and {len(names) - _MOST_UNKNOWN} more (--format json lists all)", show="brief")
     else:
         yield Paragraph("Every operator call has a formula.", show="always")
+    for name, assumption in dict.fromkeys((row.name, row.assumption) for row in count.operators if row.assumption):
+        yield Paragraph(f"Estimated: {name} ({assumption}).", show="always")
     if count.note:
         yield Paragraph(sentence(count.note), show="always")
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.roofline.comparison.records import Drift, Noise
-from rooflines.roofline.students_t import quantile95, two_sided
+from rooflines.roofline.students_t import quantile, two_sided
 
 FEWEST_STEPS = 3
 # Rows that are the same on both sides, to tell the drift by.
@@ -151,7 +151,7 @@ def _noises(
     chance = np.ones(len(rows))
     chance[long] = _adjusted(two_sided(change[long] / error[long], freedom))
     significant = (chance <= level) & (np.abs(times[1] - times[0]) > _NOTABLE_SHARE * step_s) & possible
-    wide = quantile95(freedom) * error
+    wide = quantile(freedom) * error
     return [
         Noise(
             ratio=math.exp(value),

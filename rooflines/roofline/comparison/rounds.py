@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rooflines.roofline.comparison.compare import cause_of, place_of, row_of, verdict_of
 from rooflines.roofline.comparison.noise import PairTimes, judge_rounds
 from rooflines.roofline.comparison.records import Change, Comparison, Direction, Figures, Pace, Subject
-from rooflines.roofline.students_t import half_width, quantile95
+from rooflines.roofline.students_t import half_width, quantile
 from rooflines.units import si
 
 # More rounds than this are not suggested.
@@ -55,7 +55,7 @@ def _pace(paces: Sequence[Pace], small: float) -> Pace:
     change, half = fmean(ratios), half_width(ratios)
     before_s = math.exp(fmean(math.log(one.before_s) for one in paces))
     more = range(len(ratios) + 1, MOST_ROUNDS + 1)
-    needed = next((count for count in more if quantile95(count - 1) * stdev(ratios) / math.sqrt(count) < abs(change)), None)
+    needed = next((count for count in more if quantile(count - 1) * stdev(ratios) / math.sqrt(count) < abs(change)), None)
     exceeds = True if abs(change) > half else False if abs(change) + half < math.log1p(small) else None
     return replace(
         paces[0],

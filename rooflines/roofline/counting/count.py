@@ -38,7 +38,7 @@ _PACKED = "run on real tensors, because quantized kernels read their packed weig
 class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
     """All calls of one operator with the same shapes in one module and phase; FLOPs and bytes are of all of them together.
 
-    ``kind`` is ``counted`` or ``unknown``; an unknown one has no figures and says why.
+    ``kind`` is ``counted`` or ``unknown``; an unknown one has no figures and says why. ``assumption`` is that of ``Work``.
     """
 
     name: str
@@ -56,6 +56,7 @@ class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
     bytes_read: int | None = None
     bytes_written: int | None = None
     reason: str | None = None
+    assumption: str | None = None
 
 
 class ModuleCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,14 +331,16 @@ def summarize(recording: StepCalls) -> Count:
 
 def _times(work: Work, number: int) -> Work:
     return Work(
-        work.matrix_flops * number, work.other_flops * number, work.bytes_read * number, work.bytes_written * number, work.precision
-    )
+        work.matrix_flops * number, work.other_flops * number, work.bytes_read * number, work.bytes_written * number, work.precision,
+        work.assumption,
+    )  # fmt: skip
 
 
 def _with_work(row: OperatorCount, work: Work) -> OperatorCount:
     return msgspec.structs.replace(
         row, kind="counted", reason=None, precision=work.precision, engine=work.engine, flops=work.flops,
         matrix_flops=work.matrix_flops, bytes=work.bytes, bytes_read=work.bytes_read, bytes_written=work.bytes_written,
+        assumption=work.assumption or None,
     )  # fmt: skip
 
 

@@ -1,24 +1,29 @@
 """Mixtures of experts: products with the weights of the experts that a token is routed to, and the routing itself.
 
 FLOPs are those of tokens × experts per token (the rows). Which experts get the rows is data, so the number of experts whose weights are
-read is an upper bound: as many as possible, at most all; such work states it. Padding of rows to blocks is not counted.
+read is an upper bound: as many as possible, at most all; such work states it. Of PyTorch's grouped products, a recording has it: as it
+was on real tensors, and the mean of uniform routing on fake ones. Padding of rows to blocks is not counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import TensorArg
+from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, share, size, size_of
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, share, size, size_of
 from rooflines.roofline.formulas.costs import SILU
+from rooflines.roofline.formulas.matmul import grouped_product
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.scaled import FOUR_BIT, packing
 
 DYNAMIC_QUANTIZE: Final = costs.DYNAMIC_QUANTIZE
 INTEGERS: Final = ("int64", "int32", "int16", "uint32", "uint16")
 SPREAD: Final = "all experts that the rows can reach are used"
+UNIFORM: Final = "tokens are routed uniformly at random, mean number of experts used"
 EVEN: Final = "tokens are spread evenly over the ranks"
 LOCAL: Final = "all rows belong to experts of this rank"
 # Bytes of one element in the formats that names of kernels have, with the scales of their blocks: one byte for 32 elements of the MX
@@ -40,6 +45,38 @@ def assumed(experts: int, global_experts: int | None = None, *, ranks: bool = Fa
     whose number is not recorded."""
     return "; ".join(
         text for text, holds in ((SPREAD, experts > 1), (EVEN, global_experts not in (None, experts)), (LOCAL, ranks)) if holds
+    )
+
+
+def experts_hit(experts: int, chosen: int, tokens: int) -> float:
+    """Experts that get a token, on average, where each of ``tokens`` chooses ``chosen`` of ``experts`` uniformly: an expert is left out
+    by one token with probability 1 - chosen / experts."""
+    return experts * (1 - (1 - min(chosen, experts) / experts) ** tokens)
+
+
+@formula("aten::_grouped_mm", category="matmul")
+def _grouped_mm(signature: Signature) -> Work:
+    """A recording adds the last two arguments (``profiler/dispatch/routing.py``)."""
+    args = Arguments(signature, "self other offs=None bias=None out_dtype=None used=None chosen=None")
+    left, right, offsets, bias = (args.tensor("self"), args.tensor("other"), args.optional("offs"), args.optional("bias"))
+    flops, shape = grouped_product(left, right, offsets)
+    used, chosen, assumption = args.given("used"), args.given("chosen"), ""
+    weights: float = size(right)
+    if len(left.shape) == 2 and len(right.shape) == 3 and right.shape[0]:
+        groups, rows = right.shape[0], left.shape[0]
+        if not isinstance(used, int):
+            known = isinstance(chosen, int) and chosen > 0
+            used = experts_hit(groups, chosen, rows // chosen) if known else min(groups, rows)
+            assumption = "" if groups == 1 else UNIFORM if known else SPREAD
+        weights = weights * used / groups
+    made = prod(shape)
+    return Work(
+        matrix_flops=flops,
+        other_flops=made * bool(bias),
+        bytes_read=size(left, offsets, bias) + round(weights),
+        bytes_written=made * size_of(args.dtype("out_dtype", left.dtype)),
+        precision=matrix_precision_of(left.dtype),
+        assumption=assumption,
     )
 
 

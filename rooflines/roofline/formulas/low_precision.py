@@ -18,6 +18,7 @@ from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
 from rooflines.roofline.formulas.convolution import sizes as convolution_sizes
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, TANH
+from rooflines.roofline.formulas.experts import SPREAD
 from rooflines.roofline.formulas.matmul import (
     SPARSE,
     activation_flops,
@@ -51,8 +52,10 @@ _SCALED: Final = Row(
 )  # fmt: skip
 # one product for each group; the result is bfloat16 where no dtype is given
 _GROUPED: Final = Row(
-    f"{_SCALES}, read offs?, {_RESULT}", where="made = grouped_results(self, other, offs)", matrix="grouped_flops(self, other, offs)",
+    f"{_SCALES}, read offs?, {_RESULT}", matrix="grouped_flops(self, other, offs)",
     other="made * (1 + bool(bias) + bool(scale_result))", writes="made * item('out_dtype', 'bfloat16')",
+    where="made = grouped_results(self, other, offs); routed = self.rank == 2 and other.rank == 3",
+    also="share(other[0], self[0], other) - other.size if routed else 0", assumption=SPREAD, given="routed and other[0] > 1",
 )  # fmt: skip
 _SCALED_PRODUCTS: Final[dict[str, Row]] = {
     "_scaled_mm": _SCALED,

@@ -284,10 +284,6 @@ _SEVERAL: Final[dict[str, Row]] = {
         "read a, read b, read c, read d", where="made = results_of(a, b)", matrix="multiply_adds(a, b) + multiply_adds(c, d)",
         other="made * (COMPLEX_ADD if a.complex else 1)", writes="made * a.item",
     ),
-    "aten::_grouped_mm": Row(
-        "read self, read other, read offs?, read bias?, out_dtype=None", where="made = grouped_results(self, other, offs)",
-        matrix="grouped_flops(self, other, offs)", other="made * bool(bias)", writes="made * item('out_dtype', self.dtype)",
-    ),
 }  # fmt: skip
 register(_SEVERAL, "matmul")
 

@@ -7,7 +7,7 @@ import pytest
 
 from rooflines.roofline.comparison.compare import compare
 from rooflines.roofline.comparison.rounds import combine
-from rooflines.roofline.students_t import quantile95
+from rooflines.roofline.students_t import quantile
 from tests.samples import analysis as sample
 
 
@@ -53,7 +53,7 @@ def test_rounds_that_scatter_more_than_they_differ_do_not_decide():
     mean = sum(logs) / 3
     deviation = math.sqrt(sum((value - mean) ** 2 for value in logs) / 2)
     count = found.pace.rounds_needed
-    assert quantile95(count - 1) * deviation / math.sqrt(count) < mean <= quantile95(count - 2) * deviation / math.sqrt(count - 1)
+    assert quantile(count - 1) * deviation / math.sqrt(count) < mean <= quantile(count - 2) * deviation / math.sqrt(count - 1)
     assert f"About {count} rounds" in found.verdict
     assert not any(row.direction in ("slower", "faster") for row in found.rows)
 

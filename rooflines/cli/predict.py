@@ -1,0 +1,101 @@
+"""``rooflines predict``: bounds and predictions of a model on devices where it is not run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.options import At, Format, Formulas, Output, option, options_of
+from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
+from rooflines.errors import UsageError
+from rooflines.profiler.options import OUTPUT, WHAT, Options
+
+_WHERE = "Devices"
+_LISTED = (("batch_size", "1"), ("sequence_length", "128"), ("prompt_length", "128"))
+
+
+@app.command()
+@options_of(Options, "mode", "image_size", "new_tokens", "kv_cache", "precision", "channels_last", "optimizer", "checkpointing")
+def predict(
+    target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
+    model: Annotated[str | None, option(
+        "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.", group=WHAT,
+        show_default=False
+    )] = None,
+    *,
+    batch_size: Annotated[str | None, option(
+        "Samples per step; several give curves.", group=WHAT, metavar="N,...", show_default="1"
+    )] = None,
+    sequence_length: Annotated[str | None, option(
+        "Tokens per sequence (language models); several give curves.", group=WHAT, metavar="N,...", show_default="128"
+    )] = None,
+    prompt_length: Annotated[str | None, option(
+        "Tokens in each prompt (generate); several give curves.", group=WHAT, metavar="N,...", show_default="128"
+    )] = None,
+    device: Annotated[list[str] | None, option(
+        "Device of a data sheet (rooflines devices), a JSON file with ceilings, or this: this machine (repeatable).", group=_WHERE,
+        metavar="NAME", show_default=False
+    )] = None,
+    like: Annotated[list[str] | None, option(
+        "Run or trace whose efficiencies give predictions with intervals (repeatable); public: public traces of GPUs.", group=_WHERE,
+        metavar="RUN", show_default=False
+    )] = None,
+    price: Annotated[list[str] | None, option(
+        "Price of a device per hour (repeatable).", group=_WHERE, metavar="NAME=PRICE", show_default=False
+    )] = None,
+    power: Annotated[list[str] | None, option(
+        "Power of a device in W (repeatable).", group=_WHERE, metavar="NAME=W", show_default="limit of the data sheet"
+    )] = None,
+    layout: Annotated[list[str] | None, option(
+        "Parallel layout of a generation: tp=4,pp=2 (tensor, pipeline, data dp, expert ep), or a number of devices for all usual ones "
+        "(repeatable).", group=_WHERE, metavar="LAYOUT", show_default=False
+    )] = None,
+    rows: Annotated[int, option("Maximum number of operators.", group=OUTPUT, min=1)] = 12,
+    format: Format = None,
+    at: At = None,
+    output: Output = None,
+    formulas: Formulas = None,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Predict a model on devices without running it: the least time of a step, what bounds it, and the memory it needs.
+
+    [bold]rooflines predict --model resnet50 --batch-size 1,64 --precision bf16 --device "NVIDIA H200" --device "RTX 4090"[/bold]
+
+    [bold]rooflines predict --model hf:path/to/config.json --mode generate --precision bf16 --device "MI300X" --like public[/bold]
+    """
+    if (model is None) == (target is None):
+        raise UsageError(
+            "exactly one model is required.", hint='For example: rooflines predict --model resnet50 --device "NVIDIA H200"'
+        )
+    check_at(at, format, output)
+    reports, chosen = destination(format, output)
+    from rooflines.pipeline import default_command
+    from rooflines.pipeline.predicted_devices import numbers_by_name
+    from rooflines.pipeline.predicting import predict
+    from rooflines.profiler.recording.collect import quiet_profiler
+    from rooflines.reports.views.predict import forecast_csv, page
+
+    quiet_profiler()
+    lists = {"batch_size": batch_size, "sequence_length": sequence_length, "prompt_length": prompt_length}
+    with progress_bar(not sys.stderr.isatty()) as progress:
+        forecast = predict(
+            model or target or "", devices=device or [], like=like or [], layouts=layout or [], command=default_command(),
+            price=numbers_by_name("price", price or []), power=numbers_by_name("power", power or []), progress=progress, **options,
+            **{name: _numbers(name, text) for name, text in lists.items() if text is not None},
+        )  # fmt: skip
+    own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}
+    show(page(forecast, rows), "predict", reports, chosen, output, own)
+
+
+def _numbers(name: str, text: str) -> list[int]:
+    from rooflines.arguments import arg
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"{arg(name)} must be whole numbers separated by commas, got {text!r}.", hint=f"For example: {arg(name, '1,8,64')}"
+        ) from None

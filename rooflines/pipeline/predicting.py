@@ -1,0 +1,205 @@
+"""Predict a step on devices where it is not run: its lower bound, the memory it needs, and estimates from measured runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rooflines.arguments import arg
+from rooflines.device_specs.records import Ceilings
+from rooflines.errors import UsageError
+from rooflines.pipeline.parallel_layouts import parse_layouts
+from rooflines.pipeline.predicted_devices import find_devices, roofs
+from rooflines.profiler.options import Options
+from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.trace.reader import paused
+from rooflines.roofline.forecast.counted_step import CountedStep, count_module, count_step
+from rooflines.roofline.forecast.device_bounds import bound_operator, bound_phase, estimates_of, without_rate
+from rooflines.roofline.forecast.forecast import DeviceFacts, DeviceForecast, Forecast, OperatorBound, StepBound
+from rooflines.units import counted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+    from rooflines.roofline.analysis import Analysis
+    from rooflines.roofline.forecast.efficiencies import Efficiencies
+    from rooflines.roofline.forecast.layout import Layout, LayoutBound
+
+# The public traces of GPUs that come with the package, as a run to predict from.
+PUBLIC = "public"
+# The options that may have several values, of which each combination is a step.
+LISTS = ("batch_size", "sequence_length", "prompt_length")
+
+
+@paused()
+def predict(
+    model: torch.nn.Module | str,
+    inputs: Any = None,
+    *,
+    devices: Sequence[str],
+    like: Sequence[Path | str] = (),
+    price: Mapping[str, float] | None = None,
+    power: Mapping[str, float] | None = None,
+    layouts: Sequence[str] = (),
+    command: str = "",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Forecast:
+    """Predict a step of ``model`` on ``devices``, without running it; nothing is written.
+
+    ``model`` is a name as in ``rooflines.profile``, or a module with its ``inputs``, of which only ``mode`` can be chosen. The options
+    are those of ``profile`` that change the work; ``batch_size``, ``sequence_length`` and ``prompt_length`` may be lists.
+
+    Args:
+        devices: Names of data sheets (``rooflines.devices``), JSON files with ceilings, or ``this`` for this machine.
+        like: Runs or traces whose efficiencies give estimates with an interval, or ``public``: public traces of GPUs. Without any there
+            are lower bounds only.
+        price: Price per hour by device, in any currency.
+        power: Power in W by device; by default the limit in its data sheet.
+        layouts: Parallel layouts of a generation: sizes such as ``tp=4,pp=2`` (tensor, pipeline, data ``dp``, expert ``ep``), or the
+            number of devices for all usual ones.
+        command: The shell line to show on the page.
+        progress: Called with each stage.
+
+    >>> rooflines.predict("resnet50", devices=["NVIDIA H200"], batch_size=[1, 64], precision="bf16")
+
+    Raises UsageError for a device without a data sheet and for options that do not apply.
+    """
+    progress = progress or Silent()
+    known = {field.name for field in fields(Options)}
+    if unknown := [name for name in options if name not in known]:
+        raise UsageError(f"unknown option {unknown[0]!r}.", hint=f"Options: {', '.join(sorted(known))}.")
+    if not isinstance(model, str) and (changed := [name for name in options if name != "mode"]):
+        raise UsageError(f"{arg(changed[0])} does not apply to a module.", hint="Change the module or its inputs.")
+    found = find_devices(tuple(devices), power=power or {}, price=price or {}, progress=progress)
+    if PUBLIC in like and len(like) > 1:
+        raise UsageError(f"{arg('like')} {PUBLIC} cannot be combined with runs.", hint="Give one of them.")
+    analyses = [_measured(source, progress) for source in like if source != PUBLIC]
+    if layouts and options.get("mode") != "generate":
+        raise UsageError(f"{arg('layout')} requires {arg('mode', 'generate')}.")
+    steps = []
+    for step_options in _combinations(options):
+        step_options.check()
+        progress.stage(f"counting batch {step_options.batch_size or 1}", None)
+        steps.append(count_step(model, step_options) if isinstance(model, str) else count_module(model, inputs, step_options.mode))
+    return msgspec.structs.replace(_forecast(steps, found, analyses, tuple(map(str, like)), layouts), command=command)
+
+
+def _combinations(options: Mapping[str, Any]) -> list[Options]:
+    """The options of each step: every combination of the lists."""
+    lists = {name: value if isinstance(value, Sequence) else [value] for name, value in options.items() if name in LISTS}
+    rest = {name: value for name, value in options.items() if name not in LISTS}
+    return [Options(**rest, **dict(zip(lists, chosen, strict=True))) for chosen in itertools.product(*lists.values())]
+
+
+def _measured(source: Path | str, progress: Progress) -> Analysis:
+    """The analysis of a run or trace that estimates can be made from."""
+    from rooflines.pipeline.reading import analyze
+
+    analysis = analyze(source, progress=progress)
+    if not getattr(analysis, "operators", ()):
+        raise UsageError(f"{arg('like')} {str(source)!r}: it has no operators with a time.", hint="Give a run with a trace.")
+    if not any(row.lower_bound_s for row in analysis.operators):
+        raise UsageError(
+            f"{arg('like')} {str(source)!r}: its device has no ceilings, so its operators have no efficiency.",
+            hint="Record it with measured ceilings.",
+        )
+    return analysis
+
+
+def _forecast(
+    steps: Sequence[CountedStep],
+    devices: Sequence[DeviceFacts],
+    analyses: Sequence[Analysis],
+    like: tuple[str, ...],
+    layouts: Sequence[str],
+) -> Forecast:
+    first = steps[0]
+    chosen = parse_layouts(first.generation, layouts) if first.generation is not None else ()
+    forecasts, columns = [], []
+    for device in devices:
+        efficiencies = _efficiencies(analyses, device) if like else None
+        bounds = [_bounds(step, device, efficiencies) for step in steps]
+        columns.append(bounds[0])
+        on = tuple(_step_bound(step, device, one, efficiencies) for step, one in zip(steps, bounds, strict=True))
+        bound = _layout_bounds(first, device, chosen) if on[0].missing is None else ()
+        forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound))
+    operators = [one.operator for phase in first.operators.values() for one in phase]
+    rows = zip(*([bound for phase in column.values() for bound in phase] for column in columns), strict=True)
+    return Forecast(
+        workload=first.workload, unit=first.unit, steps=tuple(step.step for step in steps), devices=tuple(forecasts), like=like,
+        operators=tuple(msgspec.structs.replace(one, bounds=row) for one, row in zip(operators, rows, strict=True)),
+        unknown=tuple(dict.fromkeys(name for step in steps for name in step.unknown)),
+        notes=tuple(dict.fromkeys(note for step in steps for note in step.notes)),
+    )  # fmt: skip
+
+
+_Bounds = dict[str, tuple[OperatorBound, ...]]
+
+
+def _bounds(step: CountedStep, device: DeviceFacts, like: Efficiencies | None) -> _Bounds:
+    """The bounds of the operators of each phase."""
+    ceilings = roofs(device)
+    return {name: tuple(bound_operator(one, ceilings, step.tf32, like) for one in found) for name, found in step.operators.items()}
+
+
+def _step_bound(step: CountedStep, device: DeviceFacts, bounds: _Bounds, like: Efficiencies | None) -> StepBound:
+    ceilings, capacity, fitting = roofs(device), device.memory_bytes, dict[str, Any]()
+    if step.growth is not None and step.step.memory is not None and capacity is not None:
+        largest = {"largest_batch": step.growth.largest_batch(capacity), "largest_context": step.largest_context(capacity)}
+        fitting = {"fits": step.step.memory.total_bytes <= capacity, **largest}
+    if missing := without_rate((one for found in step.operators.values() for one in found), ceilings, step.tf32):
+        return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
+    phases = tuple(bound_phase(name, found, bounds[name], ceilings, step.tf32, like) for name, found in step.operators.items())
+    weighted = [(phase, facts.calls) for phase, facts in zip(phases, step.step.phases, strict=True)]
+    by_roof: dict[str, float] = {}
+    for phase, times in weighted:
+        for roof, time_s in phase.by_roof_s.items():
+            by_roof[roof] = by_roof.get(roof, 0.0) + times * time_s
+    estimate = outside_s = None
+    if like is not None:
+        parts = [part for one, times in weighted for part in estimates_of(step.operators[one.name], bounds[one.name], times)]
+        estimate = like.total(parts)
+        outside_s = like.outside_s(sum(number for _, number in parts), estimate.time_s)
+    lower_s = sum(phase.lower_bound_s * times for phase, times in weighted)
+    each_s = lower_s / step.step.produced
+    return StepBound(
+        **fitting, phases=phases, lower_bound_s=lower_s, fused_bound_s=sum(phase.fused_bound_s * times for phase, times in weighted),
+        by_roof_s=by_roof, units_per_s=1 / each_s if each_s else None, estimate=estimate, outside_s=outside_s,
+        cost_per_million=device.price_per_hour / 3600 * each_s * 1e6 if device.price_per_hour is not None else None,
+        energy_per_unit_j=device.power_w * each_s if device.power_w is not None else None,
+    )  # fmt: skip
+
+
+def _layout_bounds(step: CountedStep, device: DeviceFacts, layouts: Sequence[Layout]) -> tuple[LayoutBound, ...]:
+    from rooflines.roofline.forecast.layouts import bound_layouts
+
+    if step.generation is None or not layouts:
+        return ()
+    return bound_layouts(step.generation, roofs(device), device.peer_link, layouts, memory_bytes=device.memory_bytes, tf32=step.tf32)
+
+
+def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficiencies | None:
+    """What the runs reach of their bounds, of the same kind as those of ``device``: by data sheets, or as measured.
+
+    Without runs those of the public traces, which tell nothing of devices that are no GPUs.
+    """
+    from rooflines.pipeline.ceilings import sheet_of
+    from rooflines.roofline.forecast.efficiencies import Efficiencies
+
+    if not analyses:
+        return Efficiencies.public(device.name) if device.kind == "cuda" else None
+    own = [Ceilings(device=run.environment.device_name, kind="", ceilings=run.ceilings) for run in analyses]
+    judges = own
+    if device.source != "measured":
+        judges = [sheet_of(run.environment)[0] or measured for run, measured in zip(analyses, own, strict=True)]
+    try:
+        return Efficiencies.of(analyses, device.name, judges)
+    except ValueError as error:
+        raise UsageError(f"no estimate can be made from {counted(len(analyses), 'run')}: {error}.") from None

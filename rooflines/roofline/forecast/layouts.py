@@ -1,0 +1,268 @@
+"""A generation on several equal devices: what each computes, holds and sends in a parallel layout, as lower bounds.
+
+- **Tensor** (Megatron-LM, arXiv 1909.08053): attention by heads, MLP and experts by their inner size, embedding and head by the
+  vocabulary; norms are repeated. An all-reduce of tokens x hidden after attention and one after the MLP or the experts. A device holds
+  at least one head of the keys and values, and all of a latent cache.
+- **Pipeline** (GPipe, arXiv 1811.06965): stages of whole layers, the embedding in the first and the head in the last. A batch is cut
+  into as many micro-batches as there are stages, which send tokens x hidden to the next one. The latency of a token is the sum of the
+  stages, or the micro-batches through the slowest stage if that is longer.
+- **Data**: replicas, each with a share of the sequences.
+- **Expert** (GShard, arXiv 2006.16668): experts spread evenly over the replicas, everything else in each of them. Two all-to-alls of
+  tokens x experts per token x hidden per layer with experts.
+
+Collectives move their size times the bus factor of nccl-tests over the link in one direction, and have no latency. Nothing hides those
+of decode; those of prefill are hidden by as much as the device computes meanwhile. Each matrix of weights is read once per micro-batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.roofline.forecast.device_bounds import Folded, bound_operator, folded
+from rooflines.roofline.forecast.forecast import Operator
+from rooflines.roofline.forecast.latent_attention import KERNEL
+from rooflines.roofline.forecast.layout import Layout, LayoutBound, LayoutPhase
+from rooflines.roofline.formulas.experts import experts_hit
+from rooflines.roofline.network_parts import Part, part_of
+from rooflines.roofline.ranks.analyze import bus_factor
+from rooflines.roofline.shapes import sizes_in
+
+if TYPE_CHECKING:
+    from rooflines.roofline.counting.count import OperatorCount
+    from rooflines.roofline.counting.phases import GenerationCount, PhaseCount
+
+_SHARDED: Final = ("attention", "MLP", "experts", "embedding", "head")
+_BLOCK: Final = re.compile(r"(?:^|\.)(\d+|\*)(?:\.|$)")
+_ITEM: Final = {"fp64": 8, "fp32": 4, "tf32": 4}
+
+
+def layouts_of(devices: int, *, experts: bool = False, heads: int | None = None) -> tuple[Layout, ...]:
+    """The layouts of ``devices`` that are usual: tensor alone and with a pipeline or replicas, experts spread if there are any.
+
+    Tensor sizes divide the number of query heads where that is known.
+    """
+    if devices < 1:
+        raise ValueError(f"devices must be at least 1, got {devices}")
+    sizes = [size for size in range(devices, 0, -1) if devices % size == 0 and not (heads and heads % size)]
+    found = [Layout(tensor=size, pipeline=devices // size) for size in sizes]
+    found += [Layout(tensor=size, data=devices // size) for size in sizes if size < devices]
+    return (*found, *([Layout(data=devices, expert=devices)] if experts and devices > 1 else ()))
+
+
+# --- facts of the network ----------------------------------------------------------------------------------------------------------
+
+
+class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the layouts need to know of a network besides its work, from its counted rows.
+
+    ``layers`` are blocks, ``reduced`` their parts after which tensor parallelism adds up (attention, MLP or experts), ``routed`` those
+    with experts. ``kv_heads`` is None where keys and values are not cached by heads, or not known: then the cache is not sharded.
+    ``block_weights_bytes`` are in the blocks, ``expert_weights_bytes`` in the experts, and ``head_bytes`` in the head.
+    """
+
+    layers: int
+    reduced: int
+    routed: int
+    hidden: int
+    item_bytes: int
+    heads: int | None = None
+    kv_heads: int | None = None
+    chosen: int = 0
+    block_weights_bytes: int = 0
+    expert_weights_bytes: int = 0
+    head_bytes: int = 0
+
+
+def network_facts(generation: GenerationCount) -> NetworkFacts:
+    """Return the facts that the rows of ``generation`` show."""
+    phase = generation.phases[-1]
+    rows = folded(phase.count, phase.phase)
+    item = _ITEM.get(generation.workload.precision, 2)
+    tokens = (generation.workload.batch_size or 1) * phase.tokens
+    types = {module.path: module.type for module in phase.count.modules}
+    parts: dict[str, set[Part]] = {}
+    routed = set()
+    for row in phase.count.operators:
+        if found := _BLOCK.search(row.module):
+            parts.setdefault(found[1], set()).add(part_of(row.module, row.name, row.category, phase=phase.phase, types=types))
+            if _is_grouped(row):
+                routed.add(found[1])
+    grouped = [row.operator for row in rows if _is_grouped(row.operator)]
+    held = [(row.operator, _held(row, item) * row.operator.calls) for row in rows]
+    attention = [row.operator for row in rows if row.operator.category == "attention"]
+    query = next((sizes_in(row.shapes)[0] for row in attention), None)
+    keys = next((sizes[1] for row in attention if row.name != KERNEL and len((sizes := sizes_in(row.shapes))[1]) == 4), None)
+    heads = [row for row, _ in held if row.part == "head" and row.matrix_flops]
+    return NetworkFacts(
+        layers=len(parts),
+        reduced=sum(("attention" in found) + bool(found & {"MLP", "experts"}) for found in parts.values()),
+        routed=len(routed),
+        hidden=next(size[-1] for size in sizes_in(heads[-1].shapes) if len(size) > 1) if heads else 0,
+        item_bytes=item,
+        heads=prod(query[:-1]) // tokens if query else None,
+        kv_heads=keys[1] if keys else None,
+        chosen=sizes_in(grouped[0].shapes)[0][0] // tokens if grouped else 0,
+        block_weights_bytes=sum(size for row, size in held if _BLOCK.search(row.module)),
+        expert_weights_bytes=sum(size for row, size in held if _is_grouped(row)),
+        head_bytes=sum(size for row, size in held if row.part == "head"),
+    )
+
+
+def _is_grouped(row: Operator | OperatorCount) -> bool:
+    """Whether the row is a product of tokens [t, k] with experts [e, k, n]."""
+    return bool(row.matrix_flops) and [len(size) for size in sizes_in(row.shapes)[:2]] == [2, 3]
+
+
+def _held(one: Folded, item: int) -> int:
+    """Bytes of the weights of a product, read or not."""
+    return prod(sizes_in(one.operator.shapes)[1]) * item if _is_grouped(one.operator) else weights_read(one, item)
+
+
+def weights_read(one: Folded, item: int) -> int:
+    """Bytes of weights that a call reads: what a product reads besides its first matrix, which is tokens. Where both operands are
+    batches of matrices, the second is weights in a projection only."""
+    sizes = [size for size in sizes_in(one.operator.shapes) if len(size) > 1]
+    if not one.work.matrix_flops or one.operator.category == "attention" or len(sizes) < 2:
+        return 0
+    if len(sizes[0]) == len(sizes[1]) == 3 and not one.operator.module.endswith("_proj"):
+        return 0
+    return max(0, one.work.bytes_read - prod(sizes[0]) * item)
+
+
+def _cached(one: Folded, item: int) -> int:
+    """Bytes of the KV cache that a call of attention reads."""
+    if one.operator.category != "attention":
+        return 0
+    sizes = sizes_in(one.operator.shapes)
+    return min(one.work.bytes_read, item * sum(map(prod, sizes[1:2] if one.operator.name == KERNEL else sizes[1:3])))
+
+
+# --- a device in a layout ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """How the sequences of a batch are cut: ``replica`` of them in each replica, in ``micro`` micro-batches; ``share`` is the part of
+    all sequences that is in a micro-batch. ``layers`` is the part of the layers that the longest stage has, ``least`` the shortest."""
+
+    replica: int
+    micro: int
+    share: float
+    layers: float
+    least: float
+
+
+def _shares(layout: Layout, batch: int, layers: int) -> _Shares:
+    replica = ceil(batch / layout.data)
+    micro = min(layout.pipeline, replica)
+    longest, shortest = ceil(layers / layout.pipeline), layers // layout.pipeline
+    whole = max(layers, 1)
+    return _Shares(replica, micro, ceil(replica / micro) / batch, longest / whole, shortest / whole)
+
+
+def cache_share(facts: NetworkFacts, tensor: int) -> float:
+    """The part of the keys and values that one of ``tensor`` devices holds: at least one head; all, where they are not by heads."""
+    return max(1, facts.kv_heads / tensor) / facts.kv_heads if facts.kv_heads else 1.0
+
+
+def on_device(one: Folded, layout: Layout, facts: NetworkFacts, share: float, tokens: int) -> Folded:
+    """What a device does of an operator for ``share`` of the sequences, of which all have ``tokens``."""
+    if layout.devices == 1:
+        return one
+    tensor = layout.tensor if one.operator.part in _SHARDED else 1
+    weights, cached, spread = weights_read(one, facts.item_bytes), _cached(one, facts.item_bytes), 1
+    part = share
+    if _is_grouped(one.operator):
+        spread = layout.expert
+        part = share * (layout.data if spread > 1 else 1)  # tokens of all replicas come to the experts
+        experts = sizes_in(one.operator.shapes)[1][0]
+        all_used, used = (experts_hit(experts, facts.chosen, round(part * tokens)) for part in (1, part))
+        weights = round(weights * used / all_used) if all_used else weights
+    work = one.work
+    divided = tensor * spread
+    written = work.bytes_written * part / divided
+    other = (work.bytes_read - weights_read(one, facts.item_bytes) - cached) * part / divided
+    read = weights / divided + other + cached * part * (cache_share(facts, tensor) if tensor > 1 else 1)
+    matrix, vector = (round(flops * part / divided) for flops in (work.matrix_flops, work.other_flops))
+    return Folded(
+        one.operator, replace(work, matrix_flops=matrix, other_flops=vector, bytes_read=round(read), bytes_written=round(written))
+    )
+
+
+def bound_layouts(
+    generation: GenerationCount, ceilings: Ceilings, link: Ceiling | None, layouts: Iterable[Layout], *,
+    memory_bytes: int | None = None, tf32: bool = False,
+) -> tuple[LayoutBound, ...]:  # fmt: skip
+    """Return the generation in each of ``layouts``, on devices with these ``ceilings`` and ``memory_bytes`` each.
+
+    ``link`` is what a device reaches the others by, in one direction (``catalog.peer_link``); without one there are only layouts that
+    send nothing. ``tf32`` says that products in fp32 run as TF32.
+    """
+    facts, batch = network_facts(generation), generation.workload.batch_size or 1
+    rows = [(phase, folded(phase.count, phase.phase)) for phase in generation.phases]
+    found = []
+    for layout in layouts:
+        if link is None and max(layout.tensor, layout.pipeline, layout.expert) > 1:
+            continue
+        shares = _shares(layout, batch, facts.layers)
+        phases = tuple(_phase(phase, of, layout, facts, shares, batch, ceilings, link, tf32) for phase, of in rows)
+        weights, cache, activations = _memory(generation, layout, facts, shares, batch)
+        decode_s = next((phase.lower_bound_s for phase in phases if phase.name == "decode"), None)
+        fits = weights + cache + activations <= memory_bytes if memory_bytes is not None else None
+        found.append(
+            LayoutBound(
+                layout=layout, weights_bytes=weights, kv_cache_bytes=cache, activations_bytes=activations, phases=phases,
+                tokens_per_s=batch / decode_s if decode_s else None, fits=fits,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _memory(generation: GenerationCount, layout: Layout, facts: NetworkFacts, shares: _Shares, batch: int) -> tuple[int, int, int]:
+    """Weights, KV cache and activations of the device that has most layers."""
+    blocks, outside = facts.block_weights_bytes, max(0, generation.parameter_bytes - facts.block_weights_bytes)
+    if layout.pipeline > 1 and outside > facts.head_bytes:  # embedding and head are in different stages
+        outside = max(facts.head_bytes, outside - facts.head_bytes)
+    weights = (blocks - facts.expert_weights_bytes + facts.expert_weights_bytes / layout.expert) * shares.layers + outside
+    cache = (generation.kv_bytes or 0) * shares.replica / batch * cache_share(facts, layout.tensor) * shares.layers
+    return ceil(weights / layout.tensor), ceil(cache), ceil(generation.activation_bytes * shares.share)
+
+
+def _phase(
+    phase: PhaseCount, rows: Sequence[Folded], layout: Layout, facts: NetworkFacts, shares: _Shares, batch: int, ceilings: Ceilings,
+    link: Ceiling | None, tf32: bool,
+) -> LayoutPhase:  # fmt: skip
+    tokens = batch * phase.tokens
+    inside = outside = 0.0
+    for row in rows:
+        seconds = bound_operator(on_device(row, layout, facts, shares.share, tokens), ceilings, tf32).lower_bound_s or 0.0
+        if _BLOCK.search(row.operator.module):
+            inside += seconds
+        else:
+            outside += seconds
+    message = shares.share * tokens * facts.hidden * facts.item_bytes
+    collectives = facts.reduced * message * (bus_factor("allreduce", layout.tensor) or 0)
+    collectives += 2 * facts.routed * message * facts.chosen * (bus_factor("alltoall", layout.expert) or 0) / layout.tensor
+    handed_on = message if layout.pipeline > 1 else 0.0
+    sent = shares.micro * (collectives * shares.layers + handed_on)
+    rate = link.value if link is not None else 1.0
+
+    def last(exposed_s: float, send_s: float) -> float:
+        """When the last micro-batch is ready, if this much of its collectives and each message take time."""
+        whole = inside + outside + exposed_s + (layout.pipeline - 1) * send_s
+        stage = max(inside * shares.layers, inside * shares.least + outside) + exposed_s * shares.layers + send_s
+        return max(whole, shares.micro * stage) if phase.phase == "decode" else whole + (shares.micro - 1) * stage
+
+    hidden_s = inside + outside if phase.phase == "prefill" else 0.0
+    computed_s, bound_s = last(0.0, 0.0), last(max(0.0, collectives / rate - hidden_s), handed_on / rate)
+    return LayoutPhase(
+        name=phase.phase, computed_s=computed_s, sent_bytes=sent, communication_s=sent / rate, exposed_s=bound_s - computed_s,
+        lower_bound_s=bound_s,
+    )  # fmt: skip

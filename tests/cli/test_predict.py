@@ -1,0 +1,85 @@
+"""``rooflines predict``: its formats say the same, fit 80 columns, and it refuses as the other commands do."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from rooflines.roofline.forecast.forecast import Forecast
+from rooflines.serial import from_plain
+from tests.commands import call
+
+FACTORIES = """
+import torch
+from torch import nn
+
+def mlp(batch_size):
+    return nn.Sequential(nn.Linear(80, 160), nn.ReLU(), nn.Linear(160, 40)), torch.randn(batch_size, 80)
+"""
+DEVICES = ("--device", "NVIDIA H200", "--device", "Tesla T4")
+
+
+@pytest.fixture
+def predict(tmp_path, capsys, monkeypatch):
+    (tmp_path / "models.py").write_text(FACTORIES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return lambda *arguments: call(capsys, monkeypatch, "predict", "models.py:mlp", *arguments)
+
+
+def test_a_table_of_80_columns_and_the_same_as_json_and_csv(predict):
+    asked = (*DEVICES, "--batch-size", "1,8", "--precision", "fp16", "--price", "NVIDIA H200=3.5")
+    answer = predict(*asked)
+    assert answer.code == 0, answer.err
+    assert all(len(line) <= 80 for line in answer.out.splitlines())
+    assert answer.out.startswith("models.py:mlp: prediction of inference, batch 1, fp16")
+    for words in ("at least", "at most", "H200 SXM5", "Tesla T4", "batch 8", "cost of a million", "Lower bounds"):
+        assert words in answer.out, words
+    assert "predicted" not in answer.out  # nothing was measured that a prediction could be made from
+    found = json.loads(predict(*asked, "--format", "json").out)
+    assert found["schema"] == "rooflines.prediction/1"
+    forecast = from_plain(found, Forecast)
+    assert [one.device.name for one in forecast.devices] == ["H200 SXM5", "Tesla T4"]
+    assert [len(one.steps) for one in forecast.devices] == [2, 2]
+    assert forecast.command.startswith("rooflines predict models.py:mlp")
+    rows = list(csv.DictReader(io.StringIO(predict(*asked, "--format", "csv").out)))
+    assert [(row["device"], row["batch_size"]) for row in rows] == [
+        (name, batch) for name in ("H200 SXM5", "Tesla T4") for batch in ("1", "8")
+    ]
+    for row, on in zip(rows, (on for one in forecast.devices for on in one.steps), strict=True):
+        assert float(row["lower_bound_s"]) == on.lower_bound_s
+
+
+def test_a_page_has_a_roofline_for_each_device_and_no_prediction_without_a_run(predict, tmp_path):
+    asked = (*DEVICES, "--device", "RTX 4090", "--batch-size", "1,64", "--precision", "bf16", "--format", "html,markdown", "-o", "page")
+    assert predict(*asked).code == 0
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert page.count('class="figure') >= 4 or page.count("<figure") >= 4  # two rooflines and two curves: no bound on the T4
+    text = (tmp_path / "page" / "report.md").read_text()
+    assert "Tesla T4 has no rate for products in bf16" in text
+    assert "90 % interval" not in text
+
+
+def test_a_part_of_the_json(predict):
+    found = json.loads(predict(*DEVICES, "--format", "json", "--at", "/devices/0/steps/0").out)
+    assert found["units_per_s"] == pytest.approx(1 / found["lower_bound_s"])
+
+
+@pytest.mark.parametrize(("arguments", "message", "hint"), [
+    ((), "no device was given", "NVIDIA H200, or this"),
+    (("--device", "H2000"), "no data sheet for 'H2000'", "H200"),
+    ((*DEVICES, "--batch-size", "1;2"), "--batch-size must be whole numbers separated by commas, got '1;2'", "1,8,64"),
+    ((*DEVICES, "--batch-size", "0"), "--batch-size must be at least 1, got 0", "--batch-size 8"),
+    ((*DEVICES, "--price", "3"), "--price '3' is not NAME=NUMBER", "NVIDIA H200=3.5"),
+    ((*DEVICES, "--power", "A100=400"), "--power names 'A100', which is not one of the devices", "Tesla T4"),
+    ((*DEVICES, "--like", "none.json"), "no such run or trace: 'none.json'", "run directory"),
+    ((*DEVICES, "--new-tokens", "4"), "--new-tokens requires --mode generate", ""),
+    ((*DEVICES, "--at", "/devices"), "--at is a part of the JSON", "--format json"),
+], ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")  # fmt: skip
+def test_what_is_refused(predict, arguments, message, hint):
+    answer = predict(*arguments)
+    assert answer.code == 2
+    assert message in answer.complaint[0]
+    assert hint in " ".join(answer.complaint[1:])
+    assert answer.out == ""

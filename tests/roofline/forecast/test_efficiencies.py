@@ -1,0 +1,264 @@
+"""The laws of predictions from measured efficiencies."""
+
+import itertools
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import rooflines
+from rooflines.device_specs.catalog import ceilings_of, matching
+from rooflines.roofline.bounds import IMPLAUSIBLE
+from rooflines.roofline.forecast.calls import Call, HostTime, MeasuredCall, host_time, measured_calls, public_calls, sheet_name
+from rooflines.roofline.forecast.efficiencies import Efficiencies, Estimate
+
+TRACES = Path(__file__).parents[2] / "data" / "traces"
+
+CALL = Call(
+    name="aten::mm", category="matmul", precision="bf16", engine="matrix", flops=2 * 512**3, bytes=3 * 2 * 512**2,
+    lower_bound_s=1e-5, bound="compute",
+)  # fmt: skip
+
+
+def sized(bound_s, call=CALL):
+    """``call`` with the work that takes ``bound_s``."""
+    factor = bound_s / call.lower_bound_s
+    return msgspec.structs.replace(call, lower_bound_s=bound_s, flops=round(call.flops * factor), bytes=round(call.bytes * factor))
+
+
+def measured(bound_s, time_s, *, run="a", device="one", calls=1, call=CALL):
+    one = msgspec.structs.asdict(sized(bound_s, call))
+    return MeasuredCall(**one, run=run, device=device, calls=calls, time_s=time_s)
+
+
+ADD = msgspec.structs.replace(CALL, name="aten::add", category="element-wise", engine="vector", bound="memory")
+# Two operators of three runs, whose utilization grows with the size and is another in each run.
+RUNS = [
+    measured(bound_s, 2e-6 + bound_s * slower, run=run, call=call)
+    for run, slower in (("a", 1.5), ("b", 2.0), ("c", 2.5))
+    for call in (CALL, ADD)
+    for bound_s in (1e-6, 1e-5, 1e-4, 1e-3)
+]
+
+
+@pytest.mark.parametrize("reference", [RUNS, RUNS[:1], public_calls()])
+@pytest.mark.parametrize("bound_s", [1e-9, 1e-6, 3e-5, 1e-2, 10.0])
+@pytest.mark.parametrize("call", [CALL, ADD, msgspec.structs.replace(CALL, name="other", category="attention", bound="latency")])
+def test_an_estimate_is_never_below_its_bound(reference, bound_s, call):
+    found = Efficiencies(reference).estimate(sized(bound_s, call))
+    assert bound_s == found.lower_bound_s <= found.low_s <= found.time_s
+    assert found.high_s is None or found.time_s <= found.high_s
+
+
+def test_a_call_is_predicted_by_itself():
+    alone = measured(1e-5, 3e-5)
+    found = Efficiencies([alone]).estimate(sized(1e-5))
+    assert found.time_s == pytest.approx(3e-5)
+    assert found.high_s is None  # one call says nothing of errors
+    assert found.basis == "the same work in aten::mm: 1 call in 1 run"
+
+
+def test_equal_work_counts_before_other_work_of_the_same_size():
+    other = msgspec.structs.replace(measured(1e-5, 9e-5), flops=1)
+    assert Efficiencies([other, measured(1e-5, 3e-5)]).estimate(sized(1e-5)).time_s == pytest.approx(3e-5)
+
+
+def test_estimates_scale_with_the_times():
+    slower = [msgspec.structs.replace(call, time_s=3 * call.time_s) for call in RUNS]
+    one, three = Efficiencies(RUNS), Efficiencies(slower)
+    for bound_s in (1e-7, 1e-6, 3e-5, 5e-3):
+        for call in (sized(bound_s), sized(bound_s, ADD)):
+            then, now = three.estimate(call), one.estimate(call)
+            assert then.time_s == pytest.approx(3 * now.time_s)
+            assert then.high_s == pytest.approx(3 * now.high_s)
+
+
+def test_between_two_sizes_the_time_grows_from_one_to_the_other():
+    efficiencies = Efficiencies([measured(1e-6, 4e-6), measured(1e-4, 2e-4)])
+    times = [efficiencies.estimate(sized(1e-6 * 10 ** (step / 10))).time_s for step in range(21)]
+    assert times[0] == pytest.approx(4e-6)
+    assert times[-1] == pytest.approx(2e-4)
+    assert times == sorted(times)
+    # In logarithms the middle of the sizes has the middle of the times.
+    assert times[10] == pytest.approx(math.sqrt(4e-6 * 2e-4))
+
+
+def test_outside_of_the_sizes_neither_time_nor_utilization_falls_with_the_size():
+    efficiencies = Efficiencies(RUNS)
+    at = {bound_s: efficiencies.estimate(sized(bound_s)).time_s for bound_s in (1e-7, 5e-7, 1e-6, 1e-3, 4e-3, 1e-1)}
+    sizes = sorted(at)
+    for smaller, larger in itertools.pairwise(sizes):
+        assert at[smaller] <= at[larger] * (1 + 1e-12)
+        assert smaller / at[smaller] <= larger / at[larger] * (1 + 1e-12)
+
+
+def test_the_shortest_call_is_the_floor():
+    efficiencies = Efficiencies([measured(1e-5, 3e-5), measured(1e-9, 2e-6, call=ADD)])
+    assert efficiencies.estimate(sized(1e-9)).time_s == pytest.approx(2e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "basis"),
+    [
+        ({"precision": "fp32"}, "aten::mm: 12 calls in 3 runs"),
+        ({"name": "aten::bmm"}, "matmul, compute bound, bf16: 12 calls in 3 runs"),
+        ({"name": "aten::bmm", "precision": "fp32"}, "matmul, compute bound: 12 calls in 3 runs"),
+        ({"name": "f", "category": "attention"}, "any operator, compute bound: 12 calls in 3 runs"),
+        ({"name": "f", "category": "attention", "bound": "latency"}, "any operator: 24 calls in 3 runs"),
+    ],
+)
+def test_an_unknown_call_falls_back_and_says_so(changes, basis):
+    call = msgspec.structs.replace(sized(2e-5), **changes)
+    assert Efficiencies(RUNS).estimate(call).basis == basis
+
+
+def test_calls_faster_than_their_bound_allows_teach_nothing():
+    fast = measured(1e-5, 1e-5 / IMPLAUSIBLE / 1.01)
+    assert Efficiencies([*RUNS, fast]).calls == tuple(RUNS)
+    with pytest.raises(ValueError, match="at least one measured call"):
+        Efficiencies([fast])
+
+
+def test_the_interval_holds_the_errors_of_runs_that_were_left_out():
+    # Each run by the two others: at one level, ten sizes each, so the widest 10 % are left out of the interval.
+    sizes = [1e-6 * 2**step for step in range(10)]
+    runs = [measured(bound_s, bound_s * slower, run=run) for run, slower in (("a", 2.0), ("b", 2.0), ("c", 4.0)) for bound_s in sizes]
+    found = Efficiencies(runs).estimate(sized(3e-6))
+    # Run c is predicted at 2, which is half of what it takes; a and b between 2 and 4.
+    assert found.high_s / found.time_s == pytest.approx(2.0)
+    assert found.low_s == pytest.approx(max(found.time_s / 2, found.lower_bound_s))
+
+
+def test_fewer_than_nine_errors_have_no_upper_limit():
+    few = [measured(1e-6 * 4**step, 3e-6 * 4**step) for step in range(8)]
+    assert Efficiencies(few).estimate(sized(2e-6)).high_s is None
+    assert Efficiencies([*few, measured(1.0, 3.0)]).estimate(sized(2e-6)).high_s is not None
+
+
+def test_a_total_is_the_sum():
+    efficiencies = Efficiencies(RUNS)
+    parts = [(efficiencies.estimate(sized(2e-5)), 3), (efficiencies.estimate(sized(5e-5, ADD)), 2)]
+    total = efficiencies.total(parts)
+    assert total.time_s == pytest.approx(sum(calls * one.time_s for one, calls in parts))
+    assert total.lower_bound_s == pytest.approx(3 * 2e-5 + 2 * 5e-5)
+    assert total.lower_bound_s <= total.low_s <= total.time_s <= total.high_s
+    assert total.basis == "errors of 3 steps, each predicted by the others"
+
+
+def test_with_one_run_the_errors_of_a_category_add_up():
+    def estimate(group):
+        return Estimate(time_s=3.0, low_s=2.0, high_s=5.0, lower_bound_s=1.0, basis="", group=group)
+
+    of_one_run = Efficiencies([call for call in RUNS if call.run == "a"])
+    same = of_one_run.total([(estimate("matmul"), 2), (estimate("matmul"), 1)])
+    assert (same.low_s, same.high_s) == pytest.approx((9 - 3, 9 + 6))
+    different = of_one_run.total([(estimate("matmul"), 3), (estimate("copy"), 4)])
+    assert (different.low_s, different.high_s) == pytest.approx((21 - 5, 21 + 10))
+    unknown = msgspec.structs.replace(estimate("copy"), high_s=None)
+    assert of_one_run.total([(estimate("matmul"), 1), (unknown, 1)]).high_s is None
+
+
+def test_calls_of_the_device_come_before_those_of_others():
+    mixed = [measured(1e-5, 9e-5, device="one"), measured(1e-5, 2e-5, device="two")]
+    here, elsewhere = Efficiencies(mixed, "two"), Efficiencies(mixed, "three")
+    assert here.estimate(sized(1e-5)).time_s == pytest.approx(2e-5)
+    assert not here.is_transfer
+    assert elsewhere.is_transfer
+    assert len(elsewhere.calls) == 2
+
+
+def test_between_devices_the_interval_is_that_of_other_devices():
+    # Every run of the device agrees with every other; the public devices differ by a factor of four.
+    runs = [measured(10**-step, 2 * 10**-step, run=run) for run in "abc" for step in range(1, 6)]
+    public = [
+        measured(10**-step, slower * 10**-step, run=run, device=device)
+        for device, slower in (("x", 2), ("y", 8))
+        for run in "de"
+        for step in range(1, 6)
+    ]
+    same, other = Efficiencies(runs, "one", public=public), Efficiencies(runs, "two", public=public)
+    call = sized(3e-3)
+    assert same.estimate(call).high_s == pytest.approx(same.estimate(call).time_s)
+    assert other.estimate(call).high_s == pytest.approx(4 * other.estimate(call).time_s)
+    # Without those the errors of the public traces count, which are of GPUs: this device has no data sheet of one.
+    assert Efficiencies(runs, "two").estimate(call).high_s is None
+
+
+def test_the_time_outside_of_operators():
+    assert Efficiencies(RUNS).outside_s(100, 1.0) is None
+    host = Efficiencies(RUNS, host_times=[HostTime("host", 2e-6), HostTime("host", 4e-6), HostTime("host", 3e-6)])
+    assert host.outside_s(100, 1.0) == pytest.approx(100 * 3e-6)
+    device = Efficiencies(RUNS, host_times=[HostTime("device", 5e-6)])
+    assert device.outside_s(100, 2e-4) == pytest.approx(100 * 5e-6 - 2e-4)
+    assert device.outside_s(100, 1.0) == 0.0  # the device is busy for longer than the host launches
+
+
+# --- real runs ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def analysis():
+    return rooflines.analyze(TRACES / "bert-small_h100_inference.json.gz")
+
+
+def test_the_calls_of_a_trace_are_those_of_its_rows(analysis):
+    calls = measured_calls(analysis)
+    rows = [row for row in analysis.operators if row.lower_bound_s and row.bound not in ("transfer", "communication")]
+    assert sum(call.calls for call in calls) == sum(row.calls for row in rows)
+    assert sum(call.calls * call.time_s for call in calls) == pytest.approx(sum(row.time_s for row in rows))
+    assert len(calls) < len(rows)  # layers repeat the same work
+    # The shortest kernel of the trace is a measured time, and no bound for another device.
+    assert all(call.bound != "latency" for call in calls)
+
+
+def test_bounds_are_those_of_the_ceilings_given(analysis):
+    (match,) = matching("NVIDIA H200")
+    h200 = ceilings_of(match.sheet)
+    for ours, theirs in zip(measured_calls(analysis), measured_calls(analysis, ceilings=h200), strict=True):
+        assert theirs.device == ours.device == "H100 SXM5 80GB"
+        if ours.bound == theirs.bound == "memory":
+            # The same arithmetic units with memory of 4.8 instead of 3.35 TB/s.
+            assert theirs.lower_bound_s == pytest.approx(ours.lower_bound_s * 3.35 / 4.8)
+
+
+def test_runs_of_one_workload_count_as_one(analysis):
+    renamed = msgspec.structs.replace(analysis, workload=msgspec.structs.replace(analysis.workload, name="another"))
+    assert len({call.run for call in Efficiencies.of([analysis, analysis]).calls}) == 1
+    assert len({call.run for call in Efficiencies.of([analysis, renamed]).calls}) == 2
+
+
+def test_the_public_calls_are_those_of_this_version(analysis):
+    """The trace is one of the public ones (tests/data/traces/README.md)."""
+    stored = {call for call in public_calls() if call.run == "gaunernst_bert-small-uncased" and call.device == "H100 SXM5 80GB"}
+    works = {(call.name, call.flops, call.bytes, call.bound): call for call in stored}
+    for call in measured_calls(analysis):
+        same = works[call.name, call.flops, call.bytes, call.bound]
+        assert same.lower_bound_s == pytest.approx(call.lower_bound_s, rel=1e-4)
+        assert same.time_s == pytest.approx(call.time_s, rel=1e-4)
+
+
+def test_public_calls_predict_a_device_without_a_run():
+    efficiencies = Efficiencies.public("NVIDIA H200")
+    assert efficiencies.is_transfer
+    found = efficiencies.estimate(sized(1e-4))
+    assert found.low_s <= found.time_s <= found.high_s
+    assert {sheet_name(call.device) for call in public_calls()} == {call.device for call in public_calls()}
+
+
+def test_stacks_make_the_time_of_the_host_unknown(analysis):
+    assert analysis.basis.stacks
+    assert host_time(analysis) is None
+
+
+def test_a_step_on_a_processor_is_its_operators_and_the_time_between_them(tmp_path):
+    torch = pytest.importorskip("torch")
+    network = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+    rooflines.profile(network, torch.ones(8, 64), device="cpu", threads=1, steps=5, warmup=2, formats=(), output=tmp_path / "run")
+    measured_run = rooflines.analyze(tmp_path / "run")
+    division, rows = measured_run.division, measured_run.rows
+    host = host_time(measured_run)
+    assert host.of == "host"
+    operators_s = sum(row.time_s for row in rows)
+    efficiencies = Efficiencies(RUNS, host_times=[host])
+    assert operators_s + efficiencies.outside_s(sum(row.calls for row in rows), operators_s) == pytest.approx(division.step_s)
