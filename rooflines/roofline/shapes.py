@@ -72,7 +72,7 @@ def repeated(rows: Iterable[OperatorRow], analysis: Analysis) -> list[list[Opera
             found.append(members)
             continue
         sizes = [int(size) for size in parts[1::2]]
-        alike = growing.setdefault((row.name, row.precision, row.category, _skeleton(row.module), *parts[::2]), [])
+        alike = growing.setdefault((row.name, row.precision, row.category, skeleton(row.module), *parts[::2]), [])
         of = next((together for first, together in alike if len({b - a for a, b in zip(first, sizes, strict=True)} - {0}) < 2), None)
         if of is None:
             alike.append((sizes, members))
