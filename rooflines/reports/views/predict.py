@@ -181,7 +181,7 @@ def _devices(forecast: Forecast) -> Table:
             one.device.name, *map(_time, times), _rate(on.units_per_s), _limit(on.by_roof_s), _fits(on), on.cost_per_million,
             _amount(on.energy_per_unit_j, "J"),
         )))  # fmt: skip
-    note = f"Lower bounds: no step is shorter, and no device makes more {forecast.unit}/s."
+    note = f'Lower bounds of the operators one after the other, so {forecast.unit}/s at most; fused code is bounded by "fused" below.'
     return _table("devices", columns, rows, "Lower bounds of a step by device", note)
 
 
@@ -438,7 +438,7 @@ def _method(forecast: Forecast) -> Section:
         "Nothing was run: the FLOPs and bytes of each operator of PyTorch in eager mode are counted on fake tensors. A bound is the "
         "least time that the arithmetic, the memory and, where it is known, the shortest operator of a device allow "
         "(docs/prediction.md).",
-        "A prediction has an interval that is meant to hold nine of ten cases; a bound holds always."
+        "A prediction has an interval that is meant to hold nine of ten cases."
         if forecast.like
         else "Real steps take longer than their bound. Measured runs (--like) tell how much.",
     )
