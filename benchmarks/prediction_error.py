@@ -43,11 +43,11 @@ TRAINING = "resnet_act_checkpoint"
 
 METHOD = """\
 Time = bound / utilization; the utilization is that of the measured calls most alike, by size (`rooflines/roofline/forecast`). It was
-chosen on the H100 traces, each model predicted by the other four ("development"); nothing is set per model. Three decisions are newer
+chosen on the H100 traces, each model predicted by the other four ("development"); nothing is set per model. Four decisions are newer
 than a first look at the other figures, which are so far not blind: calls larger than any measured one ask the next kind of calls (they
-took up to 40 times too long), and intervals come from errors between devices, and from models instead of runs left out (they held too
-few). Equal calls of a model count once, in "by time" with the time of all. An error is |predicted - measured| / measured. "Held" is the
-share of measured values in their 90 % interval.
+took up to 40 times too long), above all measured sizes the utilization stays (it rose to the bound), and intervals come from errors
+between devices, and from models instead of runs left out (they held too few). Equal calls of a model count once, in "by time" with the
+time of all. An error is |predicted - measured| / measured. "Held" is the share of measured values in their 90 % interval.
 """
 MACHINE = """\
 Times are of the median step without the profiler on one thread, bounds by ceilings measured on this machine. "Step" is the error of the

@@ -3,7 +3,7 @@
 The utilization of a call is that of the measured calls most like it: of the same work, else of the same operator, else of its category,
 else of what the same roof bounds; between the two nearest in size (the bound in seconds), linear in the logarithms. Outside of their
 sizes the next kind of calls is asked, within what a time and a utilization that grow with the size allow; at the end of all is the
-shortest call measured, which is what starting one takes.
+shortest call measured, which is what starting one takes, and above all measured sizes the utilization at the largest.
 
 Intervals are of 90 %. That of a call is the conformal quantile of the errors of predictions for calls that were left out (Lei et al.:
 "Distribution-Free Predictive Inference for Regression", JASA 113(523), 2018): of a run at a time, of the only run a tenth. Where the
@@ -102,6 +102,7 @@ class _Reference:
 
     def __init__(self, calls: Sequence[MeasuredCall]) -> None:
         self.floor_s = min(call.time_s for call in calls)
+        self.largest_s = max(call.lower_bound_s for call in calls)
         self.alike: dict[_Key, list[MeasuredCall]] = defaultdict(list)
         for call in calls:
             for number, level in enumerate(_LEVELS):
@@ -111,7 +112,9 @@ class _Reference:
     def predict(self, call: Call) -> _Prediction:
         levels = ((number, level.key(call)) for number, level in enumerate(_LEVELS))
         keys = [key for key in levels if key in self.alike]
-        time_s = max(self._time_s(call.lower_bound_s, keys), call.lower_bound_s)
+        # Nothing tells of sizes above all that were measured: there the utilization stays what it is at the largest.
+        size_s = min(call.lower_bound_s, self.largest_s)
+        time_s = max(self._time_s(size_s, keys) * call.lower_bound_s / size_s, call.lower_bound_s)
         return _Prediction(call, time_s, keys[0][0], self.alike[keys[0]])
 
     def _time_s(self, size_s: float, keys: Sequence[_Key]) -> float:
