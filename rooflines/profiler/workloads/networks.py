@@ -307,7 +307,7 @@ def _transformers(name: str, options: Options) -> Task:
     heads = (f"AutoModelFor{head}" for head in ("Seq2SeqLM", "MaskedLM", "CausalLM", "ImageClassification"))
     builders = (getattr(transformers, head) for head in heads)
     builder = next((builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel)
-    network = builder.from_config(config)
+    network = builder.from_config(config, dtype=torch.float32)  # a configuration may name another
     batch = options.batch_size or 1
     main_input = getattr(network, "main_input_name", "input_ids")
     if main_input == "pixel_values":
