@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Analysis", "Ceilings", "Comparison", "Count", "Finding", "Forecast", "MonitorAnalysis", "Monitored", "NotCounted",
     "ProfileOptions", "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__", "analyze",
-    "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "generating", "load", "log", "measure_ceilings", "monitor",
-    "predict", "profile", "record", "report", "sweep", "train",
+    "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "generating", "load", "log", "measure_ceilings",
+    "monitor", "predict", "profile", "record", "report", "sweep", "train",
 ]  # fmt: skip
 
 _HOMES = {

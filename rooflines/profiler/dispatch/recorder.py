@@ -22,12 +22,12 @@ from torch.nn.utils import stateless
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.dispatch.fakes import (
     RULES,
     ConcreteValues,
     as_fake,
     empty_caches_of_fakes,
-    one_thread,
     quiet_refusals,
     seen_by_transformers,
 )
@@ -112,7 +112,7 @@ def record(step: Callable[[], object], fake: FakeTensorMode | None, watcher: Wat
             stack.enter_context(StateGuard(values=fake is None))
         if fake is not None:
             stack.enter_context(torch.random.fork_rng([]))
-            stack.enter_context(one_thread())
+            stack.enter_context(torch_threads(1))  # as for ``Building``
             stack.enter_context(seen_by_transformers())
             stack.enter_context(fake)
             stack.enter_context(quiet_refusals())

@@ -23,8 +23,9 @@ import msgspec
 from rooflines.errors import first_line
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.device import RecordedDevice, StepClock
+from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.records import LoaderAlone, Loading
+from rooflines.profiler.step_clock import StepClock
 from rooflines.profiler.work_ranges import profiler_range
 
 if TYPE_CHECKING:

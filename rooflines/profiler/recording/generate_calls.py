@@ -57,7 +57,7 @@ class GenerateCalls:
         else:
             finder = _OnImport(self._wrap)
             sys.meta_path.insert(0, finder)
-            self._patched.callback(lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None)
+            self._patched.callback(finder.close)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,22 +139,20 @@ class _OnImport:
 
     def __init__(self, then: Callable[[Any], None]) -> None:
         self._then = then
-        self._is_asked = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The spec of the module with a loader that calls ``then`` afterwards; None for others."""
-        if name != _MODULE or self._is_asked:
+        if name != _MODULE:
             return None
-        self._is_asked = True
+        self.close()
         spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        loader: Any = spec.loader
-        execute = loader.exec_module
-
-        def executed(module: Any) -> None:
-            execute(module)
-            self._then(module)
-
-        loader.exec_module = executed
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            execute = loader.exec_module
+            loader.exec_module = lambda module: (execute(module), self._then(module))
         return spec
+
+    def close(self) -> None:
+        """Look at no more imports."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)

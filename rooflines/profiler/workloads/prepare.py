@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rooflines.arguments import arg, escaped
 from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.kernels.tf32 import tf32
+from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
@@ -75,25 +76,11 @@ class Prepared:
         ours = self.device.type == "cuda" and self.facts.source != "step"
         with contextlib.ExitStack() as stack:
             stack.callback(self.restore)
-            stack.enter_context(thread_count(self.options.threads))
+            stack.enter_context(torch_threads(self.options.threads))
             stack.enter_context(quantization.inductor_settings(self.options.quantize))
             if ours:
                 stack.enter_context(tf32(self.options.precision == "tf32"))
             yield
-
-
-@contextlib.contextmanager
-def thread_count(threads: int | None) -> Iterator[None]:
-    """torch's CPU threads set to ``threads`` (None: left alone) and put back."""
-    import torch
-
-    before = torch.get_num_threads()
-    if threads:
-        torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def prepare(name: str, options: Options) -> Prepared:
