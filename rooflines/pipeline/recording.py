@@ -106,8 +106,7 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
             if prepared.tokens is not None:
                 generator: Any = prepared.generator
                 recording.passes.generations = prepared.tokens.generations
-                network = getattr(generator, "network", generator)
-                recording.sizes = lambda: generation_sizes(network, getattr(generator, "cache", None))
+                recording.sizes = lambda: generation_sizes(generator, getattr(generator, "cache", None))
             run = collect(step, recording)
     # What the workload holds on the device is given back before the device's ceilings are measured.
     del prepared, recording

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rooflines.profiler.generation_phases import generating
+from rooflines.profiler.imports import when_imported
 from rooflines.profiler.records import GenerationSizes, Workload
 from rooflines.profiler.trace.request_marks import Kind
 from rooflines.profiler.workloads.generation import TokenClock, TokenTimes
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
-
-_MODULE = "transformers.generation.utils"
 
 
 class Lengths(NamedTuple):
@@ -52,12 +49,7 @@ class GenerateCalls:
         self._patched = contextlib.ExitStack()
 
     def __enter__(self) -> GenerateCalls:
-        if _MODULE in sys.modules:
-            self._wrap(sys.modules[_MODULE])
-        else:
-            finder = _OnImport(self._wrap)
-            sys.meta_path.insert(0, finder)
-            self._patched.callback(finder.close)
+        self._patched.enter_context(when_imported("transformers.generation.utils", self._wrap))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,8 +65,8 @@ class GenerateCalls:
         """End the range of the phase: the profiler stops."""
         self._phase.close()
 
-    def _wrap(self, module: Any) -> None:
-        mixin = module.GenerationMixin
+    def _wrap(self) -> None:
+        mixin: Any = sys.modules["transformers.generation.utils"].GenerationMixin
         original = mixin.generate
 
         @functools.wraps(original)
@@ -132,27 +124,3 @@ class GenerateCalls:
         cache = None
         self._on_end(model)
         return result
-
-
-class _OnImport:
-    """A finder that calls ``then`` with the module once it has been imported."""
-
-    def __init__(self, then: Callable[[Any], None]) -> None:
-        self._then = then
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec of the module with a loader that calls ``then`` afterwards; None for others."""
-        if name != _MODULE:
-            return None
-        self.close()
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            loader: Any = spec.loader
-            execute = loader.exec_module
-            loader.exec_module = lambda module: (execute(module), self._then(module))
-        return spec
-
-    def close(self) -> None:
-        """Look at no more imports."""
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)

@@ -642,21 +642,13 @@ class Passes:
         longest = max(self._stretches, key=lambda stretch: stretch.ended_ns - stretch.began_ns, default=None)
         traced = self.traced
         return StepTimes(
-            warmup_ns=tuple(self.warmup.times_ns),
-            timed_ns=tuple(self.timed_ns),
-            traced_ns=tuple(traced.times_ns),
-            traced=traced.kind,
-            settled=self.warmup.settled,
-            rule=self.warmup.rule,
-            clock=self._clock_name,
-            timed_page_faults=self._timed_faults,
-            traced_page_faults=traced.page_faults,
+            warmup_ns=tuple(self.warmup.times_ns), timed_ns=tuple(self.timed_ns), traced_ns=tuple(traced.times_ns),
+            traced=traced.kind, settled=self.warmup.settled, rule=self.warmup.rule, clock=self._clock_name,
+            timed_page_faults=self._timed_faults, traced_page_faults=traced.page_faults,
             traced_step_faults=known(traced.step_faults, len(traced.times_ns)),
-            page_ns=None if self._page_s is None else self._page_s * 1e9,
-            timed_began_ns=self._timed_began_ns,
-            timed_stretch=longest if len(self._stretches) > 1 else None,
-            range_ns=self._range_ns,
+            page_ns=None if self._page_s is None else self._page_s * 1e9, timed_began_ns=self._timed_began_ns,
+            timed_stretch=longest if len(self._stretches) > 1 else None, range_ns=self._range_ns,
             timed_token_ns=tuple(self._timed_tokens) if self.timed_ns and all(self._timed_tokens) else (),
             timed_queue_ns=known(self._timed_queue_ns, len(self.timed_ns)),
             traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)),
-        )
+        )  # fmt: skip

@@ -266,26 +266,18 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str, im
     if options.cuda_graphs:
         step = captured(step)
     facts = Workload(
-        name=escaped(name),
-        mode=options.mode,
-        batch_size=batch_size,
-        precision=options.precision,
-        unit="images" if images is not None else task.unit,
-        image_size=images.size if images is not None else task.image_size,
-        channels_last=options.channels_last,
-        compiled=options.compile != "off",
+        name=escaped(name), mode=options.mode, batch_size=batch_size, precision=options.precision,
+        unit="images" if images is not None else task.unit, image_size=images.size if images is not None else task.image_size,
+        channels_last=options.channels_last, compiled=options.compile != "off",
         quantized=options.quantize if options.quantize != "none" else None,
         compile_mode=str(options.compile) if options.compile not in ("off", "on") else None,
-        optimizer=shown_name(options.optimizer) if training else None,
-        checkpointing=options.checkpointing or None,
-        cuda_graph=options.cuda_graphs or None,
-        parallel=options.parallel if options.parallel != "none" else None,
-        data=images.label if images is not None else None,
-        prompt_length=options.prompt_length if generates else None,
+        optimizer=shown_name(options.optimizer) if training else None, checkpointing=options.checkpointing or None,
+        cuda_graph=options.cuda_graphs or None, parallel=options.parallel if options.parallel != "none" else None,
+        data=images.label if images is not None else None, prompt_length=options.prompt_length if generates else None,
         new_tokens=options.new_tokens if generates else None,
         kv_cache=options.kv_cache if isinstance(generator, CausalModel) else None,
         source="model" if isinstance(model, torch.nn.Module) else "step",
-    )
+    )  # fmt: skip
     explained = _explained(step, facts, device, options.image_size)
     classifies = task.classifies and not training
     return Prepared(
