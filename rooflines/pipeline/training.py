@@ -250,7 +250,7 @@ class _Job:
         import torch
 
         images = self._images
-        pixels = torch.zeros(1, images.channels, images.size, images.size)
+        pixels = torch.zeros(1, 3, images.size, images.size)
         if options.quantize != "none":
             loader = make_loader(images.train, self._batch_size, workers=0, pin_memory=False, seed=options.seed, training=True)
             pixels, _ = next(iter(loader))

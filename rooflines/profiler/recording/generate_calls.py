@@ -11,7 +11,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,33 +19,25 @@ from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.imports import when_imported
 from rooflines.profiler.records import GenerationSizes, Workload
 from rooflines.profiler.trace.request_marks import Kind
-from rooflines.profiler.workloads.generation import TokenClock, TokenTimes
+from rooflines.profiler.workloads.generation import TokenClock
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
-
-
-class Lengths(NamedTuple):
-    """The sequences of a call, the tokens of each prompt, and those generated after it."""
-
-    requests: int
-    prompt: int
-    new: int
 
 
 class GenerateCalls:
     """Context manager that marks the phases of ``generate()`` and calls ``on_end`` with the model when a call has ended.
 
     ``is_watched`` says whether the calling thread counts. ``is_active`` is true during a call, ``generations`` gets the token times of
-    each, ``lengths`` are those of all calls so far (None where they differ) and ``sizes`` the model's.
+    each. ``lengths`` are the sequences of all calls so far, the tokens of each prompt and the new ones (None where they differ),
+    ``sizes`` those of the model.
     """
 
     def __init__(self, on_end: Callable[[Any], None], is_watched: Callable[[], bool]) -> None:
-        self.generations: list[TokenTimes] = []
-        self.lengths: Lengths | None = None
+        self.generations: list[tuple[int, ...]] = []
+        self.lengths: tuple[int, int, int] | None = None
         self.sizes: GenerationSizes | None = None
         self.is_active = False
         self._on_end, self._is_watched = on_end, is_watched
         self._phase = contextlib.ExitStack()
-        self._calls = 0
         self._patched = contextlib.ExitStack()
 
     def __enter__(self) -> GenerateCalls:
@@ -115,12 +107,11 @@ class GenerateCalls:
         if seen:
             clock.ready()
             clock.end()
-            lengths = Lengths(seen[-1][0], prompt, sum(keys >= prompt for _, _, keys in seen))
-            if not self._calls:
+            lengths = seen[-1][0], prompt, sum(keys >= prompt for _, _, keys in seen)
+            if self.sizes is None:
                 self.lengths, self.sizes = lengths, generation_sizes(model, cache)
             elif lengths != self.lengths:
                 self.lengths = None
-            self._calls += 1
         cache = None
         self._on_end(model)
         return result

@@ -44,7 +44,6 @@ from rooflines.profiler.records import WALL_CLOCK, Settings, StepTimes, TimedStr
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.process import SamplerProcess
-from rooflines.profiler.workloads.generation import TokenTimes
 from rooflines.units import binary_bytes, counted, seconds
 
 Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
@@ -85,7 +84,7 @@ class Passes:
     ranges: Callable[[], ModuleRanges] | None = None
     traced_steps: int = TRACED_STEPS
 
-    generations: list[TokenTimes] = field(default_factory=list)
+    generations: list[tuple[int, ...]] = field(default_factory=list)
     module_names: dict[int, str] = field(default_factory=dict)
     samples: tuple[DeviceSample, ...] = ()
     counters: tuple[Counter, ...] = ()
@@ -338,7 +337,7 @@ class Passes:
 
     def _tokens_of_step(self) -> tuple[int, ...]:
         """When the tokens of the step that has just ended were ready; empty unless it is one generation."""
-        ready = [one.ready_ns for one in self.generations]
+        ready = self.generations[:]
         self.generations.clear()
         return ready[0] if len(ready) == 1 else ()
 

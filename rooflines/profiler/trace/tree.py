@@ -502,7 +502,7 @@ class _Marks:
             elif name.startswith("enumerate(DataLoader)"):
                 self.phase[code] = OUTSIDE
             elif name.startswith(PHASE_PREFIXES) and (mark := phase_mark(name)) is not None:
-                self.range_phase[code] = PREFILL if mark.kind == "prefill" else DECODE
+                self.range_phase[code] = PHASES.index(mark.kind)
             elif (batch := request_mark(name)) is not None:
                 self.is_batch[code] = True
                 self.range_phase[code] = FORWARD

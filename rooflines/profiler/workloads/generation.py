@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rooflines.profiler.generation_phases import generating
-from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.step_clock import StepClock
 
 if TYPE_CHECKING:
@@ -39,27 +38,18 @@ def is_generator(model: object) -> bool:
     return callable(getattr(model, "prefill", None)) and callable(getattr(model, "decode", None)) and hasattr(model, "vocab_size")
 
 
-class TokenTimes(NamedTuple):
-    """When the tokens of one generation were ready: ``began_ns`` since the epoch, ``ready_ns`` after that."""
-
-    began_ns: int
-    ready_ns: tuple[int, ...]
-
-
 class TokenClock:
-    """Notes when each token is ready; ``generations`` has one entry for each generation that has ended."""
+    """Notes when each token is ready; ``generations`` has for each that has ended the nanoseconds from its begin to each token."""
 
     def __init__(self, device: torch.device) -> None:
         from rooflines.kernels.micro.clock import synchronize
 
-        self.generations: list[TokenTimes] = []
+        self.generations: list[tuple[int, ...]] = []
         self._clock = StepClock(device, None if device.type == "cpu" else functools.partial(synchronize, device))
-        self._began_ns = 0
 
     def begin(self) -> None:
         """A generation begins."""
         self._clock.drop()
-        self._began_ns = now_ns()
         self._clock.begin()
 
     def ready(self) -> None:
@@ -68,7 +58,7 @@ class TokenClock:
 
     def end(self) -> None:
         """Wait for the last token and add the generation."""
-        self.generations.append(TokenTimes(self._began_ns, tuple(self._clock.take_ns())))
+        self.generations.append(tuple(self._clock.take_ns()))
 
 
 class Generated(NamedTuple):
