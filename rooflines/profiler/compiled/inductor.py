@@ -85,12 +85,9 @@ class GraphReader:
             for _, name, leaves in sorted(entries, key=lambda entry: entry[0])
         )
         return Graph(
-            region=self._region,
-            backward=bool(self._graph.is_backward),
-            kernels=kernels,
-            buffers=tuple(as_buffer(tensor) for _, tensor in self._buffers.values()),
-            modules=self._modules,
-        )
+            region=self._region, backward=bool(self._graph.is_backward), kernels=kernels,
+            buffers=tuple(as_buffer(tensor) for _, tensor in self._buffers.values()), modules=self._modules,
+        )  # fmt: skip
 
     def _number(self, call: StoredCall) -> int:
         return self._nodes.setdefault(repr(call), (len(self._nodes), call))[0]
