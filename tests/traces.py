@@ -1,10 +1,9 @@
 """Small Kineto traces written by hand: one line an event, microseconds, so that a test's arithmetic can be read off."""
 
 import json
-import tempfile
 from typing import Any
 
-from rooflines.profiler.trace.reader import read
+from rooflines.profiler.trace.reader import parse_trace
 from rooflines.profiler.trace.records import Trace
 
 
@@ -48,14 +47,6 @@ def allocation(ts: float, size: int, *, tid: int = 1) -> dict[str, Any]:
     """An allocation (a free where ``size`` is negative)."""
     return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 7, "tid": tid, "ts": ts,
             "args": {"Bytes": size, "Total Allocated": 0, "Device Type": 0, "Device Id": -1}}  # fmt: skip
-
-
-def parse_trace(data: bytes) -> Trace:
-    """The trace whose file has this content."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        return read(file.name)
 
 
 def trace(*events: dict[str, Any]) -> Trace:

@@ -24,7 +24,7 @@ from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.perfetto import as_kineto
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, READ_DEFAULTS, RUNTIME, Rank, ReadOptions, Trace, TracedDevice
 from rooflines.profiler.trace.request_marks import is_step_mark
-from rooflines.profiler.trace.sources import pieces, shown
+from rooflines.profiler.trace.sources import PIECE_BYTES, pieces, shown
 from rooflines.profiler.trace.tree import tree
 
 _NAME_LENGTH = 200
@@ -39,6 +39,12 @@ def read(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
     """
     problems: list[str] | None = [] if options.partial else None
     return whole_part(_read(pieces(path, problems), path, options, problems))
+
+
+def parse_trace(data: bytes, origin: str = "trace", options: ReadOptions = READ_DEFAULTS) -> Trace:
+    """``read`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
+    parts = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
+    return whole_part(_read(parts, origin, options, [] if options.partial else None))
 
 
 @contextlib.contextmanager
