@@ -20,6 +20,7 @@ Public names load on first use: importing ``rooflines`` imports neither torch no
 ``measure_ceilings``  the peak rates of this device, measured or from the cache; returns ``Ceilings``
 ``devices``           data sheets of GPUs and CPUs
 ``formula``           register a formula for a custom operator, which returns ``Work`` or raises ``NotCounted``
+``generating``        of a loop that generates text: ``with generating("decode", requests=..., tokens=..., keys=...)``
 ``declare_work``      of a kernel that is not an operator: ``with declare_work("name", flops=..., bytes=...)``
 ``RooflinesError``    base class of all errors raised on purpose
 ====================  ==============================================================================================================
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from rooflines.integrations.trackers import log
     from rooflines.pipeline import ProfileOptions, analyze, analyze_ranks, compare, monitor, predict, profile, record, report, train
     from rooflines.profiler.directory import load
+    from rooflines.profiler.generation_phases import generating
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.profiler.records import Run
     from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Analysis", "Ceilings", "Comparison", "Count", "Finding", "Forecast", "MonitorAnalysis", "Monitored", "NotCounted",
     "ProfileOptions", "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__", "analyze",
-    "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "load", "log", "measure_ceilings", "monitor", "predict",
-    "profile", "record", "report", "sweep", "train",
+    "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "generating", "load", "log", "measure_ceilings",
+    "monitor", "predict", "profile", "record", "report", "sweep", "train",
 ]  # fmt: skip
 
 _HOMES = {
@@ -71,6 +73,7 @@ _HOMES = {
         "ProfileOptions", "analyze", "analyze_ranks", "compare", "monitor", "predict", "profile", "record", "report", "train",
     ),
     "rooflines.profiler.directory": ("load",),
+    "rooflines.profiler.generation_phases": ("generating",),
     "rooflines.profiler.monitor.monitored": ("Monitored",),
     "rooflines.profiler.records": ("Run",),
     "rooflines.profiler.trace.signature": ("Signature", "TensorArg"),

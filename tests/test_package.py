@@ -46,8 +46,8 @@ def test_public_names():
     assert rooflines.__all__ == [
         "Analysis", "Ceilings", "Comparison", "Count", "Finding", "Forecast", "MonitorAnalysis", "Monitored", "NotCounted",
         "ProfileOptions", "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__",
-        "analyze", "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "load", "log", "measure_ceilings",
-        "monitor", "predict", "profile", "record", "report", "sweep", "train",
+        "analyze", "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "generating", "load", "log",
+        "measure_ceilings", "monitor", "predict", "profile", "record", "report", "sweep", "train",
     ]  # fmt: skip
     for name in rooflines.__all__:
         assert getattr(rooflines, name) is not None

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from rooflines.device_specs import detect
-from rooflines.device_specs.measure_torch import cpu_reference, emulated, fits, gemm, torch_threads
+from rooflines.device_specs.measure_torch import cpu_reference, emulated, fits, gemm
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
 from rooflines.device_specs.rounds import Way, ready
@@ -19,6 +19,7 @@ from rooflines.kernels.micro import clock, dispatch, fma, ladder, matmul, stream
 from rooflines.kernels.micro.fma import Variant
 from rooflines.kernels.micro.repeats import Run, Timing
 from rooflines.kernels.micro.team import Team, nodes, places
+from rooflines.kernels.threads import torch_threads
 from rooflines.units import binary_bytes
 
 Access = Literal["read", "write", "update", "copy", "triad"]

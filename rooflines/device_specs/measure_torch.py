@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from rooflines.kernels.micro import clock, matmul, transfer
 from rooflines.kernels.micro.matmul import Scaling, Shape, Side
 from rooflines.kernels.micro.repeats import Run, Timing
 from rooflines.kernels.micro.transfer import Access
+from rooflines.kernels.threads import torch_threads
 from rooflines.units import binary_bytes
 
 _SLOWEST_GEMM = 1 / 20  # of fp32, for the narrow precisions on a CPU; slower means emulated element by element
@@ -207,14 +208,3 @@ def peer_level(device: torch.device, other: torch.device) -> str:
         finally:
             nvml.nvmlShutdown()
     return "peer" if torch.cuda.can_device_access_peer(device, other) else "PCIe"
-
-
-@contextlib.contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Inside, torch's operators use ``threads`` threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

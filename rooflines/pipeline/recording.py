@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 from rooflines.arguments import escaped
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError, first_line
 from rooflines.extras import is_installed, missing
+from rooflines.kernels.threads import torch_threads
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, known_ceilings, measured_ceilings
 from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
 from rooflines.pipeline.reading import default_command
@@ -35,7 +36,7 @@ from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
-from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
+from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare
 from rooflines.reports.formats import check_formats
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
@@ -105,8 +106,7 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
             if prepared.tokens is not None:
                 generator: Any = prepared.generator
                 recording.passes.generations = prepared.tokens.generations
-                network = getattr(generator, "network", generator)
-                recording.sizes = lambda: generation_sizes(network, getattr(generator, "cache", None))
+                recording.sizes = lambda: generation_sizes(generator, getattr(generator, "cache", None))
             run = collect(step, recording)
     # What the workload holds on the device is given back before the device's ceilings are measured.
     del prepared, recording
@@ -248,7 +248,7 @@ def profile_script(script: Path | str, arguments: list[str], options: ProfileOpt
     program = Program(str(script), arguments, module)
     failure: RooflinesError | None = None
     try:
-        with thread_count(options.threads):
+        with torch_threads(options.threads):
             run = collect_script(program, recording, to_end=options.to_end)
     except RooflinesError as error:
         if recording.run is None:

@@ -13,6 +13,7 @@ import msgspec
 
 from rooflines.arguments import arg, escaped
 from rooflines.errors import Interrupted, OutputError, RooflinesError, RunError, WorkloadError, first_line, writing
+from rooflines.kernels.threads import torch_threads
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.result_checks import not_finite_failure, output_error, stuck_failure
 from rooflines.profiler.directory import create_directory, default_directory, read_facts
@@ -42,7 +43,7 @@ from rooflines.profiler.training.records import (
 from rooflines.profiler.workloads import quantization
 from rooflines.profiler.workloads.datasets import DataSet, find_dataset, make_loader
 from rooflines.profiler.workloads.networks import call_factory, find_network
-from rooflines.profiler.workloads.prepare import Placed, place, thread_count
+from rooflines.profiler.workloads.prepare import Placed, place
 from rooflines.profiler.workloads.steps import shown_name
 from rooflines.serial import write_json
 from rooflines.units import counted
@@ -89,7 +90,7 @@ def train(
     if job.training.status == "complete":
         return job.training, directory
     try:
-        with thread_count(options.threads):
+        with torch_threads(options.threads):
             for seed in range(options.seed, options.seed + options.seeds):
                 job.train_seed(seed)
             if options.variant_names and job.training.accuracies:
@@ -249,7 +250,7 @@ class _Job:
         import torch
 
         images = self._images
-        pixels = torch.zeros(1, images.channels, images.size, images.size)
+        pixels = torch.zeros(1, 3, images.size, images.size)
         if options.quantize != "none":
             loader = make_loader(images.train, self._batch_size, workers=0, pin_memory=False, seed=options.seed, training=True)
             pixels, _ = next(iter(loader))

@@ -38,12 +38,9 @@ def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
     facts = RunFile(
         status="complete",
         workload=Workload(name=shown(place.name), mode=_mode(trace), precision=_precision(trace), source="trace"),
-        environment=environment,
-        settings=Settings(command=command, ceilings="spec"),
-        trace=place.name,
-        tf32=_tf32(trace),
+        environment=environment, settings=Settings(command=command, ceilings="spec"), trace=place.name, tf32=_tf32(trace),
         notes=(*trace.notes, *notes),
-    )
+    )  # fmt: skip
     return Run(directory=place.parent, facts=facts)
 
 
@@ -113,13 +110,9 @@ def _traits(trace: Trace, device: TracedDevice | None) -> DeviceTraits:
     if device is None:
         return DeviceTraits(architectures=architectures, products=products)
     return DeviceTraits(
-        capability=device.capability,
-        units=device.multiprocessors,
-        memory_bytes=device.memory_bytes,
-        warp=device.warp,
-        architectures=architectures,
-        products=products,
-    )
+        capability=device.capability, units=device.multiprocessors, memory_bytes=device.memory_bytes, warp=device.warp,
+        architectures=architectures, products=products,
+    )  # fmt: skip
 
 
 def _inferred(environment: Environment, traits: DeviceTraits) -> tuple[Environment, tuple[str, ...]]:

@@ -32,6 +32,9 @@ class ModuleWatch:
     """
 
     def __init__(self) -> None:
+        from torch.compiler import is_compiling
+
+        self._is_compiling = is_compiling
         self._threads = _Threads()
         self._names: dict[int, str] = {}
         self._roots: dict[int, Any] = {}
@@ -52,10 +55,7 @@ class ModuleWatch:
         """A module is called from outside of all modules for the first time."""
 
     def __enter__(self) -> Self:
-        from torch.compiler import is_compiling
-
-        self._is_compiling = is_compiling
-        self._around.enter_context(global_hooks(self._before, self._after))
+        self._around.enter_context(global_hooks(self.before, self.after))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,12 +67,10 @@ class ModuleWatch:
         while self._threads.open:
             self.left(self._threads.open.pop())
 
-    def _before(self, module: torch.nn.Module, inputs: Any) -> None:
-        if not self._is_compiling():
-            self.before(module, inputs)
-
     def before(self, module: torch.nn.Module, _: Any) -> None:
         """A module's forward begins."""
+        if self._is_compiling():
+            return
         # What torch.compile wraps keeps its name. A module takes a microsecond to say that it lacks an attribute.
         module = module._modules.get("_orig_mod") or module
         kind = type(module).__name__
@@ -94,13 +92,9 @@ class ModuleWatch:
             name = f"{kind}-{number}"
         return name
 
-    def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        if not self._is_compiling():
-            self.after()
-
-    def after(self) -> None:
+    def after(self, *_: object) -> None:
         """A module's forward has ended."""
-        if self._threads.open:
+        if not self._is_compiling() and self._threads.open:
             self.left(self._threads.open.pop())
 
 

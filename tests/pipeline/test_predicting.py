@@ -11,7 +11,9 @@ import rooflines
 from rooflines.device_specs import catalog
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.pipeline.predicting import predict
+from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.options import Options
+from rooflines.profiler.workloads.prepare import prepare
 from rooflines.roofline.counting.count import count_network
 from rooflines.roofline.forecast.counted_step import MemoryGrowth
 from rooflines.roofline.forecast.forecast import Forecast
@@ -88,6 +90,19 @@ def test_the_bound_of_an_operator_is_that_of_the_roofline_and_the_step_is_their_
         assert phase.ridge_flop_per_byte == pytest.approx(compute / memory)
         assert step.units_per_s == pytest.approx(300 / step.lower_bound_s)
         assert step.estimate is None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("mode", ["inference", "training", "generate"])
+def test_the_precision_is_the_one_asked_for_and_not_that_of_the_configuration(tmp_path, mode, precision):
+    other = {"fp32": "bfloat16", "bf16": "float32"}[precision]
+    name = config(tmp_path, LLAMA | {"dtype": other, "torch_dtype": other})
+    asked = {"mode": mode, "precision": precision, **({"prompt_length": 8, "new_tokens": 2} if mode == "generate" else {})}
+    prepared = prepare(name, Options(device="cpu", **asked))
+    products = [call.signature for call in record(prepared.step, None, restore=False).calls if call.signature.name == "aten::mm"]
+    assert {tensor.dtype for call in products for tensor in call.tensors} == {{"fp32": "float32", "bf16": "bfloat16"}[precision]}
+    found = predict(name, devices=[H200], **asked)
+    assert {row.precision for row in found.operators if row.matrix_flops} == {precision}
 
 
 def test_latency_bounds_small_operators_where_a_device_has_one(mlp, device):

@@ -9,18 +9,18 @@ that inductor finds in its caches are not scheduled, so the caches of graphs are
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from rooflines.profiler.compiled.records import Access, CompiledCode, Graph, Kernel, as_buffer
+from rooflines.profiler.imports import when_imported
 from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 
 if TYPE_CHECKING:
@@ -85,12 +85,9 @@ class GraphReader:
             for _, name, leaves in sorted(entries, key=lambda entry: entry[0])
         )
         return Graph(
-            region=self._region,
-            backward=bool(self._graph.is_backward),
-            kernels=kernels,
-            buffers=tuple(as_buffer(tensor) for _, tensor in self._buffers.values()),
-            modules=self._modules,
-        )
+            region=self._region, backward=bool(self._graph.is_backward), kernels=kernels,
+            buffers=tuple(as_buffer(tensor) for _, tensor in self._buffers.values()), modules=self._modules,
+        )  # fmt: skip
 
     def _number(self, call: StoredCall) -> int:
         return self._nodes.setdefault(repr(call), (len(self._nodes), call))[0]
@@ -394,12 +391,7 @@ class InductorWatch:
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        if _CONFIG in sys.modules:
-            self._begin()
-        else:
-            finder = _WhenImported(_CONFIG, self._begin)
-            sys.meta_path.insert(0, finder)
-            self._stack.callback(finder.remove)
+        self._stack.enter_context(when_imported(_CONFIG, self._begin))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -498,35 +490,6 @@ def _prefix(ids: dict[str, int], names: dict[int, str]) -> str | None:
         if name is not None and f".{name}".endswith(f".{path}" if path else ""):
             return name.removesuffix(path).rstrip(".")
     return None
-
-
-class _WhenImported:
-    """A finder of modules that finds none itself, and calls ``then`` once the module ``name`` has been imported."""
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name = name
-        self._then = then
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The module's own spec with its loader's end extended, by the finders after this one."""
-        if name != self._name:
-            return None
-        self.remove()
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            loader: Any = spec.loader
-            execute = loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                execute(module)
-                self._then()
-
-            loader.exec_module = exec_module
-        return spec
-
-    def remove(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
 
 
 def _note_kernels(part: Any, reader: GraphReader, wrapped: bool) -> None:

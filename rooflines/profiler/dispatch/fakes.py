@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.dispatch.signatures import UNWRITTEN, tensors_in
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # trunc_normal_ draws until all values fit, which fake ones never tell: it leaves them as they are.
         self._around.enter_context(_replaced(torch.nn.init, "_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor))
         self._around.callback(register_module_parameter_registration_hook(self._registered).remove)
-        self._around.enter_context(one_thread())
+        self._around.enter_context(torch_threads(1))  # to wake others takes longer than the few elements
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -297,17 +298,6 @@ def seen_by_transformers() -> contextlib.AbstractContextManager[None]:
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
     return _replaced(module, "is_fake_tensor", lambda original: lambda value: original(value) and not hasattr(value, _VALUE))
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """No other threads for what is computed here: to wake them takes longer than the few elements do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -328,16 +328,13 @@ class _Storages(ModuleWatch, Watcher):
         place = changes[at - 1].place if at else _BEFORE
         paths = [module.path for module in recording.modules]
         return StepMemory(
-            device=str(device),
-            peak_bytes=int(sums[at]),
-            at_peak=MemoryAtPeak(**dict(zip(_CATEGORIES, held[device][at].tolist(), strict=True))),
-            operator=place.operator,
-            module=paths[place.module] if place.module >= 0 else "",
-            phase=PHASES[place.phase] if place.operator else "",
+            device=str(device), peak_bytes=int(sums[at]),
+            at_peak=MemoryAtPeak(**dict(zip(_CATEGORIES, held[device][at].tolist(), strict=True))), operator=place.operator,
+            module=paths[place.module] if place.module >= 0 else "", phase=PHASES[place.phase] if place.operator else "",
             unknown=tuple(self._unknown),
             curve=_curve(changes, held[device], sum(change.block.device == device for change in self._existing)),
             largest=_largest(changes[:at], paths),
-        )
+        )  # fmt: skip
 
 
 def _held(changes: list[_Change]) -> Int64s:

@@ -225,17 +225,10 @@ class _Sources(Watcher):
         name, bad = name_of(func), made[0]
         filled = name in LIFTS or any(map(_is_nonfinite, tree_leaves((before.args, before.kwargs))))
         facts = NonFinite(
-            operator=name,
-            phase=PHASES[phase],
-            step=self._step,
-            what="nan" if state == _NAN else "inf",
-            dtype=tensor_arg(bad).dtype,
-            share=float((~bad.isfinite()).double().mean()),
-            inputs=("finite", "inf", "nan")[worst],
-            input_magnitude=largest,
-            given=outside or (known[0].facts.given if known else ""),
-            **_wider(func, before, bad.dtype),
-        )
+            operator=name, phase=PHASES[phase], step=self._step, what="nan" if state == _NAN else "inf",
+            dtype=tensor_arg(bad).dtype, share=float((~bad.isfinite()).double().mean()), inputs=("finite", "inf", "nan")[worst],
+            input_magnitude=largest, given=outside or (known[0].facts.given if known else ""), **_wider(func, before, bad.dtype),
+        )  # fmt: skip
         # An infinity that was given to the step may be a mask; a NaN is not.
         source = _Source(facts, module, meant=filled or (bool(outside) and state == worst == _INF))
         self._sources.append(source)

@@ -22,12 +22,12 @@ from torch.nn.utils import stateless
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.dispatch.fakes import (
     RULES,
     ConcreteValues,
     as_fake,
     empty_caches_of_fakes,
-    one_thread,
     quiet_refusals,
     seen_by_transformers,
 )
@@ -48,7 +48,7 @@ from rooflines.profiler.dispatch.signatures import (
 from rooflines.profiler.generation_phases import current_phase
 from rooflines.profiler.module_hooks import ModuleWatch
 from rooflines.profiler.trace.signature import LOSSY, Signature, StoredCall, TensorArg
-from rooflines.profiler.trace.tree import BACKWARD, DECODE, FORWARD, OPTIMIZER, PREFILL, Module
+from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER, PHASES, Module
 from rooflines.profiler.work_ranges import DeclaredWork, active, listening
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ _IN_PLACE: Final = {
     "aten::index_put": "aten::_index_put_impl_", "aten::scatter": "aten::scatter_", "aten::scatter_add": "aten::scatter_add_",
     "aten::index_add": "aten::index_add_", "aten::put": "aten::put_",
 }  # fmt: skip
-_PHASE_OF: Final[dict[str | None, int]] = {"prefill": PREFILL, "decode": DECODE}
 _AUTOGRAD_S_OWN: Final = re.compile(r"\w+Backward\d+")
 
 
@@ -112,7 +111,7 @@ def record(step: Callable[[], object], fake: FakeTensorMode | None, watcher: Wat
             stack.enter_context(StateGuard(values=fake is None))
         if fake is not None:
             stack.enter_context(torch.random.fork_rng([]))
-            stack.enter_context(one_thread())
+            stack.enter_context(torch_threads(1))  # as for ``Building``
             stack.enter_context(seen_by_transformers())
             stack.enter_context(fake)
             stack.enter_context(quiet_refusals())
@@ -248,7 +247,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         current = self.modules.current
         if node is None:
             self._module_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, current)
-            forward = _PHASE_OF.get(current_phase(), FORWARD)
+            forward = FORWARD if (kind := current_phase()) is None else PHASES.index(kind)
             return (OPTIMIZER if any(self._optimizer_ranges) else forward), current
         if current >= 0:  # checkpointing runs a forward inside a backward
             return BACKWARD, current

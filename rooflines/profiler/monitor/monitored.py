@@ -28,18 +28,10 @@ OUTPUT_FILE = "output.txt"
 
 # Interpreters whose second word says more than their first, and the letters of their options that take neither code nor a value:
 # behind any other option a word may be either.
-_SHELL_FLAGS = "aefilmnuvx"
 _FLAGS = {
-    "python": "bBdEiIOPqsSuvx",
-    "bash": _SHELL_FLAGS,
-    "sh": _SHELL_FLAGS,
-    "zsh": _SHELL_FLAGS,
-    "perl": "tTwWX",
-    "ruby": "dvw",
-    "node": "",
-    "Rscript": "",
-    "julia": "",
-}
+    "python": "bBdEiIOPqsSuvx", **dict.fromkeys(("bash", "sh", "zsh"), "aefilmnuvx"), "perl": "tTwWX", "ruby": "dvw",
+    **dict.fromkeys(("node", "Rscript", "julia"), ""),
+}  # fmt: skip
 _INTERPRETER = re.compile(rf"({'|'.join(_FLAGS)})(\d[\d.]*t?)?")
 
 

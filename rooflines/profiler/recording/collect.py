@@ -189,17 +189,11 @@ class Recording:
             if self.workload.batch_size is None:
                 self.workload = msgspec.structs.replace(self.workload, batch_size=self.loading.samples_of_every_step)
             self._facts = msgspec.structs.replace(
-                self._so_far(),
-                status=status,
-                noted_calls=self._noted_calls,
-                step_memory=self._step_memory,
-                compiled_code=self._write_compiled(),
-                generation_sizes=self.sizes(),
-                compile_s=(compile_seconds() - self._compiled_s) or None,
-                counters=passes.counters,
-                fields=passes.fields,
+                self._so_far(), status=status, noted_calls=self._noted_calls, step_memory=self._step_memory,
+                compiled_code=self._write_compiled(), generation_sizes=self.sizes(),
+                compile_s=(compile_seconds() - self._compiled_s) or None, counters=passes.counters, fields=passes.fields,
                 error=None if error is None else str(error) or type(error).__name__,
-            )
+            )  # fmt: skip
             self._save(status)
             if interrupt is not None:
                 raise interrupt
@@ -213,19 +207,11 @@ class Recording:
             environment = self._device.environment()
             self._facts = msgspec.structs.replace(self._facts, environment=environment)
         return msgspec.structs.replace(
-            self._facts,
-            workload=self.workload,
-            steps=passes.times(),
-            trace=passes.trace,
-            peak_memory_bytes=passes.peak_bytes,
-            peak_memory_kind=passes.peak_kind,
-            parameter_elements=passes.traced.parameter_elements,
-            other_processes=passes.other_processes,
-            tf32=passes.tf32,
-            loading=self.loading.seen if self.loading.seen.loader else None,
-            loss_finite=self.loss_finite,
-            notes=tuple(self.notes),
-        )
+            self._facts, workload=self.workload, steps=passes.times(), trace=passes.trace, peak_memory_bytes=passes.peak_bytes,
+            peak_memory_kind=passes.peak_kind, parameter_elements=passes.traced.parameter_elements,
+            other_processes=passes.other_processes, tf32=passes.tf32,
+            loading=self.loading.seen if self.loading.seen.loader else None, loss_finite=self.loss_finite, notes=tuple(self.notes),
+        )  # fmt: skip
 
     def _save_so_far(self) -> None:
         """What a process that is killed leaves behind. The final record is what must be written, so a failure waits for that."""

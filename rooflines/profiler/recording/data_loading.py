@@ -23,8 +23,9 @@ import msgspec
 from rooflines.errors import first_line
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.device import RecordedDevice, StepClock
+from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.records import LoaderAlone, Loading
+from rooflines.profiler.step_clock import StepClock
 from rooflines.profiler.work_ranges import profiler_range
 
 if TYPE_CHECKING:
@@ -453,16 +454,12 @@ class DataLoading(LoaderWatch):
             return
         samples = [waited.samples for waited in self._timed]
         self.seen = Loading(
-            loader=source.name,
-            timed_wait_ns=tuple(waited.wait_ns for waited in self._timed),
+            loader=source.name, timed_wait_ns=tuple(waited.wait_ns for waited in self._timed),
             timed_batches=tuple(waited.batches for waited in self._timed),
             timed_samples=tuple(count for count in samples if count is not None) if None not in samples else (),
-            workers=source.workers,
-            prefetched=source.prefetched,
-            batch_size=source.batch_size,
-            pin_memory=source.pin_memory,
+            workers=source.workers, prefetched=source.prefetched, batch_size=source.batch_size, pin_memory=source.pin_memory,
             workers_cpu_s=self._workers_cpu_s if source.workers else None,
-        )
+        )  # fmt: skip
 
     def begin_traced(self, *, keep_batches: bool) -> None:
         """The traced steps begin; ``keep_batches`` holds the last batch, which the program may be given again afterwards."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rooflines.kernels.tf32 import tf32_state
 from rooflines.profiler.distributed import local_rank
@@ -20,6 +19,7 @@ from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
 from rooflines.profiler.samplers.update_time import RateLimited
+from rooflines.profiler.step_clock import StepClock
 
 if TYPE_CHECKING:
     import torch
@@ -30,74 +30,6 @@ if TYPE_CHECKING:
 EVENTS_SHARE = 0.03
 SYNCHRONISE_NS = 1_000_000
 NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has finished everything it was given."""
-    import torch
-
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
-class StepClock:
-    """Times steps one by one: ``begin``, and after every step ``end`` and ``go_on``; ``take_ns`` gives what they took.
-
-    On CUDA by events, so that steps are not synchronized one by one, as in real use; elsewhere by the host's clock.
-    """
-
-    def __init__(self, device: torch.device, wait: Callable[[], None] | None = None) -> None:
-        """``wait`` waits until everything in use has finished; None where steps have finished when they return."""
-        self._device = device
-        self._wait = wait
-        self._begun: Any = None
-        self._spans: list[tuple[Any, Any]] = []  # CUDA events, or perf_counter_ns
-
-    def __len__(self) -> int:
-        """The steps that have ended and were not taken yet."""
-        return len(self._spans)
-
-    def begin(self) -> None:
-        """The first step begins now."""
-        self._begun = self._mark()
-
-    def end(self) -> None:
-        """A step ends now."""
-        if self._wait is not None and self._device.type != "cuda":
-            self._wait()
-        self._spans.append((self._begun, self._mark()))
-
-    def go_on(self) -> None:
-        """The next step begins: on the host now, so that what was done since is in no step; on CUDA it follows in the stream."""
-        self._begun = self._spans[-1][1] if self._device.type == "cuda" else self._mark()
-
-    def drop(self) -> None:
-        """Forget the steps that have ended."""
-        self._spans = []
-
-    def so_far_ns(self) -> list[int]:
-        """The durations of finished steps, without waiting for the device: empty on CUDA before ``take_ns``."""
-        return [] if self._device.type == "cuda" else [ended - begun for begun, ended in self._spans]
-
-    def take_ns(self) -> list[int]:
-        """Return and remove the durations of finished steps. Waits for the device."""
-        spans, self._spans = self._spans, []
-        if self._wait is not None:
-            self._wait()
-        if self._device.type == "cuda":
-            return [round(begun.elapsed_time(ended) * 1e6) for begun, ended in spans]
-        return [ended - begun for begun, ended in spans]
-
-    def _mark(self) -> Any:
-        if self._device.type == "cuda":
-            import torch
-
-            event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(self._device))
-            return event
-        return time.perf_counter_ns()
 
 
 def wall_step_ns(events_ns: Sequence[int], wall_ns: int) -> int | None:
@@ -171,6 +103,8 @@ class RecordedDevice:
 
     def synchronize(self) -> None:
         """Wait until the device, and every other GPU in use, has finished everything it was given."""
+        from rooflines.kernels.micro.clock import synchronize
+
         for device in self._gpus or (self.torch_device,):
             synchronize(device)
 

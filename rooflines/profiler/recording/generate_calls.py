@@ -9,55 +9,39 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from rooflines.profiler.generation_phases import generating
+from rooflines.profiler.imports import when_imported
 from rooflines.profiler.records import GenerationSizes, Workload
 from rooflines.profiler.trace.request_marks import Kind
-from rooflines.profiler.workloads.generation import TokenClock, TokenTimes
+from rooflines.profiler.workloads.generation import TokenClock
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
-
-_MODULE = "transformers.generation.utils"
-
-
-class Lengths(NamedTuple):
-    """The sequences of a call, the tokens of each prompt, and those generated after it."""
-
-    requests: int
-    prompt: int
-    new: int
 
 
 class GenerateCalls:
     """Context manager that marks the phases of ``generate()`` and calls ``on_end`` with the model when a call has ended.
 
     ``is_watched`` says whether the calling thread counts. ``is_active`` is true during a call, ``generations`` gets the token times of
-    each, ``lengths`` are those of all calls so far (None where they differ) and ``sizes`` the model's.
+    each. ``lengths`` are the sequences of all calls so far, the tokens of each prompt and the new ones (None where they differ),
+    ``sizes`` those of the model.
     """
 
     def __init__(self, on_end: Callable[[Any], None], is_watched: Callable[[], bool]) -> None:
-        self.generations: list[TokenTimes] = []
-        self.lengths: Lengths | None = None
+        self.generations: list[tuple[int, ...]] = []
+        self.lengths: tuple[int, int, int] | None = None
         self.sizes: GenerationSizes | None = None
         self.is_active = False
         self._on_end, self._is_watched = on_end, is_watched
         self._phase = contextlib.ExitStack()
-        self._calls = 0
         self._patched = contextlib.ExitStack()
 
     def __enter__(self) -> GenerateCalls:
-        if _MODULE in sys.modules:
-            self._wrap(sys.modules[_MODULE])
-        else:
-            finder = _OnImport(self._wrap)
-            sys.meta_path.insert(0, finder)
-            self._patched.callback(lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None)
+        self._patched.enter_context(when_imported("transformers.generation.utils", self._wrap))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,8 +57,8 @@ class GenerateCalls:
         """End the range of the phase: the profiler stops."""
         self._phase.close()
 
-    def _wrap(self, module: Any) -> None:
-        mixin = module.GenerationMixin
+    def _wrap(self) -> None:
+        mixin: Any = sys.modules["transformers.generation.utils"].GenerationMixin
         original = mixin.generate
 
         @functools.wraps(original)
@@ -123,38 +107,11 @@ class GenerateCalls:
         if seen:
             clock.ready()
             clock.end()
-            lengths = Lengths(seen[-1][0], prompt, sum(keys >= prompt for _, _, keys in seen))
-            if not self._calls:
+            lengths = seen[-1][0], prompt, sum(keys >= prompt for _, _, keys in seen)
+            if self.sizes is None:
                 self.lengths, self.sizes = lengths, generation_sizes(model, cache)
             elif lengths != self.lengths:
                 self.lengths = None
-            self._calls += 1
         cache = None
         self._on_end(model)
         return result
-
-
-class _OnImport:
-    """A finder that calls ``then`` with the module once it has been imported."""
-
-    def __init__(self, then: Callable[[Any], None]) -> None:
-        self._then = then
-        self._is_asked = False
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec of the module with a loader that calls ``then`` afterwards; None for others."""
-        if name != _MODULE or self._is_asked:
-            return None
-        self._is_asked = True
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        loader: Any = spec.loader
-        execute = loader.exec_module
-
-        def executed(module: Any) -> None:
-            execute(module)
-            self._then(module)
-
-        loader.exec_module = executed
-        return spec

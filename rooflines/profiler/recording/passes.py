@@ -44,7 +44,6 @@ from rooflines.profiler.records import WALL_CLOCK, Settings, StepTimes, TimedStr
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.process import SamplerProcess
-from rooflines.profiler.workloads.generation import TokenTimes
 from rooflines.units import binary_bytes, counted, seconds
 
 Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
@@ -85,7 +84,7 @@ class Passes:
     ranges: Callable[[], ModuleRanges] | None = None
     traced_steps: int = TRACED_STEPS
 
-    generations: list[TokenTimes] = field(default_factory=list)
+    generations: list[tuple[int, ...]] = field(default_factory=list)
     module_names: dict[int, str] = field(default_factory=dict)
     samples: tuple[DeviceSample, ...] = ()
     counters: tuple[Counter, ...] = ()
@@ -338,7 +337,7 @@ class Passes:
 
     def _tokens_of_step(self) -> tuple[int, ...]:
         """When the tokens of the step that has just ended were ready; empty unless it is one generation."""
-        ready = [one.ready_ns for one in self.generations]
+        ready = self.generations[:]
         self.generations.clear()
         return ready[0] if len(ready) == 1 else ()
 
@@ -642,21 +641,13 @@ class Passes:
         longest = max(self._stretches, key=lambda stretch: stretch.ended_ns - stretch.began_ns, default=None)
         traced = self.traced
         return StepTimes(
-            warmup_ns=tuple(self.warmup.times_ns),
-            timed_ns=tuple(self.timed_ns),
-            traced_ns=tuple(traced.times_ns),
-            traced=traced.kind,
-            settled=self.warmup.settled,
-            rule=self.warmup.rule,
-            clock=self._clock_name,
-            timed_page_faults=self._timed_faults,
-            traced_page_faults=traced.page_faults,
+            warmup_ns=tuple(self.warmup.times_ns), timed_ns=tuple(self.timed_ns), traced_ns=tuple(traced.times_ns),
+            traced=traced.kind, settled=self.warmup.settled, rule=self.warmup.rule, clock=self._clock_name,
+            timed_page_faults=self._timed_faults, traced_page_faults=traced.page_faults,
             traced_step_faults=known(traced.step_faults, len(traced.times_ns)),
-            page_ns=None if self._page_s is None else self._page_s * 1e9,
-            timed_began_ns=self._timed_began_ns,
-            timed_stretch=longest if len(self._stretches) > 1 else None,
-            range_ns=self._range_ns,
+            page_ns=None if self._page_s is None else self._page_s * 1e9, timed_began_ns=self._timed_began_ns,
+            timed_stretch=longest if len(self._stretches) > 1 else None, range_ns=self._range_ns,
             timed_token_ns=tuple(self._timed_tokens) if self.timed_ns and all(self._timed_tokens) else (),
             timed_queue_ns=known(self._timed_queue_ns, len(self.timed_ns)),
             traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)),
-        )
+        )  # fmt: skip

@@ -87,26 +87,18 @@ class AmdSampler(Sampler):
         energy = self._ask("energy", "amdsmi_get_energy_count")
         errors = self._errors() or {}
         sample = DeviceSample(
-            time_ns=now_ns(),
-            source="amdsmi",
-            device=self._device,
-            gpu_utilization=_fraction(activity.get("gfx_activity")),
-            gpu_memory_utilization=_fraction(activity.get("umc_activity")),
-            memory_used_bytes=_bytes(memory.get("vram_used")),
-            memory_total_bytes=_bytes(memory.get("vram_total")),
+            time_ns=now_ns(), source="amdsmi", device=self._device,
+            gpu_utilization=_fraction(activity.get("gfx_activity")), gpu_memory_utilization=_fraction(activity.get("umc_activity")),
+            memory_used_bytes=_bytes(memory.get("vram_used")), memory_total_bytes=_bytes(memory.get("vram_total")),
             process_memory_bytes=self._process_memory(),
             power_w=_number(power.get("average_socket_power"), below=_NO_NUMBER),
             power_instant_w=_number(power.get("current_socket_power"), below=_NO_NUMBER),
             power_limit_w=_limit_w(limit.get("power_cap")),
             energy_j=None if energy is None else _energy_count(energy) * energy["counter_resolution"] / 1e6,
-            temperature_c=self._temperature_c("HOTSPOT"),
-            memory_temperature_c=self._temperature_c("VRAM"),
-            sm_clock_hz=self._clock_hz("GFX"),
-            memory_clock_hz=self._clock_hz("MEM"),
-            throttle_reasons=self._throttle_reasons(),
-            ecc_corrected=errors.get("correctable_count"),
-            ecc_uncorrected=errors.get("uncorrectable_count"),
-        )
+            temperature_c=self._temperature_c("HOTSPOT"), memory_temperature_c=self._temperature_c("VRAM"),
+            sm_clock_hz=self._clock_hz("GFX"), memory_clock_hz=self._clock_hz("MEM"), throttle_reasons=self._throttle_reasons(),
+            ecc_corrected=errors.get("correctable_count"), ecc_uncorrected=errors.get("uncorrectable_count"),
+        )  # fmt: skip
         if not self._answered:
             raise DeviceError(f"sampling of {self._device} stopped: {self._last_error}.", hint="See amd-smi and the kernel log.")
         return (sample,)

@@ -79,28 +79,13 @@ def _read(data: Iterable[bytes], source: Path | str, options: ReadOptions, probl
         raise TraceError(f"{origin!r} is a Chrome trace, but not from PyTorch: {what}.", hint="Give a trace written by torch.profiler.")
     has_stacks = columns.stack_frames > 0 and columns.stack_frames >= _MANY_FRAMES * columns.spans
     return Trace(
-        host=host,
-        device=device,
-        memory=memory,
-        names=columns.names.listed,
-        signatures=columns.signatures,
-        collectives=columns.collectives,
-        launch_shapes=columns.launch_shapes,
-        kernels=columns.kernels,
-        scopes=columns.scopes,
-        frames=frames,
-        frame_names=columns.frame_names.listed,
-        devices=_devices(document.head.devices),
-        rank=_rank(document.head.distributed),
-        base_ns=_whole(document.head.base_ns) or 0,
-        platform=columns.platform,
-        notes=(*(problems or ()), *_notes(document, columns, has_stacks)),
-        overhead=columns.overhead(),
-        has_stacks=has_stacks,
-        cut_ns=cut_ns,
-        threads=columns.threads.listed,
-        source=source,
-    )
+        host=host, device=device, memory=memory, names=columns.names.listed, signatures=columns.signatures,
+        collectives=columns.collectives, launch_shapes=columns.launch_shapes, kernels=columns.kernels, scopes=columns.scopes,
+        frames=frames, frame_names=columns.frame_names.listed, devices=_devices(document.head.devices),
+        rank=_rank(document.head.distributed), base_ns=_whole(document.head.base_ns) or 0, platform=columns.platform,
+        notes=(*(problems or ()), *_notes(document, columns, has_stacks)), overhead=columns.overhead(), has_stacks=has_stacks,
+        cut_ns=cut_ns, threads=columns.threads.listed, source=source,
+    )  # fmt: skip
 
 
 def _notes(document: Document, columns: Columns, has_stacks: bool) -> Iterator[str]:

@@ -160,23 +160,14 @@ def tree(trace: Trace) -> Calls:
         found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
     launch, shared_ids = launching(trace)
     return Calls(
-        trace=launched_by_collectives(trace, after, launch),
-        launch=launch,
-        shared_ids=shared_ids,
-        parent=np.where(is_step, -1, above),
-        operator=innermost(is_operator, after),
-        after=after,
+        trace=launched_by_collectives(trace, after, launch), launch=launch, shared_ids=shared_ids,
+        parent=np.where(is_step, -1, above), operator=innermost(is_operator, after), after=after,
         module=_modules(host, after, is_node, marked, forward, end if marks.of_ranges else None),
-        phase=phase,
-        begin_ns=begin,
-        end_ns=end,
-        modules=modules,
-        module_calls=np.bincount(marked[marked >= 0], minlength=len(modules)).astype(np.int64),
-        steps=found.bounds,
-        step_names=tuple(trace.names[code] for code in host.name[found.marks].tolist()),
-        batches=found.batches,
+        phase=phase, begin_ns=begin, end_ns=end,
+        modules=modules, module_calls=np.bincount(marked[marked >= 0], minlength=len(modules)).astype(np.int64),
+        steps=found.bounds, step_names=tuple(trace.names[code] for code in host.name[found.marks].tolist()), batches=found.batches,
         notes=tuple(text.format(number) for text, number in ((_OVERLAPPING, found.overlapping), (_EMPTY, found.empty)) if number),
-    )
+    )  # fmt: skip
 
 
 def _nest(host: HostEvents, is_step: Mask) -> tuple[Int64s, Int64s]:
@@ -502,7 +493,7 @@ class _Marks:
             elif name.startswith("enumerate(DataLoader)"):
                 self.phase[code] = OUTSIDE
             elif name.startswith(PHASE_PREFIXES) and (mark := phase_mark(name)) is not None:
-                self.range_phase[code] = PREFILL if mark.kind == "prefill" else DECODE
+                self.range_phase[code] = PHASES.index(mark.kind)
             elif (batch := request_mark(name)) is not None:
                 self.is_batch[code] = True
                 self.range_phase[code] = FORWARD

@@ -16,7 +16,6 @@ from rooflines.errors import DataError, RooflinesError, WorkloadError, writing
 from rooflines.profiler.options import Options
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.device import synchronize
 from rooflines.profiler.recording.process import PeakMemory
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.profiler.training.records import Epoch, Failure
@@ -83,6 +82,8 @@ class Trainer:
 
     def epoch(self, number: int, progress: Progress) -> Epoch:
         """Train for epoch ``number`` (from 1), then test. Raises NotFiniteError at a loss that is not finite."""
+        from rooflines.kernels.micro.clock import synchronize
+
         rate = self._begin(number)
         self._peak.start()
         self.losses = []

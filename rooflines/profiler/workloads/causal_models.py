@@ -127,17 +127,10 @@ def make_cache(config: Any, kind: KVCache, slots: int) -> Any:
 
 def cache_tensors(cache: Any) -> Iterator[torch.Tensor]:
     """The keys, values and states in a cache."""
-    return (tensor for layer in cache.layers for tensor in _tensors_in(vars(layer)) if tensor.dim() > 1)
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     import torch
+    from torch.utils._pytree import tree_leaves
 
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for held in value.values():
-            yield from _tensors_in(held)
+    return (leaf for leaf in tree_leaves([vars(layer) for layer in cache.layers]) if isinstance(leaf, torch.Tensor) and leaf.dim() > 1)
 
 
 def vocab_size(config: Any) -> int:

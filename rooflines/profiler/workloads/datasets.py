@@ -73,7 +73,6 @@ class DataSet(NamedTuple):
     label: str
     real: bool
     classes: int
-    channels: int
     size: int
     train: Any
     test: Any
@@ -84,7 +83,6 @@ def find_dataset(
     data_dir: str | None = None,
     *,
     image_size: int | None = None,
-    channels: int = 3,
     train_samples: int | None = None,
     test_samples: int | None = None,
     seed: int = 0,
@@ -92,7 +90,7 @@ def find_dataset(
     """Return the data set ``name`` from ``data_dir``, at most ``train_samples`` and ``test_samples`` of it.
 
     Images are scaled to ``image_size``, without it to 32 pixels if they are smaller. Images of one channel are repeated to
-    ``channels``. Without ``data_dir``, only ``digits`` is real. Raises WorkloadError for an unknown name, DataError where the
+    three. Without ``data_dir``, only ``digits`` is real. Raises WorkloadError for an unknown name, DataError where the
     folder does not hold the data.
     """
     if name not in get_args(DataName):
@@ -118,9 +116,9 @@ def find_dataset(
         label = "synthetic JPEG images of 224x224 (accuracy not meaningful)"
     label += f" ({remark})" if remark else ""
     return DataSet(
-        name=name, label=label, real=real, classes=classes, channels=max(channels, kind.channels), size=size,
-        train=_Transformed(train, train_samples, _transform(kind, size, channels, training=True)),
-        test=_Transformed(test, test_samples, _transform(kind, size, channels, training=False)),
+        name=name, label=label, real=real, classes=classes, size=size,
+        train=_Transformed(train, train_samples, _transform(kind, size, training=True)),
+        test=_Transformed(test, test_samples, _transform(kind, size, training=False)),
     )  # fmt: skip
 
 
@@ -142,15 +140,15 @@ class _Transformed:
         return self._transform(image), label
 
 
-def _transform(kind: Kind, size: int, channels: int, *, training: bool) -> Transform:
+def _transform(kind: Kind, size: int, *, training: bool) -> Transform:
     """The papers' transforms: crop and flip in training, scaling where another size is asked for, normalization."""
     from torchvision import transforms
 
     steps: list[Any] = []
     mean, deviation = kind.mean, kind.deviation
-    if kind.channels == 1 and channels > 1:
-        steps.append(transforms.Grayscale(channels))
-        mean, deviation = mean * channels, deviation * channels
+    if kind.channels == 1:
+        steps.append(transforms.Grayscale(3))
+        mean, deviation = mean * 3, deviation * 3
     if kind.title == KINDS["folder"].title:
         enlarged = round(size * 256 / 224)
         steps += [transforms.RandomResizedCrop(size)] if training else [transforms.Resize(enlarged), transforms.CenterCrop(size)]

@@ -1,18 +1,17 @@
 """One generation as a step: prefill of the prompts, then a token of each sequence at a time, chosen greedily.
 
 The first token comes from prefill, each further one from a decode step. Nothing ends a sequence early, so that every generation
-computes the same. A token is ready when its phase has ended: on a GPU events are recorded between the phases and read after the last,
-so that the host never waits in between.
+computes the same. A token is ready when its phase has ended.
 """
 
 from __future__ import annotations
 
-import time
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rooflines.profiler.generation_phases import generating
-from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.step_clock import StepClock
 
 if TYPE_CHECKING:
     import torch
@@ -39,48 +38,27 @@ def is_generator(model: object) -> bool:
     return callable(getattr(model, "prefill", None)) and callable(getattr(model, "decode", None)) and hasattr(model, "vocab_size")
 
 
-class TokenTimes(NamedTuple):
-    """When the tokens of one generation were ready: ``began_ns`` since the epoch, ``ready_ns`` after that."""
-
-    began_ns: int
-    ready_ns: tuple[int, ...]
-
-
 class TokenClock:
-    """Notes when each token is ready; ``generations`` has one entry for each generation that has ended."""
+    """Notes when each token is ready; ``generations`` has for each that has ended the nanoseconds from its begin to each token."""
 
     def __init__(self, device: torch.device) -> None:
-        self.generations: list[TokenTimes] = []
-        self._device = device
-        self._marks: list[Any] = []
-        self._began_ns = 0
+        from rooflines.kernels.micro.clock import synchronize
+
+        self.generations: list[tuple[int, ...]] = []
+        self._clock = StepClock(device, None if device.type == "cpu" else functools.partial(synchronize, device))
 
     def begin(self) -> None:
         """A generation begins."""
-        self._marks.clear()
-        self._began_ns = now_ns()
-        self.ready()
+        self._clock.drop()
+        self._clock.begin()
 
     def ready(self) -> None:
-        """All that was asked of the device so far gives a token; of the beginning, the first mark."""
-        if self._device.type == "cpu":
-            self._marks.append(time.perf_counter_ns())
-            return
-        import torch
-
-        event = torch.get_device_module(self._device).Event(enable_timing=True)
-        event.record()
-        self._marks.append(event)
+        """All that was asked of the device so far gives a token."""
+        self._clock.end()
 
     def end(self) -> None:
         """Wait for the last token and add the generation."""
-        first, *others = self._marks
-        if self._device.type == "cpu":
-            ready = [mark - first for mark in others]
-        else:
-            others[-1].synchronize()
-            ready = [round(first.elapsed_time(event) * 1e6) for event in others]
-        self.generations.append(TokenTimes(self._began_ns, tuple(ready)))
+        self.generations.append(tuple(self._clock.take_ns()))
 
 
 class Generated(NamedTuple):

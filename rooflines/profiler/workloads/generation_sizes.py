@@ -9,25 +9,25 @@ from rooflines.profiler.records import GenerationSizes
 from rooflines.profiler.workloads.causal_models import cache_tensors
 
 
-def generation_sizes(network: Any, cache: Any) -> GenerationSizes:
-    """The sizes of ``network``, a module or an object that has some, and of ``cache``, a transformers cache or None."""
+def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
+    """The sizes of what generates, a module or an object that has some, and of ``cache``, a transformers cache or None."""
+    layers = getattr(cache, "layers", ())
+    held: Any = (getattr(layer, name, None) for layer in layers for name in ("keys", "values"))
+    # [batch, heads, tokens, head_dim]; a sliding window holds fewer tokens than the context.
+    tokens = [
+        tensor.nbytes // (tensor.shape[0] * tensor.shape[2]) for tensor in held if getattr(tensor, "ndim", 0) == 4 and tensor.numel()
+    ]
+    parameters, parameter_bytes = parameter_sizes(generator)
+    return GenerationSizes(
+        parameters=parameters, parameter_bytes=parameter_bytes, kv_bytes_per_token=sum(tokens) or None,
+        kv_bytes=sum(tensor.nbytes for tensor in cache_tensors(cache)) if layers else None,
+    )  # fmt: skip
+
+
+def parameter_sizes(generator: Any) -> tuple[int, int]:
+    """The number of parameters of what generates, each once, and their bytes as they are stored."""
     import torch
 
-    inside = network if isinstance(network, torch.nn.Module) else torch.nn.ModuleList(
-        value for value in vars(network).values() if isinstance(value, torch.nn.Module)
-    )  # fmt: skip
-    parameters = list(inside.parameters())
-    layers = getattr(cache, "layers", ())
-    held = [
-        tensor
-        for layer in layers
-        for name in ("keys", "values")
-        if isinstance(tensor := getattr(layer, name, None), torch.Tensor) and tensor.dim() == 4
-    ]
-    return GenerationSizes(
-        parameters=sum(tensor.numel() for tensor in parameters),
-        parameter_bytes=sum(storage.nbytes() for tensor in parameters for storage in storages(tensor)),
-        # [batch, heads, tokens, head_dim]; a sliding window holds fewer tokens than the context.
-        kv_bytes_per_token=sum(tensor.nbytes // (tensor.shape[0] * tensor.shape[2]) for tensor in held if tensor.numel()) or None,
-        kv_bytes=sum(tensor.nbytes for tensor in cache_tensors(cache)) if layers else None,
-    )
+    modules = torch.nn.ModuleList(value for value in (generator, *vars(generator).values()) if isinstance(value, torch.nn.Module))
+    parameters = list(modules.parameters())
+    return sum(map(torch.numel, parameters)), sum(storage.nbytes() for tensor in parameters for storage in storages(tensor))

@@ -172,14 +172,26 @@ def _construction(name: str, options: Options) -> Iterator[None]:
 def _classification(network: Any, batch: int, size: int) -> Task:
     import torch
 
+    return _classified(network, torch.randn(batch, 3, size, size), "images", classifies=True)
+
+
+def _video(network: Any, batch: int, size: int) -> Task:
+    import torch
+
+    return _classified(network, torch.randn(batch, 3, 16, size, size), "clips")
+
+
+def _classified(network: Any, inputs: torch.Tensor, unit: str, *, classifies: bool = False) -> Task:
+    import torch
+
+    batch = len(inputs)
     labels = functools.cache(torch.zeros(batch, dtype=torch.long).to)  # a copy in every step would make the host wait
 
     def loss(output: Any) -> torch.Tensor:
         first = output[0] if isinstance(output, tuple) else output
         return classification_loss(output, labels(first.device))
 
-    images = torch.randn(batch, 3, size, size)
-    return Task(network, (images,), {}, loss, "images", size, batch_size=batch, classifies=True)
+    return Task(network, (inputs,), {}, loss, unit, inputs.shape[-1], batch_size=batch, classifies=classifies)
 
 
 def classification_loss(output: Any, labels: torch.Tensor) -> torch.Tensor:
@@ -227,32 +239,16 @@ def _detection(network: Any, batch: int, size: int) -> Task:
     )  # fmt: skip
 
 
-def _video(network: Any, batch: int, size: int) -> Task:
-    import torch
-    from torch.nn import functional
-
-    clip = torch.randn(batch, 3, 16, size, size)
-
-    def loss(output: Any) -> torch.Tensor:
-        return functional.cross_entropy(output, torch.zeros(batch, dtype=torch.long, device=output.device))
-
-    return Task(network, (clip,), {}, loss, "clips", size, batch_size=batch)
-
-
 def _optical_flow(network: Any, batch: int, size: int) -> Task:
     import torch
 
     size = -(-size // 8) * 8  # RAFT needs a multiple of 8
     pair = (torch.randn(batch, 3, size, size), torch.randn(batch, 3, size, size))
-    return Task(
-        network,
-        pair,
-        {},
-        lambda output: torch.stack([flow.abs().mean() for flow in output]).sum(),
-        "frame pairs",
-        size,
-        batch_size=batch,
-    )
+
+    def loss(output: Any) -> torch.Tensor:
+        return torch.stack([flow.abs().mean() for flow in output]).sum()
+
+    return Task(network, pair, {}, loss, "frame pairs", size, batch_size=batch)
 
 
 # --- other people's collections ----------------------------------------------------------------------------------------------------
@@ -307,7 +303,7 @@ def _transformers(name: str, options: Options) -> Task:
     heads = (f"AutoModelFor{head}" for head in ("Seq2SeqLM", "MaskedLM", "CausalLM", "ImageClassification"))
     builders = (getattr(transformers, head) for head in heads)
     builder = next((builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel)
-    network = builder.from_config(config)
+    network = builder.from_config(config, dtype=torch.float32)  # a configuration may name another
     batch = options.batch_size or 1
     main_input = getattr(network, "main_input_name", "input_ids")
     if main_input == "pixel_values":

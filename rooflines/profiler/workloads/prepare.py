@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rooflines.arguments import arg, escaped
 from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.kernels.tf32 import tf32
+from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
@@ -75,25 +76,11 @@ class Prepared:
         ours = self.device.type == "cuda" and self.facts.source != "step"
         with contextlib.ExitStack() as stack:
             stack.callback(self.restore)
-            stack.enter_context(thread_count(self.options.threads))
+            stack.enter_context(torch_threads(self.options.threads))
             stack.enter_context(quantization.inductor_settings(self.options.quantize))
             if ours:
                 stack.enter_context(tf32(self.options.precision == "tf32"))
             yield
-
-
-@contextlib.contextmanager
-def thread_count(threads: int | None) -> Iterator[None]:
-    """torch's CPU threads set to ``threads`` (None: left alone) and put back."""
-    import torch
-
-    before = torch.get_num_threads()
-    if threads:
-        torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def prepare(name: str, options: Options) -> Prepared:
@@ -279,26 +266,18 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str, im
     if options.cuda_graphs:
         step = captured(step)
     facts = Workload(
-        name=escaped(name),
-        mode=options.mode,
-        batch_size=batch_size,
-        precision=options.precision,
-        unit="images" if images is not None else task.unit,
-        image_size=images.size if images is not None else task.image_size,
-        channels_last=options.channels_last,
-        compiled=options.compile != "off",
+        name=escaped(name), mode=options.mode, batch_size=batch_size, precision=options.precision,
+        unit="images" if images is not None else task.unit, image_size=images.size if images is not None else task.image_size,
+        channels_last=options.channels_last, compiled=options.compile != "off",
         quantized=options.quantize if options.quantize != "none" else None,
         compile_mode=str(options.compile) if options.compile not in ("off", "on") else None,
-        optimizer=shown_name(options.optimizer) if training else None,
-        checkpointing=options.checkpointing or None,
-        cuda_graph=options.cuda_graphs or None,
-        parallel=options.parallel if options.parallel != "none" else None,
-        data=images.label if images is not None else None,
-        prompt_length=options.prompt_length if generates else None,
+        optimizer=shown_name(options.optimizer) if training else None, checkpointing=options.checkpointing or None,
+        cuda_graph=options.cuda_graphs or None, parallel=options.parallel if options.parallel != "none" else None,
+        data=images.label if images is not None else None, prompt_length=options.prompt_length if generates else None,
         new_tokens=options.new_tokens if generates else None,
         kv_cache=options.kv_cache if isinstance(generator, CausalModel) else None,
         source="model" if isinstance(model, torch.nn.Module) else "step",
-    )
+    )  # fmt: skip
     explained = _explained(step, facts, device, options.image_size)
     classifies = task.classifies and not training
     return Prepared(

@@ -41,10 +41,9 @@ def make_optimizer(
         options["weight_decay"] = weight_decay
     if implementation:
         options[implementation] = True
-    if kind == "sgd":
-        return torch.optim.SGD(parameters, momentum=MOMENTUM, **options)
-    options["capturable"] = capturable
-    return (torch.optim.Adam if kind == "adam" else torch.optim.AdamW)(parameters, **options)
+    options |= {"momentum": MOMENTUM} if kind == "sgd" else {"capturable": capturable}
+    made: torch.optim.Optimizer = getattr(torch.optim, _CLASSES[kind])(parameters, **options)
+    return made
 
 
 def default_rate(name: str) -> float:

@@ -52,8 +52,8 @@ def test_forwards_are_prefill_and_decode(model):
     assert (ended, calls.lengths) == ([model], (BATCH, PROMPT, NEW))
     # One time for each token, in their order.
     (times,) = calls.generations
-    assert len(times.ready_ns) == NEW
-    assert list(times.ready_ns) == sorted(times.ready_ns)
+    assert len(times) == NEW
+    assert list(times) == sorted(times)
     assert calls.sizes.parameter_bytes == sum(parameter.nbytes for parameter in model.parameters())
     assert calls.sizes.kv_bytes_per_token == 2 * LAYERS * WIDTH * 4
     assert calls.sizes.kv_bytes == calls.sizes.kv_bytes_per_token * BATCH * (PROMPT + NEW - 1)
@@ -66,7 +66,7 @@ def test_calls_of_other_lengths_and_without_a_cache(model):
         assert (calls.sizes.kv_bytes, calls.sizes.kv_bytes_per_token) == (None, None)
         generate(model, new=NEW + 1)
     assert calls.lengths is None
-    assert [len(one.ready_ns) for one in calls.generations] == [NEW, NEW + 1]
+    assert [len(times) for times in calls.generations] == [NEW, NEW + 1]
 
 
 def test_a_call_that_raises_leaves_the_model_as_it_was(model):

@@ -11,12 +11,13 @@ from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.recording import device as device_module
 from rooflines.profiler.recording import passes, step_counts
 from rooflines.profiler.recording.collect import Recording, collect
-from rooflines.profiler.recording.device import RecordedDevice, StepClock, wall_step_ns
+from rooflines.profiler.recording.device import RecordedDevice, wall_step_ns
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.recording.step_counts import WarmUp, planned_steps
 from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.records import WALL_CLOCK, Settings, Workload
 from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.step_clock import StepClock
 from rooflines.reports.words.sentences import steps_sentences
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.verdict import verdict

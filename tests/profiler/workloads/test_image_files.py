@@ -165,7 +165,7 @@ def test_a_file_that_is_no_image_is_named_by_the_loader(tmp_path, workers):
 
 @pytest.mark.parametrize("name", ["cifar10", pytest.param("cifar100", marks=pytest.mark.slow), "tiny-imagenet", "mnist", "folder"])
 def test_synthetic_images_have_the_published_sizes_and_say_so(name):
-    kind, data = KINDS[name], find_dataset(name, channels=3)
+    kind, data = KINDS[name], find_dataset(name)
     assert (len(data.train), len(data.test), data.classes) == (kind.train, kind.test, kind.classes)
     assert not data.real
     assert data.label.startswith("synthetic")
@@ -187,7 +187,7 @@ def test_digits_are_real_and_the_split_is_fixed():
     assert data.label == "scikit-learn's 8x8 digits scaled to 32x32"
     assert (len(data.train), len(data.test)) == (100, 360)
     assert data.train[0][0].shape == (3, 32, 32)
-    assert find_dataset("digits", channels=1, image_size=8).test[0][0].shape == (1, 8, 8)
+    assert find_dataset("digits", image_size=8).test[0][0].shape == (3, 8, 8)
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "mnist", "tiny-imagenet", "folder"])

@@ -7,7 +7,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import rooflines
-from rooflines.profiler.generation_phases import generating
+from rooflines import generating
 from rooflines.profiler.records import Environment, GenerationSizes, Run, RunFile, StepTimes, Workload
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
 from rooflines.roofline.analyze import analyze
