@@ -27,15 +27,7 @@ from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds import IMPLAUSIBLE
-from rooflines.roofline.forecast.calls import (
-    Call,
-    HostTime,
-    MeasuredCall,
-    host_time,
-    measured_calls,
-    public_calls,
-    sheet_name,
-)
+from rooflines.roofline.forecast.calls import Call, HostTime, MeasuredCall, host_time, measured_calls, public_calls, sheet_name
 from rooflines.roofline.students_t import quantile
 from rooflines.units import counted
 

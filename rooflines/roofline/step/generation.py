@@ -22,9 +22,9 @@ from rooflines.profiler.trace.tree import PHASES
 from rooflines.profiler.trace.windows import launched_ns, step_number
 from rooflines.roofline.analysis import Generation, MemoryFit, OperatorRow, ServedSteps, TokenLatency
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.bootstrap import interval95, resampled_medians
 from rooflines.roofline.step.partition import Label, Partition, partition
 from rooflines.roofline.step.serving import Ran, steps_of_kind, work_of
+from rooflines.roofline.step.times import median_interval
 from rooflines.roofline.students_t import half_width
 
 _KINDS: tuple[Kind, ...] = ("prefill", "decode")
@@ -55,11 +55,7 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
         return None
     first = np.array([one[0] for one in ready_s])
     gaps = [np.diff(one) for one in ready_s if len(one) > 1]
-    found = TokenLatency(
-        generations=len(ready_s),
-        ttft_s=float(np.median(first)),
-        ttft_ci95_s=interval95(resampled_medians(first)) if len(first) > 5 else None,
-    )
+    found = TokenLatency(generations=len(ready_s), ttft_s=float(np.median(first)), ttft_ci95_s=median_interval(first))
     if not gaps:
         return found
     median, p90, p99 = np.percentile(np.concatenate(gaps), (50, 90, 99)).tolist()

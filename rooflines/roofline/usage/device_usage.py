@@ -335,8 +335,7 @@ def thinned(times: Floats, values: Floats, most: int = MOST_POINTS) -> tuple[Flo
 def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | None, float | None, tuple[Throttling, ...]]:
     """For how long anything held the clocks down, which share of the time that was, and each reason by itself, longest first.
 
-    The time is that between the readings. None without two readings: a duration cannot be seen from a
-    moment.
+    The time is that between the readings. None without two readings: a duration cannot be seen from a moment.
     """
     told = [sample for sample in taken if sample.throttle_reasons is not None]
     times = np.array([sample.time_ns for sample in told], np.int64)
