@@ -252,16 +252,10 @@ def row_of(kind: Kind, name: str, match: Match, before: Figures | None, after: F
     both = before is not None and after is not None
     unsure: Direction = "unknown" if after_s != before_s else "same"
     return Change(
-        kind=kind,
-        name=name,
-        direction=unsure if both else "new" if before is None else "gone",
-        match=match,
-        difference_s=after_s - before_s,
-        ratio=after_s / before_s if both and before_s > 0 else None,
-        cause=cause,
-        before=before,
+        kind=kind, name=name, direction=unsure if both else "new" if before is None else "gone", match=match,
+        difference_s=after_s - before_s, ratio=after_s / before_s if both and before_s > 0 else None, cause=cause, before=before,
         after=after,
-    )
+    )  # fmt: skip
 
 
 def cause_of(before: Figures, after: Figures) -> str:

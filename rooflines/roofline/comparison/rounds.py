@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from rooflines.roofline.by_key import grouped
 from rooflines.roofline.comparison.compare import cause_of, row_of, verdict_of, with_noise
 from rooflines.roofline.comparison.noise import PairTimes, judge_rounds
 from rooflines.roofline.comparison.records import Change, Comparison, Figures, Pace, Subject
@@ -58,27 +59,18 @@ def _pace(paces: Sequence[Pace], small: float) -> Pace:
     needed = next((count for count in more if quantile(count - 1) * stdev(ratios) / math.sqrt(count) < abs(change)), None)
     exceeds = True if abs(change) > half else False if abs(change) + half < math.log1p(small) else None
     return replace(
-        paces[0],
-        before_s=before_s,
-        after_s=before_s * math.exp(change),
-        ratio=math.exp(change),
-        ci95=(math.exp(change - half), math.exp(change + half)),
-        exceeds_noise=exceeds,
-        before_count=sum(one.before_count for one in paces),
-        after_count=sum(one.after_count for one in paces),
-        rounds=tuple((one.before_s, one.after_s) for one in paces),
-        rounds_needed=needed if exceeds is None else None,
-    )
+        paces[0], before_s=before_s, after_s=before_s * math.exp(change), ratio=math.exp(change),
+        ci95=(math.exp(change - half), math.exp(change + half)), exceeds_noise=exceeds,
+        before_count=sum(one.before_count for one in paces), after_count=sum(one.after_count for one in paces),
+        rounds=tuple((one.before_s, one.after_s) for one in paces), rounds_needed=needed if exceeds is None else None,
+    )  # fmt: skip
 
 
 def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple[Change, ...]:
     """The rows of all rounds with their mean times, which add up as those of each round do, the largest differences first."""
-    found: dict[tuple[object, ...], list[Change]] = {}
-    for one in rounds:
-        for row in one.rows if of == "rows" else one.modules:
-            found.setdefault((row.kind, row.name, _place(row.before), _place(row.after)), []).append(row)
+    every = (row for one in rounds for row in (one.rows if of == "rows" else one.modules))
     rows: list[tuple[Change, PairTimes | None]] = []
-    for each in found.values():
+    for each in grouped(every, lambda row: (row.kind, row.name, _place(row.before), _place(row.after))).values():
         row, whole = _mean(each, len(rounds)), len(each) == len(rounds)
         times = PairTimes([row.before.time_s for row in each if row.before], [row.after.time_s for row in each if row.after])
         # Idle time and overlap are not work.

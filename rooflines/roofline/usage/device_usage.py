@@ -110,14 +110,9 @@ def usage_of(
         drawn = (*(key for key, field in known.items() if "chart" in field.shown), THROTTLED)
         series += [_series(device, key, found[key], window, known.get(key)) for key in drawn if key in found]
     return Usage(
-        window="samples" if whole else "timed pass",
-        began_ns=window.begin_ns,
-        window_s=window.length_s,
-        steps=steps,
-        devices=tuple(devices),
-        series=tuple(series),
-        fields=declared,
-    )
+        window="samples" if whole else "timed pass", began_ns=window.begin_ns, window_s=window.length_s, steps=steps,
+        devices=tuple(devices), series=tuple(series), fields=declared,
+    )  # fmt: skip
 
 
 def figure(one: DeviceUsage, key: str, summary: Summary) -> float | None:
