@@ -14,7 +14,7 @@ from rooflines.roofline.by_key import grouped
 from rooflines.units import significant
 
 _SHAPE = re.compile(r"\d+(?:x\d+)*")
-_ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
 
 def tensors(row: OperatorRow | Unmodelled) -> tuple[tuple[int, ...], ...]:
@@ -29,7 +29,7 @@ def sizes_in(shapes: str) -> tuple[tuple[int, ...], ...]:
 
 def tensor_bytes(size: tuple[int, ...], precision: str | None) -> int:
     """Return the bytes of a tensor of ``size`` in ``precision``, fp32 where that is not known."""
-    return math.prod(size) * _ITEM_BYTES.get(precision or "fp32", 4)
+    return math.prod(size) * ITEM_BYTES.get(precision or "fp32", 4)
 
 
 _SIZE = re.compile(r"(\d+)")

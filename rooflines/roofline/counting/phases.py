@@ -8,7 +8,7 @@ gives its shapes, so that no step before has to be run.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -78,7 +78,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
     for a model whose operators need data.
     """
     from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
-    from rooflines.profiler.dispatch.memory import storages
+    from rooflines.profiler.workloads.generation_sizes import generation_sizes
 
     mode = fake_tensors()
     options = replace(options, mode="generate", device="cpu", compile="off")
@@ -100,12 +100,12 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
         if not needs_data(error):
             raise
         raise WorkloadError(f"{name} cannot be counted without data: {first_line(error)}.") from error
-    parameters = list(_parameters(prepared.generator))
+    sizes = generation_sizes(prepared.generator, None)
     return GenerationCount(
         workload=prepared.facts,
         phases=tuple(counted),
-        parameters=sum(tensor.numel() for tensor in parameters),
-        parameter_bytes=sum(storage.nbytes() for tensor in parameters for storage in storages(tensor)),
+        parameters=sizes.parameters,
+        parameter_bytes=sizes.parameter_bytes,
         activation_bytes=max(_activations(phase.count.memory) for phase in counted),
         kv_bytes_per_token=per_token,
         kv_bytes=held,
@@ -209,11 +209,3 @@ def _resized(filled: Any, layer: Any) -> Any:
 def _activations(memory: StepMemory | None) -> int:
     """What a call holds at its peak besides parameters, inputs and KV cache."""
     return 0 if memory is None else memory.at_peak.activations + memory.at_peak.workspace + memory.at_peak.overhead
-
-
-def _parameters(generator: Any) -> Iterator[torch.nn.Parameter]:
-    """The parameters of what generates, each once: of the module that it is or has."""
-    import torch
-
-    inside = (generator, *vars(generator).values())
-    return torch.nn.ModuleList(value for value in inside if isinstance(value, torch.nn.Module)).parameters()
