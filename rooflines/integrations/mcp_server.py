@@ -90,13 +90,9 @@ def _links(directory: Path) -> Iterator[Path]:
 def run(*command: str) -> str:
     """The output of a command of rooflines. Raises ToolError with its message, and for an answer that is too long."""
     done = subprocess.run(
-        [sys.executable, "-m", "rooflines", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_TIMEOUT_S,
+        [sys.executable, "-m", "rooflines", *command], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S,
         stdin=subprocess.DEVNULL,
-    )
+    )  # fmt: skip
     if done.returncode:
         raise ToolError(done.stderr.strip())
     if len(done.stdout) > _LONGEST:

@@ -17,6 +17,7 @@ from rooflines.pipeline.predicted_devices import find_devices, roofs
 from rooflines.profiler.options import Options
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.reader import paused
+from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.forecast.counted_step import CountedStep, count_module, count_step
 from rooflines.roofline.forecast.device_bounds import bound_operator, bound_phase, estimates_of, without_rate
 from rooflines.roofline.forecast.forecast import DeviceFacts, DeviceForecast, Forecast, OperatorBound, StepBound
@@ -158,10 +159,7 @@ def _step_bound(step: CountedStep, device: DeviceFacts, bounds: _Bounds, like: E
         return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
     phases = tuple(bound_phase(name, found, bounds[name], ceilings, step.tf32, like) for name, found in step.operators.items())
     weighted = [(phase, facts.calls) for phase, facts in zip(phases, step.step.phases, strict=True)]
-    by_roof: dict[str, float] = {}
-    for phase, times in weighted:
-        for roof, time_s in phase.by_roof_s.items():
-            by_roof[roof] = by_roof.get(roof, 0.0) + times * time_s
+    by_roof = longest_first((roof, times * time_s) for phase, times in weighted for roof, time_s in phase.by_roof_s.items())
     estimate = outside_s = None
     if like is not None:
         parts = [part for one, times in weighted for part in estimates_of(step.operators[one.name], bounds[one.name], times)]

@@ -37,13 +37,12 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
 
     ``timed`` says that the times add up to the median timed step, without the profiler; otherwise they are those of the traced steps.
     ``steady`` says that each call counts with the lower quartile of its times in the traced steps that resemble the timed ones
-    (``attribution/steady.py``).
-    ``ranges_s`` is the time of a traced step on a CPU that the ranges of modules took, and ``overhead_s`` the time for which the device
-    of a traced step ran nothing while the profiler did work of its own, such as requesting buffers; both are in no other figure.
-    ``stacks`` says that the profiler recorded Python stacks, which makes the host slower. ``loader_workers`` says whether torch's
-    ``DataLoader`` had workers, by the names of its ranges in the trace; None without such ranges.
-    ``start_up`` says that the one step is a whole program from its start, or up to the end of its first step: imports, building the
-    model and all first calls are in its times.
+    (``attribution/steady.py``). ``ranges_s`` is the time of a traced step on a CPU that the ranges of modules took, and ``overhead_s``
+    the time for which the device of a traced step ran nothing while the profiler did work of its own, such as requesting buffers; both
+    are in no other figure. ``stacks`` says that the profiler recorded Python stacks, which makes the host slower. ``loader_workers``
+    says whether torch's ``DataLoader`` had workers, by the names of its ranges in the trace; None without such ranges. ``start_up``
+    says that the one step is a whole program from its start, or up to the end of its first step: imports, building the model and all
+    first calls are in its times.
     """
 
     per: Literal["step", "trace"] = "step"
@@ -202,11 +201,10 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     """The time of a step by part: the parts sum to ``step_s``; parts that the trace does not show are absent.
 
     ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer, or of prefill and decode, by what launched
-    it, then copies from the
-    host and communication that no such work hides, then idle time: while the host was loading data, while it had launched nothing for
-    another reason (``host_s``), and the rest (``idle_s``). ``other_s`` is work whose phase or launch the trace does not show. Of a
-    ``host`` that computes itself: its data loader, its operators by phase, and as ``host_s`` all that runs outside of operators.
-    ``loader_s`` is how long the host was in the data loader, hidden or not: in a timed step where there are any.
+    it, then copies from the host and communication that no such work hides, then idle time: while the host was loading data, while it
+    had launched nothing for another reason (``host_s``), and the rest (``idle_s``). ``other_s`` is work whose phase or launch the trace
+    does not show. Of a ``host`` that computes itself: its data loader, its operators by phase, and as ``host_s`` all that runs outside
+    of operators. ``loader_s`` is how long the host was in the data loader, hidden or not: in a timed step where there are any.
     """
 
     of: Literal["device", "host"]
@@ -824,15 +822,14 @@ class Analysis(Shown, frozen=True, kw_only=True):
     """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with, and
     ``caveats`` are what its figures assume and what makes them less sure, shown below it.
 
-    ``limited_by`` names what bounds the step as a whole where that is not the device: the ``input``, or the ``host``.
-    ``timeline``, ``bound_breakdown``, ``category_breakdown`` (its busy part), ``division`` and ``idle_breakdown`` (the idle part of a
-    device) divide the same step, ``division.step_s``; ``roofline/step/partition.py`` has the rules. Where steps on a device were timed
-    without the profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to
-    the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps.
-    ``activity`` is what ran when in one of them.
-    ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its collectives by size.
-    ``serving`` has the steps of a server by kind, ``generation`` the phases and latencies of steps that generate text.
-    ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from that in fp32.
+    ``limited_by`` names what bounds the step as a whole where that is not the device: the ``input``, or the ``host``. ``timeline``,
+    ``bound_breakdown``, ``category_breakdown`` (its busy part), ``division`` and ``idle_breakdown`` (the idle part of a device) divide
+    the same step, ``division.step_s``; ``roofline/step/partition.py`` has the rules. Where steps on a device were timed without the
+    profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to the last
+    device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps. ``activity`` is what ran
+    when in one of them. ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its
+    collectives by size. ``serving`` has the steps of a server by kind, ``generation`` the phases and latencies of steps that generate
+    text. ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from that in fp32.
     """
 
     schema: str = ANALYSIS_SCHEMA

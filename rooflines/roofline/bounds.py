@@ -199,15 +199,9 @@ def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | Non
     efficiency = lower_s / time_s if time_s > 0 else None
     bound, nearest = bound_class(placement.bound, efficiency)
     return Judgment(
-        bound,
-        lower_bound_s=lower_s,
-        headroom_s=max(0.0, time_s - lower_s),
-        efficiency=efficiency,
-        nearest_roof=nearest,
-        attainable_flop_per_s=placement.attainable_flop_per_s,
-        memory_level=placement.memory_level,
-        engine=placement.engine,
-    )
+        bound, lower_bound_s=lower_s, headroom_s=max(0.0, time_s - lower_s), efficiency=efficiency, nearest_roof=nearest,
+        attainable_flop_per_s=placement.attainable_flop_per_s, memory_level=placement.memory_level, engine=placement.engine,
+    )  # fmt: skip
 
 
 def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["compute", "memory"] | None]:

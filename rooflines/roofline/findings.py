@@ -113,13 +113,9 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
         case.take(advice)
         promised[advice.suggestion] += saves_s
         yield Finding(
-            title=advice.title,
-            saves_s=saves_s,
-            evidence=advice.evidence + case.left_out(advice),
-            suggestion=str(advice.suggestion),
-            example=case.example(advice),
-            **_option(advice.suggestion),
-        )
+            title=advice.title, saves_s=saves_s, evidence=advice.evidence + case.left_out(advice), suggestion=str(advice.suggestion),
+            example=case.example(advice), **_option(advice.suggestion),
+        )  # fmt: skip
 
 
 def _option(suggestion: Setting | str) -> dict[str, Any]:

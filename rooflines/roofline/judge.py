@@ -62,22 +62,12 @@ def _untraced(run: Run, roofs: Ceilings | None, quiet: QuietSteps) -> Analysis:
     """What the files of a run tell without its trace."""
     facts, steps = run.facts, _steps(run.facts, quiet)
     return Analysis(
-        workload=facts.workload,
-        environment=facts.environment,
-        command=facts.settings.command,
-        created=facts.created,
-        status=facts.status,
-        ceilings=roofs.ceilings if roofs else (),
-        compiled=facts.workload.compiled,
-        steps=steps,
-        generation=generation(facts, None, (), (), timed_tokens(facts, quiet.timed), None, _median_s(steps), None),
-        input=feeding(facts, None, quiet.timed),
-        memory=_memory(facts),
-        other_programs=quiet.others,
-        page_faults=page_faults(facts),
-        output_error=facts.output_error,
-        notes=(*_notes(facts), *_doubtful(roofs)),
-    )
+        workload=facts.workload, environment=facts.environment, command=facts.settings.command, created=facts.created,
+        status=facts.status, ceilings=roofs.ceilings if roofs else (), compiled=facts.workload.compiled, steps=steps,
+        generation=generation(facts, None, (), (), timed_tokens(facts, quiet.timed), None, steps, None),
+        input=feeding(facts, None, quiet.timed), memory=_memory(facts), other_programs=quiet.others, page_faults=page_faults(facts),
+        output_error=facts.output_error, notes=(*_notes(facts), *_doubtful(roofs)),
+    )  # fmt: skip
 
 
 def judge(
@@ -149,7 +139,7 @@ def judge(
             traced_steps=_traced_steps(attribution.calls, breakdown) if attribution.steps else (),
             activity=activity(attribution, traced.causes, order, order_of_gaps),
             serving=serving(attribution, rows, labels, roofs),
-            generation=generation(facts, attribution, rows, labels, ready_s, roofs, _median_s(steps), totals.energy_j),
+            generation=generation(facts, attribution, rows, labels, ready_s, roofs, steps, totals.energy_j),
             idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
             launches=launch_queue(attribution),
             synchronisations=waits_for,
@@ -170,24 +160,14 @@ def _steps(facts: RunFile, quiet: QuietSteps) -> Steps | None:
     return summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
 
 
-def _median_s(steps: Steps | None) -> float | None:
-    return steps.median_s if steps is not None else None
-
-
 def _basis(attribution: Attribution, *, start_up: bool, timed: bool) -> Basis:
     trace, steps = attribution.trace, attribution.steps or 1
     loaders = [name for name in trace.names if name.startswith("enumerate(DataLoader)#_")]
     return Basis(
-        per="step" if attribution.steps else "trace",
-        steps=steps,
-        start_up=start_up,
-        timed=timed,
-        steady=len(attribution.quiet) >= FEWEST_STEPS,
-        ranges_s=attribution.ranges_ns / 1e9 / steps or None,
-        stacks=trace.has_stacks,
-        overhead_s=attribution.overhead_ns / 1e9 / steps or None,
-        loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
-    )
+        per="step" if attribution.steps else "trace", steps=steps, start_up=start_up, timed=timed,
+        steady=len(attribution.quiet) >= FEWEST_STEPS, ranges_s=attribution.ranges_ns / 1e9 / steps or None, stacks=trace.has_stacks,
+        overhead_s=attribution.overhead_ns / 1e9 / steps or None, loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
+    )  # fmt: skip
 
 
 def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: Coverage) -> Workload:

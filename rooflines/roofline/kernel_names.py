@@ -12,13 +12,13 @@ traces unless a row says otherwise. What no row knows has no category.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
 from rooflines.profiler.trace.communication_kernels import communicates, function_of
 from rooflines.roofline.analysis import OperatorRow, Unmodelled
+from rooflines.roofline.by_key import longest_first
 
 _LONGEST = 60
 # What a kernel is stands at the beginning of its name.
@@ -385,12 +385,6 @@ def traced_precision(operators: Sequence[OperatorRow], unmodelled: Sequence[Unmo
     It is that of a trace recorded without rooflines. Elements of tensors do not say it: a server that replays a graph in bfloat16 runs
     only bookkeeping and sampling outside of it. Kernels of operators without a count are included if their names contain a precision.
     """
-    times: defaultdict[str, float] = defaultdict(float)
-    for row in operators:
-        if row.matrix_flops and row.precision:
-            times[row.precision] += row.time_s
-    for gap in unmodelled:
-        for kernel in gap.kernels:
-            times[matrix_precision(kernel.name)] += kernel.time_s
-    times.pop("", None)
-    return max(times, key=lambda name: times[name], default="")
+    known = [(row.precision, row.time_s) for row in operators if row.matrix_flops and row.precision]
+    named = [(matrix_precision(kernel.name), kernel.time_s) for gap in unmodelled for kernel in gap.kernels]
+    return next(filter(None, longest_first([*known, *named])), "")

@@ -24,8 +24,7 @@ _LIBRARY_RNN = ("aten::_cudnn_rnn", "aten::miopen_rnn")
 
 def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile, began_ns: int) -> OperatorRow:
     """``row`` per step, judged by ``ceilings``; ``began_ns`` is the begin of the trace."""
-    work = row.count.work
-    flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
+    flops, matrix, size = row.work.flops, row.work.matrix_flops, row.work.bytes
     time_s = row.time_ns / 1e9
     complete = time_s > 0 and not row.is_incomplete
     precision = _judged_precision(row, facts, ceilings)
@@ -44,7 +43,7 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
         flop_per_s=flops * row.calls / time_s if flops and complete else None,
         byte_per_s=size * row.calls / time_s if size and complete else None,
         inferred=row.inferred,
-        assumption=_assumption(row, work.assumption) if work else None,
+        assumption=_assumption(row),
     )
 
 
@@ -83,13 +82,13 @@ def _shared(row: Row, calls: Calls, steps: int, began_ns: int) -> dict[str, Any]
     }
 
 
-def _assumption(row: Row, of_formula: str) -> str | None:
+def _assumption(row: Row) -> str | None:
     """What the formula assumed, and that calls of one shape take two times, which a window in every other layer would explain."""
-    if row.alternates_ns is None:
-        return of_formula or None
-    short, long = (seconds(time_ns / 1e9) for time_ns in row.alternates_ns)
-    text = f"no sliding window, although calls take {short} and {long} in turn"
-    return f"{of_formula}; {text}" if of_formula else text
+    assumed = [row.work.assumption] if row.work.assumption else []
+    if row.alternates_ns is not None:
+        short, long = (seconds(time_ns / 1e9) for time_ns in row.alternates_ns)
+        assumed.append(f"no sliding window, although calls take {short} and {long} in turn")
+    return "; ".join(assumed) or None
 
 
 def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> str | None:
@@ -99,9 +98,7 @@ def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> st
     Torch allows TF32 in cuDNN by default, on every device: one that has no such roof ran in fp32. Runs from before the switch of
     recurrent layers was recorded are judged by that of products.
     """
-    work = row.count.work
-    if work is None or work.precision is None:
-        return None
+    work = row.work
     if work.precision == "fp32" and work.matrix_flops:
         allowed = facts.tf32 or {}
         switch = "convolution" if row.count.category == "convolution" else "matmul"
@@ -166,14 +163,12 @@ def module_rows(attribution: Attribution, judged: list[OperatorRow], steps: int,
     for row, operator in zip(attribution.rows, judged, strict=True):
         if row.module < 0:
             continue
-        work = row.count.work
         for path in with_ancestors(attribution.calls.modules[row.module].path):
             at = index.get(path)
             if at is None:
                 continue
-            if work is not None:
-                for k, value in enumerate((work.flops, work.matrix_flops, work.bytes)):
-                    exact[at][k] += value * row.calls
+            for k, value in enumerate((row.work.flops, row.work.matrix_flops, row.work.bytes)):
+                exact[at][k] += value * row.calls
             lower_s, headroom_s = bound_and_headroom(operator)
             sums[at] += (operator.time_s, lower_s, lower_s + headroom_s)
     result = []
@@ -183,21 +178,12 @@ def module_rows(attribution: Attribution, judged: list[OperatorRow], steps: int,
         if index[module.path] != at or (not attribution.calls.module_calls[at] and not time_s):
             continue
         known = has_ceilings and bounded_s > 0
-        result.append(
-            ModuleRow(
-                path=module.path,
-                type=module.type,
-                calls=per_step(int(attribution.calls.module_calls[at]), steps),
-                time_s=time_s,
-                flops=per_step(exact[at][0], steps),
-                matrix_flops=per_step(exact[at][1], steps),
-                bytes=per_step(exact[at][2], steps),
-                lower_bound_s=lower_s if known else None,
-                efficiency=lower_s / bounded_s if known else None,
-                headroom_s=max(0.0, bounded_s - lower_s) if known else None,
-                depth=module.path.count(".") + 1 if module.path else 0,
-            )
-        )
+        result.append(ModuleRow(
+            path=module.path, type=module.type, calls=per_step(int(attribution.calls.module_calls[at]), steps), time_s=time_s,
+            flops=per_step(exact[at][0], steps), matrix_flops=per_step(exact[at][1], steps), bytes=per_step(exact[at][2], steps),
+            lower_bound_s=lower_s if known else None, efficiency=lower_s / bounded_s if known else None,
+            headroom_s=max(0.0, bounded_s - lower_s) if known else None, depth=module.path.count(".") + 1 if module.path else 0,
+        ))  # fmt: skip
     return tuple(result)
 
 

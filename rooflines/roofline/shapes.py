@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Unmodelled
+from rooflines.roofline.by_key import grouped
 from rooflines.units import significant
 
 _SHAPE = re.compile(r"\d+(?:x\d+)*")
-_ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
 
 def tensors(row: OperatorRow | Unmodelled) -> tuple[tuple[int, ...], ...]:
@@ -28,7 +29,7 @@ def sizes_in(shapes: str) -> tuple[tuple[int, ...], ...]:
 
 def tensor_bytes(size: tuple[int, ...], precision: str | None) -> int:
     """Return the bytes of a tensor of ``size`` in ``precision``, fp32 where that is not known."""
-    return math.prod(size) * _ITEM_BYTES.get(precision or "fp32", 4)
+    return math.prod(size) * ITEM_BYTES.get(precision or "fp32", 4)
 
 
 _SIZE = re.compile(r"(\d+)")
@@ -59,14 +60,11 @@ def repeated(rows: Iterable[OperatorRow], analysis: Analysis) -> list[list[Opera
 
     Such a row has fewer calls than decode steps, and two of them belong together where all sizes that differ do so by the same number.
     """
-    groups: dict[tuple[object, ...], list[OperatorRow]] = {}
-    for row in rows:
-        groups.setdefault(repeated_key(row), []).append(row)
     decode = analysis.generation.of("decode") if analysis.generation is not None else None
     tokens = decode.steps / analysis.basis.steps if decode is not None else 0
     found: list[list[OperatorRow]] = []
     growing: dict[tuple[object, ...], list[tuple[list[int], list[OperatorRow]]]] = {}
-    for members in groups.values():
+    for members in grouped(rows, repeated_key).values():
         row, parts = members[0], _SIZE.split(members[0].shapes)
         if row.phase != "decode" or row.calls >= tokens or len(parts) < 2:
             found.append(members)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
+from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.input_pipeline import input_fraction, leading
 from rooflines.roofline.step.interference import paging, unsteady
@@ -125,15 +126,15 @@ def _differing(analysis: Analysis) -> str:
     steps = analysis.traced_steps
     lengths = [one.duration_s for one in steps]
     long, short = lengths.index(max(lengths)), lengths.index(min(lengths))
-    grown: dict[str, float] = {}
-    for row in analysis.rows:
-        if row.step_times_s is not None:
-            name = row.name if isinstance(row, OperatorRow) or row.phase else short_kernel(row.name)
-            grown[name] = grown.get(name, 0.0) + row.step_times_s[long] - row.step_times_s[short]
-    for kind, name in (_IDLE_KINDS if analysis.idle_breakdown is not None else {"other_s": "time outside of operators"}).items():
-        grown[name] = steps[long].breakdown.get(kind, 0.0) - steps[short].breakdown.get(kind, 0.0)
+    kinds = _IDLE_KINDS if analysis.idle_breakdown is not None else {"other_s": "time outside of operators"}
+    grown = [
+        (row.name if isinstance(row, OperatorRow) or row.phase else short_kernel(row.name), each_s[long] - each_s[short])
+        for row in analysis.rows
+        if (each_s := row.step_times_s) is not None
+    ]
+    grown += [(name, steps[long].breakdown.get(kind, 0.0) - steps[short].breakdown.get(kind, 0.0)) for kind, name in kinds.items()]
     least = _WORTH_GROWTH * (lengths[long] - lengths[short])
-    most = [(name, more_s) for name, more_s in sorted(grown.items(), key=lambda one: -one[1])[:3] if more_s >= least]
+    most = [(name, more_s) for name, more_s in longest_first(grown).items() if more_s >= least][:3]
     listed = ", ".join(f"{name} by {seconds(more_s)}" for name, more_s in most)
     shown = [seconds(length_s) for length_s in lengths]
     times = f"{shown[short]} to {shown[long]}" if len(shown) > _MOST_LENGTHS else f"{', '.join(shown[:-1])} and {shown[-1]}"
@@ -325,12 +326,8 @@ def _dominating(analysis: Analysis, total_s: float) -> str:
     """The kernels that take the most of a step of which too much is unknown, else nothing."""
     if unknown_share(analysis) <= MOST_UNKNOWN:
         return ""
-    times: dict[str, float] = {}
-    for row in analysis.rows:
-        for kernel in row.kernels:
-            times[short_kernel(kernel.name)] = times.get(short_kernel(kernel.name), 0.0) + kernel.time_s
-    longest = sorted(times.items(), key=lambda one: -one[1])[:_MOST_KERNELS]
-    named = [f"{name} ({seconds(time_s)})" for name, time_s in longest if time_s >= _LEAST_SHARE * total_s]
+    longest = longest_first((short_kernel(kernel.name), kernel.time_s) for row in analysis.rows for kernel in row.kernels)
+    named = [f"{name} ({seconds(time_s)})" for name, time_s in longest.items() if time_s >= _LEAST_SHARE * total_s][:_MOST_KERNELS]
     return f"Longest kernels of {_whole(analysis)}: {_and(named)}." if named else ""
 
 
@@ -412,14 +409,11 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
     inferred_s = sum(row.time_s for row in analysis.operators if row.inferred)
     if inferred_s > _WORTH_SAYING * operators_s:
         found.append(f"shapes inferred for {percent(inferred_s / operators_s)} of the operator time")
-    times: dict[tuple[str, str], float] = {}
-    for row in analysis.operators:
-        if row.assumption:
-            times[row.category, row.assumption] = times.get((row.category, row.assumption), 0.0) + row.time_s
-    worth = sorted((key for key in times if times[key] > _WORTH_SAYING * operators_s), key=lambda key: -times[key])
+    times = longest_first(((row.category, row.assumption), row.time_s) for row in analysis.operators if row.assumption)
+    worth = [(key, time_s) for key, time_s in times.items() if time_s > _WORTH_SAYING * operators_s]
     found += [
-        f"assumed for {plural(key[0])} ({percent(times[key] / operators_s)} of the operator time): {key[1]}"
-        for key in worth[:_MOST_ASSUMPTIONS]
+        f"assumed for {plural(category)} ({percent(time_s / operators_s)} of the operator time): {assumption}"
+        for (category, assumption), time_s in worth[:_MOST_ASSUMPTIONS]
     ]
     if (more := len(worth) - _MOST_ASSUMPTIONS) > 0:
         found.append(f"{counted(more, 'more assumption')} in the table of operators")

@@ -102,8 +102,8 @@ def test_the_error_of_few_steps_is_not_made_smaller_than_it_is(tmp_path):
     assert interval_of(tmp_path, 100) is None
     # Two steps: t(0.975, 1) = 12.706 times the standard error, here 10 / sqrt(2) / sqrt(2) = 5 ns around 105 ns.
     assert interval_of(tmp_path, 1100, 1110) == pytest.approx((1105e-9 - 12.706 * 5e-9, 1105e-9 + 12.706 * 5e-9))
-    # Three: t(0.975, 2) = 4.303, the standard deviation of 90, 100, 110 is 10.
-    half = 4.303 * 10e-9 / 3**0.5
+    # Three: t(0.975, 2) = 4.3027, the standard deviation of 90, 100, 110 is 10.
+    half = 4.30265 * 10e-9 / 3**0.5
     assert interval_of(tmp_path, 90, 100, 110) == pytest.approx((100e-9 - half, 100e-9 + half))
     assert interval_of(tmp_path, 1, 100)[0] == 0.0, "no step takes less than no time"
     low, high = interval_of(tmp_path, *range(95, 106))

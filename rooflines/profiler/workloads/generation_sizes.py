@@ -11,23 +11,19 @@ from rooflines.profiler.workloads.causal_models import cache_tensors
 
 def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
     """The sizes of what generates, a module or an object that has some, and of ``cache``, a transformers cache or None."""
+    import torch
+
     layers = getattr(cache, "layers", ())
     held: Any = (getattr(layer, name, None) for layer in layers for name in ("keys", "values"))
     # [batch, heads, tokens, head_dim]; a sliding window holds fewer tokens than the context.
     tokens = [
         tensor.nbytes // (tensor.shape[0] * tensor.shape[2]) for tensor in held if getattr(tensor, "ndim", 0) == 4 and tensor.numel()
     ]
-    parameters, parameter_bytes = parameter_sizes(generator)
+    modules = torch.nn.ModuleList(value for value in (generator, *vars(generator).values()) if isinstance(value, torch.nn.Module))
+    parameters = list(modules.parameters())  # each once
     return GenerationSizes(
-        parameters=parameters, parameter_bytes=parameter_bytes, kv_bytes_per_token=sum(tokens) or None,
+        parameters=sum(map(torch.numel, parameters)),
+        parameter_bytes=sum(storage.nbytes() for tensor in parameters for storage in storages(tensor)),
+        kv_bytes_per_token=sum(tokens) or None,
         kv_bytes=sum(tensor.nbytes for tensor in cache_tensors(cache)) if layers else None,
     )  # fmt: skip
-
-
-def parameter_sizes(generator: Any) -> tuple[int, int]:
-    """The number of parameters of what generates, each once, and their bytes as they are stored."""
-    import torch
-
-    modules = torch.nn.ModuleList(value for value in (generator, *vars(generator).values()) if isinstance(value, torch.nn.Module))
-    parameters = list(modules.parameters())
-    return sum(map(torch.numel, parameters)), sum(storage.nbytes() for tensor in parameters for storage in storages(tensor))

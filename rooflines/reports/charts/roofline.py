@@ -16,6 +16,7 @@ from rooflines.reports.charts.palette import SERIES, category_order
 from rooflines.reports.charts.paper import Drawing, Mark, Sheet
 from rooflines.reports.words.ceilings import SOURCE_WORDS, shares_of_roofs
 from rooflines.reports.words.text import clip
+from rooflines.roofline.by_key import longest_first
 from rooflines.units import scale, si, significant
 
 if TYPE_CHECKING:
@@ -359,9 +360,7 @@ def _labelled(points: Iterable[Point]) -> Iterable[Point]:
 
 def _legend(points: Iterable[Point], total_s: float) -> Iterable[tuple[str, float]]:
     """The categories with their shares of the time, in the order of the palette; points of a series have names instead."""
-    time_of: dict[str, float] = {}
-    for point in points:
-        time_of[point.category] = time_of.get(point.category, 0.0) + point.time_s
+    time_of = longest_first((point.category, point.time_s) for point in points)
     return ((name, time_of[name] / total_s) for name in sorted(time_of, key=category_order) if name not in SERIES)
 
 

@@ -6,9 +6,10 @@ from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import Bar, BarRow, Paragraph, Part, Section, said, section, timed_parts
 from rooflines.reports.views.roofline import warning
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import TableRow, longest_first, module_text, table_rows
+from rooflines.reports.words.rows import TableRow, module_text, table_rows
 from rooflines.reports.words.text import efficiency_text, operator_name, shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.by_key import longest_first
 from rooflines.units import seconds
 
 _MOST_ROWS, _MOST_NAMED = 12, 5

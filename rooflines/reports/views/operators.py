@@ -15,6 +15,7 @@ from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, flagged, module_text, operators_summary, share_of_step, table_rows
 from rooflines.reports.words.text import is_graph, is_kernel, marked_name
 from rooflines.roofline.analysis import Analysis, Kernel, ModuleRow, OperatorRow
+from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.formulas.evidence import evidence_of
 from rooflines.roofline.kernel_names import short_kernel
@@ -345,7 +346,7 @@ def _uncounted_table(groups: dict[tuple[str, str], list[TableRow]], analysis: An
 
 def _read_only(analysis: Analysis) -> list[Paragraph]:
     """The time of operators whose formula follows the source of their library, without a recorded trace or a call as evidence."""
-    times = rows_of.longest_first((row.name, row.time_s) for row in analysis.operators if evidence_of(row.name) == "read")
+    times = longest_first((row.name, row.time_s) for row in analysis.operators if evidence_of(row.name) == "read")
     if not times:
         return []
     longest = list(times)

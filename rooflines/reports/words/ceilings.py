@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
+from rooflines.roofline.by_key import longest_first
 from rooflines.units import binary_bytes, counted, percent, si
 
 SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
@@ -82,13 +83,12 @@ def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
 
 def shares_of_roofs(device: Ceilings, operators: Iterable[Any]) -> dict[Ceiling, float]:
     """The compute roofs that judge ``operators``, rows or points, each with its share of their time, the largest first."""
-    time_of: dict[Ceiling, float] = {}
-    for row in operators:
-        roof = device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector") if row.precision else None
-        if roof is not None:
-            time_of[roof] = time_of.get(roof, 0.0) + row.time_s
+    judged = (
+        (row, device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector")) for row in operators if row.precision
+    )
+    time_of = longest_first((roof, row.time_s) for row, roof in judged if roof is not None)
     whole_s = sum(time_of.values())
-    return {roof: time_of[roof] / whole_s for roof in sorted(time_of, key=lambda roof: -time_of[roof])} if whole_s > 0 else {}
+    return {roof: time_s / whole_s for roof, time_s in time_of.items()} if whole_s > 0 else {}
 
 
 def ago(age: timedelta) -> str:

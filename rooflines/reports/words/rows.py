@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,7 +18,6 @@ from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.shapes import path_pattern, repeated, shapes_range
 
-_Key = TypeVar("_Key")
 _LAUNCH = ("grid", "block", "registers", "shared_bytes")
 
 
@@ -192,14 +191,6 @@ class OperatorsSummary(NamedTuple):
     def efficiency(self) -> float | None:
         """Lower bound divided by time, for operators that have a bound."""
         return self.lower_bound_s / self.judged_s if self.is_judged and self.judged_s > 0 else None
-
-
-def longest_first(times: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
-    """The sum of the times of each key, longest first."""
-    sums: dict[_Key, float] = {}
-    for key, time_s in times:
-        sums[key] = sums.get(key, 0.0) + time_s
-    return dict(sorted(sums.items(), key=lambda one: -one[1]))
 
 
 def share_of_step(time_s: float, analysis: Analysis) -> float:

@@ -11,10 +11,11 @@ from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.ceilings import shares_of_roofs
-from rooflines.reports.words.rows import TableRow, bound_times, flagged, longest_first, module_text, share_of_step, table_rows
+from rooflines.reports.words.rows import TableRow, bound_times, flagged, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Example, Finding
 from rooflines.roofline.bounds import way_of
+from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.interference import noise_s, shared_machine

@@ -13,6 +13,7 @@ from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, fil
 from rooflines.roofline.advice.training import updates_at_once
 from rooflines.roofline.analysis import CATEGORIES as ALL_CATEGORIES
 from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.by_key import grouped
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
 from rooflines.roofline.verdict import efficiency_of, plural, runs
@@ -76,10 +77,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
 
 def _worst(rows: tuple[OperatorRow, ...]) -> str:
     """The operator with the most headroom in all layers together: where it is, its calls, the mean time of one and its efficiency."""
-    groups: dict[tuple[object, ...], list[OperatorRow]] = {}
-    for row in rows:
-        groups.setdefault(repeated_key(row), []).append(row)
-    worst = max(groups.values(), key=lambda members: sum(row.headroom_s or 0.0 for row in members))
+    worst = max(grouped(rows, repeated_key).values(), key=lambda members: sum(row.headroom_s or 0.0 for row in members))
     time_s, calls = sum(row.time_s for row in worst), sum(row.calls for row in worst)
     module, shapes = path_pattern([row.module for row in worst]), shapes_range([row.shapes for row in worst])
     where = f"{worst[0].name} in {module}" if module else worst[0].name

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case
+from rooflines.roofline.shapes import ITEM_BYTES
 from rooflines.units import percent, seconds, si
 
 # From this share of its bound on, decode takes its time for what it reads.
 _READING = 0.5
 _INT8_BYTES = 1
-_ITEM_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 SMALLER_WEIGHTS = "weight-only int8 or int4 (torchao), or a larger batch, which reads the weights once for more tokens"
 
 
@@ -16,7 +16,7 @@ def read_weights(case: Case) -> Advice | None:
     """Decode steps of a generation on a device that mostly read weights: fewer bytes in each are read in less time."""
     analysis = case.analysis
     decode = analysis.generation.of("decode") if analysis.generation is not None else None
-    reads, item = decode.reads if decode is not None else None, _ITEM_BYTES.get(analysis.workload.precision)
+    reads, item = decode.reads if decode is not None else None, ITEM_BYTES.get(analysis.workload.precision)
     if decode is None or reads is None or reads.lower_bound_s is None or reads.efficiency is None or item is None:
         return None
     share = reads.weight_bytes / (reads.weight_bytes + reads.kv_cache_bytes)

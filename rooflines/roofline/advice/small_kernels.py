@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from rooflines.roofline.advice.case import MORE_WORK, Advice, Case, Ran, Setting, larger_batch, setting, total, whole
 from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.shapes import tensor_bytes, tensors
 from rooflines.units import seconds, si
 
@@ -153,17 +154,12 @@ def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
 
     A tensor between two operators is written and read. In training it is written all the same, because the backward pass reads it.
     """
-    groups: dict[tuple[str, str, tuple[int, ...]], list[OperatorRow]] = defaultdict(list)
-    for row in rows:
-        if row.category in FUSABLE and row.bytes and (sizes := tensors(row)):
-            groups[row.module.rpartition(".")[0], row.phase, sizes[0]].append(row)
+    shaped = (row for row in rows if row.category in FUSABLE and row.bytes and tensors(row))
     found = []
-    for (_, _, shape), members in groups.items():
-        calls: dict[str, float] = defaultdict(float)
-        for row in members:
-            calls[row.name] += row.calls
-        kernels = max(calls.values())  # the operator that is called most often begins each chain or is in each
-        fused = sum(calls.values()) - kernels
+    for (*_, shape), members in grouped(shaped, lambda row: (row.module.rpartition(".")[0], row.phase, tensors(row)[0])).items():
+        # The operator that is called most often begins each chain or is in each.
+        kernels, *others = longest_first((row.name, row.calls) for row in members).values()
+        fused = sum(others)
         if fused > 0:
             each, size = tensor_bytes(shape, members[0].precision), sum(row.bytes for row in members)
             inside = min(size, (1 if training else 2) * fused * each)

@@ -97,14 +97,9 @@ def attribute_device(
     row = row_of[event]
     row[others] = -2 - len(gaps) - other_of
     return DividedTime(
-        rows,
-        gaps + other_gaps,
-        Pieces(event, starts, ends, row, call_of[event]),
-        busy=intervals.union(starts, ends),
-        orphans=int((belongs & ~known).sum()),
-        graphs_ns=_lasting(calls.trace, graphs),
-        matched_ns=_lasting(calls.trace, matched),
-    )
+        rows, gaps + other_gaps, Pieces(event, starts, ends, row, call_of[event]), busy=intervals.union(starts, ends),
+        orphans=int((belongs & ~known).sum()), graphs_ns=_lasting(calls.trace, graphs), matched_ns=_lasting(calls.trace, matched),
+    )  # fmt: skip
 
 
 def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepLengths) -> tuple[list[Variant], Int64s]:

@@ -77,9 +77,8 @@ class Origins:
 
 
 def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], list[Int64s]]:
-    """The origins of the first trace's device events, each its launch, with the host events of all ``traces`` numbered one after
-    the other; the first one's calls with the modules of all; the number of the first host event of each trace; and the modules of
-    each."""
+    """The origins of the first trace's device events, each its launch, with the host events of all ``traces`` numbered one after the
+    other; the first one's calls with the modules of all; the number of the first host event of each trace; and the modules of each."""
     first = traces[0]
     launch = first.calls.launch
     names = _Numbers(first.trace.names)

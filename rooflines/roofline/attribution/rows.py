@@ -13,7 +13,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import Int64s, LaunchShape
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import Calls
-from rooflines.roofline.formulas import CallCount
+from rooflines.roofline.formulas import CallCount, Work
 
 # The share of the calls whose kernel may be lost: times are not known better, and the lost kernel may be all of its call.
 _MOST_LOST = 0.05
@@ -90,6 +90,11 @@ class Row:
     def name(self) -> str:
         """The name of the operator, kernel or graph."""
         return self.signature.name
+
+    @property
+    def work(self) -> Work:
+        """The work of one call; none of a row without a count."""
+        return self.count.work or Work()
 
     @property
     def reason(self) -> str:

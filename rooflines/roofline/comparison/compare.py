@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -23,7 +23,7 @@ from rooflines.roofline.comparison.noise import (
     judge,
 )  # fmt: skip
 from rooflines.roofline.comparison.noise import FEWEST_STEPS as FEWEST_TRACED
-from rooflines.roofline.comparison.records import Change, Comparison, Direction, Drift, Fact, Figures, Kind, Match, Pace, Subject
+from rooflines.roofline.comparison.records import Change, Comparison, Direction, Drift, Fact, Figures, Kind, Match, Noise, Pace, Subject
 from rooflines.roofline.comparison.row_matching import Pair, match_modules, match_operators
 from rooflines.units import percent, seconds, significant
 
@@ -73,13 +73,14 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     if before.timeline is not None and after.timeline is not None:
         spans_s = before.timeline.span_s, after.timeline.span_s
         # The host's own time does not drift as the operators do: of these rows the noise is not known.
-        rows.append(
-            (row_of("idle", "idle", "same", *_figures(before.timeline.idle_s, after.timeline.idle_s), _idle_cause(before, after)), None)
-        )
+        rows.append((_time("idle", before.timeline.idle_s, after.timeline.idle_s, _idle_cause(before, after)), None))
         if before.timeline.overlap_s or after.timeline.overlap_s:  # time that two rows have both; none on a CPU
-            overlaps = _figures(-before.timeline.overlap_s, -after.timeline.overlap_s)
-            rows.append((row_of("overlap", "overlap", "same", *overlaps, ""), None))
+            rows.append((_time("overlap", -before.timeline.overlap_s, -after.timeline.overlap_s), None))
     modules = [(_change(pair), _step_times(pair)) for pair in (match_modules(before, after, pairs) if timelines and by_module else ())]
+
+    def noise_of(times: list[PairTimes]) -> Sequence[Noise | None]:
+        return judge(times, calibration) if calibration is not None else [None] * len(times)
+
     comparison = Comparison(
         a=_subject(before, sources[0]),
         b=_subject(after, sources[1]),
@@ -90,8 +91,8 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
         span_before_s=spans_s and spans_s[0],
         span_after_s=spans_s and spans_s[1],
         span_difference_s=spans_s and spans_s[1] - spans_s[0],
-        rows=_judged(rows, calibration),
-        modules=_judged(modules, calibration),
+        rows=with_noise(rows, noise_of),
+        modules=with_noise(modules, noise_of),
         notes=tuple(_notes(sides, disturbed, drift, by_module=by_module, judged=judged)),
     )
     return msgspec.structs.replace(comparison, verdict=verdict_of(comparison))
@@ -228,22 +229,21 @@ def _step_times(pair: Pair) -> PairTimes | None:
     return times if is_known(times) else None
 
 
-def _judged(rows: Sequence[tuple[Change, PairTimes | None]], calibration: Calibration | None) -> tuple[Change, ...]:
+def with_noise(
+    rows: Sequence[tuple[Change, PairTimes | None]], noise_of: Callable[[list[PairTimes]], Sequence[Noise | None]]
+) -> tuple[Change, ...]:
     """The rows with their noise, where it is known, and with the direction that follows from it, the largest differences first."""
-    changes = [row for row, _ in rows]
-    if calibration is not None:
-        noises = iter(judge([times for _, times in rows if times is not None], calibration))
-        for at, (row, times) in enumerate(rows):
-            if times is not None:
-                noise, direction = next(noises), row.direction
-                if direction == "unknown":
-                    direction = "same" if not noise.significant else "slower" if noise.ratio > 1 else "faster"
-                changes[at] = msgspec.structs.replace(row, noise=noise, direction=direction)
+    noises, changes = iter(noise_of([times for _, times in rows if times is not None])), []
+    for row, times in rows:
+        noise, direction = next(noises, None) if times is not None else None, row.direction
+        if noise is not None and direction == "unknown":
+            direction = "same" if not noise.significant else "slower" if noise.ratio > 1 else "faster"
+        changes.append(msgspec.structs.replace(row, noise=noise, direction=direction))
     return tuple(sorted(changes, key=lambda row: (-abs(row.difference_s), row.kind, row.name, place_of(row))))
 
 
-def _figures(before_s: float, after_s: float) -> tuple[Figures, Figures]:
-    return Figures(time_s=before_s), Figures(time_s=after_s)
+def _time(name: Literal["idle", "overlap"], before_s: float, after_s: float, cause: str = "") -> Change:
+    return row_of(name, name, "same", Figures(time_s=before_s), Figures(time_s=after_s), cause)
 
 
 def row_of(kind: Kind, name: str, match: Match, before: Figures | None, after: Figures | None, cause: str) -> Change:
@@ -252,16 +252,10 @@ def row_of(kind: Kind, name: str, match: Match, before: Figures | None, after: F
     both = before is not None and after is not None
     unsure: Direction = "unknown" if after_s != before_s else "same"
     return Change(
-        kind=kind,
-        name=name,
-        direction=unsure if both else "new" if before is None else "gone",
-        match=match,
-        difference_s=after_s - before_s,
-        ratio=after_s / before_s if both and before_s > 0 else None,
-        cause=cause,
-        before=before,
+        kind=kind, name=name, direction=unsure if both else "new" if before is None else "gone", match=match,
+        difference_s=after_s - before_s, ratio=after_s / before_s if both and before_s > 0 else None, cause=cause, before=before,
         after=after,
-    )
+    )  # fmt: skip
 
 
 def cause_of(before: Figures, after: Figures) -> str:

@@ -9,9 +9,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from rooflines.roofline.comparison.compare import cause_of, place_of, row_of, verdict_of
+from rooflines.roofline.by_key import grouped
+from rooflines.roofline.comparison.compare import cause_of, row_of, verdict_of, with_noise
 from rooflines.roofline.comparison.noise import PairTimes, judge_rounds
-from rooflines.roofline.comparison.records import Change, Comparison, Direction, Figures, Pace, Subject
+from rooflines.roofline.comparison.records import Change, Comparison, Figures, Pace, Subject
 from rooflines.roofline.students_t import half_width, quantile
 from rooflines.units import si
 
@@ -58,38 +59,28 @@ def _pace(paces: Sequence[Pace], small: float) -> Pace:
     needed = next((count for count in more if quantile(count - 1) * stdev(ratios) / math.sqrt(count) < abs(change)), None)
     exceeds = True if abs(change) > half else False if abs(change) + half < math.log1p(small) else None
     return replace(
-        paces[0],
-        before_s=before_s,
-        after_s=before_s * math.exp(change),
-        ratio=math.exp(change),
-        ci95=(math.exp(change - half), math.exp(change + half)),
-        exceeds_noise=exceeds,
-        before_count=sum(one.before_count for one in paces),
-        after_count=sum(one.after_count for one in paces),
-        rounds=tuple((one.before_s, one.after_s) for one in paces),
-        rounds_needed=needed if exceeds is None else None,
-    )
+        paces[0], before_s=before_s, after_s=before_s * math.exp(change), ratio=math.exp(change),
+        ci95=(math.exp(change - half), math.exp(change + half)), exceeds_noise=exceeds,
+        before_count=sum(one.before_count for one in paces), after_count=sum(one.after_count for one in paces),
+        rounds=tuple((one.before_s, one.after_s) for one in paces), rounds_needed=needed if exceeds is None else None,
+    )  # fmt: skip
 
 
 def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple[Change, ...]:
     """The rows of all rounds with their mean times, which add up as those of each round do, the largest differences first."""
-    found: dict[tuple[object, ...], list[Change]] = {}
-    for one in rounds:
-        for row in one.rows if of == "rows" else one.modules:
-            found.setdefault((row.kind, row.name, _place(row.before), _place(row.after)), []).append(row)
-    rows = {key: _mean(each, len(rounds)) for key, each in found.items()}
-    known = {}
-    for key, each in found.items():
+    every = (row for one in rounds for row in (one.rows if of == "rows" else one.modules))
+    rows: list[tuple[Change, PairTimes | None]] = []
+    for each in grouped(every, lambda row: (row.kind, row.name, _place(row.before), _place(row.after))).values():
+        row, whole = _mean(each, len(rounds)), len(each) == len(rounds)
         times = PairTimes([row.before.time_s for row in each if row.before], [row.after.time_s for row in each if row.after])
         # Idle time and overlap are not work.
-        if len(each) < len(rounds):
-            rows[key] = replace(rows[key], direction="unknown")
-        elif len(times.before) == len(times.after) and min(*times.before, *times.after) > 0 and each[0].kind not in ("idle", "overlap"):
-            known[key] = times
-    for key, noise in zip(known, judge_rounds(list(known.values())), strict=True):
-        direction: Direction = "same" if not noise.significant else "slower" if noise.ratio > 1 else "faster"
-        rows[key] = replace(rows[key], noise=noise, direction=direction)
-    return tuple(sorted(rows.values(), key=lambda row: (-abs(row.difference_s), row.kind, row.name, place_of(row))))
+        known = whole and len(times.before) == len(times.after) and min(*times.before, *times.after) > 0 and _computes(row)
+        rows.append((row if whole else replace(row, direction="unknown"), times if known else None))
+    return with_noise(rows, judge_rounds)
+
+
+def _computes(row: Change) -> bool:
+    return row.kind not in ("idle", "overlap")
 
 
 def _place(side: Figures | None) -> tuple[object, ...] | None:
@@ -100,8 +91,7 @@ def _mean(rows: Sequence[Change], rounds: int) -> Change:
     first = rows[0]
     before = _figures([row.before for row in rows if row.before], rounds)
     after = _figures([row.after for row in rows if row.after], rounds)
-    computed = first.kind not in ("idle", "overlap")
-    cause = cause_of(before, after) if computed and before is not None and after is not None else first.cause
+    cause = cause_of(before, after) if _computes(first) and before is not None and after is not None else first.cause
     return row_of(first.kind, first.name, first.match, before, after, cause)
 
 

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.by_key import grouped
 from rooflines.roofline.comparison.records import Figures, Kind, Match
 from rooflines.roofline.operator_rows import with_ancestors
 
@@ -118,7 +119,7 @@ def _modules(analysis: Analysis) -> dict[str, SideRow]:
 
 def _folded(rows: Iterable[SideRow], key: _RowKey) -> list[SideRow]:
     """``rows``, those folded into one that a reader could not tell apart (they differ in strides or in arguments)."""
-    return [fold(group) for group in _grouped(rows, key).values()]
+    return [fold(group) for group in grouped(rows, key).values()]
 
 
 def fold(rows: Sequence[SideRow]) -> SideRow:
@@ -171,7 +172,7 @@ def _pair_off(
     pairs: list[Pair], match: Match, key: _RowKey, before: list[SideRow], after: list[SideRow]
 ) -> tuple[list[SideRow], list[SideRow]]:
     """Add the pairs that agree in ``key`` to ``pairs``; returns the rows left over. Of several, the largest work goes together."""
-    ours, theirs = _grouped(before, key), _grouped(after, key)
+    ours, theirs = grouped(before, key), grouped(after, key)
     for value in [value for value in ours if value in theirs]:
         old, new = ours[value], theirs[value]
         most = min(len(old), len(new))
@@ -186,18 +187,11 @@ def _pair_off_names(
     pairs: list[Pair], counted: list[SideRow], gaps: list[SideRow], *, swapped: bool
 ) -> tuple[list[SideRow], list[SideRow]]:
     """The same for rows with a count and rows without one, all of a name together."""
-    with_count, without = _grouped(counted, lambda row: row.name), _grouped(gaps, lambda row: row.name)
+    with_count, without = grouped(counted, lambda row: row.name), grouped(gaps, lambda row: row.name)
     for name in [name for name in with_count if name in without]:
         one, other = fold(with_count.pop(name)), fold(without.pop(name))
         pairs.append(Pair("name", other, one) if swapped else Pair("name", one, other))
     return list(chain.from_iterable(with_count.values())), list(chain.from_iterable(without.values()))
-
-
-def _grouped(rows: Iterable[SideRow], key: _RowKey) -> dict[Hashable, list[SideRow]]:
-    groups: dict[Hashable, list[SideRow]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
-    return groups
 
 
 def _order(row: SideRow) -> tuple[object, ...]:

@@ -78,7 +78,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
     for a model whose operators need data.
     """
     from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
-    from rooflines.profiler.workloads.generation_sizes import parameter_sizes
+    from rooflines.profiler.workloads.generation_sizes import generation_sizes
 
     mode = fake_tensors()
     options = replace(options, mode="generate", device="cpu", compile="off")
@@ -100,12 +100,12 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
         if not needs_data(error):
             raise
         raise WorkloadError(f"{name} cannot be counted without data: {first_line(error)}.") from error
-    parameters, parameter_bytes = parameter_sizes(prepared.generator)
+    sizes = generation_sizes(prepared.generator, None)
     return GenerationCount(
         workload=prepared.facts,
         phases=tuple(counted),
-        parameters=parameters,
-        parameter_bytes=parameter_bytes,
+        parameters=sizes.parameters,
+        parameter_bytes=sizes.parameter_bytes,
         activation_bytes=max(_activations(phase.count.memory) for phase in counted),
         kv_bytes_per_token=per_token,
         kv_bytes=held,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.bounds import footprint, place
+from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.forecast.calls import Call
 from rooflines.roofline.forecast.forecast import Operator, OperatorBound, Phase, PhaseBound
 from rooflines.roofline.formulas import Work
@@ -32,11 +33,8 @@ class Folded(NamedTuple):
 def folded(count: Count, phase: str) -> list[Folded]:
     """The operators of one ``phase``, those of repeated layers with the same work as one."""
     types = {module.path: module.type for module in count.modules}
-    groups: dict[tuple[object, ...], list[OperatorCount]] = {}
-    for row in count.operators:
-        if row.kind == "counted" and (row.phase or "forward") == phase:
-            key = (_work(row), row.name, row.shapes, row.category, skeleton(row.module))
-            groups.setdefault(key, []).append(row)
+    rows = (row for row in count.operators if row.kind == "counted" and (row.phase or "forward") == phase)
+    groups = grouped(rows, lambda row: (_work(row), row.name, row.shapes, row.category, skeleton(row.module)))
     found = []
     for group in groups.values():
         first, calls = group[0], sum(row.calls for row in group)
@@ -88,18 +86,14 @@ def bound_phase(
     name: str, operators: Sequence[Folded], bounds: Sequence[OperatorBound], ceilings: Ceilings, tf32: bool, like: Efficiencies | None
 ) -> PhaseBound:
     """One call of a phase whose ``operators`` have these ``bounds``."""
-    by_roof: dict[str, float] = {}
-    fused_s = 0.0
-    for (operator, _), bound in zip(operators, bounds, strict=True):
-        if bound.lower_bound_s is not None:
-            by_roof[bound.bound] = by_roof.get(bound.bound, 0.0) + bound.lower_bound_s
-            fused_s += bound.lower_bound_s if operator.matrix_flops else 0.0
-    ordered = dict(sorted(by_roof.items(), key=lambda item: -item[1]))
+    pairs = zip(operators, bounds, strict=True)
+    bounded = [(one.operator, bound.bound, bound.lower_bound_s) for one, bound in pairs if bound.lower_bound_s is not None]
+    ordered: dict[str, float] = longest_first((roof, lower_s) for _, roof, lower_s in bounded)
     return PhaseBound(
         name=name,
         bound=next(iter(ordered), "unknown"),  # type: ignore[arg-type]
         lower_bound_s=sum(ordered.values()),
-        fused_bound_s=fused_s,
+        fused_bound_s=sum(lower_s for operator, _, lower_s in bounded if operator.matrix_flops),
         by_roof_s=ordered,
         ridge_flop_per_byte=ridge(operators, ceilings, tf32),
         estimate=like.total(estimates_of(operators, bounds)) if like is not None else None,
@@ -114,13 +108,9 @@ def estimates_of(operators: Iterable[Folded], bounds: Iterable[OperatorBound], t
 
 def ridge(operators: Iterable[Folded], ceilings: Ceilings, tf32: bool) -> float | None:
     """The intensity (FLOP/byte) at which the roofs of memory and of the precision with most matrix FLOPs meet."""
-    flops: dict[str, int] = {}
-    for operator, work in operators:
-        if work.matrix_flops:
-            precision = _precision(work, tf32) or ""
-            flops[precision] = flops.get(precision, 0) + operator.matrix_flops
+    products = longest_first((_precision(work, tf32) or "", one.matrix_flops) for one, work in operators if work.matrix_flops)
     memory = ceilings.outermost_memory()
-    roof = ceilings.compute(max(flops, key=lambda name: flops[name]), "matrix") if flops else None
+    roof = ceilings.compute(next(iter(products)), "matrix") if products else None
     return roof.value / memory.value if roof is not None and memory is not None else None
 
 

@@ -27,15 +27,8 @@ from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds import IMPLAUSIBLE
-from rooflines.roofline.forecast.calls import (
-    Call,
-    HostTime,
-    MeasuredCall,
-    host_time,
-    measured_calls,
-    public_calls,
-    sheet_name,
-)
+from rooflines.roofline.by_key import longest_first
+from rooflines.roofline.forecast.calls import Call, HostTime, MeasuredCall, host_time, measured_calls, public_calls, sheet_name
 from rooflines.roofline.students_t import quantile
 from rooflines.units import counted
 
@@ -69,23 +62,20 @@ _Key = tuple[int, tuple[object, ...]]
 _Curve = tuple[list[float], list[float]]
 
 
-class _Level(NamedTuple):
-    """Calls that count as alike: those with one ``key``."""
-
-    words: str
-    key: Callable[[Call], tuple[object, ...]]
-
-
-# The most alike first.
-_LEVELS = (
-    _Level("the same work in {name}", lambda call: (call.name, call.precision, call.flops, call.bytes)),
-    _Level("{name}, {bound} bound, {precision}", lambda call: (call.name, call.bound, call.precision)),
-    _Level("{name}", lambda call: (call.name,)),
-    _Level("{category}, {bound} bound, {precision}", lambda call: (call.category, call.bound, call.precision, call.engine)),
-    _Level("{category}, {bound} bound", lambda call: (call.category, call.bound)),
-    _Level("any operator, {bound} bound", lambda call: (call.bound,)),
-    _Level("any operator", lambda call: ()),
+# What calls that count as alike have in common, in words and as a key; the most alike first.
+_LEVELS: tuple[tuple[str, Callable[[Call], tuple[object, ...]]], ...] = (
+    ("the same work in {name}", lambda call: (call.name, call.precision, call.flops, call.bytes)),
+    ("{name}, {bound} bound, {precision}", lambda call: (call.name, call.bound, call.precision)),
+    ("{name}", lambda call: (call.name,)),
+    ("{category}, {bound} bound, {precision}", lambda call: (call.category, call.bound, call.precision, call.engine)),
+    ("{category}, {bound} bound", lambda call: (call.category, call.bound)),
+    ("any operator, {bound} bound", lambda call: (call.bound,)),
+    ("any operator", lambda call: ()),
 )
+
+
+def _keys(call: Call) -> list[_Key]:
+    return [(number, key(call)) for number, (_, key) in enumerate(_LEVELS)]
 
 
 class _Prediction(NamedTuple):
@@ -105,13 +95,12 @@ class _Reference:
         self.largest_s = max(call.lower_bound_s for call in calls)
         self.alike: dict[_Key, list[MeasuredCall]] = defaultdict(list)
         for call in calls:
-            for number, level in enumerate(_LEVELS):
-                self.alike[number, level.key(call)].append(call)
+            for key in _keys(call):
+                self.alike[key].append(call)
         self.curves: dict[_Key, _Curve] = {}
 
     def predict(self, call: Call) -> _Prediction:
-        levels = ((number, level.key(call)) for number, level in enumerate(_LEVELS))
-        keys = [key for key in levels if key in self.alike]
+        keys = [key for key in _keys(call) if key in self.alike]
         # Nothing tells of sizes above all that were measured: there the utilization stays what it is at the largest.
         size_s = min(call.lower_bound_s, self.largest_s)
         time_s = max(self._time_s(size_s, keys) * call.lower_bound_s / size_s, call.lower_bound_s)
@@ -184,7 +173,7 @@ class Efficiencies:
         """Return the time of ``call``, never less than its bound, which must be above 0."""
         found = self._reference.predict(call)
         wide = self._width(found)
-        words = _LEVELS[found.level].words.format(**msgspec.structs.asdict(call))
+        words = _LEVELS[found.level][0].format(**msgspec.structs.asdict(call))
         runs = len({one.run for one in found.alike})
         return Estimate(
             time_s=found.time_s,
@@ -240,7 +229,7 @@ class Efficiencies:
         works: dict[object, int] = {}
         folds: dict[tuple[object, str], list[MeasuredCall]] = defaultdict(list)
         for call in calls:
-            part = works.setdefault(_LEVELS[0].key(call), len(works)) % _FOLDS
+            part = works.setdefault(_keys(call)[0], len(works)) % _FOLDS
             folds[part if alone else call.run, call.device].append(call)
         found = []
         for (name, device), fold in folds.items():
@@ -287,7 +276,4 @@ def _curve(calls: Iterable[MeasuredCall]) -> _Curve:
 
 def _combined(errors: Iterable[tuple[str, float]]) -> float:
     """The sum of errors in seconds: linear in a group, and in squares over the groups."""
-    groups: dict[str, float] = defaultdict(float)
-    for group, error_s in errors:
-        groups[group] += error_s
-    return math.hypot(*groups.values())
+    return math.hypot(*longest_first(errors).values())

@@ -151,8 +151,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A device that nothing ran on: its roofs and what else is known of it.
 
     ``peer_link`` leads to other devices of its kind, in one direction. ``memory_bytes`` is the size it is sold by, of which drivers
-    reserve a part; ``power_source`` says whether ``power_w`` was given or
-    is the data sheet's limit.
+    reserve a part; ``power_source`` says whether ``power_w`` was given or is the data sheet's limit.
     """
 
     name: str

@@ -11,11 +11,7 @@ from rooflines.roofline.formulas.rows import Row
 def stored(name: str, cache: str, tokens: str = "slots.n") -> tuple[str, str, str]:
     """FLOPs, bytes read and bytes written of ``tokens`` rows of the tensor ``name`` that go into ``cache``."""
     numbers = f"first({name}, {tokens})"
-    return (
-        f"QUANTIZE * {numbers} * ({cache}.item < {name}.item)",
-        f"{numbers} * {name}.item",
-        f"{numbers} * {cache}.item",
-    )
+    return (f"QUANTIZE * {numbers} * ({cache}.item < {name}.item)", f"{numbers} * {name}.item", f"{numbers} * {cache}.item")
 
 
 def store(schema: str) -> Row:

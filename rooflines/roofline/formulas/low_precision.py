@@ -19,11 +19,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinc
 from rooflines.roofline.formulas.convolution import sizes as convolution_sizes
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, TANH
 from rooflines.roofline.formulas.experts import SPREAD
-from rooflines.roofline.formulas.matmul import (
-    SPARSE,
-    activation_flops,
-    layer_work,
-)
+from rooflines.roofline.formulas.matmul import SPARSE, activation_flops, layer_work
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, uncounted, words
 from rooflines.roofline.formulas.rows import Row, named, register

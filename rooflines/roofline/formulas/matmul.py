@@ -127,13 +127,9 @@ def _with_addition(signature: Signature) -> Work:
     if gelu:
         cost += GELU if args.flag("use_gelu") else 1
     return product_work(
-        left,
-        right,
-        None if args.recorded("beta") and args.value("beta") == 0 else added,
-        each=cost,
-        out_dtype=args.dtype("out_dtype", "") if has_dtype else "",
-        summed=signature.name.startswith("aten::addbmm"),
-    )
+        left, right, None if args.recorded("beta") and args.value("beta") == 0 else added, each=cost,
+        out_dtype=args.dtype("out_dtype", "") if has_dtype else "", summed=signature.name.startswith("aten::addbmm"),
+    )  # fmt: skip
 
 
 @named

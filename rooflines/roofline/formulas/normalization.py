@@ -101,10 +101,7 @@ def _affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
         made += _kept(hints, made, 2 * _groups(args, inputs), inputs, weight)
     cost = costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + (weight is not None) + (bias is not None)
     return Work(
-        other_flops=inputs.numel * cost,
-        bytes_read=size(inputs, weight, bias),
-        bytes_written=made,
-        precision=precision_of(inputs.dtype),
+        other_flops=inputs.numel * cost, bytes_read=size(inputs, weight, bias), bytes_written=made, precision=precision_of(inputs.dtype)
     )
 
 

@@ -27,10 +27,7 @@ RANDOM: Final[dict[str, int]] = {
 def _drawn(result: TensorArg, cost: int, *read: TensorArg | None) -> Work:
     """A result with a fixed cost per number; ``read`` are the parameters of the distribution."""
     return Work(
-        other_flops=cost * result.numel,
-        bytes_read=size(*read),
-        bytes_written=written(result),
-        precision=precision_of(result.dtype),
+        other_flops=cost * result.numel, bytes_read=size(*read), bytes_written=written(result), precision=precision_of(result.dtype)
     )
 
 

@@ -24,13 +24,9 @@ def rotate_in_place(
     """The row of an operator that rotates ``tensors`` in place. What does not rotate is not touched."""
     turned = " + ".join(f"{name}.n // {head} * min({rotary}, {head}) * {name}.item" for name in tensors.split())
     return Row(
-        schema,
-        other=rotation(tensors, head, rotary),
-        reads=f"{turned} + {angles}",
-        writes=turned,
-        precision=tensors.split()[0],
+        schema, other=rotation(tensors, head, rotary), reads=f"{turned} + {angles}", writes=turned, precision=tensors.split()[0],
         fits=f"{head} > 0 and table.rank > 1",
-    )
+    )  # fmt: skip
 
 
 def normalise_and_rotate(schema: str) -> Row:

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
-
-if TYPE_CHECKING:
-    import torch
 
 
 def infer(signature: Signature) -> tuple[TensorArg, ...] | None:
@@ -42,7 +39,7 @@ def _run(operator: Any, given: tuple[Argument, ...]) -> tuple[TensorArg, ...] | 
     """The outputs under one overload; None where the arguments are not its own."""
     import torch
 
-    from rooflines.profiler.dispatch.signatures import tensor_arg
+    from rooflines.profiler.dispatch.signatures import tensor_arg, tensors_in
 
     schema = operator._schema.arguments
     if len(given) > len(schema):
@@ -52,7 +49,7 @@ def _run(operator: Any, given: tuple[Argument, ...]) -> tuple[TensorArg, ...] | 
         values = [(argument, _argument(argument, value)) for argument, value in zip(schema, given, strict=False)]
         positional = [value for argument, value in values if not argument.kwarg_only]
         keywords = {argument.name: value for argument, value in values if argument.kwarg_only}
-        return tuple(tensor_arg(tensor) for tensor in _tensors(operator(*positional, **keywords)))
+        return tuple(tensor_arg(tensor) for tensor in tensors_in(operator(*positional, **keywords)))
     return None
 
 
@@ -64,14 +61,6 @@ def _argument(argument: Any, value: Argument) -> Any:
     if value is MISSING or not _fits(kind, value):
         raise ValueError(f"no argument {kind}")
     return _converted(kind, value)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
 
 
 def _fits(kind: str, value: Argument) -> bool:

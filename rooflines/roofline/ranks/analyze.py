@@ -26,6 +26,7 @@ from rooflines.profiler.trace.sources import rank_in_name, shown
 from rooflines.roofline.advice.communication import ALL_RANKS, FIND_LATE_RANK
 from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
+from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.findings import MOST, WORTH
 from rooflines.roofline.ranks.matching import SYNCHRONIZING, MatchedCollectives, Waits, lasting_ns, match_collectives, waits_at_start
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler
@@ -161,14 +162,10 @@ def _factor(part: RankPart, per: str) -> int:
 
 def _mean_of(parts: Sequence[RankPart], per: str, name: str) -> dict[str, float] | None:
     """The mean over the ranks of the breakdown ``name``; None where a rank has none."""
-    total: dict[str, float] = {}
-    for part in parts:
-        own: dict[str, float] | None = getattr(part, name)
-        if own is None:
-            return None
-        for key, time_s in own.items():
-            total[key] = total.get(key, 0.0) + time_s * _factor(part, per) / len(parts)
-    return total
+    every: list[dict[str, float] | None] = [getattr(part, name) for part in parts]
+    own = [(part, times) for part, times in zip(parts, every, strict=True) if times is not None]
+    means = ((key, time_s * _factor(part, per) / len(parts)) for part, times in own for key, time_s in times.items())
+    return longest_first(means) if len(own) == len(parts) else None
 
 
 def _rank_row(rank: int, part: RankPart, per: str, waits: Waits) -> RankRow:
@@ -283,12 +280,9 @@ def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[Ma
         notes.append("the traces of the ranks have different numbers of steps")
     if any(row.matched_by == "time" for row in rows):
         notes.append("some collectives were matched by their end times, which assumes that the ranks' clocks agree")
-    said_by: dict[str, list[int]] = {}
-    for rank, part in ranks.items():
-        for note in part.notes:
-            said_by.setdefault(note, []).append(rank)
-    for note, of in said_by.items():
-        notes.append(note if len(of) == len(ranks) else f"rank {', '.join(map(str, of))}: {note}")
+    said = grouped(((note, rank) for rank, part in ranks.items() for note in part.notes), lambda one: one[0])
+    for note, of in said.items():
+        notes.append(note if len(of) == len(ranks) else f"rank {', '.join(str(rank) for _, rank in of)}: {note}")
     return tuple(notes)
 
 

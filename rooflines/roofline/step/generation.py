@@ -20,11 +20,11 @@ from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, Mask
 from rooflines.profiler.trace.request_marks import Kind, RequestMark, phase_mark
 from rooflines.profiler.trace.tree import PHASES
 from rooflines.profiler.trace.windows import launched_ns, step_number
-from rooflines.roofline.analysis import Generation, MemoryFit, OperatorRow, ServedSteps, TokenLatency
+from rooflines.roofline.analysis import Generation, MemoryFit, OperatorRow, ServedSteps, Steps, TokenLatency
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.bootstrap import interval95, resampled_medians
-from rooflines.roofline.step.partition import Label, Partition, partition
+from rooflines.roofline.step.partition import Label, partition
 from rooflines.roofline.step.serving import Ran, steps_of_kind, work_of
+from rooflines.roofline.step.times import median_interval
 from rooflines.roofline.students_t import half_width
 
 _KINDS: tuple[Kind, ...] = ("prefill", "decode")
@@ -55,11 +55,7 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
         return None
     first = np.array([one[0] for one in ready_s])
     gaps = [np.diff(one) for one in ready_s if len(one) > 1]
-    found = TokenLatency(
-        generations=len(ready_s),
-        ttft_s=float(np.median(first)),
-        ttft_ci95_s=interval95(resampled_medians(first)) if len(first) > 5 else None,
-    )
+    found = TokenLatency(generations=len(ready_s), ttft_s=float(np.median(first)), ttft_ci95_s=median_interval(first))
     if not gaps:
         return found
     median, p90, p99 = np.percentile(np.concatenate(gaps), (50, 90, 99)).tolist()
@@ -70,19 +66,12 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
     every = range(0, max(map(len, gaps)), max(1, -(-max(map(len, gaps)) // _MOST_POINTS)))
     curve = [np.percentile([one[at] for one in gaps if at < len(one)], (25, 50, 75)).tolist() for at in every]
     return msgspec.structs.replace(
-        found,
-        gaps=sum(map(len, gaps)),
-        itl_median_s=median,
-        itl_p90_s=p90,
-        itl_p99_s=p99,
-        tpot_s=float(np.median([one.mean() for one in gaps])),
-        growth_s_per_token=slope if is_known else None,
-        growth_ci95_s=(slope - half, slope + half) if is_known else None,
-        context=tuple(prompt_length + at + 1 for at in every),
-        p25_s=tuple(low for low, _, _ in curve),
-        median_s=tuple(middle for _, middle, _ in curve),
+        found, gaps=sum(map(len, gaps)), itl_median_s=median, itl_p90_s=p90, itl_p99_s=p99,
+        tpot_s=float(np.median([one.mean() for one in gaps])), growth_s_per_token=slope if is_known else None,
+        growth_ci95_s=(slope - half, slope + half) if is_known else None, context=tuple(prompt_length + at + 1 for at in every),
+        p25_s=tuple(low for low, _, _ in curve), median_s=tuple(middle for _, middle, _ in curve),
         p75_s=tuple(high for _, _, high in curve),
-    )
+    )  # fmt: skip
 
 
 def _slope(gaps: Floats) -> float:
@@ -177,9 +166,9 @@ def phase_factors(attribution: Attribution, ready_s: Sequence[Floats]) -> dict[s
 
 def generation(
     facts: RunFile, attribution: Attribution | None, rows: Sequence[OperatorRow], labels: Sequence[Label], ready_s: Sequence[Floats],
-    roofs: Ceilings | None, step_s: float | None, energy_j: float | None,
+    roofs: Ceilings | None, steps: Steps | None, energy_j: float | None,
 ) -> Generation | None:  # fmt: skip
-    """What the steps of a run generate, ``step_s`` long and for ``energy_j``; None where they generate nothing that is known.
+    """What the ``steps`` of a run generate, each for ``energy_j``; None where they generate nothing that is known.
 
     ``rows`` and ``labels`` go with the rows of ``attribution``, which is None without a trace; ``ready_s`` are the ``timed_tokens``.
     """
@@ -198,7 +187,7 @@ def generation(
         new_tokens=new_tokens,
         sizes=sizes,
         latency=latency,
-        tokens_per_s=tokens / step_s if step_s else None,
+        tokens_per_s=tokens / steps.median_s if steps is not None and steps.median_s else None,
         tokens_per_j=tokens / energy_j if energy_j else None,
         fits=_fits(facts, sizes, requests, prompt_length + new_tokens - 1) if sizes is not None else None,
         phases=tuple(
@@ -213,15 +202,12 @@ def _phase(
     sizes: GenerationSizes | None,
 ) -> ServedSteps:  # fmt: skip
     attribution, code = found.attribution, PHASES.index(kind)
-    divided: Partition = partition(attribution, labels)
-    if timed_s is not None:
-        divided = divided.timed(timed_s)
     every = zip(attribution.rows, rows, strict=True)
     ran = [Ran(row, judged, row.calls, row.time_ns) for row, judged in every if row.phase == code]
     gaps = [(gap, gap.time_ns) for gap in attribution.gaps if gap.phase == code]
     steps = steps_of_kind(
-        kind, found.batches, divided, ran, gaps, roofs, generated=found.batches[0].requests if kind == "decode" else None, doubt="",
-        modules=attribution.calls.modules, kv_bytes_per_token=sizes.kv_bytes_per_token if sizes is not None else None,
+        kind, found.batches, attribution, labels, ran, gaps, roofs, generated=found.batches[0].requests if kind == "decode" else None,
+        doubt="", timed_s=timed_s, kv_bytes_per_token=sizes.kv_bytes_per_token if sizes is not None else None,
     )  # fmt: skip
     return msgspec.structs.replace(steps, work=work_of(ran, len(found.batches)))
 

@@ -61,13 +61,9 @@ def quiet_steps(run: Run) -> QuietSteps:
 
 def _others(facts: RunFile, busy: float, left_out: tuple[int, int] = (0, 0), *, judged: bool = True) -> OtherPrograms:
     return OtherPrograms(
-        busy=busy,
-        threads=facts.environment.cpu_threads or 1,
-        programs=facts.other_processes,
-        timed_left_out=left_out[0],
-        traced_left_out=left_out[1],
-        judged=judged,
-    )
+        busy=busy, threads=facts.environment.cpu_threads or 1, programs=facts.other_processes, timed_left_out=left_out[0],
+        traced_left_out=left_out[1], judged=judged,
+    )  # fmt: skip
 
 
 def page_faults(facts: RunFile) -> PageFaults | None:

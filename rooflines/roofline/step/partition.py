@@ -13,8 +13,7 @@ the timed steps say how much of the step waits for data.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, steady_times
 from rooflines.roofline.bounds import FROM_HOST, TO_HOST
+from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.kernel_names import kernel_category
 
 # Classes by what bounds them, those of the busy time in the order in which they count where several run at once.
@@ -89,8 +89,7 @@ class Partition(NamedTuple):
     def bounds(self) -> dict[str, float]:
         """Seconds by what bounds them, longest first; ``host`` is there even where it is nothing."""
         idle = ((_OF_CAUSE.get(cause, "idle"), time_s) for cause, time_s in self.idle.items())
-        found = _summed([("host", 0.0), *((_shown(bound), time_s) for (bound, _, _), time_s in self.busy.items()), *idle])
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        return longest_first([("host", 0.0), *((_shown(bound), time_s) for (bound, _, _), time_s in self.busy.items()), *idle])
 
     @property
     def uncounted_s(self) -> float:
@@ -100,13 +99,12 @@ class Partition(NamedTuple):
     def categories(self) -> dict[str, float]:
         """Seconds of the busy time by category of operator, longest first, for kernels without a count by their names; ``unknown``
         are those whose names tell none."""
-        found = _summed((category, time_s) for (_, _, category), time_s in self.busy.items())
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        return longest_first((category, time_s) for (_, _, category), time_s in self.busy.items())
 
     def division(self) -> StepDivision:
         """Seconds by what the time is for."""
         idle = ((_PART_OF_CLASS[_OF_CAUSE.get(cause, "idle")], time_s) for cause, time_s in self.idle.items())
-        found = _summed([*((part, time_s) for (_, part, _), time_s in self.busy.items()), *idle])
+        found = longest_first([*((part, time_s) for (_, part, _), time_s in self.busy.items()), *idle])
         parts = {f"{part}_s": found[part] for part in PARTS if found.get(part)}
         return StepDivision(of="host" if self.of == "cpu" else "device", step_s=self.step_s, loader_s=self.loader_s, **parts)
 
@@ -131,14 +129,6 @@ class Partition(NamedTuple):
         return self._replace(idle=idle, timeline=timeline)
 
 
-def _summed(times: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The times of each name together."""
-    found: dict[str, float] = defaultdict(float)
-    for name, time_s in times:
-        found[name] += time_s
-    return dict(found)
-
-
 def partition(attribution: Attribution, labels: Sequence[Label]) -> Partition:
     """Divide the steps of ``attribution``, or the whole trace where it has none, per step; ``labels`` go with its rows."""
     seconds = 1 / 1e9 / (attribution.steps or 1)
@@ -161,13 +151,9 @@ def partition(attribution: Attribution, labels: Sequence[Label]) -> Partition:
     whole = intervals.merge(window, intervals.intersect(attribution.overhead, attribution.windows))
     idle, causes = _idle(attribution, intervals.subtract(whole, busy), loading)
     return Partition(
-        of="device" if on_device else "cpu",
-        timeline=_timeline(attribution, window, busy, found, idle, seconds),
-        busy=found,
-        idle=idle,
-        loader_s=intervals.length(loading) * seconds if len(loading) else None,
-        causes=causes,
-    )
+        of="device" if on_device else "cpu", timeline=_timeline(attribution, window, busy, found, idle, seconds), busy=found, idle=idle,
+        loader_s=intervals.length(loading) * seconds if len(loading) else None, causes=causes,
+    )  # fmt: skip
 
 
 def clock_factor(attribution: Attribution, step_s: float, waits: float | None = None) -> float:

@@ -6,8 +6,8 @@ Prefill computes the tokens of prompts together and decode one token of each req
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -22,9 +22,10 @@ from rooflines.roofline.analysis import DecodeReads, OperatorRow, ServedSteps, S
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import Row
 from rooflines.roofline.bounds import memory_seconds
+from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.network_parts import part_of
 from rooflines.roofline.resolvers.batches import MARKED
-from rooflines.roofline.step.partition import Label, Partition, partition
+from rooflines.roofline.step.partition import Label, partition
 from rooflines.roofline.step.times import per_step
 
 # Kernels that read weights or the KV cache. If uncounted ones take more of the busy time, what decode must read is not known.
@@ -94,31 +95,29 @@ def _rate_doubt(attribution: Attribution, numbers: Sequence[int]) -> str:
 
 
 def _steps(
-    kind: Kind,
-    numbers: list[int],
-    attribution: Attribution,
-    rows: list[tuple[Row, OperatorRow]],
-    labels: Sequence[Label],
+    kind: Kind, numbers: list[int], attribution: Attribution, rows: list[tuple[Row, OperatorRow]], labels: Sequence[Label],
     roofs: Ceilings | None,
-) -> ServedSteps:
-    count, batches = len(numbers), [attribution.calls.batches[number] for number in numbers]
-    divided = partition(replace(attribution, windows=attribution.windows[numbers], steps=count), labels)
+) -> ServedSteps:  # fmt: skip
+    batches = [attribution.calls.batches[number] for number in numbers]
+    chosen = replace(attribution, windows=attribution.windows[numbers], steps=len(numbers))
     ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
     times = [(gap, sum(gap.step_ns[number] for number in numbers) if gap.step_ns else gap.time_ns) for gap in attribution.gaps]
     return steps_of_kind(
-        kind, batches, divided, ran, times, roofs, generated=_generated(kind, batches, attribution.calls.batches),
-        doubt=_rate_doubt(attribution, numbers), modules=attribution.calls.modules,
+        kind, batches, chosen, labels, ran, times, roofs, generated=_generated(kind, batches, attribution.calls.batches),
+        doubt=_rate_doubt(attribution, numbers),
     )  # fmt: skip
 
 
 def steps_of_kind(
-    kind: Kind, batches: Sequence[RequestMark], divided: Partition, ran: list[Ran], gaps: Sequence[tuple[Row, float]],
-    roofs: Ceilings | None, *, generated: int | float | None, doubt: str, modules: Sequence[Module],
-    kv_bytes_per_token: int | None = None,
+    kind: Kind, batches: Sequence[RequestMark], attribution: Attribution, labels: Sequence[Label], ran: list[Ran],
+    gaps: Sequence[tuple[Row, float]], roofs: Ceilings | None, *, generated: int | float | None, doubt: str,
+    timed_s: float | None = None, kv_bytes_per_token: int | None = None,
 ) -> ServedSteps:  # fmt: skip
-    """The steps of one kind, of which each entry of ``batches`` is one: ``divided`` is their mean, ``ran`` are their rows, ``gaps`` the
-    rows without a count with their nanoseconds in these steps. ``kv_bytes_per_token`` tells the size of the KV cache where attention is
-    made of several operators."""
+    """The steps of one kind, the windows of ``attribution``, of which each entry of ``batches`` is one: ``ran`` are their rows,
+    ``gaps`` the rows without a count with their nanoseconds in these steps, ``timed_s`` is how long one takes where they were timed.
+    ``kv_bytes_per_token`` tells the size of the KV cache where attention is made of several operators."""
+    divided = partition(attribution, labels)
+    divided = divided if timed_s is None else divided.timed(timed_s)
     count, step_s, busy_s = len(batches), divided.timeline.span_s, divided.timeline.busy_s
     tokens = _mean([one.tokens for one in batches])
     is_known = kind == "decode" and _is_complete(gaps, count, busy_s)
@@ -126,27 +125,16 @@ def steps_of_kind(
     tokens_per_s, tokens_range = _rate(tokens, step_s, busy_s, doubt)
     generated_per_s, generated_range = _rate(generated, step_s, busy_s, doubt)
     return ServedSteps(
-        kind=kind,
-        steps=count,
-        requests=per_step(sum(one.requests for one in batches), count),
-        tokens=tokens,
-        padded_to=_padded_to(ran, {one.tokens for one in batches}),
-        generated=generated,
-        keys=_mean([one.keys for one in batches]),
-        step_s=step_s,
-        busy_s=busy_s,
-        tokens_per_s=tokens_per_s,
-        generated_per_s=generated_per_s,
-        tokens_per_s_range=tokens_range,
-        generated_per_s_range=generated_range,
-        rate_doubt=doubt,
+        kind=kind, steps=count, requests=per_step(sum(one.requests for one in batches), count), tokens=tokens,
+        padded_to=_padded_to(ran, {one.tokens for one in batches}), generated=generated, keys=_mean([one.keys for one in batches]),
+        step_s=step_s, busy_s=busy_s, tokens_per_s=tokens_per_s, generated_per_s=generated_per_s, tokens_per_s_range=tokens_range,
+        generated_per_s_range=generated_range, rate_doubt=doubt,
         category_breakdown={**divided.categories(), "idle": divided.timeline.idle_s},
         modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
         attention=work_of([one for one in ran if one.judged.category == "attention"], count),
-        moe=work_of([one for one in ran if one.judged.category == "moe"], count),
-        reads=reads,
-        parts=_parts(kind, ran, gaps, modules, count, reads),
-    )
+        moe=work_of([one for one in ran if one.judged.category == "moe"], count), reads=reads,
+        parts=_parts(kind, ran, gaps, attribution.calls.modules, count, reads),
+    )  # fmt: skip
 
 
 def _parts(
@@ -163,12 +151,10 @@ def _parts(
         path = modules[row.module].path if row.module >= 0 else ""
         return part_of(path, row.name, row.count.category, phase=kind, types=types)
 
-    groups: dict[str, list[Ran]] = defaultdict(list)
-    uncounted: dict[str, float] = defaultdict(float)
-    for one in ran:
-        groups[part(one.row)].append(one)
-    for gap, time_ns in gaps:
-        uncounted[part(gap)] += time_ns / 1e9 / steps
+    groups, uncounted = (
+        grouped(ran, lambda one: part(one.row)),
+        longest_first((part(gap), time_ns / 1e9 / steps) for gap, time_ns in gaps),
+    )
     if not {"attention", "embedding"} <= groups.keys():
         return {}
     works = {name: work_of(groups[name], steps) or ServedWork(time_s=0.0, flops=0, bytes=0) for name in {**groups, **uncounted}}
@@ -176,7 +162,7 @@ def _parts(
     if reads is not None and reads.lower_bound_s is not None and reads.assumption is None:
         every = reads.weight_bytes + reads.kv_cache_bytes
         for name, work in found.items():
-            size = sum((_weights(one) if _has_weights(one) else 0) * one.calls for one in groups[name]) / steps
+            size = sum(_weights(one) * one.calls for one in groups[name]) / steps
             size += reads.kv_cache_bytes if name == "attention" else 0
             bound_s = reads.lower_bound_s * size / every
             if bound_s > (work.lower_bound_s or 0.0) and work.time_s > 0:
@@ -219,13 +205,11 @@ def work_of(ran: list[Ran], steps: int) -> ServedWork | None:
     """Return the sums of these operators per step; None without any."""
     if not ran:
         return None
-    works = [(one, one.row.count.work) for one in ran]
-    flops = sum(work.flops * one.calls for one, work in works if work is not None)
-    size = sum(work.bytes * one.calls for one, work in works if work is not None)
-    time_s = sum(one.time_ns for one in ran) / 1e9
-    bounds = [(one, found) for one in ran if (found := _bound_s(one)) is not None]
-    bound_s, bounded_s = sum(found for _, found in bounds), sum(one.time_ns for one, _ in bounds) / 1e9
-    bounded_flops = sum(one.row.count.work.flops * one.calls for one, _ in bounds if one.row.count.work is not None)
+    flops, size, time_s = _flops(ran), sum(one.row.work.bytes * one.calls for one in ran), sum(one.time_ns for one in ran) / 1e9
+    # The bounds of operators are per step, for all calls.
+    bounds = [(one, one.judged.lower_bound_s) for one in ran if one.judged.lower_bound_s is not None]
+    bound_s = sum(each_s / one.judged.calls * one.calls for one, each_s in bounds)
+    bounded_s, bounded_flops = sum(one.time_ns for one, _ in bounds) / 1e9, _flops(one for one, _ in bounds)
     return ServedWork(
         time_s=time_s / steps,
         flops=per_step(flops, steps),
@@ -239,10 +223,8 @@ def work_of(ran: list[Ran], steps: int) -> ServedWork | None:
     )
 
 
-def _bound_s(one: Ran) -> float | None:
-    """The lower bound of the row's calls in these steps. ``judged`` has it per step, for all calls."""
-    bound_s, calls = one.judged.lower_bound_s, one.judged.calls
-    return None if bound_s is None else bound_s / calls * one.calls
+def _flops(ran: Iterable[Ran]) -> int:
+    return sum(one.row.work.flops * one.calls for one in ran)
 
 
 def _assumptions(ran: list[Ran]) -> str | None:
@@ -279,11 +261,9 @@ def _reads(
 
 
 def _weights(one: Ran) -> int:
-    """Return the bytes that a matrix product reads besides its first matrix (the tokens); of experts, only those that the tokens
-    use."""
-    work, tensors = one.row.count.work, one.row.signature.tensors
-    tokens = next((tensor for tensor in tensors if len(tensor.shape) >= 2), None)
-    return max(0, work.bytes_read - tokens.nbytes) if work is not None and tokens is not None else 0
+    """Return the bytes that a product with weights reads besides its first matrix (the tokens); of experts, those that tokens use."""
+    tokens = next((tensor for tensor in one.row.signature.tensors if len(tensor.shape) >= 2), None)
+    return max(0, one.row.work.bytes_read - tokens.nbytes) if tokens is not None and _has_weights(one) else 0
 
 
 def _has_weights(one: Ran) -> bool:
@@ -306,10 +286,8 @@ def _is_complete(gaps: Sequence[tuple[Row, float]], steps: int, busy_s: float) -
 
 def _keys_and_values(one: Ran, tokens: int | float | None) -> float:
     """Return the bytes that attention reads besides its queries, which may be padded to more than ``tokens``."""
-    work, tensors = one.row.count.work, one.row.signature.tensors
-    assert work is not None
-    query = tensors[0] if tensors else None
+    query, read = next(iter(one.row.signature.tensors), None), one.row.work.bytes_read
     if query is None or not query.shape or not query.shape[0]:
-        return work.bytes_read
+        return read
     padded = one.row.inferred == MARKED and tokens is not None and tokens < query.shape[0]
-    return max(0.0, work.bytes_read - query.nbytes * (tokens / query.shape[0] if padded and tokens is not None else 1))
+    return max(0.0, read - query.nbytes * (tokens / query.shape[0] if padded and tokens is not None else 1))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
@@ -11,9 +9,10 @@ from rooflines.profiler.records import WALL_CLOCK, StepTimes, Workload
 from rooflines.profiler.trace.records import Mask
 from rooflines.roofline.analysis import Steps
 from rooflines.roofline.bootstrap import interval95, resampled_medians
+from rooflines.roofline.students_t import half_width
 
-# The 97.5 % quantile of Student's t for one to four degrees of freedom.
-_STUDENT = (12.706, 4.303, 3.182, 2.776)
+# Resamples of fewer values stay between their minimum and maximum, which is too narrow.
+_FEWEST_RESAMPLED = 6
 
 
 def per_step(total: int, steps: int) -> int | float:
@@ -34,33 +33,22 @@ def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | Non
     median = float(np.median(timed_s))
     dilated = times.traced_ns and times.traced != "program"
     return Steps(
-        count=len(timed_s),
-        median_s=median,
-        p10_s=float(np.percentile(timed_s, 10)),
-        p90_s=float(np.percentile(timed_s, 90)),
-        ci95_s=None if together else _interval(timed_s),
+        count=len(timed_s), median_s=median, p10_s=float(np.percentile(timed_s, 10)), p90_s=float(np.percentile(timed_s, 90)),
+        ci95_s=None if together else median_interval(timed_s),
         samples_per_s=workload.batch_size / median if workload.batch_size else None,
         profiler_dilation=float(np.median(np.array(times.traced_ns)[traced])) / 1e9 / median if dilated else None,
-        warmup_count=len(times.warmup_ns),
-        first_s=times.warmup_ns[0] / 1e9 if times.warmup_ns and times.traced != "program" else None,
-        compile_s=compile_s,
-        settled=times.settled,
-        rule=times.rule,
-        clock=times.clock,
+        warmup_count=len(times.warmup_ns), first_s=times.warmup_ns[0] / 1e9 if times.warmup_ns and times.traced != "program" else None,
+        compile_s=compile_s, settled=times.settled, rule=times.rule, clock=times.clock,
         durations_s=() if together else tuple((np.array(times.timed_ns) / 1e9).tolist()),
         disturbed=() if together else tuple(np.flatnonzero(~timed).tolist()),
-    )
+    )  # fmt: skip
 
 
-def _interval(timed: npt.NDArray[np.float64]) -> tuple[float, float] | None:
-    """The 95 % interval of the median; None for a single step.
-
-    Resamples of a few values stay between their minimum and maximum, which is too narrow, so a bootstrap needs six.
-    """
+def median_interval(timed: npt.NDArray[np.float64]) -> tuple[float, float] | None:
+    """The 95 % interval of the median, of few values by Student's t; None for a single one."""
     if len(timed) < 2:
         return None
-    if len(timed) <= len(_STUDENT) + 1:
-        half = _STUDENT[len(timed) - 2] * float(np.std(timed, ddof=1)) / math.sqrt(len(timed))
-        middle = float(np.median(timed))
-        return max(0.0, middle - half), middle + half
-    return interval95(resampled_medians(timed))
+    if len(timed) >= _FEWEST_RESAMPLED:
+        return interval95(resampled_medians(timed))
+    half, middle = half_width(timed.tolist()), float(np.median(timed))
+    return max(0.0, middle - half), middle + half

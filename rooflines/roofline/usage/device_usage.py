@@ -110,14 +110,9 @@ def usage_of(
         drawn = (*(key for key, field in known.items() if "chart" in field.shown), THROTTLED)
         series += [_series(device, key, found[key], window, known.get(key)) for key in drawn if key in found]
     return Usage(
-        window="samples" if whole else "timed pass",
-        began_ns=window.begin_ns,
-        window_s=window.length_s,
-        steps=steps,
-        devices=tuple(devices),
-        series=tuple(series),
-        fields=declared,
-    )
+        window="samples" if whole else "timed pass", began_ns=window.begin_ns, window_s=window.length_s, steps=steps,
+        devices=tuple(devices), series=tuple(series), fields=declared,
+    )  # fmt: skip
 
 
 def figure(one: DeviceUsage, key: str, summary: Summary) -> float | None:
@@ -335,8 +330,7 @@ def thinned(times: Floats, values: Floats, most: int = MOST_POINTS) -> tuple[Flo
 def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | None, float | None, tuple[Throttling, ...]]:
     """For how long anything held the clocks down, which share of the time that was, and each reason by itself, longest first.
 
-    The time is that between the readings. None without two readings: a duration cannot be seen from a
-    moment.
+    The time is that between the readings. None without two readings: a duration cannot be seen from a moment.
     """
     told = [sample for sample in taken if sample.throttle_reasons is not None]
     times = np.array([sample.time_ns for sample in told], np.int64)

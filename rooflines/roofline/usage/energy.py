@@ -64,8 +64,7 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
     A reading holds the counter's value at its latest update, so the true energy at a moment is at least the last reading before it and
     at most the first value whose update is known to have come after it, whatever the power did: that is the error bar, and the
     counter's resolution comes on top. Between them the energy is interpolated over the middles of the intervals in which the updates
-    fell.
-    Adjoining windows add up to the whole. A counter that wraps is unwrapped; one that is reset, or stands still, is refused.
+    fell. Adjoining windows add up to the whole. A counter that wraps is unwrapped; one that is reset, or stands still, is refused.
     """
     window_s = (end_ns - begin_ns) / 1e9
     times = (times_ns - begin_ns) / 1e9

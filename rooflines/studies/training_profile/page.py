@@ -13,8 +13,8 @@ from rooflines.reports.views.run import division_table
 from rooflines.reports.views.steps import steps_table
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import usage_table
-from rooflines.reports.words.rows import longest_first
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.by_key import longest_first
 from rooflines.serial import read_json
 from rooflines.studies.study import Study, decided, device_of
 from rooflines.studies.tables import printed

@@ -32,6 +32,8 @@ def test_latencies_of_two_generations():
     latency = token_latency([ready(10, 2, 3, 4), ready(14, 2, 3, 10)], prompt_length=5)
     assert (latency.generations, latency.gaps) == (2, 6)
     assert latency.ttft_s == pytest.approx((10 + 14) / 2 / 1e3)
+    # t(0.975, 1) = 12.706 times the standard error (14 - 10) / 2 around the median, and no time is negative.
+    assert latency.ttft_ci95_s == pytest.approx((0.0, 12e-3 + 12.7062 * 2e-3))
     gaps = [2, 3, 4, 2, 3, 10]
     for found, share in ((latency.itl_median_s, 50), (latency.itl_p90_s, 90), (latency.itl_p99_s, 99)):
         assert found == pytest.approx(np.percentile(gaps, share) / 1e3)
@@ -46,7 +48,7 @@ def test_latencies_of_two_generations():
 
 def test_one_token_has_no_gaps_and_no_generation_no_latency():
     only = token_latency([ready(10)], prompt_length=5)
-    assert (only.ttft_s, only.itl_median_s, only.tpot_s, only.context) == (0.01, None, None, ())
+    assert (only.ttft_s, only.ttft_ci95_s, only.itl_median_s, only.tpot_s, only.context) == (0.01, None, None, None, ())
     assert token_latency([], prompt_length=5) is None
 
 

@@ -6,9 +6,8 @@ into which k is split, then what is fused behind the product (``make_matmul_repr
 ``FnSpecs`` in triton_kernels/specialize.py, 3.4 and 3.5). ``matmul_ogs`` (triton_kernels/matmul_ogs.py) allocates the result
 [splits, 1, rows, n] before it launches, and views the weight [experts, k, n] last; of mxfp4 two values of k are in a byte.
 
-``topk`` (triton_kernels/topk.py, 3.4 and 3.5) chooses the experts and writes a bit for each pair of token and expert;
-``routing`` (triton_kernels/routing.py) counts and sorts them; ``_finalize_matmul_scatter`` (triton_kernels/matmul_ogs.py) adds the rows
-of a token.
+``topk`` (triton_kernels/topk.py, 3.4 and 3.5) chooses the experts and writes a bit for each pair of token and expert; ``routing``
+(triton_kernels/routing.py) counts and sorts them; ``_finalize_matmul_scatter`` (triton_kernels/matmul_ogs.py) adds the rows of a token.
 """
 
 from __future__ import annotations

@@ -92,15 +92,10 @@ def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
         elements = count * total // tables
     factors = args.optional("indice_weights")
     return _Lookup(
-        weights=weights,
-        indices=indices,
-        bags=bags * tables,
-        elements=elements,
-        pooling=pooling,
-        read=size(indices, offsets, factors, args.optional("locations")),
-        weighted=factors is not None and factors.numel > 0,
+        weights=weights, indices=indices, bags=bags * tables, elements=elements, pooling=pooling,
+        read=size(indices, offsets, factors, args.optional("locations")), weighted=factors is not None and factors.numel > 0,
         assumption=_ROWS + ("; " + _WIDTHS if mixed else ""),
-    )
+    )  # fmt: skip
 
 
 _TABLES: Final = "dev uvm cache placements"

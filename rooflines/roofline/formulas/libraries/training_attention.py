@@ -290,12 +290,6 @@ natten::token_unpermute_1d natten::token_unpermute_2d natten::token_unpermute_3d
     moved = self[0] // prod(dilation) * prod(layout) * self[-2] * self[-1] * self.item; reads = moved; writes = moved
 """
 table(
-    _TABLE,
-    apart=apart,
-    batch_first=batch_first,
-    told_apart=told_apart,
-    hstu=hstu,
-    neighborhood=neighborhood,
-    neighborhood_back=neighborhood_back,
-    permute=permute,
-)
+    _TABLE, apart=apart, batch_first=batch_first, told_apart=told_apart, hstu=hstu, neighborhood=neighborhood,
+    neighborhood_back=neighborhood_back, permute=permute,
+)  # fmt: skip
