@@ -14,7 +14,6 @@ from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, WHAT, Options
 
 _WHERE = "Devices"
-_LISTED = (("batch_size", "1"), ("sequence_length", "128"), ("prompt_length", "128"))
 
 
 @app.command()

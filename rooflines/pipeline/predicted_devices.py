@@ -80,11 +80,6 @@ def _with_roofs(ceilings: Ceilings, **facts: Any) -> DeviceFacts:
     return DeviceFacts(name=ceilings.device, kind=ceilings.kind, ceilings=ceilings.ceilings, **facts)
 
 
-def roofs(device: DeviceFacts) -> Ceilings:
-    """The roofs of ``device``."""
-    return Ceilings(device=device.name, kind=device.kind, ceilings=device.ceilings)
-
-
 def numbers_by_name(option: str, texts: Iterable[str]) -> dict[str, float]:
     """The numbers in ``NAME=NUMBER``, by name. Raises UsageError for any other text."""
     found = {}

@@ -107,8 +107,9 @@ class Count(Shown, frozen=True, kw_only=True):
     def of(cls, rows: Iterable[OperatorCount], **facts: Any) -> Count:
         """Return ``rows`` and their totals; ``facts`` are the other fields."""
         rows = sorted(rows, key=lambda row: (-(row.flops or 0), -(row.bytes or 0), row.name, row.module))
-        totals = {name: sum(getattr(row, name) or 0 for row in rows) for name in (*_OF_MODULES, "bytes_read", "bytes_written")}
-        return cls(**totals, operators=tuple(rows), **facts)
+        for name in (*_OF_MODULES, "bytes_read", "bytes_written"):
+            facts[name] = sum(getattr(row, name) or 0 for row in rows)
+        return cls(operators=tuple(rows), **facts)
 
     @property
     def other_flops(self) -> int:

@@ -65,6 +65,16 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes: int | None = None
     longest_context: int | None = None
 
+    @property
+    def batch(self) -> int:
+        """The number of sequences."""
+        return self.workload.batch_size or 1
+
+    @property
+    def needed_bytes(self) -> int:
+        """Parameters, KV cache and activations."""
+        return self.parameter_bytes + (self.kv_bytes or 0) + self.activation_bytes
+
     def to_dict(self) -> dict[str, Any]:
         """Return the count as plain Python containers, as ``rooflines count --format json`` prints it."""
         return {"schema": GENERATION_SCHEMA, **to_plain(self)}

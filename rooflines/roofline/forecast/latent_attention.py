@@ -49,8 +49,7 @@ class _Sizes:
 
 def with_served_latent_attention(generation: GenerationCount) -> GenerationCount:
     """Return the generation with all latent attention as servers compute it; the same object where it has none."""
-    batch = generation.workload.batch_size or 1
-    phases = tuple(_served(phase, batch) for phase in generation.phases)
+    phases = tuple(_served(phase, generation.batch) for phase in generation.phases)
     return generation if phases == generation.phases else replace(generation, phases=phases)
 
 
