@@ -110,12 +110,9 @@ def _measured(source: Path | str, progress: Progress) -> Analysis:
 
 
 def _forecast(
-    steps: Sequence[CountedStep],
-    devices: Sequence[DeviceFacts],
-    analyses: Sequence[Analysis],
-    like: tuple[str, ...],
+    steps: Sequence[CountedStep], devices: Sequence[DeviceFacts], analyses: Sequence[Analysis], like: tuple[str, ...],
     layouts: Sequence[str],
-) -> Forecast:
+) -> Forecast:  # fmt: skip
     from rooflines.roofline.forecast.layouts import bound_layouts, parse_layouts
 
     first, generation = steps[0], steps[0].generation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from rooflines.errors import UsageError, WorkloadError
+from rooflines.errors import UsageError, WorkloadError, first_line
 from rooflines.profiler.records import StepMemory
 from rooflines.profiler.trace.tree import PHASES
 from rooflines.profiler.workloads.networks import tensors_in
@@ -302,8 +302,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _why_real(error: BaseException) -> str:
-    text = str(error.__cause__ or error).strip().partition("\n")[0]
-    return f"run on real tensors because fake tensors were not enough ({text or type(error).__name__})"
+    return f"run on real tensors because fake tensors were not enough ({first_line(error.__cause__ or error)})"
 
 
 def summarize(recording: StepCalls) -> Count:

@@ -112,15 +112,11 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
         raise WorkloadError(f"{name} cannot be counted without data: {first_line(error)}.") from error
     parameters = list(_parameters(prepared.generator))
     return GenerationCount(
-        workload=prepared.facts,
-        phases=tuple(counted),
-        parameters=sum(tensor.numel() for tensor in parameters),
+        workload=prepared.facts, phases=tuple(counted), parameters=sum(tensor.numel() for tensor in parameters),
         parameter_bytes=sum(storage.nbytes() for tensor in parameters for storage in storages(tensor)),
-        activation_bytes=max(_activations(phase.count.memory) for phase in counted),
-        kv_bytes_per_token=per_token,
-        kv_bytes=held,
+        activation_bytes=max(_activations(phase.count.memory) for phase in counted), kv_bytes_per_token=per_token, kv_bytes=held,
         longest_context=longest_context(prepared.generator.network.config) if isinstance(prepared.generator, CausalModel) else None,
-    )
+    )  # fmt: skip
 
 
 class _Phases:

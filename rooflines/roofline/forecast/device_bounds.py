@@ -56,16 +56,13 @@ def bound_operator(one: Operator, ceilings: Ceilings, like: Efficiencies | None 
     placed = place(work, ceilings, footprint_bytes=footprint(one.name, work))
     if placed is None or without_rate([one], ceilings):
         return OperatorBound()
-    estimate = None
-    if like is not None:
-        call = Call(
-            name=one.name, category=one.category, precision=one.precision, engine=placed.engine, flops=work.flops, bytes=work.bytes,
-            lower_bound_s=placed.lower_bound_s, bound=placed.bound,
-        )  # fmt: skip
-        estimate = like.estimate(call)
+    call = Call(
+        name=one.name, category=one.category, precision=one.precision, engine=placed.engine, flops=work.flops, bytes=work.bytes,
+        lower_bound_s=placed.lower_bound_s, bound=placed.bound,
+    )  # fmt: skip
     return OperatorBound(
         bound=placed.bound, lower_bound_s=placed.lower_bound_s * one.calls, memory_level=placed.memory_level, engine=placed.engine,
-        estimate=estimate,
+        estimate=like.estimate(call) if like is not None else None,
     )  # fmt: skip
 
 
@@ -78,13 +75,10 @@ def bound_phase(
         if operator.matrix_flops and bound.lower_bound_s is not None:
             by_roof[bound.bound] = by_roof.get(bound.bound, 0.0) + bound.lower_bound_s
     return PhaseBound(
-        name=name,
-        lower_bound_s=sum(by_roof.values()),
-        eager_bound_s=sum(bound.lower_bound_s or 0.0 for bound in bounds),
-        by_roof_s=dict(sorted(by_roof.items(), key=lambda item: -item[1])),
-        ridge_flop_per_byte=_ridge(operators, ceilings),
+        name=name, lower_bound_s=sum(by_roof.values()), eager_bound_s=sum(bound.lower_bound_s or 0.0 for bound in bounds),
+        by_roof_s=dict(sorted(by_roof.items(), key=lambda item: -item[1])), ridge_flop_per_byte=_ridge(operators, ceilings),
         estimate=like.total(estimates_of(operators, bounds)) if like is not None else None,
-    )
+    )  # fmt: skip
 
 
 def estimates_of(operators: Iterable[Operator], bounds: Iterable[OperatorBound], times: int = 1) -> list[tuple[Estimate, float]]:

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil, prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -129,18 +128,14 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     keys = next((sizes[1] for row in attention if row.name != KERNEL and len((sizes := sizes_in(row.shapes))[1]) == 4), None)
     heads = [row for row in rows if row.part == "head" and row.matrix_flops]
     return NetworkFacts(
-        layers=len(parts),
-        reduced=sum(("attention" in found) + bool(found & {"MLP", "experts"}) for found in parts.values()),
-        routed=len(routed),
-        hidden=next(size[-1] for size in sizes_in(heads[-1].shapes) if len(size) > 1) if heads else 0,
-        item_bytes=item,
-        heads=prod(query[:-1]) // tokens if query else None,
-        kv_heads=keys[1] if keys else None,
+        layers=len(parts), reduced=sum(("attention" in found) + bool(found & {"MLP", "experts"}) for found in parts.values()),
+        routed=len(routed), hidden=next(size[-1] for size in sizes_in(heads[-1].shapes) if len(size) > 1) if heads else 0,
+        item_bytes=item, heads=prod(query[:-1]) // tokens if query else None, kv_heads=keys[1] if keys else None,
         chosen=sizes_in(grouped[0].shapes)[0][0] // tokens if grouped else 0,
         block_weights_bytes=sum(size for row, size in held if _BLOCK.search(row.module)),
         expert_weights_bytes=sum(size for row, size in held if row in grouped),
         head_bytes=sum(size for row, size in held if row.part == "head"),
-    )
+    )  # fmt: skip
 
 
 def _is_grouped(row: Operator | OperatorCount) -> bool:
@@ -170,8 +165,7 @@ def _cached(one: Operator, item: int) -> int:
 # --- a device in a layout ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Shares:
+class _Shares(NamedTuple):
     """How the sequences of a batch are cut: ``replica`` of them in each replica, in ``micro`` micro-batches; ``share`` is the part of
     all sequences that is in a micro-batch. ``layers`` is the part of the layers that the longest stage has, ``least`` the shortest."""
 
@@ -260,13 +254,11 @@ def _phase(
     link: Ceiling | None,
 ) -> LayoutPhase:  # fmt: skip
     tokens = batch * phase.tokens
-    inside = outside = 0.0
+    sums = {True: 0.0, False: 0.0}
     for row in rows:
-        seconds = bound_operator(on_device(row, layout, facts, shares.share, tokens), ceilings).lower_bound_s or 0.0
-        if _BLOCK.search(row.module):
-            inside += seconds
-        else:
-            outside += seconds
+        bound = bound_operator(on_device(row, layout, facts, shares.share, tokens), ceilings)
+        sums[_BLOCK.search(row.module) is not None] += bound.lower_bound_s or 0.0
+    inside, outside = sums[True], sums[False]
     message = shares.share * tokens * facts.hidden * facts.item_bytes
     collectives = facts.reduced * message * (bus_factor("allreduce", layout.tensor) or 0)
     collectives += 2 * facts.routed * message * facts.chosen * (bus_factor("alltoall", layout.expert) or 0) / layout.tensor
