@@ -98,6 +98,14 @@ def test_latency_bounds_small_operators_where_a_device_has_one(mlp, device):
     assert found.devices[0].steps[0].fits is None  # a file does not tell the size of the memory
 
 
+def test_a_step_without_products_has_an_eager_bound_only():
+    found = rooflines.predict(torch.nn.ReLU(), torch.zeros(1000, 1000), devices=[H200])
+    on = found.devices[0].steps[0]
+    assert on.eager_bound_s == pytest.approx(8e6 / roofs(H200)[1])
+    assert (on.lower_bound_s, on.units_per_s, on.cost_per_million, on.energy_per_unit_j) == (None,) * 4
+    assert "one after the other (eager)" in str(found)
+
+
 def test_a_larger_batch_never_lowers_the_bound_and_every_combination_is_a_step(tmp_path, mlp):
     found = predict(mlp, devices=[H200, MI300X], batch_size=[1, 2, 64, 4096], precision="bf16")
     for one in found.devices:

@@ -171,7 +171,7 @@ def _devices(forecast: Forecast) -> Table:
     power = f" Power is the limit in the data sheet, which a device may not reach: {limits}." if limits else ""
     columns = [
         _DEVICE, *([Column(_GIVES[name], key=f"{name}_s") for name in named] or [Column("step", key="step_s")]),
-        Column(f"{forecast.unit}/s", key="units_per_s"), Column("eager", key="eager_bound_s", priority=int(asked)),
+        Column(f"{forecast.unit}/s", key="units_per_s"), Column("eager step", key="eager_bound_s", priority=int(asked)),
         Column("limit", format="text", least=12, priority=int(asked)),
         Column("fits", format="text", least=4, priority=int(asked)),
         Column("cost of a million", format="figures", key="cost", note=f"Cost of a million {forecast.unit} at the bound."),
@@ -187,8 +187,8 @@ def _devices(forecast: Forecast) -> Table:
             _amount(on.energy_per_unit_j, "J"),
         )))  # fmt: skip
     note = (
-        f"Lower bounds of products, convolutions and attention, so {forecast.unit}/s at most, also for fused code. Eager: at least a "
-        "step of all operators one after the other."
+        f"Lower bounds of products, convolutions and attention, so {forecast.unit}/s at most, also for fused code. Eager step: that of "
+        "all operators, one after the other."
     )
     return _table("devices", columns, rows, "Lower bounds of a step by device", note)
 
