@@ -334,12 +334,14 @@ def summarize(recording: StepCalls) -> Count:
 
 def with_rows(modules: Iterable[ModuleCount], rows: Iterable[OperatorCount], sign: Literal[1, -1] = 1) -> tuple[ModuleCount, ...]:
     """Return ``modules`` with the work of ``rows``, which run in them, added to each that they run below, or taken off it."""
-    sums = Counter[tuple[str, str]]()
+    own = Counter[tuple[str, str]]()
     for row in rows:
-        for path in with_ancestors(row.module):
-            for name in _OF_MODULES:
-                sums[path, name] += sign * (getattr(row, name) or 0)
+        for name in _OF_MODULES:
+            own[row.module, name] += sign * (getattr(row, name) or 0)
+    sums = Counter[tuple[str, str]]()
+    for (module, name), figure in own.items():
+        for path in with_ancestors(module):
+            sums[path, name] += figure
     return tuple(
-        msgspec.structs.replace(module, **{name: getattr(module, name) + sums[module.path, name] for name in _OF_MODULES})
-        for module in modules
+        msgspec.structs.replace(one, **{name: getattr(one, name) + sums[one.path, name] for name in _OF_MODULES}) for one in modules
     )
