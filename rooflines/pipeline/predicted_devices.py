@@ -34,9 +34,8 @@ def find_devices(
     for option, given in (("power", power), ("price", price)):
         for name, value in given.items():
             if name not in found:
-                raise UsageError(
-                    f"{arg(option)} names {name!r}, which is not one of the devices.", hint=f"Devices: {', '.join(found)}."
-                )
+                hint = f"Devices: {', '.join(found)}."
+                raise UsageError(f"{arg(option)} names {name!r}, which is not one of the devices.", hint=hint)
             if not 0 < value < float("inf"):
                 raise UsageError(f"{arg(option)} of {name!r} must be above 0, got {value:g}.")
     return tuple(

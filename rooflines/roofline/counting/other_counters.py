@@ -140,8 +140,7 @@ _TORCH_REASONS: Final[tuple[_Reason, ...]] = (
 def _explained(recording: StepCalls, theirs: dict[str, int]) -> OtherCount:
     """The differences operator by operator: first the arithmetic that is not matrix products, then the products."""
     calls: dict[str, list[tuple[Signature, int]]] = defaultdict(list)
-    ours: Counter[str] = Counter()
-    others: Counter[str] = Counter()
+    ours, others = Counter[str](), Counter[str]()
     for call, number in recording.calls.items():
         work = count_call(call.signature, outputs=call.outputs).work
         if work is not None:
@@ -235,8 +234,7 @@ def _fvcore(ours: NetworkRecording, name: str, options: Options) -> OtherCount:
 
 
 def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: list[str]) -> tuple[Difference, ...]:
-    ours: Counter[str] = Counter()
-    others: Counter[str] = Counter()
+    ours, others = Counter[str](), Counter[str]()
     for row in summarize(recording).operators:
         ours[row.name.removeprefix("aten::")] += row.matrix_flops or 0
         others[row.name.removeprefix("aten::")] += (row.flops or 0) - (row.matrix_flops or 0)

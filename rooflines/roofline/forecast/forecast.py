@@ -215,20 +215,15 @@ class Forecast(Shown, frozen=True, kw_only=True):
 
 def forecast_rows(forecast: Forecast) -> list[dict[str, Any]]:
     """A row for each device and step: batch, length, bound, bound of each phase, rate, memory, and the estimate where there is one."""
-    rows = []
-    for one in forecast.devices:
-        for step, on in zip(forecast.steps, one.steps, strict=True):
-            rows.append(
-                {
-                    "device": one.device.name,
-                    **{name: getattr(step, name) for name in ("batch_size", "sequence_length", "prompt_length", "new_tokens")},
-                    **{f"{phase.name}_bound_s": phase.lower_bound_s for phase in on.phases},
-                    **{name: getattr(on, name) for name in ("lower_bound_s", "eager_bound_s", "units_per_s", "fits", "largest_batch")},
-                    "memory_bytes": step.memory.total_bytes if step.memory else None,
-                    "estimate_s": on.estimate.time_s if on.estimate else None,
-                    "estimate_low_s": on.estimate.low_s if on.estimate else None,
-                    "estimate_high_s": on.estimate.high_s if on.estimate else None,
-                    **{name: getattr(on, name) for name in ("cost_per_million", "energy_per_unit_j", "missing")},
-                }
-            )
-    return rows
+    return [
+        {
+            "device": one.device.name,
+            **{name: getattr(step, name) for name in ("batch_size", "sequence_length", "prompt_length", "new_tokens")},
+            **{f"{phase.name}_bound_s": phase.lower_bound_s for phase in on.phases},
+            **{name: getattr(on, name) for name in ("lower_bound_s", "eager_bound_s", "units_per_s", "fits", "largest_batch")},
+            "memory_bytes": step.memory.total_bytes if step.memory else None,
+            **{f"estimate_{of}s": getattr(on.estimate, f"{of or 'time_'}s", None) for of in ("", "low_", "high_")},
+            **{name: getattr(on, name) for name in ("cost_per_million", "energy_per_unit_j", "missing")},
+        }
+        for one in forecast.devices for step, on in zip(forecast.steps, one.steps, strict=True)
+    ]  # fmt: skip

@@ -9,9 +9,8 @@ one kernel does what lies between the projections: rotation, the new entries of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -35,8 +34,7 @@ _PRODUCTS: Final = ("aten::mm", "aten::addmm")
 _SELECTS: Final = ".indexer"
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(NamedTuple):
     """Sizes of one layer: heads, numbers in a latent, in a rotated key, in the rest of a key, in a value; bytes of a number."""
 
     heads: int
@@ -80,11 +78,10 @@ def _served(phase: PhaseCount, batch: int) -> PhaseCount:
 
 def _sizes(products: Mapping[str, OperatorCount]) -> _Sizes | None:
     """The sizes of a layer by the products in it; None where they are not all plain ones."""
-    found = [
+    down, expansion, queries, output = (
         next((_product(products[name]) for name in names if name in products), None)
         for names in (_DOWN, (_EXPANSION,), _QUERIES, _OUTPUT)
-    ]
-    down, expansion, queries, output = found
+    )
     if down is None or expansion is None or queries is None or output is None:
         return None
     (_, _, latent), (tokens, rank, expanded), (_, _, asked), (_, result, _) = down, expansion, queries, output
