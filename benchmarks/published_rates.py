@@ -12,15 +12,17 @@ import json
 import statistics
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from rooflines.device_specs import catalog, search
 from rooflines.profiler.options import Options
 from rooflines.roofline.counting.phases import GenerationCount, count_generation
-from rooflines.roofline.forecast.device_bounds import Folded, bound_operator, estimates_of, folded
+from rooflines.roofline.forecast.device_bounds import bound_operator, estimates_of, folded
 from rooflines.roofline.forecast.efficiencies import Efficiencies
+from rooflines.roofline.forecast.forecast import Operator
 from rooflines.roofline.forecast.layouts import Layout, bound_layouts, network_facts, on_device, weights_read
 from rooflines.serial import to_plain
 from rooflines.units import percent, significant
@@ -106,15 +108,15 @@ def counted(model: str, batch: int, prompt: int, new: int, precision: str) -> Ge
         return count_generation(f"hf:{folder}", options)
 
 
-def narrowed(one: Folded, weights: str) -> Folded:
+def narrowed(one: Operator, weights: str) -> Operator:
     """The operator with weights of this format; with fp8 it computes in it, and its activations are as narrow."""
-    read = weights_read(one, 2)
-    if not read or weights in ("bf16", "fp16"):
+    weights_bytes = weights_read(one, 2) * one.calls
+    if not weights_bytes or weights in ("bf16", "fp16"):
         return one
-    work = one.work
-    if weights == "fp8":
-        return Folded(one.operator, replace(work, bytes_read=work.bytes_read // 2, precision="fp8"))
-    return Folded(one.operator, replace(work, bytes_read=round(work.bytes_read - read * (1 - BITS[weights] / 16))))
+    read = one.bytes_read // 2 if weights == "fp8" else round(one.bytes_read - weights_bytes * (1 - BITS[weights] / 16))
+    return replace(
+        one, bytes_read=read, bytes=one.bytes - one.bytes_read + read, precision="fp8" if weights == "fp8" else one.precision
+    )
 
 
 def outcome(rate: Rate) -> Outcome:
@@ -130,9 +132,9 @@ def outcome(rate: Rate) -> Outcome:
     for phase, sends in zip(generation.phases, cut.phases, strict=True):
         if rate.prefill and phase.phase == "decode":
             continue
-        rows = [narrowed(row, rate.weights) for row in folded(phase.count, phase.phase) if row.operator.matrix_flops]
+        rows = [narrowed(row, rate.weights) for row in folded(phase.count, phase.phase) if row.matrix_flops]
         rows = [on_device(row, layout, facts, 1, rate.batch * phase.tokens) for row in rows]
-        bounds = [bound_operator(row, roofs, False, like) for row in rows]
+        bounds = [bound_operator(row, roofs, like) for row in rows]
         bound_s += phase.calls * sum(found.lower_bound_s or 0 for found in bounds)
         sent_s += phase.calls * sends.exposed_s
         parts += estimates_of(rows, bounds, phase.calls)

@@ -106,7 +106,7 @@ def compared(label: str, model: Model, steps: ServedSteps, folder: Path) -> dict
     tokens = int(steps.tokens or 0)
     pairs: dict[str, tuple[float, float]] = {}
     if steps.attention is not None and steps.kind != "mixed":
-        core = sum(row.operator.matrix_flops for row in rows if row.operator.module.endswith("self_attn"))
+        core = sum(row.matrix_flops for row in rows if row.module.endswith("self_attn"))
         products = 4 * model.config["head_dim"]
         pairs["attention FLOPs"] = steps.attention.flops * products / (products + 1 + SOFTMAX), core
     if steps.moe is not None:
@@ -125,10 +125,9 @@ def compared(label: str, model: Model, steps: ServedSteps, folder: Path) -> dict
         pairs["KV cache"] = steps.reads.kv_cache_bytes, found.kv_bytes or 0
         pairs["time to read both"] = steps.reads.lower_bound_s or 0, (dense + used + (found.kv_bytes or 0)) / memory.value
         result["hit"] = hit
-    bounds = [bound_operator(row, roofs, tf32=False) for row in rows]
-    bound = bound_phase(phase.phase, rows, bounds, roofs, False, None)
+    bound = bound_phase(phase.phase, rows, [bound_operator(row, roofs) for row in rows], roofs)
     if not experts:  # the counted experts are wider numbers than the server's
-        result |= {"bound_s": bound.fused_bound_s, "step_s": steps.step_s}
+        result |= {"bound_s": bound.lower_bound_s, "step_s": steps.step_s}
     return result | {
         "label": label,
         "model": model.name,

@@ -48,14 +48,15 @@ def option(help: str, *flags: str, group: str | None = None, **more: Any) -> Any
     return typer.Option(*flags, help=help, rich_help_panel=group, **more)
 
 
-def options_of(record: type[Options], *names: str) -> Callable[[F], F]:
+def options_of(record: type[Options], *names: str, lists: tuple[str, ...] = ()) -> Callable[[F], F]:
     """Give a command the options that the fields of ``record`` declare, all or those in ``names``, instead of its ``**options``.
 
-    They are listed before the command's own keyword-only options.
+    They are listed before the command's own keyword-only options. Those in ``lists`` are text, for one value or several.
     """
     hints = get_type_hints(record, include_extras=True)
     fields = [field for field in dataclasses.fields(record) if not names or field.name in names]
-    found = [_parameter(field.name, field.default, hints[field.name]) for field in fields if get_origin(hints[field.name]) is Annotated]
+    declared = [field for field in fields if get_origin(hints[field.name]) is Annotated]
+    found = [_parameter(field.name, field.default, hints[field.name], listed=field.name in lists) for field in declared]
     return lambda command: _with_options(command, found, before=True)
 
 
@@ -84,9 +85,13 @@ def _with_options(command: F, found: list[inspect.Parameter], *, before: bool = 
     return command
 
 
-def _parameter(name: str, default: Any, hint: Any) -> inspect.Parameter:
+def _parameter(name: str, default: Any, hint: Any, *, listed: bool) -> inspect.Parameter:
     """The field ``name`` as Typer reads it."""
     kind, declared = get_args(hint)
+    if listed:
+        words, shown = f"{declared.help.rstrip('.')}; several give curves.", declared.unset or str(default)
+        made = option(words, f"--{name.replace('_', '-')}", group=declared.group, metavar="N,...", show_default=shown)
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, made])
     kind = _TYPES.get(name, kind)
     flag = f"--{name.replace('_', '-')}"
     flags = _FLAGS.get(name, (f"{flag}/--no-{flag[2:]}" if default is True else flag,))

@@ -14,11 +14,14 @@ from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, WHAT, Options
 
 _WHERE = "Devices"
-_LISTED = (("batch_size", "1"), ("sequence_length", "128"), ("prompt_length", "128"))
+LISTS = ("batch_size", "sequence_length", "prompt_length")
 
 
 @app.command()
-@options_of(Options, "mode", "image_size", "new_tokens", "kv_cache", "precision", "channels_last", "optimizer", "checkpointing")
+@options_of(
+    Options, "mode", *LISTS, "image_size", "new_tokens", "kv_cache", "precision", "channels_last", "optimizer", "checkpointing",
+    lists=LISTS,
+)  # fmt: skip
 def predict(
     target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
     model: Annotated[str | None, option(
@@ -26,15 +29,6 @@ def predict(
         show_default=False
     )] = None,
     *,
-    batch_size: Annotated[str | None, option(
-        "Samples per step; several give curves.", group=WHAT, metavar="N,...", show_default="1"
-    )] = None,
-    sequence_length: Annotated[str | None, option(
-        "Tokens per sequence (language models); several give curves.", group=WHAT, metavar="N,...", show_default="128"
-    )] = None,
-    prompt_length: Annotated[str | None, option(
-        "Tokens in each prompt (generate); several give curves.", group=WHAT, metavar="N,...", show_default="128"
-    )] = None,
     device: Annotated[list[str] | None, option(
         "Device of a data sheet (rooflines devices), a JSON file with ceilings, or this: this machine (repeatable).", group=_WHERE,
         metavar="NAME", show_default=False
@@ -77,25 +71,15 @@ def predict(
     from rooflines.pipeline.predicting import predict
     from rooflines.profiler.recording.collect import quiet_profiler
     from rooflines.reports.views.predict import forecast_csv, page
+    from rooflines.sweeps.points import parse
 
     quiet_profiler()
-    lists = {"batch_size": batch_size, "sequence_length": sequence_length, "prompt_length": prompt_length}
+    lists = {name: parse(name, text) for name in LISTS if (text := options.pop(name)) is not None}
     with progress_bar(not sys.stderr.isatty()) as progress:
         forecast = predict(
             model or target or "", devices=device or [], like=like or [], layouts=layout or [], command=default_command(),
-            price=numbers_by_name("price", price or []), power=numbers_by_name("power", power or []), progress=progress, **options,
-            **{name: _numbers(name, text) for name, text in lists.items() if text is not None},
+            price=numbers_by_name("price", price or []), power=numbers_by_name("power", power or []), progress=progress,
+            **options, **lists,
         )  # fmt: skip
     own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}
     show(page(forecast, rows), "predict", reports, chosen, output, own)
-
-
-def _numbers(name: str, text: str) -> list[int]:
-    from rooflines.arguments import arg
-
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"{arg(name)} must be whole numbers separated by commas, got {text!r}.", hint=f"For example: {arg(name, '1,8,64')}"
-        ) from None

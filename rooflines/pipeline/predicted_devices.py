@@ -34,9 +34,8 @@ def find_devices(
     for option, given in (("power", power), ("price", price)):
         for name, value in given.items():
             if name not in found:
-                raise UsageError(
-                    f"{arg(option)} names {name!r}, which is not one of the devices.", hint=f"Devices: {', '.join(found)}."
-                )
+                hint = f"Devices: {', '.join(found)}."
+                raise UsageError(f"{arg(option)} names {name!r}, which is not one of the devices.", hint=hint)
             if not 0 < value < float("inf"):
                 raise UsageError(f"{arg(option)} of {name!r} must be above 0, got {value:g}.")
     return tuple(
@@ -78,11 +77,6 @@ def _this(progress: Progress) -> DeviceFacts:
 
 def _with_roofs(ceilings: Ceilings, **facts: Any) -> DeviceFacts:
     return DeviceFacts(name=ceilings.device, kind=ceilings.kind, ceilings=ceilings.ceilings, **facts)
-
-
-def roofs(device: DeviceFacts) -> Ceilings:
-    """The roofs of ``device``."""
-    return Ceilings(device=device.name, kind=device.kind, ceilings=device.ceilings)
 
 
 def numbers_by_name(option: str, texts: Iterable[str]) -> dict[str, float]:

@@ -12,12 +12,12 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
-from rooflines.pipeline.parallel_layouts import parse_layouts
-from rooflines.pipeline.predicted_devices import find_devices, roofs
+from rooflines.pipeline.predicted_devices import find_devices
 from rooflines.profiler.options import Options
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.reader import paused
 from rooflines.roofline.by_key import longest_first
+from rooflines.roofline.counting.memory_fit import largest_context
 from rooflines.roofline.forecast.counted_step import CountedStep, count_module, count_step
 from rooflines.roofline.forecast.device_bounds import bound_operator, bound_phase, estimates_of, without_rate
 from rooflines.roofline.forecast.forecast import DeviceFacts, DeviceForecast, Forecast, OperatorBound, StepBound
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.forecast.efficiencies import Efficiencies
-    from rooflines.roofline.forecast.layout import Layout, LayoutBound
+    from rooflines.roofline.forecast.layout import LayoutBound
 
 # The public traces of GPUs that come with the package, as a run to predict from.
 PUBLIC = "public"
@@ -106,32 +106,31 @@ def _measured(source: Path | str, progress: Progress) -> Analysis:
     analysis = analyze(source, progress=progress)
     if not getattr(analysis, "operators", ()):
         raise UsageError(f"{arg('like')} {str(source)!r}: it has no operators with a time.", hint="Give a run with a trace.")
-    if not any(row.lower_bound_s for row in analysis.operators):
-        raise UsageError(
-            f"{arg('like')} {str(source)!r}: its device has no ceilings, so its operators have no efficiency.",
-            hint="Record it with measured ceilings.",
-        )
     return analysis
 
 
 def _forecast(
-    steps: Sequence[CountedStep],
-    devices: Sequence[DeviceFacts],
-    analyses: Sequence[Analysis],
-    like: tuple[str, ...],
+    steps: Sequence[CountedStep], devices: Sequence[DeviceFacts], analyses: Sequence[Analysis], like: tuple[str, ...],
     layouts: Sequence[str],
-) -> Forecast:
-    first = steps[0]
-    chosen = parse_layouts(first.generation, layouts) if first.generation is not None else ()
+) -> Forecast:  # fmt: skip
+    from rooflines.roofline.forecast.layouts import bound_layouts, parse_layouts
+
+    first, generation = steps[0], steps[0].generation
+    chosen = parse_layouts(generation, layouts) if generation is not None else ()
     forecasts, columns = [], []
     for device in devices:
         efficiencies = _efficiencies(analyses, device) if like else None
-        bounds = [_bounds(step, device, efficiencies) for step in steps]
+        bounds = [
+            {name: [bound_operator(one, device.roofs, efficiencies) for one in found] for name, found in step.operators.items()}
+            for step in steps
+        ]
         columns.append(bounds[0])
         on = tuple(_step_bound(step, device, one, efficiencies) for step, one in zip(steps, bounds, strict=True))
-        bound = _layout_bounds(first, device, chosen) if on[0].missing is None else ()
+        bound: tuple[LayoutBound, ...] = ()
+        if generation is not None and chosen and on[0].missing is None:
+            bound = bound_layouts(generation, device.roofs, device.peer_link, chosen, memory_bytes=device.memory_bytes)
         forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound))
-    operators = [one.operator for phase in first.operators.values() for one in phase]
+    operators = [one for phase in first.operators.values() for one in phase]
     rows = zip(*([bound for phase in column.values() for bound in phase] for column in columns), strict=True)
     return Forecast(
         workload=first.workload, unit=first.unit, steps=tuple(step.step for step in steps), devices=tuple(forecasts), like=like,
@@ -141,23 +140,17 @@ def _forecast(
     )  # fmt: skip
 
 
-_Bounds = dict[str, tuple[OperatorBound, ...]]
-
-
-def _bounds(step: CountedStep, device: DeviceFacts, like: Efficiencies | None) -> _Bounds:
-    """The bounds of the operators of each phase."""
-    ceilings = roofs(device)
-    return {name: tuple(bound_operator(one, ceilings, step.tf32, like) for one in found) for name, found in step.operators.items()}
-
-
-def _step_bound(step: CountedStep, device: DeviceFacts, bounds: _Bounds, like: Efficiencies | None) -> StepBound:
-    ceilings, capacity, fitting = roofs(device), device.memory_bytes, dict[str, Any]()
+def _step_bound(
+    step: CountedStep, device: DeviceFacts, bounds: Mapping[str, Sequence[OperatorBound]], like: Efficiencies | None
+) -> StepBound:
+    capacity, fitting = device.memory_bytes, dict[str, Any]()
     if step.growth is not None and step.step.memory is not None and capacity is not None:
-        largest = {"largest_batch": step.growth.largest_batch(capacity), "largest_context": step.largest_context(capacity)}
-        fitting = {"fits": step.step.memory.total_bytes <= capacity, **largest}
-    if missing := without_rate((one for found in step.operators.values() for one in found), ceilings, step.tf32):
+        fitting = {"fits": step.step.memory.total_bytes <= capacity, "largest_batch": step.growth.largest_batch(capacity)}
+        if step.generation is not None:
+            fitting["largest_context"] = largest_context(capacity, step.generation)
+    if missing := without_rate((one for found in step.operators.values() for one in found), device.roofs):
         return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
-    phases = tuple(bound_phase(name, found, bounds[name], ceilings, step.tf32, like) for name, found in step.operators.items())
+    phases = tuple(bound_phase(name, found, bounds[name], device.roofs, like) for name, found in step.operators.items())
     weighted = [(phase, facts.calls) for phase, facts in zip(phases, step.step.phases, strict=True)]
     by_roof = longest_first((roof, times * time_s) for phase, times in weighted for roof, time_s in phase.by_roof_s.items())
     estimate = outside_s = None
@@ -165,22 +158,14 @@ def _step_bound(step: CountedStep, device: DeviceFacts, bounds: _Bounds, like: E
         parts = [part for one, times in weighted for part in estimates_of(step.operators[one.name], bounds[one.name], times)]
         estimate = like.total(parts)
         outside_s = like.outside_s(sum(number for _, number in parts), estimate.time_s)
-    lower_s = sum(phase.lower_bound_s * times for phase, times in weighted)
+    lower_s, eager_s = (sum(getattr(phase, name) * times for phase, times in weighted) for name in ("lower_bound_s", "eager_bound_s"))
     each_s = lower_s / step.step.produced
     return StepBound(
-        **fitting, phases=phases, lower_bound_s=lower_s, fused_bound_s=sum(phase.fused_bound_s * times for phase, times in weighted),
-        by_roof_s=by_roof, units_per_s=1 / each_s if each_s else None, estimate=estimate, outside_s=outside_s,
-        cost_per_million=device.price_per_hour / 3600 * each_s * 1e6 if device.price_per_hour is not None else None,
-        energy_per_unit_j=device.power_w * each_s if device.power_w is not None else None,
+        **fitting, phases=phases, lower_bound_s=lower_s or None, eager_bound_s=eager_s or None, by_roof_s=dict(by_roof),
+        units_per_s=1 / each_s if each_s else None, estimate=estimate, outside_s=outside_s,
+        cost_per_million=device.price_per_hour / 3600 * each_s * 1e6 if each_s and device.price_per_hour is not None else None,
+        energy_per_unit_j=device.power_w * each_s if each_s and device.power_w is not None else None,
     )  # fmt: skip
-
-
-def _layout_bounds(step: CountedStep, device: DeviceFacts, layouts: Sequence[Layout]) -> tuple[LayoutBound, ...]:
-    from rooflines.roofline.forecast.layouts import bound_layouts
-
-    if step.generation is None or not layouts:
-        return ()
-    return bound_layouts(step.generation, roofs(device), device.peer_link, layouts, memory_bytes=device.memory_bytes, tf32=step.tf32)
 
 
 def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficiencies | None:

@@ -5,6 +5,7 @@ The same call may have shapes that depend on data.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -47,6 +48,7 @@ def repeated_key(row: OperatorRow) -> tuple[object, ...]:
     return (row.name, row.shapes, row.precision, row.phase, row.category, *work, skeleton(row.module))
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def skeleton(path: str) -> tuple[str, ...]:
     """The parts of a module path with a star for every index."""
     return tuple(

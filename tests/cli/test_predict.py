@@ -69,7 +69,7 @@ def test_a_part_of_the_json(predict):
 @pytest.mark.parametrize(("arguments", "message", "hint"), [
     ((), "no device was given", "NVIDIA H200, or this"),
     (("--device", "H2000"), "no data sheet for 'H2000'", "H200"),
-    ((*DEVICES, "--batch-size", "1;2"), "--batch-size must be whole numbers separated by commas, got '1;2'", "1,8,64"),
+    ((*DEVICES, "--batch-size", "1;2"), "--batch-size '1;2' is not an integer", "1,2,4"),
     ((*DEVICES, "--batch-size", "0"), "--batch-size must be at least 1, got 0", "--batch-size 8"),
     ((*DEVICES, "--price", "3"), "--price '3' is not NAME=NUMBER", "NVIDIA H200=3.5"),
     ((*DEVICES, "--power", "A100=400"), "--power names 'A100', which is not one of the devices", "Tesla T4"),

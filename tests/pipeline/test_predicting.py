@@ -15,7 +15,7 @@ from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.options import Options
 from rooflines.profiler.workloads.prepare import prepare
 from rooflines.roofline.counting.count import count_network
-from rooflines.roofline.forecast.counted_step import MemoryGrowth
+from rooflines.roofline.counting.memory_fit import MemoryGrowth
 from rooflines.roofline.forecast.forecast import Forecast
 from tests.roofline.real import DATA
 from tests.samples import ceilings
@@ -83,10 +83,10 @@ def test_the_bound_of_an_operator_is_that_of_the_roofline_and_the_step_is_their_
         step = found.devices[number].steps[0]
         (phase,) = step.phases
         bounds = [row.bounds[number] for row in found.operators]
-        assert phase.lower_bound_s == step.lower_bound_s == pytest.approx(sum(bound.lower_bound_s for bound in bounds))
+        assert phase.eager_bound_s == step.eager_bound_s == pytest.approx(sum(bound.lower_bound_s for bound in bounds))
         assert sum(phase.by_roof_s.values()) == pytest.approx(phase.lower_bound_s)
         matrix = [bound.lower_bound_s for row, bound in zip(found.operators, bounds, strict=True) if row.matrix_flops]
-        assert phase.fused_bound_s == pytest.approx(sum(matrix))
+        assert phase.lower_bound_s == step.lower_bound_s == pytest.approx(sum(matrix))
         assert phase.ridge_flop_per_byte == pytest.approx(compute / memory)
         assert step.units_per_s == pytest.approx(300 / step.lower_bound_s)
         assert step.estimate is None
@@ -111,6 +111,14 @@ def test_latency_bounds_small_operators_where_a_device_has_one(mlp, device):
     assert (relu.bounds[0].bound, relu.bounds[0].lower_bound_s) == ("latency", 1.1e-6)
     assert found.devices[0].device.source == "file"
     assert found.devices[0].steps[0].fits is None  # a file does not tell the size of the memory
+
+
+def test_a_step_without_products_has_an_eager_bound_only():
+    found = rooflines.predict(torch.nn.ReLU(), torch.zeros(1000, 1000), devices=[H200])
+    on = found.devices[0].steps[0]
+    assert on.eager_bound_s == pytest.approx(8e6 / roofs(H200)[1])
+    assert (on.lower_bound_s, on.units_per_s, on.cost_per_million, on.energy_per_unit_j) == (None,) * 4
+    assert "one after the other (eager)" in str(found)
 
 
 def test_a_larger_batch_never_lowers_the_bound_and_every_combination_is_a_step(tmp_path, mlp):

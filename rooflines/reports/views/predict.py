@@ -73,11 +73,14 @@ def sentences(forecast: Forecast) -> list[str]:
     """The bound of the first step on each device and what sets it, and where it does not fit."""
     texts, need = [], forecast.steps[0].memory
     for one, on in _on_first(forecast):
+        if on.lower_bound_s is None and on.eager_bound_s is not None:
+            texts.append(f"{one.device.name}: at least {seconds(on.eager_bound_s)} per step for operators one after the other (eager).")
+            continue
         if on.lower_bound_s is None or on.units_per_s is None:
             texts.append(f"{on.missing or f'{one.device.name} has no roof that applies'}, so there is no bound.")
             continue
         times = [
-            f"{seconds(phase.lower_bound_s)} {_GIVES[phase.name].replace('first', 'to the first')} ({phase.bound})"
+            f"{seconds(phase.lower_bound_s)} {_GIVES[phase.name].replace('first', 'to the first')} ({_limit(phase.by_roof_s)})"
             for phase in on.phases if phase.name in _GIVES
         ] or [f"{seconds(on.lower_bound_s)} per step ({_limit(on.by_roof_s)})"]  # fmt: skip
         texts.append(f"{one.device.name}: at least {' and '.join(times)}, at most {_rate(on.units_per_s).text} {forecast.unit}/s.")
@@ -168,7 +171,8 @@ def _devices(forecast: Forecast) -> Table:
     power = f" Power is the limit in the data sheet, which a device may not reach: {limits}." if limits else ""
     columns = [
         _DEVICE, *([Column(_GIVES[name], key=f"{name}_s") for name in named] or [Column("step", key="step_s")]),
-        Column(f"{forecast.unit}/s", key="units_per_s"), Column("limit", format="text", least=12, priority=int(asked)),
+        Column(f"{forecast.unit}/s", key="units_per_s"), Column("eager step", key="eager_bound_s", priority=int(asked)),
+        Column("limit", format="text", least=12, priority=int(asked)),
         Column("fits", format="text", least=4, priority=int(asked)),
         Column("cost of a million", format="figures", key="cost", note=f"Cost of a million {forecast.unit} at the bound."),
         Column("energy of one", key="energy", show="always" if asked else "full", note=f"Energy of one at the bound.{power}"),
@@ -178,10 +182,14 @@ def _devices(forecast: Forecast) -> Table:
         phases = {phase.name: phase.lower_bound_s for phase in on.phases}
         times = [phases.get(name) for name in named] or [on.lower_bound_s]
         rows.append(Row((
-            one.device.name, *map(_time, times), _rate(on.units_per_s), _limit(on.by_roof_s), _fits(on), on.cost_per_million,
+            one.device.name, *map(_time, times), _rate(on.units_per_s), _time(on.eager_bound_s), _limit(on.by_roof_s), _fits(on),
+            on.cost_per_million,
             _amount(on.energy_per_unit_j, "J"),
         )))  # fmt: skip
-    note = f'Lower bounds of the operators one after the other, so {forecast.unit}/s at most; fused code is bounded by "fused" below.'
+    note = (
+        f"Lower bounds of products, convolutions and attention, so {forecast.unit}/s at most, also for fused code. Eager step: that of "
+        "all operators, one after the other."
+    )
     return _table("devices", columns, rows, "Lower bounds of a step by device", note)
 
 
@@ -231,7 +239,9 @@ def _steps(forecast: Forecast) -> Section:
                 *(_time(phases.get(name)) for name in named), _time(estimate_s),
                 _gib(step.memory.total_bytes if step.memory else None), _fits(on),
             )))  # fmt: skip
-    listed = _table("steps", columns, rows, "Bounds by batch size and length", f"{forecast.unit}/s at most, times at least.")
+    listed = _table(
+        "steps", columns, rows, "Bounds by batch size and length", f"{forecast.unit}/s at most, times at least, also for fused code."
+    )
     return section("steps", "By batch size and length", listed, *_curves(forecast))
 
 
@@ -264,7 +274,7 @@ def _phases(forecast: Forecast) -> Table:
         Column("phase", format="text", least=9), Column("context", format="count", priority=2), Column("calls", format="count"),
         Column("FLOPs", key="flops", priority=1), Column("per token", key="flops_per_token", priority=2), Column("bytes", priority=1),
         Column("intensity", "FLOP/B", "figures", key="intensity"), Column("ridge", "FLOP/B", "figures"),
-        Column("at least", key="lower_bound_s"), Column("fused", key="fused_bound_s"), Column("limit", format="text", least=12),
+        Column("at least", key="lower_bound_s"), Column("eager", key="eager_bound_s"), Column("limit", format="text", least=12),
     )  # fmt: skip
     rows: list[Row] = []
     for one, on in _on_first(forecast):
@@ -273,15 +283,15 @@ def _phases(forecast: Forecast) -> Table:
         for phase in forecast.steps[0].phases:
             bound = bounds.get(phase.name)
             times = (
-                (_time(bound.lower_bound_s), _time(bound.fused_bound_s), _limit(bound.by_roof_s)) if bound else (None, None, "no rate")
+                (_time(bound.lower_bound_s), _time(bound.eager_bound_s), _limit(bound.by_roof_s)) if bound else (None, None, "no rate")
             )
             rows.append(Row((
                 phase.name, phase.context, phase.calls, _amount(phase.flops, "FLOP"), _amount(phase.flops_per_token, "FLOP"),
                 _amount(phase.bytes, "B"), phase.intensity_flop_per_byte, bound.ridge_flop_per_byte if bound else None, *times,
             )))  # fmt: skip
     note = (
-        "One call of a phase. At least: the sum of the bounds of its operators, one after the other. Fused: that of products, "
-        "convolutions and attention alone, where all other operators are fused into them."
+        "One call of a phase. At least: the sum of the bounds of products, convolutions and attention, into which code may fuse all "
+        "other operators. Eager: the sum over all operators, as PyTorch calls them one after the other."
     )
     return _table("phases", columns, rows, "Phases by device", note)
 
@@ -302,7 +312,7 @@ def _parts(forecast: Forecast) -> Table | None:
         small = max(times) < _SMALL * sum(max(others) for (other, _), others in sums.items() if other == phase)
         cells = (_time(time_s) for time_s, device in zip(times, devices, strict=True) if device)
         rows.append(Row((part, phase, *cells), show="full" if small else "always"))
-    return _table("parts", columns, rows, "Bounds of the parts of the network")
+    return _table("parts", columns, rows, "Bounds of the parts of the network, operators one after the other")
 
 
 def _memory(forecast: Forecast) -> Table:
@@ -352,7 +362,8 @@ def _layouts(forecast: Forecast) -> Table:
                 _time(decode.exposed_s if decode else None), _rate(bound.tokens_per_s),
             )))  # fmt: skip
     note = (
-        "Lower bounds of the first step, memory of the fullest device, and tokens/s of all sequences in decode at most. Exposed: "
+        "Lower bounds of the first step, also for fused code, memory of the fullest device, and tokens/s of all sequences in decode at "
+        "most. Exposed: "
         "communication of a decode step that nothing hides, over the link between two devices of the data sheet."
     )
     return _table("layouts", columns, rows, "Parallel layouts", note)

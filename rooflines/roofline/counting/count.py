@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from rooflines.errors import UsageError, WorkloadError
+from rooflines.errors import UsageError, WorkloadError, first_line
 from rooflines.profiler.records import StepMemory
 from rooflines.profiler.trace.tree import PHASES
 from rooflines.profiler.workloads.networks import tensors_in
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rooflines.profiler.workloads.prepare import Prepared
 
 COUNT_SCHEMA = "rooflines.count/1"
+_OF_MODULES = ("flops", "matrix_flops", "bytes")
 _PACKED = "run on real tensors, because quantized kernels read their packed weights"
 
 
@@ -58,6 +60,15 @@ class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     assumption: str | None = None
 
+    @classmethod
+    def of(cls, work: Work, calls: int = 1, **facts: Any) -> OperatorCount:
+        """Return ``calls`` calls of this ``work`` each; ``facts`` are the other fields."""
+        return cls(
+            calls=calls, precision=work.precision, engine=work.engine, flops=work.flops * calls, matrix_flops=work.matrix_flops * calls,
+            bytes=work.bytes * calls, bytes_read=work.bytes_read * calls, bytes_written=work.bytes_written * calls,
+            assumption=work.assumption or None, **facts,
+        )  # fmt: skip
+
 
 class ModuleCount(msgspec.Struct, frozen=True, kw_only=True):
     """One module with everything that runs below it, forward and backward."""
@@ -66,9 +77,9 @@ class ModuleCount(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     calls: int
     depth: int
-    flops: int
-    matrix_flops: int
-    bytes: int
+    flops: int = 0
+    matrix_flops: int = 0
+    bytes: int = 0
 
 
 class Count(Shown, frozen=True, kw_only=True):
@@ -91,6 +102,14 @@ class Count(Shown, frozen=True, kw_only=True):
     memory: StepMemory | None = None
     operators: tuple[OperatorCount, ...] = ()
     modules: tuple[ModuleCount, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[OperatorCount], **facts: Any) -> Count:
+        """Return ``rows`` and their totals; ``facts`` are the other fields."""
+        rows = sorted(rows, key=lambda row: (-(row.flops or 0), -(row.bytes or 0), row.name, row.module))
+        for name in (*_OF_MODULES, "bytes_read", "bytes_written"):
+            facts[name] = sum(getattr(row, name) or 0 for row in rows)
+        return cls(operators=tuple(rows), **facts)
 
     @property
     def other_flops(self) -> int:
@@ -283,74 +302,46 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _why_real(error: BaseException) -> str:
-    text = str(error.__cause__ or error).strip().partition("\n")[0]
-    return f"run on real tensors because fake tensors were not enough ({text or type(error).__name__})"
+    return f"run on real tensors because fake tensors were not enough ({first_line(error.__cause__ or error)})"
 
 
 def summarize(recording: StepCalls) -> Count:
     """The count of what a recorded step called."""
     rows: list[OperatorCount] = []
-    total = Work()
-    inclusive: dict[str, list[int]] = {module.path: [0, 0, 0] for module in recording.modules}
-    working = counted = 0
+    inside: list[OperatorCount] = []
     for call, number in recording.calls.items():
         found = count_call(call.signature, outputs=call.outputs)
-        path = recording.modules[call.module].path if call.module >= 0 else ""
         if found.work == Work() or found.kind == "composite":
             continue  # views, allocations, questions about a tensor
-        working += number
-        row = OperatorCount(
-            name=call.signature.name, module=path, phase=PHASES[call.phase], shapes=call.signature.shapes(), category=found.category,
-            calls=number, kind="unknown", reason=found.reason,
-        )  # fmt: skip
-        if found.work is not None:
-            counted += number
-            work = _times(found.work, number)
-            total += work
-            row = _with_work(row, work)
-            if call.module >= 0:
-                for ancestor in with_ancestors(path):
-                    if ancestor in inclusive:
-                        figures = work.flops, work.matrix_flops, work.bytes
-                        inclusive[ancestor] = [a + b for a, b in zip(inclusive[ancestor], figures, strict=True)]
-        rows.append(row)
-    return Count(
-        flops=total.flops,
-        matrix_flops=total.matrix_flops,
-        bytes=total.bytes,
-        bytes_read=total.bytes_read,
-        bytes_written=total.bytes_written,
-        coverage=counted / working if working else 1.0,
-        tensors="fake" if recording.fake else "real",
-        note=recording.reason,
-        memory=recording.memory,
-        operators=tuple(sorted(rows, key=lambda row: (-(row.flops or 0), -(row.bytes or 0), row.name, row.module))),
-        modules=_modules(recording, inclusive),
-    )
-
-
-def _times(work: Work, number: int) -> Work:
-    return Work(
-        work.matrix_flops * number, work.other_flops * number, work.bytes_read * number, work.bytes_written * number, work.precision,
-        work.assumption,
-    )  # fmt: skip
-
-
-def _with_work(row: OperatorCount, work: Work) -> OperatorCount:
-    return msgspec.structs.replace(
-        row, kind="counted", reason=None, precision=work.precision, engine=work.engine, flops=work.flops,
-        matrix_flops=work.matrix_flops, bytes=work.bytes, bytes_read=work.bytes_read, bytes_written=work.bytes_written,
-        assumption=work.assumption or None,
-    )  # fmt: skip
-
-
-def _modules(recording: StepCalls, inclusive: dict[str, list[int]]) -> tuple[ModuleCount, ...]:
-    rows: dict[str, ModuleCount] = {}
+        facts: dict[str, Any] = {
+            "name": call.signature.name, "module": recording.modules[call.module].path if call.module >= 0 else "",
+            "phase": PHASES[call.phase], "shapes": call.signature.shapes(), "category": found.category,
+        }  # fmt: skip
+        row = OperatorCount(kind="unknown", reason=found.reason, calls=number, **facts)
+        rows.append(row if found.work is None else OperatorCount.of(found.work, number, **facts))
+        if call.module >= 0:
+            inside.append(rows[-1])
+    modules: dict[str, ModuleCount] = {}
     for module, calls in zip(recording.modules, recording.module_calls, strict=True):
-        path = module.path
-        flops, matrix, size = inclusive[path]
-        depth = path.count(".") + 1 if path else 0
-        rows.setdefault(
-            path, ModuleCount(path=path, type=module.type, calls=calls, depth=depth, flops=flops, matrix_flops=matrix, bytes=size)
-        )
-    return tuple(rows.values())
+        depth = module.path.count(".") + 1 if module.path else 0
+        modules.setdefault(module.path, ModuleCount(path=module.path, type=module.type, calls=calls, depth=depth))
+    working, unknown = sum(row.calls for row in rows), sum(row.calls for row in rows if row.kind == "unknown")
+    return Count.of(
+        rows, modules=with_rows(modules.values(), inside), coverage=1 - unknown / working if working else 1.0,
+        tensors="fake" if recording.fake else "real", note=recording.reason, memory=recording.memory,
+    )  # fmt: skip
+
+
+def with_rows(modules: Iterable[ModuleCount], rows: Iterable[OperatorCount], sign: Literal[1, -1] = 1) -> tuple[ModuleCount, ...]:
+    """Return ``modules`` with the work of ``rows``, which run in them, added to each that they run below, or taken off it."""
+    own = Counter[tuple[str, str]]()
+    for row in rows:
+        for name in _OF_MODULES:
+            own[row.module, name] += sign * (getattr(row, name) or 0)
+    sums = Counter[tuple[str, str]]()
+    for (module, name), figure in own.items():
+        for path in with_ancestors(module):
+            sums[path, name] += figure
+    return tuple(
+        msgspec.structs.replace(one, **{name: getattr(one, name) + sums[one.path, name] for name in _OF_MODULES}) for one in modules
+    )

@@ -6,28 +6,44 @@ cache with the context. What an allocator or a library adds is not in it, so tha
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from rooflines.arguments import arg
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.options import Options
-from rooflines.roofline.counting.phases import GenerationCount
 from rooflines.units import binary_bytes
 
-
-def largest_batch(memory_bytes: int, *, parameter_bytes: int, kv_bytes: int, activation_bytes: int, batch_size: int = 1) -> int:
-    """The most sequences that fit into ``memory_bytes``; ``kv_bytes`` and ``activation_bytes`` are those of ``batch_size``."""
-    each = kv_bytes + activation_bytes
-    return max(0, memory_bytes - parameter_bytes) * batch_size // each if each else 0
+if TYPE_CHECKING:
+    from rooflines.roofline.counting.phases import GenerationCount
 
 
-def largest_context(
-    memory_bytes: int, *, parameter_bytes: int, kv_bytes_per_token: int, activation_bytes: int, batch_size: int = 1
-) -> int:
-    """The most tokens of each of ``batch_size`` sequences whose KV cache fits beside parameters and activations.
+class MemoryGrowth(NamedTuple):
+    """The memory of a step: at several moments the bytes that stay, and those that each sample adds."""
 
-    ``kv_bytes_per_token`` is that of one sequence while no window is full, so that with windows more may fit.
+    moments: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, counted: GenerationCount) -> MemoryGrowth:
+        """Return how the memory of a generation grows with its sequences."""
+        return cls(((counted.parameter_bytes, (counted.needed_bytes - counted.parameter_bytes) / counted.batch),))
+
+    def largest_batch(self, memory_bytes: int) -> int | None:
+        """The largest batch that fits, 0 where not even one sample does; None where samples take no memory."""
+        if any(fixed > memory_bytes for fixed, _ in self.moments):
+            return 0
+        return min((int((memory_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None)
+
+
+def largest_context(memory_bytes: int, counted: GenerationCount) -> int | None:
+    """The most tokens of each sequence whose KV cache fits beside parameters and activations; None without a KV cache.
+
+    With windows more may fit: ``kv_bytes_per_token`` is that of one sequence while no window is full. The limit of the model counts.
     """
-    free = max(0, memory_bytes - parameter_bytes - activation_bytes)
-    return free // (kv_bytes_per_token * batch_size) if kv_bytes_per_token else 0
+    if not counted.kv_bytes_per_token:
+        return None
+    free = max(0, memory_bytes - counted.parameter_bytes - counted.activation_bytes)
+    fitting = free // (counted.kv_bytes_per_token * counted.batch)
+    return min(fitting, counted.longest_context or fitting)
 
 
 def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str, options: Options) -> None:
@@ -35,22 +51,18 @@ def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str
 
     ``free`` says in words what is free where.
     """
-    batch, cache = options.batch_size or 1, counted.kv_bytes or 0
-    needed = counted.parameter_bytes + cache + counted.activation_bytes
-    if needed <= free_bytes:
+    if counted.needed_bytes <= free_bytes:
         return
-    held = {"parameter_bytes": counted.parameter_bytes, "activation_bytes": counted.activation_bytes, "batch_size": batch}
-    fitting = largest_batch(free_bytes, kv_bytes=cache, **held)
-    prompt = largest_context(free_bytes, kv_bytes_per_token=counted.kv_bytes_per_token or 0, **held) - options.new_tokens
-    if fitting:
+    prompt = (largest_context(free_bytes, counted) or 0) - options.new_tokens
+    if fitting := MemoryGrowth.of(counted).largest_batch(free_bytes):
         hint = f"The largest batch that fits: {arg('batch_size', fitting)}."
     elif 0 < prompt < options.prompt_length:
         hint = f"The longest prompt that fits: {arg('prompt_length', prompt)}."
     else:
         hint = f"Try {arg('precision', 'bf16')}, or weights in {arg('quantize', 'int8-weight')}."
     raise OutOfMemoryError(
-        f"not enough memory for {name} (generate, batch {batch}, context {options.prompt_length + options.new_tokens}): "
-        f"{binary_bytes(counted.parameter_bytes)} of parameters, {binary_bytes(cache)} of KV cache and "
+        f"not enough memory for {name} (generate, batch {counted.batch}, context {options.prompt_length + options.new_tokens}): "
+        f"{binary_bytes(counted.parameter_bytes)} of parameters, {binary_bytes(counted.kv_bytes or 0)} of KV cache and "
         f"{binary_bytes(counted.activation_bytes)} of activations; {free}.",
         hint=hint,
     )

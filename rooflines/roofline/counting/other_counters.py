@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rooflines.arguments import arg
-from rooflines.errors import UsageError
+from rooflines.errors import UsageError, first_line
 from rooflines.profiler.options import Options
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.counting.count import Count, NetworkRecording, record_network, summarize
@@ -100,13 +100,9 @@ def _torch(ours: NetworkRecording, name: str, options: Options) -> OtherCount:
         with ours.prepared.flags(), ours.mode or contextlib.nullcontext(), FlopCounterMode(display=False) as counter:
             ours.prepared.step()
     except Exception as error:  # its module hooks fail in inference mode where a module is given a view of a parameter
-        return OtherCount(counter="torch", absent=f"fails on this step: {_first_line(error)}")
+        return OtherCount(counter="torch", absent=f"fails on this step: {first_line(error)}")
     theirs = {f"aten::{packet.__name__}": int(flops) for packet, flops in counter.flop_counts["Global"].items()}
-    return _explained("torch", ours.recording, theirs, _TORCH_REASONS)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    return _explained(ours.recording, theirs)
 
 
 def _matrix_flops(signature: Signature) -> int:
@@ -141,11 +137,10 @@ _TORCH_REASONS: Final[tuple[_Reason, ...]] = (
 )
 
 
-def _explained(counter: str, recording: StepCalls, theirs: dict[str, int], reasons: tuple[_Reason, ...]) -> OtherCount:
+def _explained(recording: StepCalls, theirs: dict[str, int]) -> OtherCount:
     """The differences operator by operator: first the arithmetic that is not matrix products, then the products."""
     calls: dict[str, list[tuple[Signature, int]]] = defaultdict(list)
-    ours: Counter[str] = Counter()
-    others: Counter[str] = Counter()
+    ours, others = Counter[str](), Counter[str]()
     for call, number in recording.calls.items():
         work = count_call(call.signature, outputs=call.outputs).work
         if work is not None:
@@ -162,8 +157,8 @@ def _explained(counter: str, recording: StepCalls, theirs: dict[str, int], reaso
         if name in fused or name in renamed:
             grouped[_PARTS if name in fused else _RENAMED].append((name, mine, found))
         elif mine != found:
-            grouped[_why(calls[name], mine, found, name in theirs, reasons)].append((name, mine, found))
-    return OtherCount(counter=counter, total=sum(theirs.values()), differences=_collected(grouped))
+            grouped[_why(calls[name], mine, found) if name in theirs else _NO_FORMULA].append((name, mine, found))
+    return OtherCount(counter="torch", total=sum(theirs.values()), differences=_collected(grouped))
 
 
 def _renamed(ours: Counter[str], theirs: dict[str, int]) -> set[str]:
@@ -182,10 +177,8 @@ def _fused(ours: Counter[str], theirs: dict[str, int]) -> set[str]:
     return missing | surplus if whole and whole == parts else set()
 
 
-def _why(calls: list[tuple[Signature, int]], mine: int, found: int, known: bool, reasons: tuple[_Reason, ...]) -> str:
-    if not known:
-        return _NO_FORMULA
-    for reason, predicted in reasons:
+def _why(calls: list[tuple[Signature, int]], mine: int, found: int) -> str:
+    for reason, predicted in _TORCH_REASONS:
         if sum(predicted(signature) * number for signature, number in calls) == found:
             return reason
     return _MAC if 2 * found == mine else NOT_EXPLAINED
@@ -196,12 +189,10 @@ def _collected(grouped: _Grouped) -> tuple[Difference, ...]:
     found = [
         Difference(
             operators=tuple(name for name, mine, _ in sorted(rows, key=lambda row: -abs(row[1] - row[2]))),
-            ours=sum(mine for _, mine, _ in rows),
-            theirs=sum(other for _, _, other in rows),
-            reason=reason,
+            ours=sum(mine for _, mine, _ in rows), theirs=sum(other for _, _, other in rows), reason=reason,
         )
         for reason, rows in grouped.items()
-    ]
+    ]  # fmt: skip
     return tuple(sorted(found, key=lambda one: -abs(one.ours - one.theirs)))
 
 
@@ -237,14 +228,13 @@ def _fvcore(ours: NetworkRecording, name: str, options: Options) -> OtherCount:
             theirs = {kind: round(flops) for kind, flops in analysis.by_operator().items()}
             missed = sorted(analysis.unsupported_ops())
         except Exception as error:  # torch.jit.trace and its handlers raise many kinds
-            return OtherCount(counter="fvcore", unit="MAC", absent=f"cannot trace {name}: {_first_line(error)}")
+            return OtherCount(counter="fvcore", unit="MAC", absent=f"cannot trace {name}: {first_line(error)}")
     differences = _fvcore_differences(ours.recording, theirs, missed)
     return OtherCount(counter="fvcore", unit="MAC", total=sum(theirs.values()), differences=differences)
 
 
 def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: list[str]) -> tuple[Difference, ...]:
-    ours: Counter[str] = Counter()
-    others: Counter[str] = Counter()
+    ours, others = Counter[str](), Counter[str]()
     for row in summarize(recording).operators:
         ours[row.name.removeprefix("aten::")] += row.matrix_flops or 0
         others[row.name.removeprefix("aten::")] += (row.flops or 0) - (row.matrix_flops or 0)
@@ -313,14 +303,14 @@ def _profiler(ours: NetworkRecording, name: str, options: Options) -> OtherCount
     for event in profiler.key_averages():
         if event.flops:
             theirs[_COMPOSED.get(event.key, event.key)] += int(event.flops)
-    return _explained_with_elements("profiler", ours.recording, dict(theirs))
+    return _explained_with_elements(ours.recording, theirs)
 
 
 # It counts where the operator is called; the product is one level below.
 _COMPOSED: Final = {"aten::conv2d": "aten::convolution"}
 
 
-def _explained_with_elements(counter: str, recording: StepCalls, theirs: dict[str, int]) -> OtherCount:
+def _explained_with_elements(recording: StepCalls, theirs: Counter[str]) -> OtherCount:
     """Like ``_explained``, for a counter that knows additions and multiplications of elements as well as products."""
     both: dict[str, Work] = {}
     forward: Counter[str] = Counter()
@@ -330,15 +320,8 @@ def _explained_with_elements(counter: str, recording: StepCalls, theirs: dict[st
         forward[row.name] += flops if row.phase == "forward" else 0
     grouped = _Grouped(list)
     for name in sorted({*both, *theirs}):
-        mine, found = both.get(name, Work()), theirs.get(name, 0)
-        if mine.flops == found:
-            continue
-        reason = NOT_EXPLAINED
-        if not found:
-            reason = _NO_FORMULA
-        elif found == mine.matrix_flops:
-            reason = "counts no bias"
-        elif found == forward[name]:
-            reason = "counts this operator in the forward only"
-        grouped[reason].append((name, mine.flops, found))
-    return OtherCount(counter=counter, total=sum(theirs.values()), differences=_collected(grouped))
+        mine, found = both.get(name, Work()), theirs[name]
+        figures = {forward[name]: "counts this operator in the forward only", mine.matrix_flops: "counts no bias", 0: _NO_FORMULA}
+        if mine.flops != found:
+            grouped[figures.get(found, NOT_EXPLAINED)].append((name, mine.flops, found))
+    return OtherCount(counter="profiler", total=sum(theirs.values()), differences=_collected(grouped))

@@ -65,6 +65,16 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes: int | None = None
     longest_context: int | None = None
 
+    @property
+    def batch(self) -> int:
+        """The number of sequences."""
+        return self.workload.batch_size or 1
+
+    @property
+    def needed_bytes(self) -> int:
+        """Parameters, KV cache and activations."""
+        return self.parameter_bytes + (self.kv_bytes or 0) + self.activation_bytes
+
     def to_dict(self) -> dict[str, Any]:
         """Return the count as plain Python containers, as ``rooflines count --format json`` prints it."""
         return {"schema": GENERATION_SCHEMA, **to_plain(self)}
@@ -102,15 +112,10 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
         raise WorkloadError(f"{name} cannot be counted without data: {first_line(error)}.") from error
     sizes = generation_sizes(prepared.generator, None)
     return GenerationCount(
-        workload=prepared.facts,
-        phases=tuple(counted),
-        parameters=sizes.parameters,
-        parameter_bytes=sizes.parameter_bytes,
-        activation_bytes=max(_activations(phase.count.memory) for phase in counted),
-        kv_bytes_per_token=per_token,
-        kv_bytes=held,
+        workload=prepared.facts, phases=tuple(counted), parameters=sizes.parameters, parameter_bytes=sizes.parameter_bytes,
+        activation_bytes=max(_activations(phase.count.memory) for phase in counted), kv_bytes_per_token=per_token, kv_bytes=held,
         longest_context=longest_context(prepared.generator.network.config) if isinstance(prepared.generator, CausalModel) else None,
-    )
+    )  # fmt: skip
 
 
 class _Phases:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from rooflines.errors import UsageError
 from rooflines.profiler.options import Options
 from rooflines.profiler.records import StepMemory, Workload
-from rooflines.roofline.forecast.device_bounds import Folded, folded, phase_of
-from rooflines.roofline.forecast.forecast import MemoryNeed, Phase, Step
+from rooflines.roofline.counting.memory_fit import MemoryGrowth
+from rooflines.roofline.forecast.device_bounds import folded, phase_of
+from rooflines.roofline.forecast.forecast import MemoryNeed, Operator, Step
+from rooflines.roofline.formulas.record import precision_of
 
 if TYPE_CHECKING:
     import torch
@@ -20,52 +24,23 @@ if TYPE_CHECKING:
 
 # What a step holds whatever its batch is.
 _FIXED = ("parameters", "gradients", "optimizer")
-_PHASES = ("forward", "backward", "optimizer")
-_PRECISIONS = {"torch.float64": "fp64", "torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
-
-
-class MemoryGrowth(NamedTuple):
-    """The memory of a step: at several moments the bytes that stay, and those that each sample adds."""
-
-    moments: tuple[tuple[float, float], ...]
-
-    def largest_batch(self, capacity_bytes: int) -> int | None:
-        """The largest batch that fits, 0 where not even one sample does; None where samples take no memory."""
-        if any(fixed > capacity_bytes for fixed, _ in self.moments):
-            return 0
-        return min((int((capacity_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None)
 
 
 @dataclass(frozen=True)
 class CountedStep:
     """A step of a workload, counted: the facts of its phases, their operators, and how its memory grows.
 
-    ``generation`` is what was counted of a generation, ``unknown`` are operators without a formula. ``tf32`` says that products in fp32
-    are to run as TF32.
+    ``generation`` is what was counted of a generation, ``unknown`` are operators without a formula.
     """
 
     workload: Workload
     step: Step
     unit: str
-    operators: Mapping[str, tuple[Folded, ...]]
+    operators: Mapping[str, tuple[Operator, ...]]
     growth: MemoryGrowth | None
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    tf32: bool = False
     generation: GenerationCount | None = None
-
-    def largest_context(self, capacity_bytes: int) -> int | None:
-        """The most tokens of each sequence that fit into the KV cache and that the model allows; None without a KV cache."""
-        found = self.generation
-        if found is None or not found.kv_bytes_per_token:
-            return None
-        from rooflines.roofline.counting.memory_fit import largest_context
-
-        fitting = largest_context(
-            capacity_bytes, parameter_bytes=found.parameter_bytes, kv_bytes_per_token=found.kv_bytes_per_token,
-            activation_bytes=found.activation_bytes, batch_size=self.step.batch_size or 1,
-        )  # fmt: skip
-        return min(fitting, found.longest_context or fitting)
 
 
 def count_step(name: str, options: Options) -> CountedStep:
@@ -73,14 +48,15 @@ def count_step(name: str, options: Options) -> CountedStep:
 
     Raises WorkloadError as ``rooflines profile`` does.
     """
-    counted_as = replace(options, device="cpu", precision="fp32" if options.precision == "tf32" else options.precision)
+    tf32 = options.precision == "tf32"
+    options = replace(options, device="cpu", precision="fp32" if tf32 else options.precision)
     if options.mode == "generate":
-        return _of_generation(name, counted_as, options.precision == "tf32")
+        return _of_generation(name, options, tf32)
     from rooflines.roofline.counting.count import count_network
 
-    workload, count = count_network(name, counted_as, memory=True)
+    workload, count = count_network(name, options, memory=True)
     length = options.sequence_length if workload.unit == "sequences" else None
-    return _of_count(workload, count, length, options.precision == "tf32")
+    return _of_count(workload, _in_tf32(count) if tf32 else count, length)
 
 
 def count_module(module: torch.nn.Module, inputs: Any, mode: str) -> CountedStep:
@@ -100,28 +76,34 @@ def count_module(module: torch.nn.Module, inputs: Any, mode: str) -> CountedStep
     dtypes = [str(parameter.dtype) for parameter in module.parameters() if parameter.is_floating_point()]
     workload = Workload(
         name=type(module).__name__, mode=mode,  # type: ignore[arg-type]
-        precision=_PRECISIONS.get(dtypes[0], "") if dtypes else "",
+        precision=(precision_of(dtypes[0].removeprefix("torch.")) or "") if dtypes else "",
         batch_size=next((int(tensor.shape[0]) for tensor in tensors_in(inputs) if tensor.dim()), None),
     )  # fmt: skip
-    return _of_count(workload, found, None, tf32=False)
+    return _of_count(workload, found, None)
 
 
-def _of_count(workload: Workload, count: Count, length: int | None, tf32: bool) -> CountedStep:
-    batch = workload.batch_size or 1
+def _in_tf32(count: Count) -> Count:
+    """``count`` with products in fp32 as TF32."""
+    rows = (
+        msgspec.structs.replace(row, precision="tf32") if row.matrix_flops and row.precision == "fp32" else row
+        for row in count.operators
+    )
+    return msgspec.structs.replace(count, operators=tuple(rows))
+
+
+def _of_count(workload: Workload, count: Count, length: int | None) -> CountedStep:
+    batch, memory = workload.batch_size or 1, count.memory
     tokens = batch * length if length is not None else None
-    operators: dict[str, tuple[Folded, ...]] = {}
-    phases: list[Phase] = []
-    for name in _PHASES:
-        if found := tuple(folded(count, name)):
-            operators[name] = found
-            phases.append(phase_of(name, operators[name], count.coverage, tokens=length, all_tokens=tokens))
+    every = {name: folded(count, name) for name in ("forward", "backward", "optimizer")}
+    operators = {name: found for name, found in every.items() if found}
+    phases = [phase_of(name, found, count.coverage, tokens=length, all_tokens=tokens) for name, found in operators.items()]
     step = Step(
         batch_size=batch, sequence_length=length, produced=tokens or batch, phases=tuple(phases),
-        memory=_need(count.memory) if count.memory is not None else None,
+        memory=_need(memory) if memory is not None else None,
     )  # fmt: skip
-    growth = _growth(count.memory, batch) if count.memory is not None else None
+    growth = _growth(memory, batch) if memory is not None else None
     unit, notes = "tokens" if length is not None else workload.unit, (count.note,) if count.note else ()
-    return CountedStep(workload, step, unit, operators, growth, unknown_in(count), notes, tf32)
+    return CountedStep(workload, step, unit, operators, growth, _unknown(count), notes)
 
 
 def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
@@ -131,31 +113,31 @@ def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
 
     as_called = count_generation(name, options)
     found = with_served_latent_attention(as_called)
-    batch = options.batch_size or 1
-    operators: dict[str, tuple[Folded, ...]] = {one.phase: tuple(folded(one.count, one.phase)) for one in found.phases}
-    phases = tuple(
+    notes = [one.count.note for one in found.phases if one.count.note] + ([AS_SERVED] if found is not as_called else [])
+    if tf32:
+        phases = tuple(msgspec.structs.replace(one, count=_in_tf32(one.count)) for one in found.phases)
+        found = msgspec.structs.replace(found, phases=phases)
+    operators: dict[str, tuple[Operator, ...]] = {one.phase: folded(one.count, one.phase) for one in found.phases}
+    facts = [
         phase_of(
             one.phase, operators[one.phase], one.count.coverage, calls=one.calls, tokens=one.tokens, context=one.keys,
-            all_tokens=batch * one.tokens,
+            all_tokens=found.batch * one.tokens,
         )
         for one in found.phases
-    )  # fmt: skip
-    cache = found.kv_bytes or 0
+    ]  # fmt: skip
     need = MemoryNeed(
-        total_bytes=found.parameter_bytes + cache + found.activation_bytes, parameters_bytes=found.parameter_bytes,
-        kv_cache_bytes=cache, activations_bytes=found.activation_bytes, kv_cache_bytes_per_token=found.kv_bytes_per_token,
+        total_bytes=found.needed_bytes, parameters_bytes=found.parameter_bytes, kv_cache_bytes=found.kv_bytes or 0,
+        activations_bytes=found.activation_bytes, kv_cache_bytes_per_token=found.kv_bytes_per_token,
     )  # fmt: skip
-    growth = MemoryGrowth(((found.parameter_bytes, (cache + found.activation_bytes) / batch),))
     step = Step(
-        batch_size=batch, prompt_length=options.prompt_length, new_tokens=options.new_tokens, produced=batch * options.new_tokens,
-        phases=phases, memory=need,
+        batch_size=found.batch, prompt_length=options.prompt_length, new_tokens=options.new_tokens,
+        produced=found.batch * options.new_tokens, phases=tuple(facts), memory=need,
     )  # fmt: skip
-    counts = [one.count for one in found.phases]
-    notes = tuple(dict.fromkeys(count.note for count in counts if count.note)) + ((AS_SERVED,) if found is not as_called else ())
-    return CountedStep(found.workload, step, "tokens", operators, growth, unknown_in(*counts), notes, tf32, found)
+    unknown = _unknown(*(one.count for one in found.phases))
+    return CountedStep(found.workload, step, "tokens", operators, MemoryGrowth.of(found), unknown, tuple(dict.fromkeys(notes)), found)
 
 
-def unknown_in(*counts: Count) -> tuple[str, ...]:
+def _unknown(*counts: Count) -> tuple[str, ...]:
     """The operators that have no formula."""
     return tuple(dict.fromkeys(row.name for count in counts for row in count.operators if row.kind == "unknown"))
 

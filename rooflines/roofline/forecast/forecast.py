@@ -1,7 +1,9 @@
 """The machine-readable forecast: a step that was not run, as work, and on each device its lower bound and the memory that it needs.
 
 Units are SI base units, given in the field names. A field that is None is not known and is left out of the JSON. A lower bound is the
-least time that the roofs of a device allow, never a prediction; an ``Estimate`` is one, from measured runs, with its interval.
+least time that the roofs of a device allow, never a prediction; an ``Estimate`` is one, from measured runs, with its interval. That of
+a phase, a step and a layout is the sum over products, convolutions and attention, into which code may fuse all other operators;
+``eager_bound_s`` is the sum over all operators, as PyTorch calls them one after the other.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from rooflines._version import __version__
-from rooflines.device_specs.records import Ceiling
+from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.records import Workload
 from rooflines.roofline.analysis import Bound
 from rooflines.roofline.forecast.efficiencies import Estimate
 from rooflines.roofline.forecast.layout import LayoutBound
+from rooflines.roofline.formulas import Work
 from rooflines.roofline.network_parts import Part
 from rooflines.shown import Shown
 
@@ -87,8 +90,8 @@ class OperatorBound(msgspec.Struct, frozen=True, kw_only=True):
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
     """All calls of an operator with the same work in one call of its phase, repeated layers as one with a star in ``module``.
 
-    ``modules`` is the number of modules, ``part`` that of a language model, ``assumption`` what the work was estimated with; ``bounds``
-    are in the order of ``Forecast.devices``.
+    ``modules`` is the number of modules, ``part`` that of a language model, ``precision`` that of its arithmetic on a device,
+    ``assumption`` what the work was estimated with; ``bounds`` are in the order of ``Forecast.devices``.
     """
 
     name: str
@@ -103,21 +106,26 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     flops: int
     matrix_flops: int
     bytes: int
+    bytes_read: int
     assumption: str | None = None
     bounds: tuple[OperatorBound, ...] = ()
 
+    @property
+    def work(self) -> Work:
+        """The work of one of the calls, which are all alike."""
+        matrix, flops, read, size = (of // self.calls for of in (self.matrix_flops, self.flops, self.bytes_read, self.bytes))
+        return Work(matrix, flops - matrix, read, size - read, self.precision)
+
 
 class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a phase on a device: the sum over its operators, the part of each roof in it, and the roof with the largest part.
+    """One call of a phase on a device, and the part of each roof in its lower bound, the largest first.
 
-    ``fused_bound_s`` is the part of products, convolutions and attention: what is left where all other operators are fused into them.
     ``ridge_flop_per_byte`` is the intensity from which on the device's arithmetic bounds the precision with most of the FLOPs.
     """
 
     name: str
-    bound: Bound
     lower_bound_s: float
-    fused_bound_s: float
+    eager_bound_s: float
     by_roof_s: dict[str, float]
     ridge_flop_per_byte: float | None = None
     estimate: Estimate | None = None
@@ -127,14 +135,15 @@ class StepBound(msgspec.Struct, frozen=True, kw_only=True):
     """A step on a device, in the order of ``Forecast.steps``.
 
     ``units_per_s`` is at the bound, so at most reached; ``cost_per_million`` (units, in the currency of the price) and
-    ``energy_per_unit_j`` (at ``DeviceFacts.power_w``) are those of the bound too. ``missing`` says why there is no bound.
+    ``energy_per_unit_j`` (at ``DeviceFacts.power_w``) are those of the bound too. A step without products has an eager bound only;
+    ``missing`` says why there is none at all.
     ``largest_batch`` and ``largest_context`` (tokens in the KV cache of a sequence, at this batch size) fit into the memory; 0 where
     none does. ``estimate`` is the time in operators, and ``outside_s`` that between them on a host like that of the runs.
     """
 
     phases: tuple[PhaseBound, ...] = ()
     lower_bound_s: float | None = None
-    fused_bound_s: float | None = None
+    eager_bound_s: float | None = None
     by_roof_s: dict[str, float] = {}
     units_per_s: float | None = None
     cost_per_million: float | None = None
@@ -163,6 +172,11 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     power_w: float | None = None
     power_source: Literal["given", "TDP"] | None = None
     price_per_hour: float | None = None
+
+    @property
+    def roofs(self) -> Ceilings:
+        """Its ceilings as a record that bounds are computed from."""
+        return Ceilings(device=self.name, kind=self.kind, ceilings=self.ceilings)
 
 
 class DeviceForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,20 +215,15 @@ class Forecast(Shown, frozen=True, kw_only=True):
 
 def forecast_rows(forecast: Forecast) -> list[dict[str, Any]]:
     """A row for each device and step: batch, length, bound, bound of each phase, rate, memory, and the estimate where there is one."""
-    rows = []
-    for one in forecast.devices:
-        for step, on in zip(forecast.steps, one.steps, strict=True):
-            rows.append(
-                {
-                    "device": one.device.name,
-                    **{name: getattr(step, name) for name in ("batch_size", "sequence_length", "prompt_length", "new_tokens")},
-                    **{f"{phase.name}_bound_s": phase.lower_bound_s for phase in on.phases},
-                    **{name: getattr(on, name) for name in ("lower_bound_s", "fused_bound_s", "units_per_s", "fits", "largest_batch")},
-                    "memory_bytes": step.memory.total_bytes if step.memory else None,
-                    "estimate_s": on.estimate.time_s if on.estimate else None,
-                    "estimate_low_s": on.estimate.low_s if on.estimate else None,
-                    "estimate_high_s": on.estimate.high_s if on.estimate else None,
-                    **{name: getattr(on, name) for name in ("cost_per_million", "energy_per_unit_j", "missing")},
-                }
-            )
-    return rows
+    return [
+        {
+            "device": one.device.name,
+            **{name: getattr(step, name) for name in ("batch_size", "sequence_length", "prompt_length", "new_tokens")},
+            **{f"{phase.name}_bound_s": phase.lower_bound_s for phase in on.phases},
+            **{name: getattr(on, name) for name in ("lower_bound_s", "eager_bound_s", "units_per_s", "fits", "largest_batch")},
+            "memory_bytes": step.memory.total_bytes if step.memory else None,
+            **{f"estimate_{of}s": getattr(on.estimate, f"{of or 'time_'}s", None) for of in ("", "low_", "high_")},
+            **{name: getattr(on, name) for name in ("cost_per_million", "energy_per_unit_j", "missing")},
+        }
+        for one in forecast.devices for step, on in zip(forecast.steps, one.steps, strict=True)
+    ]  # fmt: skip

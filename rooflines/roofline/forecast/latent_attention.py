@@ -8,14 +8,13 @@ one kernel does what lies between the projections: rotation, the new entries of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from rooflines.roofline.counting.count import Count, OperatorCount
+from rooflines.roofline.counting.count import Count, OperatorCount, with_rows
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.lengths import pairs
@@ -35,8 +34,7 @@ _PRODUCTS: Final = ("aten::mm", "aten::addmm")
 _SELECTS: Final = ".indexer"
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(NamedTuple):
     """Sizes of one layer: heads, numbers in a latent, in a rotated key, in the rest of a key, in a value; bytes of a number."""
 
     heads: int
@@ -49,34 +47,41 @@ class _Sizes:
 
 def with_served_latent_attention(generation: GenerationCount) -> GenerationCount:
     """Return the generation with all latent attention as servers compute it; the same object where it has none."""
-    batch = generation.workload.batch_size or 1
-    phases = tuple(_served(phase, batch) for phase in generation.phases)
+    phases = tuple(_served(phase, generation.batch) for phase in generation.phases)
     return generation if phases == generation.phases else replace(generation, phases=phases)
 
 
 def _served(phase: PhaseCount, batch: int) -> PhaseCount:
-    rows = phase.count.operators
-    layers = {row.module.removesuffix(_EXPANSION) for row in rows if row.module.endswith(_EXPANSION)}
-    layers -= {layer for layer in layers if any(row.module.startswith(layer + _SELECTS) for row in rows)}
-    sizes = {layer: found for layer in layers if (found := _sizes(layer, rows)) is not None}
+    count = phase.count
+    layers = {row.module.removesuffix(_EXPANSION): list[OperatorCount]() for row in count.operators if row.module.endswith(_EXPANSION)}
+    for row in count.operators:
+        for path in with_ancestors(row.module):
+            if path in layers:
+                layers[path].append(row)
     absorbs = phase.tokens < phase.keys
-    kept: list[OperatorCount] = []
-    replaced: list[OperatorCount] = []
-    for row in rows:
-        expands = absorbs and row.module.removesuffix(_EXPANSION) in sizes and row.module.endswith(_EXPANSION)
-        (replaced if row.module in sizes or expands else kept).append(row)
-    made = [row for layer, of in sizes.items() for row in _rows(layer, of, phase, batch, absorbs)]
-    return replace(phase, count=_changed(phase.count, (*kept, *made), replaced, made)) if made else phase
+    made: list[OperatorCount] = []
+    replaced: set[str] = set()
+    for layer, rows in layers.items():
+        products = {row.module.removeprefix(layer): row for row in rows if row.name in _PRODUCTS}
+        sizes = _sizes(products)
+        if sizes is not None and not any(row.module.startswith(layer + _SELECTS) for row in rows):
+            made += _rows(layer, sizes, phase, batch, absorbs, products[_EXPANSION])
+            replaced |= {layer, layer + _EXPANSION} if absorbs else {layer}
+    if not made:
+        return phase
+    gone = [row for row in count.operators if row.module in replaced]
+    kept = [row for row in count.operators if row.module not in replaced]
+    modules = with_rows(with_rows(count.modules, gone, -1), made)
+    facts = {name: getattr(count, name) for name in ("coverage", "tensors", "note", "memory")}
+    return replace(phase, count=Count.of((*kept, *made), modules=modules, **facts))
 
 
-def _sizes(layer: str, rows: Iterable[OperatorCount]) -> _Sizes | None:
+def _sizes(products: Mapping[str, OperatorCount]) -> _Sizes | None:
     """The sizes of a layer by the products in it; None where they are not all plain ones."""
-    products = {row.module.removeprefix(layer): row for row in rows if row.module.startswith(layer) and row.name in _PRODUCTS}
-    found = [
+    down, expansion, queries, output = (
         next((_product(products[name]) for name in names if name in products), None)
         for names in (_DOWN, (_EXPANSION,), _QUERIES, _OUTPUT)
-    ]
-    down, expansion, queries, output = found
+    )
     if down is None or expansion is None or queries is None or output is None:
         return None
     (_, _, latent), (tokens, rank, expanded), (_, _, asked), (_, result, _) = down, expansion, queries, output
@@ -94,17 +99,8 @@ def _product(row: OperatorCount) -> tuple[int, int, int]:
     return prod(left[:-1]), left[-1], right[-1]
 
 
-def _rows(layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool) -> Iterator[OperatorCount]:
+def _rows(layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool, like: OperatorCount) -> Iterator[OperatorCount]:
     tokens, keys = batch * phase.tokens, batch * phase.keys
-    like = next(row for row in phase.count.operators if row.module == layer + _EXPANSION)
-
-    def made(name: str, module: str, category: str, shapes: str, work: Work) -> OperatorCount:
-        return OperatorCount(
-            name=name, module=module, phase=like.phase, shapes=shapes, category=category, calls=1, precision=like.precision,
-            engine=work.engine, flops=work.flops, matrix_flops=work.matrix_flops, bytes=work.bytes, bytes_read=work.bytes_read,
-            bytes_written=work.bytes_written,
-        )  # fmt: skip
-
     head = of.key + of.rope, of.value
     if absorbs:
         for inner, outer in ((of.key, of.rank), (of.rank, of.value)):
@@ -113,8 +109,11 @@ def _rows(layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool) 
                 matrix_flops=2 * of.heads * tokens * inner * outer,
                 bytes_read=of.item * of.heads * inner * (tokens + outer),
                 bytes_written=of.item * of.heads * tokens * outer,
+                precision=like.precision,
             )
-            yield made("aten::bmm", layer + _EXPANSION, "matmul", shapes, work)
+            yield OperatorCount.of(
+                work, name="aten::bmm", module=layer + _EXPANSION, phase=like.phase, shapes=shapes, category="matmul"
+            )
         head = of.rank + of.rope, of.rank
         cached = keys * (of.rank + of.rope)
     else:
@@ -125,29 +124,7 @@ def _rows(layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool) 
         other_flops=met * (1 + SOFTMAX),
         bytes_read=of.item * (tokens * of.heads * head[0] + cached),
         bytes_written=of.item * tokens * (of.heads * head[1] + of.rank + of.rope),  # the result, and the new entries of the cache
+        precision=like.precision,
     )
     shapes = f"{batch}x{of.heads}x{phase.tokens}x{head[0]}, {batch}x{phase.keys}x{of.rank + of.rope}"
-    yield made(KERNEL, layer, "attention", shapes, work)
-
-
-def _changed(count: Count, rows: tuple[OperatorCount, ...], less: list[OperatorCount], more: list[OperatorCount]) -> Count:
-    """``count`` with other rows: those that are gone, and those that are new, in its totals and modules."""
-    differences: dict[str, list[int]] = {}
-    for sign, changed in ((-1, less), (1, more)):
-        for row in changed:
-            figures = row.flops or 0, row.matrix_flops or 0, row.bytes or 0
-            for path in with_ancestors(row.module):
-                before = differences.get(path, [0, 0, 0])
-                differences[path] = [a + sign * b for a, b in zip(before, figures, strict=True)]
-    modules = []
-    for module in count.modules:
-        flops, matrix, size = differences.get(module.path, (0, 0, 0))
-        modules.append(
-            replace(module, flops=module.flops + flops, matrix_flops=module.matrix_flops + matrix, bytes=module.bytes + size)
-        )
-    totals = {
-        field: sum(getattr(row, field) or 0 for row in rows)
-        for field in ("flops", "matrix_flops", "bytes", "bytes_read", "bytes_written")
-    }
-    ordered = sorted(rows, key=lambda row: (-(row.flops or 0), -(row.bytes or 0), row.name, row.module))
-    return replace(count, **totals, operators=tuple(ordered), modules=tuple(modules))
+    yield OperatorCount.of(work, name=KERNEL, module=layer, phase=like.phase, shapes=shapes, category="attention")

@@ -1,8 +1,8 @@
 """A generation on several equal devices: what each computes, holds and sends in a parallel layout, as lower bounds.
 
 - **Tensor** (Megatron-LM, arXiv 1909.08053): attention by heads, MLP and experts by their inner size, embedding and head by the
-  vocabulary; norms are repeated. An all-reduce of tokens x hidden after attention and one after the MLP or the experts. A device holds
-  at least one head of the keys and values, and all of a latent cache.
+  vocabulary. An all-reduce of tokens x hidden after attention and one after the MLP or the experts. A device holds at least one head of
+  the keys and values, and all of a latent cache.
 - **Pipeline** (GPipe, arXiv 1811.06965): stages of whole layers, the embedding in the first and the head in the last. A batch is cut
   into as many micro-batches as there are stages, which send tokens x hidden to the next one. The latency of a token is the sum of the
   stages, or the micro-batches through the slowest stage if that is longer.
@@ -10,22 +10,25 @@
 - **Expert** (GShard, arXiv 2006.16668): experts spread evenly over the replicas, everything else in each of them. Two all-to-alls of
   tokens x experts per token x hidden per layer with experts.
 
-Collectives move their size times the bus factor of nccl-tests over the link in one direction, and have no latency. Nothing hides those
-of decode; those of prefill are hidden by as much as the device computes meanwhile. Each matrix of weights is read once per micro-batch.
+Bounds are those of products and attention, as in a step. Each matrix of weights is read once per micro-batch. Collectives move their
+size times the bus factor of nccl-tests over the link in one direction, and have no latency. Nothing hides those of decode; those of
+prefill are hidden by as much as the device computes meanwhile.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.roofline.forecast.device_bounds import Folded, bound_operator, folded
+from rooflines.errors import UsageError
+from rooflines.roofline.forecast.device_bounds import bound_operator, folded
 from rooflines.roofline.forecast.forecast import Operator
 from rooflines.roofline.forecast.latent_attention import KERNEL
 from rooflines.roofline.forecast.layout import Layout, LayoutBound, LayoutPhase
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from rooflines.roofline.counting.phases import GenerationCount, PhaseCount
 
 _SHARDED: Final = ("attention", "MLP", "experts", "embedding", "head")
+_WAYS: Final = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
 _BLOCK: Final = re.compile(r"(?:^|\.)(\d+|\*)(?:\.|$)")
 _ITEM: Final = {"fp64": 8, "fp32": 4, "tf32": 4}
 
@@ -54,6 +58,28 @@ def layouts_of(devices: int, *, experts: bool = False, heads: int | None = None)
     found = [Layout(tensor=size, pipeline=devices // size) for size in sizes]
     found += [Layout(tensor=size, data=devices // size) for size in sizes if size < devices]
     return (*found, *([Layout(data=devices, expert=devices)] if experts and devices > 1 else ()))
+
+
+def parse_layouts(generation: GenerationCount, texts: Iterable[str]) -> tuple[Layout, ...]:
+    """The layouts that ``texts`` name: sizes (``tp=4,pp=2``), or a number of devices for all layouts that are usual for it.
+
+    Experts are spread over replicas, so that ``ep=8`` is ``dp=8,ep=8``. Raises UsageError for any other text.
+    """
+    found: list[Layout] = []
+    for text in texts:
+        try:
+            if text.isdigit():
+                facts = network_facts(generation)
+                found += layouts_of(int(text), experts=facts.chosen > 0, heads=facts.heads)
+                continue
+            sizes = {_WAYS[way.strip()]: int(size) for way, size in (part.split("=") for part in text.split(","))}
+            found.append(Layout(**({"data": sizes["expert"]} if "expert" in sizes else {}) | sizes))
+        except (KeyError, ValueError) as error:
+            reason = f": {error}" if isinstance(error, ValueError) and "layout" in str(error) else ""
+            raise UsageError(
+                f"{arg('layout')} {text!r} is not a layout{reason}.", hint="For example: tp=8, tp=4,pp=2, dp=8, ep=8, or 8 for all."
+            ) from None
+    return tuple(dict.fromkeys(found))
 
 
 # --- facts of the network ----------------------------------------------------------------------------------------------------------
@@ -85,7 +111,7 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     phase = generation.phases[-1]
     rows = folded(phase.count, phase.phase)
     item = _ITEM.get(generation.workload.precision, 2)
-    tokens = (generation.workload.batch_size or 1) * phase.tokens
+    tokens = generation.batch * phase.tokens
     types = {module.path: module.type for module in phase.count.modules}
     parts: dict[str, set[Part]] = {}
     routed = set()
@@ -94,25 +120,22 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
             parts.setdefault(found[1], set()).add(part_of(row.module, row.name, row.category, phase=phase.phase, types=types))
             if _is_grouped(row):
                 routed.add(found[1])
-    grouped = [row.operator for row in rows if _is_grouped(row.operator)]
-    held = [(row.operator, _held(row, item) * row.operator.calls) for row in rows]
-    attention = [row.operator for row in rows if row.operator.category == "attention"]
+    grouped = [row for row in rows if _is_grouped(row)]
+    # The weights of experts are there whether or not they are read.
+    held = [(row, (prod(sizes_in(row.shapes)[1]) * item if row in grouped else weights_read(row, item)) * row.calls) for row in rows]
+    attention = [row for row in rows if row.category == "attention"]
     query = next((sizes_in(row.shapes)[0] for row in attention), None)
     keys = next((sizes[1] for row in attention if row.name != KERNEL and len((sizes := sizes_in(row.shapes))[1]) == 4), None)
-    heads = [row for row, _ in held if row.part == "head" and row.matrix_flops]
+    heads = [row for row in rows if row.part == "head" and row.matrix_flops]
     return NetworkFacts(
-        layers=len(parts),
-        reduced=sum(("attention" in found) + bool(found & {"MLP", "experts"}) for found in parts.values()),
-        routed=len(routed),
-        hidden=next(size[-1] for size in sizes_in(heads[-1].shapes) if len(size) > 1) if heads else 0,
-        item_bytes=item,
-        heads=prod(query[:-1]) // tokens if query else None,
-        kv_heads=keys[1] if keys else None,
+        layers=len(parts), reduced=sum(("attention" in found) + bool(found & {"MLP", "experts"}) for found in parts.values()),
+        routed=len(routed), hidden=next(size[-1] for size in sizes_in(heads[-1].shapes) if len(size) > 1) if heads else 0,
+        item_bytes=item, heads=prod(query[:-1]) // tokens if query else None, kv_heads=keys[1] if keys else None,
         chosen=sizes_in(grouped[0].shapes)[0][0] // tokens if grouped else 0,
         block_weights_bytes=sum(size for row, size in held if _BLOCK.search(row.module)),
-        expert_weights_bytes=sum(size for row, size in held if _is_grouped(row)),
+        expert_weights_bytes=sum(size for row, size in held if row in grouped),
         head_bytes=sum(size for row, size in held if row.part == "head"),
-    )
+    )  # fmt: skip
 
 
 def _is_grouped(row: Operator | OperatorCount) -> bool:
@@ -120,35 +143,29 @@ def _is_grouped(row: Operator | OperatorCount) -> bool:
     return bool(row.matrix_flops) and [len(size) for size in sizes_in(row.shapes)[:2]] == [2, 3]
 
 
-def _held(one: Folded, item: int) -> int:
-    """Bytes of the weights of a product, read or not."""
-    return prod(sizes_in(one.operator.shapes)[1]) * item if _is_grouped(one.operator) else weights_read(one, item)
-
-
-def weights_read(one: Folded, item: int) -> int:
+def weights_read(one: Operator, item: int) -> int:
     """Bytes of weights that a call reads: what a product reads besides its first matrix, which is tokens. Where both operands are
     batches of matrices, the second is weights in a projection only."""
-    sizes = [size for size in sizes_in(one.operator.shapes) if len(size) > 1]
-    if not one.work.matrix_flops or one.operator.category == "attention" or len(sizes) < 2:
+    sizes = [size for size in sizes_in(one.shapes) if len(size) > 1]
+    if not one.matrix_flops or one.category == "attention" or len(sizes) < 2:
         return 0
-    if len(sizes[0]) == len(sizes[1]) == 3 and not one.operator.module.endswith("_proj"):
+    if len(sizes[0]) == len(sizes[1]) == 3 and not one.module.endswith("_proj"):
         return 0
     return max(0, one.work.bytes_read - prod(sizes[0]) * item)
 
 
-def _cached(one: Folded, item: int) -> int:
+def _cached(one: Operator, item: int) -> int:
     """Bytes of the KV cache that a call of attention reads."""
-    if one.operator.category != "attention":
+    if one.category != "attention":
         return 0
-    sizes = sizes_in(one.operator.shapes)
-    return min(one.work.bytes_read, item * sum(map(prod, sizes[1:2] if one.operator.name == KERNEL else sizes[1:3])))
+    sizes = sizes_in(one.shapes)
+    return min(one.work.bytes_read, item * sum(map(prod, sizes[1:2] if one.name == KERNEL else sizes[1:3])))
 
 
 # --- a device in a layout ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Shares:
+class _Shares(NamedTuple):
     """How the sequences of a batch are cut: ``replica`` of them in each replica, in ``micro`` micro-batches; ``share`` is the part of
     all sequences that is in a micro-batch. ``layers`` is the part of the layers that the longest stage has, ``least`` the shortest."""
 
@@ -172,48 +189,45 @@ def cache_share(facts: NetworkFacts, tensor: int) -> float:
     return max(1, facts.kv_heads / tensor) / facts.kv_heads if facts.kv_heads else 1.0
 
 
-def on_device(one: Folded, layout: Layout, facts: NetworkFacts, share: float, tokens: int) -> Folded:
+def on_device(one: Operator, layout: Layout, facts: NetworkFacts, share: float, tokens: int) -> Operator:
     """What a device does of an operator for ``share`` of the sequences, of which all have ``tokens``."""
     if layout.devices == 1:
         return one
-    tensor = layout.tensor if one.operator.part in _SHARDED else 1
-    weights, cached, spread = weights_read(one, facts.item_bytes), _cached(one, facts.item_bytes), 1
-    part = share
-    if _is_grouped(one.operator):
+    tensor = layout.tensor if one.part in _SHARDED else 1
+    read, cached, spread = weights_read(one, facts.item_bytes), _cached(one, facts.item_bytes), 1
+    weights, part = read, share
+    if _is_grouped(one):
         spread = layout.expert
         part = share * (layout.data if spread > 1 else 1)  # tokens of all replicas come to the experts
-        experts = sizes_in(one.operator.shapes)[1][0]
+        experts = sizes_in(one.shapes)[1][0]
         all_used, used = (experts_hit(experts, facts.chosen, round(part * tokens)) for part in (1, part))
         weights = round(weights * used / all_used) if all_used else weights
-    work = one.work
-    divided = tensor * spread
-    written = work.bytes_written * part / divided
-    other = (work.bytes_read - weights_read(one, facts.item_bytes) - cached) * part / divided
-    read = weights / divided + other + cached * part * (cache_share(facts, tensor) if tensor > 1 else 1)
-    matrix, vector = (round(flops * part / divided) for flops in (work.matrix_flops, work.other_flops))
-    return Folded(
-        one.operator, replace(work, matrix_flops=matrix, other_flops=vector, bytes_read=round(read), bytes_written=round(written))
-    )
+    work, divided = one.work, tensor * spread
+    other = (work.bytes_read - read - cached) * part / divided
+    read = round(weights / divided + other + cached * part * (cache_share(facts, tensor) if tensor > 1 else 1))
+    written, matrix, vector = (round(of * part / divided) for of in (work.bytes_written, work.matrix_flops, work.other_flops))
+    figures = {"flops": matrix + vector, "matrix_flops": matrix, "bytes": read + written, "bytes_read": read}
+    return replace(one, **{name: figure * one.calls for name, figure in figures.items()})
 
 
 def bound_layouts(
     generation: GenerationCount, ceilings: Ceilings, link: Ceiling | None, layouts: Iterable[Layout], *,
-    memory_bytes: int | None = None, tf32: bool = False,
+    memory_bytes: int | None = None,
 ) -> tuple[LayoutBound, ...]:  # fmt: skip
     """Return the generation in each of ``layouts``, on devices with these ``ceilings`` and ``memory_bytes`` each.
 
     ``link`` is what a device reaches the others by, in one direction (``catalog.peer_link``); without one there are only layouts that
-    send nothing. ``tf32`` says that products in fp32 run as TF32.
+    send nothing.
     """
-    facts, batch = network_facts(generation), generation.workload.batch_size or 1
-    rows = [(phase, folded(phase.count, phase.phase)) for phase in generation.phases]
+    facts, batch = network_facts(generation), generation.batch
+    products = [(phase, [row for row in folded(phase.count, phase.phase) if row.matrix_flops]) for phase in generation.phases]
     found = []
     for layout in layouts:
         if link is None and max(layout.tensor, layout.pipeline, layout.expert) > 1:
             continue
         shares = _shares(layout, batch, facts.layers)
-        phases = tuple(_phase(phase, of, layout, facts, shares, batch, ceilings, link, tf32) for phase, of in rows)
-        weights, cache, activations = _memory(generation, layout, facts, shares, batch)
+        phases = tuple(_phase(phase, rows, layout, facts, shares, batch, ceilings, link) for phase, rows in products)
+        weights, cache, activations = _memory(generation, layout, facts, shares)
         decode_s = next((phase.lower_bound_s for phase in phases if phase.name == "decode"), None)
         fits = weights + cache + activations <= memory_bytes if memory_bytes is not None else None
         found.append(
@@ -225,28 +239,26 @@ def bound_layouts(
     return tuple(found)
 
 
-def _memory(generation: GenerationCount, layout: Layout, facts: NetworkFacts, shares: _Shares, batch: int) -> tuple[int, int, int]:
+def _memory(generation: GenerationCount, layout: Layout, facts: NetworkFacts, shares: _Shares) -> tuple[int, int, int]:
     """Weights, KV cache and activations of the device that has most layers."""
     blocks, outside = facts.block_weights_bytes, max(0, generation.parameter_bytes - facts.block_weights_bytes)
     if layout.pipeline > 1 and outside > facts.head_bytes:  # embedding and head are in different stages
         outside = max(facts.head_bytes, outside - facts.head_bytes)
     weights = (blocks - facts.expert_weights_bytes + facts.expert_weights_bytes / layout.expert) * shares.layers + outside
-    cache = (generation.kv_bytes or 0) * shares.replica / batch * cache_share(facts, layout.tensor) * shares.layers
+    cache = (generation.kv_bytes or 0) * shares.replica / generation.batch * cache_share(facts, layout.tensor) * shares.layers
     return ceil(weights / layout.tensor), ceil(cache), ceil(generation.activation_bytes * shares.share)
 
 
 def _phase(
-    phase: PhaseCount, rows: Sequence[Folded], layout: Layout, facts: NetworkFacts, shares: _Shares, batch: int, ceilings: Ceilings,
-    link: Ceiling | None, tf32: bool,
+    phase: PhaseCount, rows: Sequence[Operator], layout: Layout, facts: NetworkFacts, shares: _Shares, batch: int, ceilings: Ceilings,
+    link: Ceiling | None,
 ) -> LayoutPhase:  # fmt: skip
     tokens = batch * phase.tokens
-    inside = outside = 0.0
+    sums = {True: 0.0, False: 0.0}
     for row in rows:
-        seconds = bound_operator(on_device(row, layout, facts, shares.share, tokens), ceilings, tf32).lower_bound_s or 0.0
-        if _BLOCK.search(row.operator.module):
-            inside += seconds
-        else:
-            outside += seconds
+        bound = bound_operator(on_device(row, layout, facts, shares.share, tokens), ceilings)
+        sums[_BLOCK.search(row.module) is not None] += bound.lower_bound_s or 0.0
+    inside, outside = sums[True], sums[False]
     message = shares.share * tokens * facts.hidden * facts.item_bytes
     collectives = facts.reduced * message * (bus_factor("allreduce", layout.tensor) or 0)
     collectives += 2 * facts.routed * message * facts.chosen * (bus_factor("alltoall", layout.expert) or 0) / layout.tensor

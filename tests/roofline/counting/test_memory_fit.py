@@ -5,19 +5,22 @@ import pytest
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.options import Options
 from rooflines.profiler.records import Workload
-from rooflines.roofline.counting.memory_fit import check_memory, largest_batch, largest_context
+from rooflines.roofline.counting.memory_fit import MemoryGrowth, check_memory, largest_context
 from rooflines.roofline.counting.phases import GenerationCount
 
-# of 4 sequences: 10 parameters, 8 of cache and 4 of activations
-HELD = {"parameter_bytes": 10, "activation_bytes": 4, "batch_size": 4}
+
+def generation(batch, **facts):
+    return GenerationCount(workload=Workload(name="m", mode="generate", batch_size=batch), phases=(), parameters=5, **facts)
 
 
 def test_the_largest_batch_and_context_use_the_memory_up():
+    # of 4 sequences: 10 parameters, 8 of cache and 4 of activations
+    counted = generation(4, parameter_bytes=10, activation_bytes=4, kv_bytes=8, kv_bytes_per_token=1)
     for memory in range(60):
-        batch = largest_batch(memory, kv_bytes=8, **HELD)
+        batch = MemoryGrowth.of(counted).largest_batch(memory)
         assert batch == 0 or 10 + batch * (8 + 4) / 4 <= memory
         assert 10 + (batch + 1) * (8 + 4) / 4 > memory
-        context = largest_context(memory, kv_bytes_per_token=1, **HELD)
+        context = largest_context(memory, counted)
         assert context == 0 or 10 + 4 + context * 4 <= memory
         assert 10 + 4 + (context + 1) * 4 > memory
 
@@ -25,9 +28,7 @@ def test_the_largest_batch_and_context_use_the_memory_up():
 def test_a_generation_that_does_not_fit_is_refused_with_what_fits():
     def refusal(free, batch=4):
         each = {"kv_bytes": batch * 20, "activation_bytes": batch * 10}
-        counted = GenerationCount(
-            workload=Workload(name="m", mode="generate"), phases=(), parameters=5, parameter_bytes=100, kv_bytes_per_token=1, **each
-        )
+        counted = generation(batch, parameter_bytes=100, kv_bytes_per_token=1, **each)
         asked = Options(mode="generate", batch_size=batch, prompt_length=15, new_tokens=5)
         try:
             check_memory("m", counted, free, f"{free} B free", asked)
