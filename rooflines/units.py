@@ -107,13 +107,13 @@ def sentence(text: str) -> str:
 
 # The units that ``quantity`` has a form of its own for.
 UNITS: dict[str, Callable[[float], str]] = {
-    "": lambda value: f"{value:,.0f}" if abs(value) >= 100 else significant(value),
+    "": lambda value: f"{value:,.0f}" if abs(value) >= 100 or isinstance(value, int) else significant(value),
     "1": percent,
     "B": binary_bytes,
     "s": seconds,
     "cores": lambda value: f"{significant(value, 2)} cores",
     "°C": lambda value: f"{value:.0f} °C",
-    **{unit: partial(si, unit=unit) for unit in ("W", "J", "Hz", "B/s")},
+    **{unit: partial(si, unit=unit) for unit in ("W", "J", "Hz", "B/s", "FLOP")},
 }
 
 
