@@ -113,7 +113,7 @@ UNITS: dict[str, Callable[[float], str]] = {
     "s": seconds,
     "cores": lambda value: f"{significant(value, 2)} cores",
     "°C": lambda value: f"{value:.0f} °C",
-    **{unit: partial(si, unit=unit) for unit in ("W", "J", "Hz", "B/s", "FLOP")},
+    **{unit: partial(si, unit=unit) for unit in ("W", "J", "Hz", "B/s", "FLOP", "FLOP/s")},
 }
 
 
