@@ -42,9 +42,7 @@ def generation_page(found: GenerationCount, by: By = "operator", rows: int = 20,
         count, name = phase.count, f"{phase.phase}-{phase.keys}"
         title = f"{phase.phase.capitalize()}: {phase.tokens} of {phase.keys} tokens of each sequence"
         sections.append(section(name, title, *said([totals(count)]), *_work(count, by, rows, f"work-{name}")))
-        what = (
-            f"{counted(phase.calls, 'decode step')}, at {phase.keys} tokens each" if phase.phase == "decode" else "Prefill"
-        )
+        what = f"{counted(phase.calls, 'decode step')}, at {phase.keys} tokens each" if phase.phase == "decode" else "Prefill"
         verdict.append(f"{what} {si(count.flops, 'FLOP')} and {si(count.bytes, 'B')}")
     return Page(
         kind="count", name=workload.name, title=_title(workload), verdict="; ".join(verdict),

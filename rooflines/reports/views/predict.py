@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rooflines.reports.charts.curves import Curves, Series
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.charts.roofline import Chart, Point
+from rooflines.reports.charts.roofline import Point
 from rooflines.reports.charts.roofline import roofline as roofline_chart
 from rooflines.reports.document import (
     Cell,
@@ -74,9 +74,8 @@ def title(forecast: Forecast) -> str:
     """The workload and the size of its step."""
     workload = forecast.workload
     size = f"{workload.image_size} x {workload.image_size}" if workload.image_size else ""
-    return (
-        f"{workload.name}: prediction of {', '.join(filter(None, (workload.mode, _size(forecast.steps[0]), workload.precision, size)))}"
-    )
+    facts = filter(None, (workload.mode, _size(forecast.steps[0]), workload.precision, size))
+    return f"{workload.name}: prediction of {', '.join(facts)}"
 
 
 def sentences(forecast: Forecast) -> list[str]:
@@ -357,29 +356,24 @@ def _remarks(forecast: Forecast) -> Iterator[str]:
 
 
 def _rooflines(forecast: Forecast) -> Iterator[Figure]:
+    calls = {phase.name: phase.calls for phase in forecast.steps[0].phases}
     for number, (one, on) in enumerate(_on_first(forecast)):
-        chart = _chart(forecast, number) if on.missing is None else None
+        points = []
+        for key, row in enumerate(forecast.operators):
+            bound = row.bounds[number]
+            time_s = bound.estimate.time_s * row.calls if bound.estimate is not None else bound.lower_bound_s
+            if row.flops and row.bytes and time_s:
+                name, all_s = f"{short_name(row.name)} {shorten_path(row.module, _LONGEST_PATH)}".strip(), time_s * calls[row.phase]
+                points.append(Point(
+                    key=key, name=name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / time_s,
+                    time_s=all_s, gain_s=all_s, precision=row.precision, engine=bound.engine or "vector", label=name,
+                    lines=(("phase", row.phase), *rate_lines(row.flops, row.bytes, time_s), ("bound", bound.bound)),
+                ))  # fmt: skip
+        chart = roofline_chart(points, one.device.ceilings) if on.missing is None else None
         if chart is not None:
             where = "at their predicted speed" if on.estimate is not None else "at their bound"
             caption = f"{one.device.name}: operators {where}; the area is the time in a step."
             yield Figure(name=f"roofline-{number + 1}", caption=caption, drawing=chart)
-
-
-def _chart(forecast: Forecast, number: int) -> Chart | None:
-    calls = {phase.name: phase.calls for phase in forecast.steps[0].phases}
-    points = []
-    for key, row in enumerate(forecast.operators):
-        bound = row.bounds[number]
-        time_s = bound.estimate.time_s * row.calls if bound.estimate is not None else bound.lower_bound_s
-        if row.flops and row.bytes and time_s:
-            name = f"{short_name(row.name)} {shorten_path(row.module, _LONGEST_PATH)}".strip()
-            all_s = time_s * calls[row.phase]
-            points.append(Point(
-                key=key, name=name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / time_s,
-                time_s=all_s, gain_s=all_s, precision=row.precision, engine=bound.engine or "vector", label=name,
-                lines=(("phase", row.phase), *rate_lines(row.flops, row.bytes, time_s), ("bound", bound.bound)),
-            ))  # fmt: skip
-    return roofline_chart(points, forecast.devices[number].device.ceilings)
 
 
 def _method(forecast: Forecast) -> Section:
