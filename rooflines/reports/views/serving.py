@@ -137,8 +137,8 @@ def _works(works: list[tuple[ServedSteps, str, ServedWork]], of: str, name: str,
                 value=f"{part}{f' {INFERRED_MARK}' if work.assumption else ''}",
                 hover=f"assumed: {work.assumption}" if work.assumption else "",
             ),
-            work.time_s / kind.step_s if kind.step_s > 0 else None, work.time_s, work.flops or None, work.bytes or None, work.intensity_flop_per_byte,
-            work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
+            work.time_s / kind.step_s if kind.step_s > 0 else None, work.time_s, work.flops or None, work.bytes or None,
+            work.intensity_flop_per_byte, work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
         )
         for kind, part, work in works
     )  # fmt: skip
