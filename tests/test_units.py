@@ -90,5 +90,5 @@ def test_how_well_a_value_is_known(error, text):
 
 
 def test_a_quantity_has_the_prefix_of_its_unit_and_a_count_all_its_digits():
-    assert [quantity(value, "") for value in (8, 8.0, 32_768, 36.24, 2304.4)] == ["8", "8.00", "32,768", "36.2", "2,304"]
+    assert [quantity(value, "") for value in (8, 8.0, 32_768, 36.24, 2304.4)] == ["8", "8.00", "32,768", "36.2", "2,300"]
     assert [quantity(3.24e12, "FLOP"), quantity(2**30, "B"), quantity(0.00532, "s")] == ["3.24 TFLOP", "1.00 GiB", "5.32 ms"]

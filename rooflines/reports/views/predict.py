@@ -313,7 +313,7 @@ def _operators(forecast: Forecast, brief: int) -> Table:
     columns = (
         Column("operator", format="name", least=10), Column("phase", format="text", least=7),
         Column("module", format="path", least=11), Column("shapes", format="shapes", priority=4, show="full"),
-        Column("calls", format="count", priority=1), Column("FLOPs", "FLOP", "scaled", "flops", 2),
+        Column("calls", format="count", priority=1), Column("FLOPs", "FLOP", "own", "flops", 2),
         Column("traffic", "B", "scaled", "bytes", 2), Column("intensity", "FLOP/B", "figures", priority=3),
         *(Column(one.device.name, key=f"bound_{number}_s") for number, one in enumerate(forecast.devices)),
     )  # fmt: skip
