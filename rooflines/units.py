@@ -105,15 +105,20 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
+def _plain(value: float) -> str:
+    """Three significant figures, with separators of thousands."""
+    return f"{float(significant(value)):,.0f}" if abs(value) >= 100 else significant(value)
+
+
 # The units that ``quantity`` has a form of its own for.
 UNITS: dict[str, Callable[[float], str]] = {
-    "": lambda value: f"{value:,.0f}" if abs(value) >= 100 else significant(value),
+    "": lambda value: f"{value:,}" if isinstance(value, int) else _plain(value),
     "1": percent,
     "B": binary_bytes,
     "s": seconds,
     "cores": lambda value: f"{significant(value, 2)} cores",
     "°C": lambda value: f"{value:.0f} °C",
-    **{unit: partial(si, unit=unit) for unit in ("W", "J", "Hz", "B/s")},
+    **{unit: partial(si, unit=unit) for unit in ("W", "J", "Hz", "B/s", "FLOP", "FLOP/s")},
 }
 
 

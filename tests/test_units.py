@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rooflines.units import binary_bytes, counted, interval, known_to, percent, plus_minus, scale, seconds, si, significant
+from rooflines.units import binary_bytes, counted, interval, known_to, percent, plus_minus, quantity, scale, seconds, si, significant
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,8 @@ def test_an_interval_with_one_end():
 @pytest.mark.parametrize(("error", "text"), [(0.4, "known to ±40 % only"), (5.62, "not known")])
 def test_how_well_a_value_is_known(error, text):
     assert known_to(error) == text
+
+
+def test_a_quantity_has_the_prefix_of_its_unit_and_a_count_all_its_digits():
+    assert [quantity(value, "") for value in (8, 8.0, 32_768, 36.24, 2304.4)] == ["8", "8.00", "32,768", "36.2", "2,300"]
+    assert [quantity(3.24e12, "FLOP"), quantity(2**30, "B"), quantity(0.00532, "s")] == ["3.24 TFLOP", "1.00 GiB", "5.32 ms"]

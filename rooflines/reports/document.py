@@ -7,14 +7,14 @@ once, here, so that a table has the same columns in a terminal, on a page, in pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from rooflines.device_specs.records import DISTURBED
 from rooflines.reports.charts.palette import BOUNDS, bound_style
 from rooflines.reports.words.text import count_text, decimals_of, efficiency_text, fixed
-from rooflines.units import scale, seconds, significant
+from rooflines.units import quantity, scale, seconds, significant
 
 if TYPE_CHECKING:
     from rooflines.reports.charts.paper import Drawing
@@ -25,13 +25,14 @@ Show = Literal["always", "full", "brief"]
 Kind = Literal["text", "note", "absent", "alert", "code", "title"]
 # Words: how they are cut where there is no room. Numbers: how they are written.
 #   given      a number in words already, with its own unit ("12.3 GB/s")
+#   own        a quantity, each with a prefix of its own, as where devices lie far apart
 #   scaled     an SI quantity; the columns of one unit and group share one prefix
 #   figures    three significant figures
 #   count      a whole number, or three significant figures of one that is not
 #   share      a fraction, in percent with one decimal
 #   efficiency a fraction in whole percent; above one it is marked, because it cannot be
 Words = Literal["text", "name", "path", "shapes", "middle"]
-Numbers = Literal["given", "scaled", "figures", "count", "share", "efficiency"]
+Numbers = Literal["given", "own", "scaled", "figures", "count", "share", "efficiency"]
 
 ABSENT = "–"
 _MOST_DECIMALS = 3
@@ -64,7 +65,7 @@ class Column(msgspec.Struct, frozen=True):
     @property
     def numeric(self) -> bool:
         """Whether it holds numbers, right-aligned."""
-        return self.format in ("given", "scaled", "figures", "count", "share", "efficiency")
+        return self.format in get_args(Numbers)
 
     @property
     def name(self) -> str:
@@ -387,7 +388,7 @@ def texts(table: Table, *, full: bool = True, rows: Sequence[Row] | None = None,
     found, units = [], []
     for index, column in zip(shown, columns, strict=True):
         factor, prefix = factors.get((column.unit, column.group), (1.0, ""))
-        units.append(f"{prefix}{column.unit}" if column.format == "scaled" else column.unit)
+        units.append(f"{prefix}{column.unit}" if column.format == "scaled" else "" if column.format == "own" else column.unit)
         cells = [row.cells[index] if index < len(row.cells) else "" for row in (*chosen, *([Row(table.total)] if table.total else []))]
         found.append(_column_texts(column, cells, len(chosen), factor, aligned))
     lines = tuple(zip(*found, strict=True)) if found else ()
@@ -453,6 +454,8 @@ def _text(column: Column, value: Value) -> str:
         return f"{value * 100:.1f}"
     if column.format == "efficiency":
         return efficiency_text(value)
+    if column.format == "own":
+        return quantity(value, column.unit)
     if column.format == "figures":
         return significant(value)
     return count_text(value)

@@ -50,17 +50,13 @@ def _lines(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis
         from rooflines.reports.views.count import totals
 
         return [f"{len(record.operators)} distinct operator calls on {record.tensors} tensors", totals(record)]
-    if isinstance(record, Forecast):
-        from rooflines.reports.views.predict import sentences, title
-
-        return [title(record), *sentences(record)]
     if isinstance(record, Comparison):
         return [f"{record.b.source} compared with {record.a.source}", record.verdict]
     if not isinstance(record, Analysis):
-        from rooflines.reports.views.ranks import page
+        from rooflines.reports.views import predict, ranks
 
-        found = page(record)
-        return [found.title, found.verdict]
+        found = predict.page(record) if isinstance(record, Forecast) else ranks.page(record)
+        return [found.title, found.verdict, *(found.said if isinstance(record, Forecast) else ())]
     lines = [subject(record), headline(record), *confidence(record)]
     if record.steps is not None:
         lines.append(f"Step time: {seconds(record.steps.median_s)} (median of {record.steps.count})")

@@ -52,7 +52,7 @@ def fitted(table: Table, width: int, rows: Sequence[Row], *, full: bool = False)
         cells = tuple(("  " * row.depth if first else "") + line[index] for row, line in zip(rows, found.rows, strict=True))
         total = found.total[index] if found.total else ""
         counted = [cell for cell, row in zip(cells, rows, strict=True) if not row.heading]
-        can_go = column.priority or column.format in ("scaled", "figures", "efficiency")
+        can_go = column.priority or column.format in ("own", "scaled", "figures", "efficiency")
         if can_go and not any(cell.strip(f"{ABSENT} ") for cell in counted):
             continue
         wide = max(len(text) for text in (column.label, unit, total, *counted))

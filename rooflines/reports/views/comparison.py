@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree as xml
@@ -20,7 +20,6 @@ from rooflines.reports.document import (
     Row,
     Section,
     Table,
-    Value,
     bound_parts,
     or_absent,
     said,
@@ -34,15 +33,14 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, place_of, signed_seconds
 from rooflines.roofline.comparison.records import CHANGE_COLUMNS, Change, Comparison, Figures, Noise, Pace, Subject
 from rooflines.roofline.step.interference import shared_by
-from rooflines.units import counted, interval, percent, scale, seconds, sentence, significant
+from rooflines.units import counted, interval, percent, quantity, scale, seconds, sentence, significant
 
 By = Literal["operator", "module"]
-# In the order of the page.
-_GENERATED: dict[str, tuple[str, Callable[[float], str]]] = {
-    "ttft_s": ("time to first token", seconds), "itl_median_s": ("inter-token latency, median", seconds),
-    "itl_p90_s": ("inter-token latency, 90 % below", seconds), "itl_p99_s": ("inter-token latency, 99 % below", seconds),
-    "tokens_per_s": ("new tokens a second", significant),
+_GENERATED = {
+    "ttft_s": "time to first token", "itl_median_s": "inter-token latency, median", "itl_p90_s": "inter-token latency, 90 % below",
+    "itl_p99_s": "inter-token latency, 99 % below", "tokens_per_s": "new tokens a second",
 }  # fmt: skip
+# In the order of the page.
 _GROUPS = {"slower": "Slower", "faster": "Faster", "new": "New", "gone": "Gone", "unknown": "Noise unknown"}
 _MOST_DECIMALS = 4
 # Print has as many rows, and a page folds the others.
@@ -128,11 +126,11 @@ def _generated(comparison: Comparison) -> Table | None:
     if before is None or after is None:
         return None
     columns = (Column("figure", format="text"), Column("A"), Column("B"), Column("ratio", format="figures"))
-    rows: Iterable[tuple[Value | Cell, ...]] = (
-        (name, *(Cell(value=one, text=write(one)) for one in (before[key], after[key])), after[key] / before[key])
-        for key, (name, write) in _GENERATED.items()
-        if before.get(key) and after.get(key)
-    )
+    rows = [
+        Row((name, *(Cell(value=side[key], text=quantity(side[key], "s" if key.endswith("_s") else "")) for side in (before, after)),
+             after[key] / before[key]))
+        for key, name in _GENERATED.items() if before.get(key) and after.get(key)
+    ]  # fmt: skip
     return table("generation", columns, rows, "Latencies and rates of the generations", show="always")
 
 

@@ -10,7 +10,7 @@ import msgspec
 from rooflines.reports.document import ABSENT, Cell, Column, Page, Paragraph, Row, Section, Table, said, section, sections_of, table
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
-from rooflines.units import percent, sentence, si, significant
+from rooflines.units import counted, percent, sentence, si, significant
 
 if TYPE_CHECKING:
     from rooflines.profiler.records import StepMemory, Workload
@@ -27,53 +27,45 @@ def page(
 ) -> Page:
     """The count: totals, what they are made of (``rows`` of it in the short form), what is unknown; the memory and other counters."""
     sections = sections_of(
-        section(f"{by}s", f"{by.capitalize()}s", work_table(count, by, rows), *_more(count, by, rows), *_doubts(count)),
+        section(f"{by}s", f"{by.capitalize()}s", *_work(count, by, rows)),
         _memory(count.memory) if count.memory is not None else None,
         _against(count, others) if others else None,
-        section("command", "The command", Paragraph(command, "code")) if command else None,
+        _command(command),
     )
     return Page(kind="count", name=workload.name, title=_title(workload), verdict=totals(count), sections=sections)
 
 
-def generation_page(counted: GenerationCount, by: By = "operator", rows: int = 20, command: str = "") -> Page:
-    """The count of a generation: each phase as ``page`` shows a step, and the memory."""
-    workload, (prefill, *decodes) = counted.workload, counted.phases
-    steps = "".join(f"; {phase.calls} decode steps, at {phase.keys} tokens of context each {_brief(phase.count)}" for phase in decodes)
-    sections = sections_of(
-        _generation_memory(counted),
-        *(
-            section(
-                f"{phase.phase}-{phase.keys}",
-                f"{phase.phase.capitalize()}: {phase.tokens} of {phase.keys} tokens of each sequence",
-                *said([totals(phase.count)]),
-                work_table(phase.count, by, rows, f"work-{phase.phase}-{phase.keys}"),
-                *_more(phase.count, by, rows),
-                *_doubts(phase.count),
-            )
-            for phase in counted.phases
-        ),
-        section("command", "The command", Paragraph(command, "code")) if command else None,
-    )
-    verdict = f"Prefill {_brief(prefill.count)}{steps}"
-    return Page(kind="count", name=workload.name, title=_title(workload), verdict=verdict, sections=sections)
+def generation_page(found: GenerationCount, by: By = "operator", rows: int = 20, command: str = "") -> Page:
+    """The count of a generation: the memory, and each phase as ``page`` shows a step."""
+    workload, sections, verdict = found.workload, [_generation_memory(found)], []
+    for phase in found.phases:
+        count, name = phase.count, f"{phase.phase}-{phase.keys}"
+        title = f"{phase.phase.capitalize()}: {phase.tokens} of {phase.keys} tokens of each sequence"
+        sections.append(section(name, title, *said([totals(count)]), *_work(count, by, rows, f"work-{name}")))
+        what = f"{counted(phase.calls, 'decode step')}, at {phase.keys} tokens each" if phase.phase == "decode" else "Prefill"
+        verdict.append(f"{what} {si(count.flops, 'FLOP')} and {si(count.bytes, 'B')}")
+    return Page(
+        kind="count", name=workload.name, title=_title(workload), verdict="; ".join(verdict),
+        sections=sections_of(*sections, _command(command)),
+    )  # fmt: skip
 
 
-def _brief(count: Count) -> str:
-    return f"{si(count.flops, 'FLOP')} and {si(count.bytes, 'B')}"
+def _command(command: str) -> Section:
+    return section("command", "The command", *said([command], "code", "full"))
 
 
-def _generation_memory(counted: GenerationCount) -> Section:
+def _generation_memory(found: GenerationCount) -> Section:
     """Parameters, KV cache and activations of a generation."""
-    rows = [("parameters", si(counted.parameter_bytes, "B"), f"{si(counted.parameters, '')} parameters")]
-    if counted.kv_bytes is not None and counted.kv_bytes_per_token is not None:
-        rows.append(("KV cache at the end", si(counted.kv_bytes, "B"), f"{si(counted.kv_bytes_per_token, 'B')} per token"))
-    rows.append(("activations at the peak", si(counted.activation_bytes, "B"), ""))
+    rows = [("parameters", si(found.parameter_bytes, "B"), f"{si(found.parameters, '')} parameters")]
+    if found.kv_bytes is not None and found.kv_bytes_per_token is not None:
+        rows.append(("KV cache at the end", si(found.kv_bytes, "B"), f"{si(found.kv_bytes_per_token, 'B')} per token"))
+    rows.append(("activations at the peak", si(found.activation_bytes, "B"), ""))
     columns = (Column("part", format="text"), Column("size"), Column("remark", format="text"))
     return section("memory", "Memory of a generation", table("memory", columns, rows, "Memory of a generation", show="always"))
 
 
-def work_table(count: Count, by: By, rows: int, name: str = "work") -> Table:
-    """What the totals are made of, by operator or by module."""
+def _work(count: Count, by: By, rows: int, name: str = "work") -> Iterator[Table | Paragraph]:
+    """What the totals are made of, by operator or by module, and what they leave out."""
     lines = list(_by_operator(count) if by == "operator" else _by_module(count))
     columns = (
         Column(by, format="name" if by == "operator" else "text"), Column("calls", format="count"), Column("FLOPs", key="flops"),
@@ -92,13 +84,10 @@ def work_table(count: Count, by: By, rows: int, name: str = "work") -> Table:
         for name, depth, calls, flops, matrix, size in lines
     )  # fmt: skip
     kind = "plain" if by == "operator" else "tree"
-    return table(name, columns, cells, f"FLOPs and bytes by {by}", kind=kind, brief=rows, show="always")
-
-
-def _more(count: Count, by: By, rows: int) -> list[Paragraph]:
-    all_rows = len(count.modules) if by == "module" else sum(1 for _ in _by_operator(count))
-    text = f"and {all_rows - rows} more (--rows {all_rows} shows all)"
-    return [Paragraph(text, "note", "brief")] if all_rows > rows else []
+    yield table(name, columns, cells, f"FLOPs and bytes by {by}", kind=kind, brief=rows, show="always")
+    if len(lines) > rows:
+        yield Paragraph(f"and {len(lines) - rows} more (--rows {len(lines)} shows all)", "note", "brief")
+    yield from _doubts(count)
 
 
 def _memory(memory: StepMemory) -> Section:

@@ -6,9 +6,8 @@ from rooflines.reports.charts.curves import Curves, Series
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Column, Figure, Paragraph, Section, Table, said, section, table
 from rooflines.reports.views.serving import parts_table, reads_sentence, times_table
-from rooflines.reports.words.text import size_text
 from rooflines.roofline.analysis import Analysis, Generation, ServedSteps, TokenLatency
-from rooflines.units import counted, interval, plus_minus, seconds, si, significant
+from rooflines.units import binary_bytes, counted, interval, plus_minus, seconds, si, significant
 
 _METHOD = (
     "Figures are per call of a phase: prefill computes the prompts and gives the first token, a decode step computes one token of each"
@@ -43,16 +42,12 @@ def generation_sentences(analysis: Analysis) -> list[str]:
     found = analysis.generation
     if found is None:
         return []
-    texts = [*_latency(found.latency)] if found.latency is not None else []
-    rates = [
-        f"{significant(found.tokens_per_s)} tokens/s" if found.tokens_per_s else "",
-        f"{significant(found.tokens_per_j)} tokens/J" if found.tokens_per_j else "",
-    ]
-    if any(rates):
-        texts.append(f"New tokens over whole steps: {', '.join(filter(None, rates))}.")
+    texts = _latency(found.latency) if found.latency is not None else []
+    rates = ((found.tokens_per_s, "tokens/s"), (found.tokens_per_j, "tokens/J"))
+    if told := ", ".join(f"{significant(rate)} {unit}" for rate, unit in rates if rate):
+        texts.append(f"New tokens over whole steps: {told}.")
     decode = found.of("decode")
-    texts += [reads_sentence(decode)] if decode is not None else []
-    return [*texts, *_memory(found, analysis)]
+    return [*texts, *([reads_sentence(decode)] if decode is not None else []), *_memory(found, analysis)]
 
 
 def _latency(latency: TokenLatency) -> list[str]:
@@ -83,7 +78,7 @@ def _memory(found: Generation, analysis: Analysis) -> list[str]:
         where = "main memory" if analysis.environment.device == "cpu" else "device memory"
         sequences, each = counted(fits.requests, "such sequence"), " each" if found.requests > 1 else ""
         texts.append(
-            f"By weights and KV cache alone, {size_text(fits.memory_bytes)} of {where} hold {sequences}, or a context of "
+            f"By weights and KV cache alone, {binary_bytes(fits.memory_bytes)} of {where} hold {sequences}, or a context of "
             f"{fits.context:,} tokens{each}."
         )
     return texts
@@ -101,11 +96,11 @@ def _phases(found: Generation, analysis: Analysis) -> Table | None:
         return None
     columns = (
         Column("phase", format="text", least=7), Column("share", "%", "share", help="share of the step"),
-        Column("calls", format="count"), Column("tokens", format="count", group="call", help="tokens computed in a call"),
+        Column("calls", format="count"), Column("tokens", format="count", help="tokens computed in a call"),
         Column("keys", format="count", priority=2, help="tokens that attention may see in a call"),
-        Column("time", "s", "scaled", group="call"), Column("idle", "%", "share", priority=1, help="share in which no operator runs"),
-        Column("tokens/s", format="count", key="tokens_per_s"), Column("FLOPs", "FLOP", "scaled", key="flops", priority=3),
-        Column("traffic", "B", "scaled", key="bytes", priority=3), Column("bound", "s", "scaled", group="call"),
+        Column("time", "s", "own"), Column("idle", "%", "share", priority=1, help="share in which no operator runs"),
+        Column("tokens/s", "", "own", "tokens_per_s"), Column("FLOPs", "FLOP", "own", "flops", priority=3),
+        Column("traffic", "B", "scaled", "bytes", priority=3), Column("bound", "s", "own"),
         Column("of bound", "%", "efficiency", key="efficiency"),
     )  # fmt: skip
     whole_s, generations = analysis.whole_s, analysis.basis.steps
@@ -115,7 +110,7 @@ def _phases(found: Generation, analysis: Analysis) -> Table | None:
         share = calls * phase.step_s / whole_s if whole_s > 0 else None
         rows.append((
             phase.kind, share, calls, phase.tokens, phase.keys, phase.step_s, phase.category_breakdown["idle"] / phase.step_s,
-            round(phase.tokens_per_s) if phase.tokens_per_s and phase.tokens_per_s >= 100 else phase.tokens_per_s,
+            phase.tokens_per_s,
             phase.work.flops if phase.work else None, phase.work.bytes if phase.work else None, bound_s,
             bound_s / phase.step_s if bound_s is not None else None,
         ))  # fmt: skip
@@ -123,19 +118,11 @@ def _phases(found: Generation, analysis: Analysis) -> Table | None:
 
 
 def _figure(latency: TokenLatency) -> Figure:
-    series = Series(
-        backend="median",
-        x=tuple(map(float, latency.context)),
-        y=latency.median_s,
-        low=latency.p25_s,
-        high=latency.p75_s,
-        color=SERIES[0],
-    )
-    return Figure(
-        name="token-latency",
-        drawing=Curves(x_title="tokens of context", y_title="inter-token latency, s", series=(series,)),
-        caption="Inter-token latency over the context: median and quartiles of the timed generations.",
-    )
+    context = tuple(map(float, latency.context))
+    series = Series(backend="median", x=context, y=latency.median_s, low=latency.p25_s, high=latency.p75_s, color=SERIES[0])
+    drawing = Curves(x_title="tokens of context", y_title="inter-token latency, s", series=(series,))
+    caption = "Inter-token latency over the context: median and quartiles of the timed generations."
+    return Figure(name="token-latency", drawing=drawing, caption=caption)
 
 
 def _latencies(latency: TokenLatency) -> Table:

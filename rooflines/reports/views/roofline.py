@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, Point, Ring, roofline
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import share_of_step, summed
+from rooflines.reports.words.rows import share_of_step, summed, table_rows
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.by_key import longest_first
-from rooflines.roofline.shapes import path_pattern, repeated
 from rooflines.roofline.verdict import category_efficiency, plural, runs
 from rooflines.units import percent, seconds, sentence, si, significant
 
@@ -25,8 +24,7 @@ _MARKS = {"prefill": "s"}
 
 def roofline_of(analysis: Analysis) -> Chart | None:
     """The chart of ``analysis``, or None when there is nothing to draw; the key of a point is the index of its operator."""
-    placed = _placed(analysis)
-    labels = _labels(placed, analysis)
+    placed, labels = _placed(analysis)
     points = [
         Point(
             key=index, name=row.name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / row.time_s,
@@ -122,18 +120,34 @@ def _lines(row: OperatorRow) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in lines if text is not None)
 
 
-def _placed(analysis: Analysis) -> dict[int, OperatorRow]:
-    """The rows that have a place, by their index; calls of one module whose tensors grow from token to token are one."""
+def _placed(analysis: Analysis) -> tuple[dict[int, OperatorRow], dict[int, tuple[str, float]]]:
+    """The rows that have a place, by their index, and the name and headroom of those that have the most.
+
+    Calls of one module whose tensors grow from token to token are one. Repeated layers have one name, and the headroom of all.
+    """
     index_of = {id(row): index for index, row in enumerate(analysis.operators)}
-    found: dict[int, OperatorRow] = {}
-    for group in repeated(filter(_can_be_placed, analysis.operators), analysis):
+    placed: dict[int, OperatorRow] = {}
+    labels: dict[int, tuple[str, float]] = {}
+    for folded in sorted(table_rows(analysis), key=lambda folded: -(folded.row.headroom_s or 0.0)):
         modules: dict[str, list[OperatorRow]] = {}
-        for row in group:
-            modules.setdefault(row.module, []).append(row)
+        for row in folded.members if not folded.reason else ():
+            if _can_be_placed(row):
+                modules.setdefault(row.module, []).append(row)
+        here: dict[int, OperatorRow] = {}
         for rows in modules.values():
             grows = len({row.shapes for row in rows}) > 1
-            found |= {index_of[id(rows[0])]: summed(rows)} if grows else {index_of[id(row)]: row for row in rows}
-    return dict(sorted(found.items()))
+            here |= {index_of[id(rows[0])]: summed(rows)} if grows else {index_of[id(row)]: row for row in rows}
+        placed |= here
+        if folded.row.headroom_s and here and len(labels) < MOST_LABELS:
+            longest = max(here, key=lambda index: here[index].headroom_s or 0.0)
+            name = shorten_middle(short_name(here[longest].name).replace("backward", "bwd"), _LONGEST_NAME)
+            times = f" ×{len(modules)}" if len(modules) > 1 else ""
+            label = f"{name} {shorten_path(folded.row.module, _LONGEST_PATH)}".strip() + times
+            taken = {label for label, _ in labels.values()}
+            # The chart numbers those that are still equal.
+            text = next((text for text in _longer(label, here[longest]) if text not in taken), label)
+            labels[longest] = text, folded.row.headroom_s
+    return dict(sorted(placed.items())), labels
 
 
 def _rings(analysis: Analysis) -> tuple[Ring, ...]:
@@ -166,28 +180,6 @@ def _ring(analysis: Analysis) -> Ring | None:
         (name, f"{text} ({basis})" if name == "time" else text) for name, text in rate_lines(totals.flops, totals.bytes, time_s)
     )
     return Ring(intensity=totals.flops / totals.bytes, flop_per_s=totals.flops / time_s, lines=lines)
-
-
-def _labels(rows: dict[int, OperatorRow], analysis: Analysis) -> dict[int, tuple[str, float]]:
-    """The name and the headroom of the rows that have the most; one row represents repeated layers, with the headroom of all."""
-    index_of = {id(row): index for index, row in rows.items()}
-    found = repeated((row for row in rows.values() if row.headroom_s), analysis)
-    groups = [[index_of[id(row)] for row in group] for group in found]
-
-    def gain_s(group: Sequence[int]) -> float:
-        return sum(rows[index].headroom_s or 0.0 for index in group)
-
-    labels: dict[int, tuple[str, float]] = {}
-    for group in sorted(groups, key=gain_s, reverse=True)[:MOST_LABELS]:
-        longest = max(group, key=lambda index: rows[index].headroom_s or 0.0)
-        modules = {rows[index].module for index in group}
-        taken = {label for label, _ in labels.values()}
-        name = shorten_middle(short_name(rows[longest].name).replace("backward", "bwd"), _LONGEST_NAME)
-        path = path_pattern(sorted(modules)) if len(modules) > 1 else rows[longest].module
-        label = f"{name} {shorten_path(path, _LONGEST_PATH)}".strip() + (f" ×{len(modules)}" if len(modules) > 1 else "")
-        # The chart numbers those that are still equal.
-        labels[longest] = (next((text for text in _longer(label, rows[longest]) if text not in taken), label), gain_s(group))
-    return labels
 
 
 def _longer(label: str, row: OperatorRow) -> Iterable[str]:

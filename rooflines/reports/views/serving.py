@@ -126,11 +126,9 @@ def _works(works: list[tuple[ServedSteps, str, ServedWork]], of: str, name: str,
         return None
     columns = (
         Column(_UNITS[of][0], format="text", least=7), Column(what, format="text"), Column("share", "%", "share"),
-        Column("time", "s", "scaled"), Column("FLOPs", "FLOP", "scaled", key="flops", priority=2),
-        Column("traffic", "B", "scaled", key="bytes", priority=2),
-        Column("intensity", "FLOP/B", "figures", priority=1),
-        Column("rate", "FLOP/s", "scaled", group="rate", priority=1),
-        Column("attainable", "FLOP/s", "scaled", group="rate", priority=1), Column("of bound", "%", "efficiency", key="efficiency"),
+        Column("time", "s", "own"), Column("FLOPs", "FLOP", "own", "flops", 2), Column("traffic", "B", "scaled", "bytes", 2),
+        Column("intensity", "FLOP/B", "figures", priority=1), Column("rate", "FLOP/s", "own", priority=1),
+        Column("attainable", "FLOP/s", "own", priority=1), Column("of bound", "%", "efficiency", key="efficiency"),
     )  # fmt: skip
     rows = (
         (
@@ -139,8 +137,8 @@ def _works(works: list[tuple[ServedSteps, str, ServedWork]], of: str, name: str,
                 value=f"{part}{f' {INFERRED_MARK}' if work.assumption else ''}",
                 hover=f"assumed: {work.assumption}" if work.assumption else "",
             ),
-            work.time_s / kind.step_s if kind.step_s > 0 else None, work.time_s, work.flops, work.bytes, work.intensity_flop_per_byte,
-            work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
+            work.time_s / kind.step_s if kind.step_s > 0 else None, work.time_s, work.flops or None, work.bytes or None,
+            work.intensity_flop_per_byte, work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
         )
         for kind, part, work in works
     )  # fmt: skip

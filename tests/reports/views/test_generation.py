@@ -45,8 +45,13 @@ def table_of(found, name):
 
 
 def test_a_phase_is_a_row_with_the_larger_of_its_bounds():
-    rows = texts(table_of(FULL, "generation-phases")).rows
-    assert [row[0] for row in rows] == ["prefill", "decode"]
+    found = texts(table_of(FULL, "generation-phases"))
+    assert [row[0] for row in found.rows] == ["prefill", "decode"]
+    # Each with its own prefix, because prefill and decode lie far apart.
+    shown = [dict(zip(found.titles(), row, strict=True)) for row in found.rows]
+    assert [(row["time"], row["tokens/s"], row["bound"]) for row in shown] == [
+        ("126 ms", "508", "2.00 ms"), ("31.0 ms", "32.3", "4.00 ms")
+    ]  # fmt: skip
     # Decode must read for 4 ms, which is more than the 2 ms of its operators.
     assert generation.phase_bound_s(DECODE) == 0.004
     assert generation.phase_bound_s(PREFILL) == 0.002
