@@ -267,13 +267,15 @@ class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What generates holds: its ``parameters`` and their bytes as they are stored, and its KV cache.
 
     ``kv_bytes_per_token`` is what a token of one sequence adds to the KV cache while no window is full, ``kv_bytes`` what it holds of
-    all sequences at the end; both are absent where the model keeps its cache by itself, or none.
+    all sequences at the end; both are absent where the model keeps its cache by itself, or none. ``longest_context`` is the most tokens
+    that its positions allow, where it says so.
     """
 
     parameters: int
     parameter_bytes: int
     kv_bytes_per_token: int | None = None
     kv_bytes: int | None = None
+    longest_context: int | None = None
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):

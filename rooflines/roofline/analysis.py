@@ -787,7 +787,8 @@ class TokenLatency(msgspec.Struct, frozen=True, kw_only=True):
 
 class MemoryFit(msgspec.Struct, frozen=True, kw_only=True):
     """What fits into the ``memory_bytes`` of the device (of a CPU the main memory), by the weights and the KV cache alone: the most
-    sequences of the context that the generation reached, and the longest context for as many sequences as it had."""
+    sequences of the context that the generation reached, and the longest context that the model allows for as many sequences as it had.
+    """
 
     memory_bytes: int
     requests: int

@@ -6,7 +6,7 @@ from typing import Any
 
 from rooflines.profiler.dispatch.memory import storages
 from rooflines.profiler.records import GenerationSizes
-from rooflines.profiler.workloads.causal_models import cache_tensors
+from rooflines.profiler.workloads.causal_models import cache_tensors, longest_context
 
 
 def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
@@ -21,9 +21,11 @@ def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
     ]
     modules = torch.nn.ModuleList(value for value in (generator, *vars(generator).values()) if isinstance(value, torch.nn.Module))
     parameters = list(modules.parameters())  # each once
+    config = next((one for module in modules if hasattr(one := getattr(module, "config", None), "get_text_config")), None)
     return GenerationSizes(
         parameters=sum(map(torch.numel, parameters)),
         parameter_bytes=sum(storage.nbytes() for tensor in parameters for storage in storages(tensor)),
         kv_bytes_per_token=sum(tokens) or None,
         kv_bytes=sum(tensor.nbytes for tensor in cache_tensors(cache)) if layers else None,
+        longest_context=longest_context(config) if config is not None else None,
     )  # fmt: skip

@@ -77,9 +77,10 @@ def _memory(found: Generation, analysis: Analysis) -> list[str]:
     if fits is not None:
         where = "main memory" if analysis.environment.device == "cpu" else "device memory"
         sequences, each = counted(fits.requests, "such sequence"), " each" if found.requests > 1 else ""
+        most = ", the most that the model allows" if fits.context == sizes.longest_context else ""
         texts.append(
             f"By weights and KV cache alone, {binary_bytes(fits.memory_bytes)} of {where} hold {sequences}, or a context of "
-            f"{fits.context:,} tokens{each}."
+            f"{fits.context:,} tokens{each}{most}."
         )
     return texts
 

@@ -17,7 +17,7 @@ import msgspec
 from rooflines.errors import WorkloadError, first_line
 from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.records import StepMemory, Workload
-from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, longest_context, make_cache
+from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache
 from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
@@ -114,7 +114,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
     return GenerationCount(
         workload=prepared.facts, phases=tuple(counted), parameters=sizes.parameters, parameter_bytes=sizes.parameter_bytes,
         activation_bytes=max(_activations(phase.count.memory) for phase in counted), kv_bytes_per_token=per_token, kv_bytes=held,
-        longest_context=longest_context(prepared.generator.network.config) if isinstance(prepared.generator, CausalModel) else None,
+        longest_context=sizes.longest_context,
     )  # fmt: skip
 
 

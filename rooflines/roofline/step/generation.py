@@ -230,4 +230,5 @@ def _fits(facts: RunFile, sizes: GenerationSizes, requests: int, context: int) -
     if memory is None or not per_token or memory < sizes.parameter_bytes:
         return None
     tokens = (memory - sizes.parameter_bytes) // per_token
-    return MemoryFit(memory_bytes=memory, requests=tokens // context, context=tokens // requests)
+    fitting = tokens // requests
+    return MemoryFit(memory_bytes=memory, requests=tokens // context, context=min(fitting, sizes.longest_context or fitting))

@@ -129,6 +129,8 @@ def test_what_fits_into_memory(tmp_path):
     fits = analyze(run).generation.fits
     assert fits.requests == (1000 - 40) // (8 * (4 + 3 - 1))
     assert fits.context == (1000 - 40) // 8
+    limited = msgspec.structs.replace(run.facts, generation_sizes=msgspec.structs.replace(sizes, longest_context=60))
+    assert analyze(msgspec.structs.replace(run, facts=limited)).generation.fits == msgspec.structs.replace(fits, context=60)
     small = msgspec.structs.replace(environment, memory_bytes=30)
     run = msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, environment=small))
     assert analyze(run).generation.fits is None
