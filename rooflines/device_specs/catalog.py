@@ -333,12 +333,15 @@ def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
 
 
 def peer_link(sheet: Sheet) -> Ceiling | None:
-    """The link from a device to others of its kind in one direction: NVLink, else PCI Express; None where the sheet has neither."""
+    """The link from a device to others of its kind in one direction: NVLink, else PCI Express; None where the sheet has neither.
+
+    Sheets lack the fabrics of other vendors' accelerators (Infinity Fabric, Xe Link), which are faster than their bus.
+    """
     if sheet.nvlink is not None:
         half = sheet.nvlink.bytes_per_second / 2
         detail = f"half of {si(sheet.nvlink.bytes_per_second, 'B/s')}, which is both directions; {sheet.cited(sheet.nvlink)}"
         return Ceiling(kind="link", name="NVLink", value=half, unit="B/s", level="NVLink", source=Source(kind="derived", detail=detail))
-    if sheet.pcie is None:
+    if sheet.pcie is None or (sheet.vendor != "NVIDIA" and sheet.memory.level == "HBM"):
         return None
     source = Source(kind="derived", detail=f"{sheet.pcie.words()}; {sheet.cited(sheet.pcie)}")
     return Ceiling(kind="link", name="PCI Express", value=sheet.pcie.bytes_per_second, unit="B/s", level="PCIe", source=source)

@@ -62,7 +62,7 @@ def part_of(path: str, name: str, category: str, *, phase: str = "", types: Mapp
         return "normalisation" if _INDEX.fullmatch(modules[-1]) and category in _SMALL else "other"
     if phase in _GENERATION and (_SAMPLING.match(name) or (types and category == "copy")):
         return "sampling"
-    return "head" if types and category == "element-wise" else "other"
+    return "head" if types and category == "element-wise" and phase != "optimizer" else "other"
 
 
 @lru_cache(maxsize=8192)

@@ -143,4 +143,5 @@ def test_types_decide_where_they_are_known() -> None:
 
 
 def test_outside_of_a_generation_nothing_is_sampled() -> None:
+    assert part_of("", "aten::_foreach_add_", "element-wise", phase="optimizer", types={"": "Net"}) == "other"
     assert part_of("", "aten::argmax", "reduction", phase="forward") == "other"

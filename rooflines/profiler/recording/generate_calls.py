@@ -108,10 +108,10 @@ class GenerateCalls:
             clock.ready()
             clock.end()
             lengths = seen[-1][0], prompt, sum(keys >= prompt for _, _, keys in seen)
-            if self.sizes is None:
-                self.lengths, self.sizes = lengths, generation_sizes(model, cache)
-            elif lengths != self.lengths:
-                self.lengths = None
+            first = self.sizes is None
+            if first or lengths != self.lengths:  # the last call that differs, which is not the program's first one to warm up
+                self.sizes = generation_sizes(model, cache)
+                self.lengths = lengths if first else None
         cache = None
         self._on_end(model)
         return result

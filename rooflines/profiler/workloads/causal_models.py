@@ -57,7 +57,9 @@ def check_context(name: str, config: Any, options: Options) -> None:
         raise WorkloadError(
             f"{arg('prompt_length', options.prompt_length)} and {arg('new_tokens', options.new_tokens)} are {context} tokens; "
             f"the longest context of {name} is {most}.",
-            hint=f"For example: {arg('prompt_length', max(1, most - options.new_tokens))}",
+            hint=f"For example: {arg('prompt_length', shorter)}"
+            if (shorter := most - options.new_tokens) > 0
+            else f"For example: {arg('new_tokens', max(1, most - options.prompt_length))}",
         )
 
 

@@ -280,12 +280,16 @@ def _transformers(name: str, options: Options) -> Task:
     # Asked before the hub, which costs half a minute where it cannot be reached.
     if misspelt and name not in from_types and "/" not in name and not Path(name).exists():
         raise WorkloadError(f"unknown model 'hf:{name}'.", hint=f"Did you mean hf:{misspelt[0]}?")
+    if name.endswith(".json") and not Path(name).is_file():
+        raise WorkloadError(f"hf:{name}: no such file.", hint="Give a model type (gpt2), or the path of a config.json.")
+    if name not in from_types and Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+        raise WorkloadError(f"hf:{name}: the folder has no config.json.", hint="Give the folder of a model.")
     try:
         with quiet_torchao():  # the hub's client sets its level when it is imported
             config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
     except Exception as error:  # the hub client raises a dozen unrelated types
         if Path(name).exists():
-            raise _unknown_architecture(name, transformers) from error
+            raise _unknown_architecture(name, transformers) from None
         close = difflib.get_close_matches(name, list(from_types), n=3, cutoff=0.5)
         hint = f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json."
         if "/" in name and not name.endswith(".json"):
@@ -337,7 +341,7 @@ def _unknown_architecture(name: str, transformers: Any) -> WorkloadError:
     try:
         said, _ = transformers.PretrainedConfig.get_config_dict(name)
     except (OSError, ValueError) as error:
-        return WorkloadError(f"hf:{name}: no configuration: {first_line(error)}.", hint="Give a folder with a config.json.")
+        return WorkloadError(f"hf:{name}: no configuration: {first_line(error)}.")
     kind, version = said.get("model_type"), transformers.__version__
     built = ", ".join(said.get("architectures") or [str(kind)])
     why = f"its type {kind!r} is unknown" if kind else "its config.json has no model_type"

@@ -127,7 +127,7 @@ def _generated(comparison: Comparison) -> Table | None:
         return None
     columns = (Column("figure", format="text"), Column("A"), Column("B"), Column("ratio", format="figures"))
     rows = [
-        Row((name, *(Cell(value=side[key], text=quantity(side[key], "s" if key.endswith("_s") else "")) for side in (before, after)),
+        Row((name, *(Cell(value=side[key], text=quantity(side[key], "" if key == "tokens_per_s" else "s")) for side in (before, after)),
              after[key] / before[key]))
         for key, name in _GENERATED.items() if before.get(key) and after.get(key)
     ]  # fmt: skip

@@ -119,7 +119,7 @@ def _size(step: Step, steps: Sequence[Step] = ()) -> str:
 def _limit(by_roof_s: dict[str, float]) -> str:
     """The roof that sets most of a bound, and its share."""
     total_s = sum(by_roof_s.values())
-    name = max(by_roof_s, key=lambda roof: by_roof_s[roof], default="no rate")
+    name = max(by_roof_s, key=lambda roof: by_roof_s[roof], default="")
     return name if not total_s or by_roof_s[name] > 0.995 * total_s else f"{name} {percent(by_roof_s[name] / total_s)}"
 
 
@@ -156,6 +156,7 @@ def _bounds(forecast: Forecast) -> Table:
         Column("eager", "s", "own", "eager_bound_s", 2), Column("limit", format="text", least=12, priority=2),
         Column("outside operators", "s", "own", "outside_s", 1, note=outside),
         Column("cost of a million", "", "figures", "cost", note=f"Cost of a million {forecast.unit} at the bound."),
+        Column(f"predicted {forecast.unit}/s", "", "own", "predicted_per_s", 1),
         Column("predicted cost", "", "figures", "predicted_cost", 2),
         Column("energy of one", "J", "own", "energy", 1, show="always" if asked else "full", note=f"Energy at the bound.{power}"),
     )  # fmt: skip
@@ -169,6 +170,7 @@ def _bounds(forecast: Forecast) -> Table:
             rows.append(Row((
                 _size(step, forecast.steps) if several else one.device.name, *map(times.get, named), on.lower_bound_s, predicted_s,
                 on.units_per_s, _fits(on), on.eager_bound_s, _limit(on.by_roof_s), on.outside_s, on.cost_per_million,
+                on.units_per_s / slower if on.units_per_s and slower else None,
                 on.cost_per_million * slower if on.cost_per_million and slower else None, on.energy_per_unit_j,
             )))  # fmt: skip
     note = (
@@ -244,7 +246,7 @@ def _judged(bound: PhaseBound | StepBound | None, forecast: Forecast) -> tuple[V
     if found is not None:
         ends = interval(found.low_s, found.high_s, seconds)
     predicted_s, basis = (found.time_s, found.basis) if found is not None else (None, "")
-    return bound.lower_bound_s, bound.eager_bound_s, predicted_s, ends, _limit(bound.by_roof_s), basis
+    return bound.lower_bound_s or None, bound.eager_bound_s, predicted_s, ends, _limit(bound.by_roof_s), basis
 
 
 def _parts(forecast: Forecast) -> Table | None:
@@ -261,7 +263,8 @@ def _parts(forecast: Forecast) -> Table | None:
     order, rows = [phase.name for phase in forecast.steps[0].phases], []
     for (phase, part), times in sorted(sums.items(), key=lambda item: (order.index(item[0][0]), -max(item[1]))):
         small = max(times) < _SMALL * sum(max(others) for (other, _), others in sums.items() if other == phase)
-        rows.append(Row((part, phase, *(time_s or None for time_s in times)), show="full" if small else "always"))
+        bounds = (time_s or None if on.missing is None else None for time_s, (_, on) in zip(times, _on_first(forecast), strict=True))
+        rows.append(Row((part, phase, *bounds), show="full" if small else "always"))
     return _table("parts", columns, rows, "Bounds of the parts of the network, operators one after the other")
 
 
@@ -295,11 +298,12 @@ def _layouts(forecast: Forecast) -> Table | None:
         Column("layout", format="text", least=22), Column("devices", format="count", priority=2),
         Column("memory", "B", "own", "memory_bytes"), _FITS, Column("first token", "s", "own", "prefill_s"),
         Column("per token", "s", "own", "decode_s"), Column("exposed", "s", "own", "decode_exposed_s", 1),
-        Column("tokens/s", "", "own", "tokens_per_s"),
+        Column("decode tokens/s", "", "own", "tokens_per_s"),
     )  # fmt: skip
     rows = []
     for one in forecast.devices:
-        rows.append(Row((one.device.name if one.layouts else f"{one.device.name}: link to other devices not known",), heading=True))
+        why = ": no bound" if one.steps[0].missing else ": link to other devices not known"
+        rows.append(Row((one.device.name + (why if not one.layouts else ""),), heading=True))
         for bound in one.layouts:
             times = {phase.name: phase.lower_bound_s for phase in bound.phases}
             exposed_s = {phase.name: phase.exposed_s for phase in bound.phases}.get("decode")

@@ -58,8 +58,10 @@ def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str
         hint = f"The largest batch that fits: {arg('batch_size', fitting)}."
     elif 0 < prompt < options.prompt_length:
         hint = f"The longest prompt that fits: {arg('prompt_length', prompt)}."
+    elif options.precision in ("fp32", "tf32") and counted.needed_bytes < 2 * free_bytes:
+        hint = f"Try {arg('precision', 'bf16')}."
     else:
-        hint = f"Try {arg('precision', 'bf16')}, or weights in {arg('quantize', 'int8-weight')}."
+        hint = "Predict it on a device with more memory: rooflines predict."
     raise OutOfMemoryError(
         f"not enough memory for {name} (generate, batch {counted.batch}, context {options.prompt_length + options.new_tokens}): "
         f"{binary_bytes(counted.parameter_bytes)} of parameters, {binary_bytes(counted.kv_bytes or 0)} of KV cache and "

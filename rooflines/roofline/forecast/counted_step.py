@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from rooflines.roofline.counting.memory_fit import MemoryGrowth
 from rooflines.roofline.forecast.device_bounds import folded, phase_of
 from rooflines.roofline.forecast.forecast import MemoryNeed, Operator, Step
 from rooflines.roofline.formulas.record import precision_of
+from rooflines.roofline.shapes import sizes_in
 
 if TYPE_CHECKING:
     import torch
@@ -134,7 +135,18 @@ def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
         produced=found.batch * options.new_tokens, phases=tuple(facts), memory=need,
     )  # fmt: skip
     unknown = _unknown(*(one.count for one in found.phases))
+    notes += _about_attention([row for rows in operators.values() for row in rows])
     return CountedStep(found.workload, step, "tokens", operators, MemoryGrowth.of(found), unknown, tuple(dict.fromkeys(notes)), found)
+
+
+def _about_attention(operators: Sequence[Operator]) -> Iterator[str]:
+    """What attention costs in the code of the model that a better kernel would not, so that it may be faster than the bound."""
+    attention = [(row, sizes_in(row.shapes)) for row in operators if row.part == "attention" and row.matrix_flops]
+    if any(row.category == "attention" and len(sizes) > 3 and min(sizes[3][-2:], default=0) > 1 for row, sizes in attention):
+        yield "Attention with a mask counts masked pairs, as transformers computes it: kernels that skip them may beat this bound"
+    if any(row.category != "attention" and [len(one) for one in sizes[:2]] == [3, 3] and not row.module.endswith("_proj")
+           for row, sizes in attention):  # fmt: skip
+        yield "Attention in several operators, as transformers computes it, moves its scores: one kernel for it may beat this bound"
 
 
 def _unknown(*counts: Count) -> tuple[str, ...]:

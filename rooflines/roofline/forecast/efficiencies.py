@@ -147,7 +147,7 @@ class Efficiencies:
         name = None if device is None else sheet_name(device)
         self.calls = tuple(call for call in every if call.device == name) or every
         if not self.calls:
-            raise ValueError("efficiencies need at least one measured call that is not faster than its bound, got none")
+            raise ValueError("no call has a bound that it is not faster than; a run that other programs disturbed is not judged")
         self.is_transfer = name is not None and self.calls[0].device != name
         self.host_times = tuple(host_times)
         self._public = public

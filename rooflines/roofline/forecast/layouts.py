@@ -60,20 +60,28 @@ def layouts_of(devices: int, *, experts: bool = False, heads: int | None = None)
     return (*found, *([Layout(data=devices, expert=devices)] if experts and devices > 1 else ()))
 
 
-def parse_layouts(generation: GenerationCount, texts: Iterable[str]) -> tuple[Layout, ...]:
+def parse_layouts(generation: GenerationCount, texts: Sequence[str]) -> tuple[Layout, ...]:
     """The layouts that ``texts`` name: sizes (``tp=4,pp=2``), or a number of devices for all layouts that are usual for it.
 
     Experts are spread over replicas, so that ``ep=8`` is ``dp=8,ep=8``. Raises UsageError for any other text.
     """
     found: list[Layout] = []
+    facts = network_facts(generation) if texts else None
     for text in texts:
+        assert facts is not None
         try:
             if text.isdigit():
-                facts = network_facts(generation)
                 found += layouts_of(int(text), experts=facts.chosen > 0, heads=facts.heads)
                 continue
             sizes = {_WAYS[way.strip()]: int(size) for way, size in (part.split("=") for part in text.split(","))}
-            found.append(Layout(**({"data": sizes["expert"]} if "expert" in sizes else {}) | sizes))
+            layout = Layout(**({"data": sizes["expert"]} if "expert" in sizes else {}) | sizes)
+            if facts.heads and facts.heads % layout.tensor:
+                raise ValueError(f"the layout divides {facts.heads} heads by {layout.tensor}")
+            if layout.pipeline > max(facts.layers, 1):
+                raise ValueError(f"the layout has {layout.pipeline} stages for {facts.layers} layers")
+            if layout.expert > 1 and not facts.chosen:
+                raise ValueError("the layout spreads experts, of which the model has none")
+            found.append(layout)
         except (KeyError, ValueError) as error:
             reason = f": {error}" if isinstance(error, ValueError) and "layout" in str(error) else ""
             raise UsageError(
@@ -198,7 +206,7 @@ def on_device(one: Operator, layout: Layout, facts: NetworkFacts, share: float, 
     weights, part = read, share
     if _is_grouped(one):
         spread = layout.expert
-        part = share * (layout.data if spread > 1 else 1)  # tokens of all replicas come to the experts
+        part = min(1.0, share * layout.data) if spread > 1 else share  # tokens of all replicas come to the experts
         experts = sizes_in(one.shapes)[1][0]
         all_used, used = (experts_hit(experts, facts.chosen, round(part * tokens)) for part in (1, part))
         weights = round(weights * used / all_used) if all_used else weights

@@ -207,7 +207,7 @@ def _phase(
     gaps = [(gap, gap.time_ns) for gap in attribution.gaps if gap.phase == code]
     steps = steps_of_kind(
         kind, found.batches, attribution, labels, ran, gaps, roofs, generated=found.batches[0].requests if kind == "decode" else None,
-        doubt="", timed_s=timed_s, kv_bytes_per_token=sizes.kv_bytes_per_token if sizes is not None else None,
+        doubt="", timed_s=timed_s, sizes=sizes,
     )  # fmt: skip
     return msgspec.structs.replace(steps, work=work_of(ran, len(found.batches)))
 

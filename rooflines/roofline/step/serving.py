@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.records import GenerationSizes
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.request_marks import KINDS, Kind, RequestMark
 from rooflines.profiler.trace.tree import Module
@@ -111,17 +112,17 @@ def _steps(
 def steps_of_kind(
     kind: Kind, batches: Sequence[RequestMark], attribution: Attribution, labels: Sequence[Label], ran: list[Ran],
     gaps: Sequence[tuple[Row, float]], roofs: Ceilings | None, *, generated: int | float | None, doubt: str,
-    timed_s: float | None = None, kv_bytes_per_token: int | None = None,
+    timed_s: float | None = None, sizes: GenerationSizes | None = None,
 ) -> ServedSteps:  # fmt: skip
     """The steps of one kind, the windows of ``attribution``, of which each entry of ``batches`` is one: ``ran`` are their rows,
     ``gaps`` the rows without a count with their nanoseconds in these steps, ``timed_s`` is how long one takes where they were timed.
-    ``kv_bytes_per_token`` tells the size of the KV cache where attention is made of several operators."""
+    ``sizes`` tell the weights, and the KV cache where attention is made of several operators."""
     divided = partition(attribution, labels)
     divided = divided if timed_s is None else divided.timed(timed_s)
     count, step_s, busy_s = len(batches), divided.timeline.span_s, divided.timeline.busy_s
     tokens = _mean([one.tokens for one in batches])
     is_known = kind == "decode" and _is_complete(gaps, count, busy_s)
-    reads = _reads(ran, batches, step_s, roofs, kv_bytes_per_token) if is_known else None
+    reads = _reads(ran, batches, step_s, roofs, sizes) if is_known else None
     tokens_per_s, tokens_range = _rate(tokens, step_s, busy_s, doubt)
     generated_per_s, generated_range = _rate(generated, step_s, busy_s, doubt)
     return ServedSteps(
@@ -235,7 +236,7 @@ def _assumptions(ran: list[Ran]) -> str | None:
 
 
 def _reads(
-    ran: list[Ran], batches: Sequence[RequestMark], step_s: float, roofs: Ceilings | None, kv_bytes_per_token: int | None
+    ran: list[Ran], batches: Sequence[RequestMark], step_s: float, roofs: Ceilings | None, sizes: GenerationSizes | None
 ) -> DecodeReads | None:
     """The weights and the KV cache that these operators read per step; None where one of the two is not known."""
     products = [one for one in ran if _has_weights(one)]
@@ -243,12 +244,17 @@ def _reads(
     # Without the lengths of the sequences the keys are an assumption.
     known = all(one.row.inferred == MARKED or one.judged.assumption is None for one in attention)
     steps, keys = len(batches), _mean([one.keys for one in batches])
-    of_sizes = kv_bytes_per_token * keys * steps if kv_bytes_per_token and keys is not None and not attention else None
+    per_token = sizes.kv_bytes_per_token if sizes is not None else None
+    of_sizes = per_token * keys * steps if per_token and keys is not None and not attention else None
     if not products or not (attention or of_sizes) or not known:
         return None
     weights = sum(_weights(one) * one.calls for one in products)
+    if sizes is not None:  # a product may read a copy of its weights that is larger than they are, such as one in a wider type
+        weights = min(weights, sizes.parameter_bytes * steps)
     tokens = _mean([one.tokens for one in batches])
     cache = of_sizes or sum(_keys_and_values(one, tokens) * one.calls for one in attention)
+    if tokens is not None and tokens == keys:  # every key is computed in the step itself
+        cache = 0
     size = round((weights + cache) / steps)
     bound_s = memory_seconds(size, size, roofs)[0] or None if roofs is not None else None
     return DecodeReads(

@@ -65,6 +65,7 @@ def test_calls_of_other_lengths_and_without_a_cache(model):
         assert calls.lengths == (BATCH, PROMPT, NEW)
         assert (calls.sizes.kv_bytes, calls.sizes.kv_bytes_per_token) == (None, None)
         generate(model, new=NEW + 1)
+        assert calls.sizes.kv_bytes == calls.sizes.kv_bytes_per_token * BATCH * (PROMPT + NEW)  # not those of a call to warm up
     assert calls.lengths is None
     assert [len(times) for times in calls.generations] == [NEW, NEW + 1]
 

@@ -261,6 +261,8 @@ def test_what_does_not_generate_is_refused_with_the_protocol(factory):
     ("resnet18", {}, "'resnet18' is no language model, which mode='generate' requires"),
     ("hf:gpt2", {"prompt_length": 1020}, "prompt_length=1020 and new_tokens=8 are 1028 tokens; the longest context of hf:gpt2 is 1024. "
                                          "For example: prompt_length=1016"),
+    ("hf:gpt2", {"prompt_length": 10, "new_tokens": 2000}, "For example: new_tokens=1014"),
+    ("hf:nowhere/config.json", {}, "hf:nowhere/config.json: no such file"),
     ("hf:gpt2", {"compile": True}, "compile requires kv_cache='static': each token would have other shapes"),
     ("hf:gpt2", {"quantize": "static-int8"}, "exports a graph for inputs of one shape. .* Use quantize='int8-weight'"),
     ("hf:gpt2", {"sequence_length": 5}, "sequence_length does not apply to mode='generate'. Use prompt_length"),
@@ -275,8 +277,12 @@ def test_what_cannot_generate_is_refused_before_anything_is_built(name, asked, m
 def test_an_unknown_architecture_is_named(tmp_path):
     for text, message in (
         ('{"architectures": ["FooForCausalLM"], "model_type": "foo"}', "cannot build FooForCausalLM: its type 'foo' is unknown"),
+        ('{"architectures": ', "no configuration: .* is not a valid JSON file"),
         ('{"architectures": ["FooForCausalLM"]}', "cannot build FooForCausalLM: its config.json has no model_type"),
     ):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(WorkloadError, match=message):
             prepare(f"hf:{tmp_path}", options())
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(WorkloadError, match=r"the folder has no config\.json"):
+        prepare(f"hf:{tmp_path}", options())

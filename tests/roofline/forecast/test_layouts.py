@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 pytest.importorskip("transformers")
 
 from rooflines.device_specs import catalog, search
+from rooflines.errors import UsageError
 from rooflines.profiler.options import Options
 from rooflines.roofline.counting.phases import count_generation
 from rooflines.roofline.forecast.device_bounds import bound_operator, folded
 from rooflines.roofline.forecast.latent_attention import with_served_latent_attention
-from rooflines.roofline.forecast.layouts import Layout, bound_layouts, cache_share, layouts_of, network_facts
+from rooflines.roofline.forecast.layouts import Layout, bound_layouts, cache_share, layouts_of, network_facts, parse_layouts
 from rooflines.roofline.formulas.experts import experts_hit
 
 SHEET = search.only("H100 SXM5").sheet
@@ -152,6 +153,25 @@ def test_experts_of_all_replicas_tokens():
     assert expert * experts_hit(8, 2, BATCH // 4) <= replica.work.bytes_read
 
 
+def test_fewer_sequences_than_replicas_bring_no_more_tokens():
+    """One token uses its two experts, wherever they are."""
+    from rooflines.roofline.forecast.layouts import on_device, weights_read
+
+    alone = generation("mixtral", 1)
+    (row, *_) = [row for row in folded(alone.phases[1].count, "decode") if row.name == "aten::_grouped_mm"]
+    spread = on_device(row, Layout(data=8, expert=8), network_facts(alone), 1.0, 1)
+    assert weights_read(spread, 2) == pytest.approx(weights_read(row, 2) / 8, rel=0.01)
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ("tp=3", "divides 16 heads by 3"), ("pp=7", "7 stages for 6 layers"), ("ep=2", "spreads experts, of which the model has none"),
+    ("tp=0", "at least 1"), ("8x", "is not a layout"),
+])  # fmt: skip
+def test_layouts_that_the_network_cannot_have_are_refused(text, reason):
+    with pytest.raises(UsageError, match=reason):
+        parse_layouts(generation("llama"), [text])
+
+
 def test_a_token_passes_every_stage_of_a_pipeline():
     """Alone it takes as long as on one device, and the messages; in a full pipeline each micro-batch reads the weights again."""
     alone, cut = bound("large", batch=1), bound("large", Layout(pipeline=4), batch=1)
@@ -218,6 +238,7 @@ def test_without_a_link_only_what_sends_nothing():
     ("name", "link", "rate"), [("H100 SXM5", "NVLink", 450e9), ("RTX 4090", "PCI Express", 16e9 * 16 / 8 * 128 / 130)]
 )
 def test_links_of_sheets(name, link, rate):
+    assert catalog.peer_link(search.only("MI300X").sheet) is None  # its fabric is not in the sheet
     found = catalog.peer_link(search.only(name).sheet)
     assert found.name == link
     assert found.value == pytest.approx(rate)

@@ -8,7 +8,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import rooflines
 from rooflines import generating
+from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment, GenerationSizes, Run, RunFile, StepTimes, Workload
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge import judge_times
@@ -197,6 +199,15 @@ def test_decode_reads_the_parameters_and_the_kv_cache_to_the_byte(small_model):
     sizes = generation_sizes(model, cache)
     assert (sizes.parameter_bytes, sizes.kv_bytes_per_token) == (every, per_token)
     assert sizes.kv_bytes == per_token * BATCH * (PROMPT + NEW - 1)
+
+
+def test_decode_reads_no_more_weights_than_there_are(small_model):
+    """A product may read a copy of packed weights in a wider type."""
+    _, path, _ = small_model
+    run = run_of_trace(path, read(path))
+    sizes = GenerationSizes(parameters=1, parameter_bytes=1000)
+    packed = analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, generation_sizes=sizes)), trace=read(path))
+    assert packed.generation.of("decode").reads.weight_bytes == 1000
 
 
 def test_phases_of_a_real_model_sum_to_the_whole(small_model):
