@@ -151,7 +151,7 @@ def main() -> None:
         "benchmark": "predicted_generations", "rooflines": rooflines.__version__, "new": NEW, "steps": arguments.steps,
         "cpu": f"{facts.cpu}, {facts.cpu_cores} cores, {facts.threads} threads, torch {facts.torch}",
         "planned": len(MODELS) * len(PROMPTS), "left_out": len(MODELS) * len(PROMPTS) - len(runs),
-        "busy": max(one.busy for run in runs if (one := run.analysis.other_programs) is not None),
+        "busy": max((one.busy for run in runs if (one := run.analysis.other_programs) is not None), default=0.0),
         "comparisons": comparisons,
     }  # fmt: skip
     arguments.output.write_text(json.dumps(result, indent=1) + "\n")
