@@ -34,8 +34,8 @@ METHOD = """\
 Small language models with random weights, fp32, batch 1, a static KV cache, {new} new tokens, on {cpu}. Measured: the median time
 to the first token and the median between tokens of {steps} generations without the profiler. Predicted: the estimates of
 `rooflines predict --like` for the operators of the phase, and the runs' time outside of operators per call. Held: whether the
-measured time without the time outside of operators is in the 90 % interval of the operators. Other programs kept at most
-{busy:.2g} processors busy during a run; of {planned} runs, {left_out} were left out because they delayed most steps.
+measured time without the time outside of operators is in the 90 % interval of the operators. {others}; of
+{planned} runs, {left_out} were left out because they delayed most steps.
 """
 
 
@@ -106,7 +106,9 @@ def compared(run: Measured, others: list[Measured], folder: Path) -> list[dict[s
 
 def page(result: dict[str, Any]) -> str:
     """The result in Markdown."""
-    parts = ["# Predicted generations\n", METHOD.format(**result)]
+    busy = result["busy"]
+    others = f"Other programs kept at most {busy:.2g} processors busy" if busy is not None else "Other programs delayed no step"
+    parts = ["# Predicted generations\n", METHOD.format(**result, others=others)]
     head = "| model | prompt | phase | measured | at least | predicted | error | held |"
     for title, rows in result["comparisons"].items():
         parts += [f"## {title}\n", head, f"|{'---|' * 8}"]
@@ -151,7 +153,7 @@ def main() -> None:
         "benchmark": "predicted_generations", "rooflines": rooflines.__version__, "new": NEW, "steps": arguments.steps,
         "cpu": f"{facts.cpu}, {facts.cpu_cores} cores, {facts.threads} threads, torch {facts.torch}",
         "planned": len(MODELS) * len(PROMPTS), "left_out": len(MODELS) * len(PROMPTS) - len(runs),
-        "busy": max((one.busy for run in runs if (one := run.analysis.other_programs) is not None), default=0.0),
+        "busy": max((one.busy for run in runs if (one := run.analysis.other_programs) is not None), default=None),
         "comparisons": comparisons,
     }  # fmt: skip
     arguments.output.write_text(json.dumps(result, indent=1) + "\n")

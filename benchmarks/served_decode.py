@@ -66,8 +66,8 @@ TRACES = {
     "vLLM, mixed": ("vllm_prefilldecode_piecewise/graph_execution.json.gz", GPT_OSS),
 }
 WINDOW = (
-    "The trace does not record the window of every other layer, so the analysis counts all keys in all layers and says so; the count "
-    "of the model knows the window."
+    "The trace does not record the window of every other layer, so the analysis counts all keys in all layers (an assumption, which "
+    "it states). The count of the model has the window."
 )
 # By step and figure, with what ``compared`` returns.
 REASONS = {

@@ -268,7 +268,7 @@ class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
 
     ``kv_bytes_per_token`` is what a token of one sequence adds to the KV cache while no window is full, ``kv_bytes`` what it holds of
     all sequences at the end; both are absent where the model keeps its cache by itself, or none. ``longest_context`` is the most tokens
-    that its positions allow, where it says so.
+    of a sequence, absent where the model has no limit.
     """
 
     parameters: int

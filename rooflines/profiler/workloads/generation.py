@@ -20,7 +20,7 @@ PROTOCOL = "an object with vocab_size, prefill(tokens) and decode(tokens), or a 
 
 
 class Generator(Protocol):
-    """What generates: it keeps its own KV cache, which ``prefill`` begins anew.
+    """A model that generates and keeps its own KV cache; ``prefill`` starts with an empty one.
 
     ``prefill`` takes the prompts, int64 [batch, prompt_length], ``decode`` the last token of each sequence, [batch, 1]. Both return
     the logits of the next token, [batch, vocab_size], or those of several positions, [batch, positions, vocab_size]: the last count.

@@ -30,6 +30,7 @@ from rooflines.reports.document import (
 from rooflines.reports.document import table as table_of
 from rooflines.reports.views.roofline import rate_lines
 from rooflines.reports.words.text import csv_text, short_name, shorten_path
+from rooflines.roofline.forecast.counted_step import MASKED, UNFUSED
 from rooflines.roofline.forecast.forecast import (
     DeviceForecast,
     Forecast,
@@ -123,6 +124,11 @@ def _limit(by_roof_s: dict[str, float]) -> str:
     return name if not total_s or by_roof_s[name] > 0.995 * total_s else f"{name} {percent(by_roof_s[name] / total_s)}"
 
 
+def _fused(forecast: Forecast) -> str:
+    """For which code the bounds hold, besides that of PyTorch in eager mode."""
+    return "" if {MASKED, UNFUSED} & set(forecast.notes) else ", also for fused code"
+
+
 def _fits(on: StepBound | LayoutBound) -> str:
     return "" if on.fits is None else "yes" if on.fits else "no"
 
@@ -174,7 +180,7 @@ def _bounds(forecast: Forecast) -> Table:
                 on.cost_per_million * slower if on.cost_per_million and slower else None, on.energy_per_unit_j,
             )))  # fmt: skip
     note = (
-        f"Lower bounds of products, convolutions and attention, so {forecast.unit}/s at most, also for fused code. Eager: that of all "
+        f"Lower bounds of products, convolutions and attention, so {forecast.unit}/s at most{_fused(forecast)}. Eager: that of all "
         "operators, one after the other."
     )
     return _table("devices", columns, rows, "Lower bounds of a step by device", note, brief=40)
@@ -312,7 +318,7 @@ def _layouts(forecast: Forecast) -> Table | None:
                 exposed_s, bound.tokens_per_s,
             )))  # fmt: skip
     note = (
-        "Lower bounds of the first step, also for fused code, memory of the fullest device, and tokens/s of all sequences in decode at "
+        f"Lower bounds of the first step{_fused(forecast)}, memory of the fullest device, and tokens/s of all sequences in decode at "
         "most. Exposed: "
         "communication of a decode step that nothing hides, over the link between two devices of the data sheet."
     )

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from rooflines.roofline.counting.count import Count
     from rooflines.roofline.counting.phases import GenerationCount
 
-# What a step holds whatever its batch is.
+MASKED = "Attention with a mask counts masked pairs, as transformers computes it: kernels that skip them may beat this bound"
+UNFUSED = "Attention in several operators, as transformers computes it, moves its scores: one kernel for it may beat this bound"
+# What a step holds for every batch size.
 _FIXED = ("parameters", "gradients", "optimizer")
 
 
@@ -143,10 +145,10 @@ def _about_attention(operators: Sequence[Operator]) -> Iterator[str]:
     """What attention costs in the code of the model that a better kernel would not, so that it may be faster than the bound."""
     attention = [(row, sizes_in(row.shapes)) for row in operators if row.part == "attention" and row.matrix_flops]
     if any(row.category == "attention" and len(sizes) > 3 and min(sizes[3][-2:], default=0) > 1 for row, sizes in attention):
-        yield "Attention with a mask counts masked pairs, as transformers computes it: kernels that skip them may beat this bound"
+        yield MASKED
     if any(row.category != "attention" and [len(one) for one in sizes[:2]] == [3, 3] and not row.module.endswith("_proj")
            for row, sizes in attention):  # fmt: skip
-        yield "Attention in several operators, as transformers computes it, moves its scores: one kernel for it may beat this bound"
+        yield UNFUSED
 
 
 def _unknown(*counts: Count) -> tuple[str, ...]:

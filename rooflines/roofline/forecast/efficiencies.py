@@ -199,7 +199,8 @@ class Efficiencies:
             spread = math.sqrt(sum(error**2 for error in errors) / len(errors) * (1 + 1 / len(errors)))
             wide = math.exp(quantile(len(errors), _OUTSIDE) * spread)
             low_s, high_s = time_s / wide, time_s * wide
-            basis = f"errors of {len(errors)} steps, each predicted by the others"
+            whose = "steps in public traces" if self._is_by_public_errors else "steps"
+            basis = f"errors of {len(errors)} {whose}, each predicted by the others"
         else:
             low_s = time_s - _combined((one.group, calls * (one.time_s - one.low_s)) for one, calls in parts)
             above = [(one.group, calls * (one.high_s - one.time_s)) for one, calls in parts if one.high_s is not None]
@@ -218,11 +219,16 @@ class Efficiencies:
         per_call_s = statistics.median(found.per_call_s for found in self.host_times)
         return calls * per_call_s if self.host_times[0].of == "host" else max(0.0, calls * per_call_s - operators_s)
 
+    @property
+    def _is_by_public_errors(self) -> bool:
+        """Whether errors between devices are those of the public traces: the calls of one device tell none."""
+        return self.is_transfer and len({call.device for call in self.calls}) == 1
+
     @functools.cached_property
     def _left_out(self) -> tuple[tuple[MeasuredCall, _Prediction], ...]:
         """Calls, each with its prediction by calls of other folds: runs, or parts of one."""
         calls: Sequence[MeasuredCall] = self.calls
-        if self.is_transfer and len({call.device for call in calls}) == 1:
+        if self._is_by_public_errors:
             gpu = any(match.sheet.kind != "cpu" for match in matching(calls[0].device))
             calls = self._public if self._public is not None else public_calls() if gpu else ()
         alone = len({(call.run, call.device) for call in calls}) == 1

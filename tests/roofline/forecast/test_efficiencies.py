@@ -185,6 +185,12 @@ def test_between_devices_the_interval_is_that_of_other_devices():
     assert Efficiencies(runs, "two").estimate(call).high_s is None
 
 
+def test_errors_of_public_traces_are_said_to_be_theirs():
+    measured_one = [call for call in public_calls() if call.device == "H100 SXM5 80GB" and call.run.startswith("gaunernst")]
+    by = Efficiencies(measured_one, "Instinct MI300X")
+    assert by.total([(by.estimate(measured_one[0]), 1)]).basis.endswith("steps in public traces, each predicted by the others")
+
+
 def test_the_time_outside_of_operators():
     assert Efficiencies(RUNS).outside_s(100, 1.0) is None
     host = Efficiencies(RUNS, host_times=[HostTime("host", 2e-6), HostTime("host", 4e-6), HostTime("host", 3e-6)])
