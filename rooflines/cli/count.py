@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Format, Formulas, Output, option, options_of
+from rooflines.cli.options import By, Format, Formulas, Model, Output, Target, option, options_of
 from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
-from rooflines.profiler.options import OUTPUT, WHAT, Options
+from rooflines.profiler.options import OUTPUT, Options
 
 
 @app.command()
@@ -19,11 +17,8 @@ from rooflines.profiler.options import OUTPUT, WHAT, Options
     "channels_last", "quantize",
 )  # fmt: skip
 def count(
-    target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
-    model: Annotated[str | None, option(
-        "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.", group=WHAT,
-        show_default=False
-    )] = None,
+    target: Target = None,
+    model: Model = None,
     *,
     by: Annotated[By, option("Group rows by operator or module.", group=OUTPUT)] = "operator",
     format: Format = None,

@@ -15,7 +15,7 @@ import typer
 
 from rooflines.errors import UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
-from rooflines.profiler.options import OUTPUT, Compile, Options
+from rooflines.profiler.options import OUTPUT, WHAT, Compile, Options
 from rooflines.reports.formats import FORMATS, OF_PAGES, check_formats, usable
 
 # What commands write by default: those whose packages are installed.
@@ -132,6 +132,10 @@ OtherCeilings = Annotated[str | None, option(CEILINGS_HELP, show_default="as in 
 Reports = Annotated[str, option(_PAGES_HELP, *FORMAT_FLAGS, group=OUTPUT)]
 Quiet = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
 Format = Annotated[str | None, format_option("table", "json", "csv")]
+Target = Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)]
+Model = Annotated[str | None, option(
+    "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.", group=WHAT, show_default=False
+)]  # fmt: skip
 Output = Annotated[Path | None, option(
     "Write to a file, in the format of its suffix, or into a directory.", "--output", "-o", group=OUTPUT, metavar="PATH",
     show_default="the terminal"

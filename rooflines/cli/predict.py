@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-import typer
-
 from rooflines.cli.app import app
-from rooflines.cli.options import At, Format, Formulas, Output, option, options_of
+from rooflines.cli.options import At, Format, Formulas, Model, Output, Target, option, options_of
 from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
 from rooflines.errors import UsageError
-from rooflines.profiler.options import OUTPUT, WHAT, Options
+from rooflines.profiler.options import OUTPUT, Options
 
 _WHERE = "Devices"
 LISTS = ("batch_size", "sequence_length", "prompt_length")
@@ -23,11 +21,8 @@ LISTS = ("batch_size", "sequence_length", "prompt_length")
     lists=LISTS,
 )  # fmt: skip
 def predict(
-    target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
-    model: Annotated[str | None, option(
-        "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.", group=WHAT,
-        show_default=False
-    )] = None,
+    target: Target = None,
+    model: Model = None,
     *,
     device: Annotated[list[str] | None, option(
         "Device of a data sheet (rooflines devices), a JSON file with ceilings, or this: this machine (repeatable).", group=_WHERE,
