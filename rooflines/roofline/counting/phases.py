@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from rooflines.profiler.dispatch.repeated_layers import RepeatedLayers
     from rooflines.profiler.options import Options
 
 GENERATION_SCHEMA = "rooflines.generation-count/1"
@@ -127,6 +128,12 @@ class _Phases:
         self._autocast = make_autocast(prepared.options, prepared.device)
         self._batch = prepared.options.batch_size or 1
         self._filled: Any = None
+        self._layers: RepeatedLayers | None = None
+        # Autocast keeps the weights that it has converted, of each layer its own.
+        if isinstance(self._generator, CausalModel) and not prepared.options.precision.startswith("amp"):
+            from rooflines.profiler.dispatch.repeated_layers import RepeatedLayers
+
+            self._layers = RepeatedLayers(self._generator.network)
 
     def prefill(self, length: int) -> Count:
         """Count the prompts."""
@@ -138,7 +145,7 @@ class _Phases:
             self._filled = make_cache(generator.network.config, "none" if generator.kind == "none" else "static", length)
             return generator.logits(generator.network, tokens, self._filled)
 
-        return self._count("prefill", call)
+        return self._count("prefill", call, lambda: self._filled)
 
     def decode(self, keys: int) -> Count:
         """Count the token of each sequence that is the last of ``keys``."""
@@ -151,7 +158,7 @@ class _Phases:
                 generator.prefill(before)  # fills its cache
             return self._count("decode", lambda: generator.decode(token))
         tokens, cache = self._tokens(keys if generator.kind == "none" else 1), self.cache(keys)
-        return self._count("decode", lambda: generator.logits(generator.network, tokens, cache))
+        return self._count("decode", lambda: generator.logits(generator.network, tokens, cache), lambda: cache)
 
     def cache(self, slots: int) -> Any:
         """A KV cache of ``slots`` tokens that lacks the last one; None where there is none."""
@@ -179,7 +186,7 @@ class _Phases:
         with self._mode, Building(self._mode):
             return torch.zeros(self._batch, length, dtype=torch.int64)
 
-    def _count(self, phase: Phase, call: Callable[[], torch.Tensor]) -> Count:
+    def _count(self, phase: Phase, call: Callable[[], torch.Tensor], cache: Callable[[], Any] = lambda: None) -> Count:
         import torch
 
         from rooflines.profiler.dispatch.memory import record_with_memory
@@ -189,9 +196,13 @@ class _Phases:
                 next_logits(call()).argmax(-1, keepdim=True)
 
         def held() -> Iterable[torch.Tensor]:
-            return () if self._filled is None else cache_tensors(self._filled)
+            return () if (filled := cache()) is None else cache_tensors(filled)
 
-        return summarize(record_with_memory(step, self._mode, held=held))
+        if self._layers is None:
+            return summarize(record_with_memory(step, self._mode, held=held))
+        with self._layers.skipped():
+            recording = record_with_memory(step, self._mode, held=held)
+        return summarize(self._layers.completed(recording))
 
 
 def _resized(filled: Any, layer: Any) -> Any:
