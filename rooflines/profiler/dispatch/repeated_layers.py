@@ -76,7 +76,7 @@ class RepeatedLayers:
         return called
 
     def _entered(self, module: torch.nn.Module, _: Any) -> None:
-        """A layer that calls a module of another one, or of none, is recorded each time: what runs there has not the path of the layer."""
+        """Calls in a module of another layer, or of none, lack the path of the layer, which is then recorded each time."""
         if not self._paths.get(id(module), "").startswith(self._inside):
             self._inside = ""
 

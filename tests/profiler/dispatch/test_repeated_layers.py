@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 import torch
 
-transformers = pytest.importorskip("transformers")
-
 from rooflines.profiler.dispatch.fakes import Building, fake_tensors
 from rooflines.profiler.dispatch.memory import record_with_memory
 from rooflines.profiler.dispatch.repeated_layers import RepeatedLayers
 from rooflines.profiler.workloads.causal_models import cache_tensors, make_cache
+
+transformers = pytest.importorskip("transformers")
 
 BATCH, LENGTH = 2, 12
 SMALL = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 128}
@@ -19,8 +19,8 @@ NETWORKS = {
     "llama": {"num_hidden_layers": 7, "num_key_value_heads": 2, **SMALL},
     "gemma3_text": {"num_hidden_layers": 9, "head_dim": 16, "num_key_value_heads": 1, "sliding_window": 8,
                     "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 3, **SMALL},
-    "deepseek_v3": {"num_hidden_layers": 7, "first_k_dense_replace": 3, "n_routed_experts": 16, "moe_intermediate_size": 32, "n_group": 4,
-                    "topk_group": 2, "num_experts_per_tok": 4, "q_lora_rank": 48, "kv_lora_rank": 32, **SMALL},
+    "deepseek_v3": {"num_hidden_layers": 7, "first_k_dense_replace": 3, "n_routed_experts": 16, "moe_intermediate_size": 32,
+                    "n_group": 4, "topk_group": 2, "num_experts_per_tok": 4, "q_lora_rank": 48, "kv_lora_rank": 32, **SMALL},
     "qwen3_next": {"num_hidden_layers": 12, "num_experts": 8, "num_experts_per_tok": 2, "num_key_value_heads": 2, **SMALL},
 }  # fmt: skip
 
