@@ -277,7 +277,6 @@ def _transformers(name: str, options: Options) -> Task:
 
     from_types = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     misspelt = difflib.get_close_matches(name, list(from_types), n=1, cutoff=0.8)
-    # Asked before the hub, which costs half a minute where it cannot be reached.
     if misspelt and name not in from_types and "/" not in name and not Path(name).exists():
         raise WorkloadError(f"unknown model 'hf:{name}'.", hint=f"Did you mean hf:{misspelt[0]}?")
     if name.endswith(".json") and not Path(name).is_file():
@@ -286,6 +285,8 @@ def _transformers(name: str, options: Options) -> Task:
         raise WorkloadError(f"hf:{name}: the folder has no config.json.", hint="Give the folder of a model.")
     try:
         with quiet_torchao():  # the hub's client sets its level when it is imported
+            if name not in from_types and not Path(name).exists():
+                _check_hub(name)
             config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
     except Exception as error:  # the hub client raises a dozen unrelated types
         if Path(name).exists():
@@ -294,7 +295,7 @@ def _transformers(name: str, options: Options) -> Task:
         hint = f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json."
         if "/" in name and not name.endswith(".json"):
             hint = "Download its config.json where you have access, and give hf:PATH/config.json."
-        raise WorkloadError(f"hf:{name}: configuration not found: {first_line(error)}.", hint=hint) from error
+        raise WorkloadError(f"hf:{name}: configuration not found: {first_line(error)}.", hint=hint) from None
     if options.mode == "generate":
         with _construction(f"hf:{name}", options):
             network, weights = causal_network(name, config, options)
@@ -334,6 +335,19 @@ def _transformers(name: str, options: Options) -> Task:
     if options.mode == "training" and "labels" in inspect.signature(network.forward).parameters:
         keywords["labels"] = tokens
     return Task(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch)
+
+
+def _check_hub(name: str) -> None:
+    """Raise OSError where the hub is needed and cannot be reached: a download says so after half a minute only."""
+    from huggingface_hub import model_info, try_to_load_from_cache
+
+    try:
+        if not try_to_load_from_cache(name, "config.json"):
+            model_info(name, timeout=10)
+    except (OSError, ValueError):
+        pass  # the hub has answered, or the name is none: the download says more
+    except Exception as error:
+        raise OSError(f"the hub cannot be reached ({first_line(error)})") from None
 
 
 def _unknown_architecture(name: str, transformers: Any) -> WorkloadError:
