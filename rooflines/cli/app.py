@@ -34,6 +34,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_HERE = Path(__file__).parent.parent
+
 
 def main() -> None:
     """Run the command line. RooflinesErrors print one line, a hint and exit; other exceptions are bugs and show a traceback."""
@@ -102,7 +104,7 @@ def _print_cause(error: RooflinesError) -> None:
     while link is not None and link not in chain:
         chain.append(link)
         link.stack = traceback.StackSummary.from_list(_from_users(link.stack))
-        ours = ours or any("site-packages" not in frame.filename for frame in link.stack)
+        ours = ours or any("site-packages" not in frame.filename and _HERE not in Path(frame.filename).parents for frame in link.stack)
         link = link.__cause__ or link.__context__
     if ours or isinstance(cause, SyntaxError):
         print("".join(shown.format()), end="", file=sys.stderr)
@@ -110,9 +112,8 @@ def _print_cause(error: RooflinesError) -> None:
 
 def _from_users(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """Return ``stack`` without leading frames of rooflines and of Python's import machinery."""
-    here = Path(__file__).parent.parent
     for index, frame in enumerate(stack):
-        if not (here in Path(frame.filename).parents or frame.filename.startswith("<frozen")):
+        if not (_HERE in Path(frame.filename).parents or frame.filename.startswith("<frozen")):
             return stack[index:]
     return []
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from rooflines.errors import WorkloadError, first_line
+from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.records import StepMemory, Workload
 from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache
@@ -107,10 +107,11 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
                 count = phases.decode(context)
                 counted.append(PhaseCount(phase="decode", tokens=tokens or context, keys=context, calls=steps, count=count))
             per_token, held = phases.cache_bytes(length + steps)
+    except RooflinesError:
+        raise
     except Exception as error:
-        if not needs_data(error):
-            raise
-        raise WorkloadError(f"{name} cannot be counted without data: {first_line(error)}.") from error
+        without = " without data" if needs_data(error) else ""
+        raise WorkloadError(f"{name} cannot be counted{without}: {first_line(error)}.") from error
     sizes = generation_sizes(prepared.generator, None)
     return GenerationCount(
         workload=prepared.facts, phases=tuple(counted), parameters=sizes.parameters, parameter_bytes=sizes.parameter_bytes,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rooflines.errors import WorkloadError
 from rooflines.profiler.options import Options
 from rooflines.roofline.counting.phases import count_generation
 
@@ -150,3 +151,12 @@ def test_the_kv_cache_of_a_published_model(kind, per_token, tmp_path):
     generation = counted(published(kind), tmp_path, keys=(), batch_size=1, precision="bf16")
     assert generation.kv_bytes_per_token == per_token
     assert generation.kv_bytes == per_token * (PROMPT + NEW - 1)
+
+
+def test_a_configuration_that_cannot_run_is_refused_with_what_its_model_says(tmp_path):
+    config = transformers.BambaConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, mamba_n_heads=4, vocab_size=V,
+        attn_layer_indices=[], intermediate_size=F,
+    )  # fmt: skip
+    with pytest.raises(WorkloadError, match=r"cannot be counted: `get_seq_length` can only be called on Attention layers"):
+        counted(config, tmp_path)
