@@ -147,7 +147,8 @@ def _step_bound(
     if step.growth is not None and step.step.memory is not None and capacity is not None:
         fitting = {"fits": step.step.memory.total_bytes <= capacity, "largest_batch": step.growth.largest_batch(capacity)}
         if step.generation is not None:
-            fitting["largest_context"] = largest_context(capacity, step.generation)
+            free = capacity - step.generation.parameter_bytes - step.generation.activation_bytes
+            fitting["largest_context"] = largest_context(free, step.generation, step.generation.batch)
     if missing := without_rate((one for found in step.operators.values() for one in found), device.roofs):
         return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
     phases = tuple(bound_phase(name, found, bounds[name], device.roofs, like) for name, found in step.operators.items())

@@ -267,14 +267,16 @@ class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What generates holds: its ``parameters`` and their bytes as they are stored, and its KV cache.
 
     ``kv_bytes_per_token`` is what a token of one sequence adds to the KV cache while no window is full, ``kv_bytes`` what it holds of
-    all sequences at the end; both are absent where the model keeps its cache by itself, or none. ``longest_context`` is the most tokens
-    of a sequence, absent where the model has no limit.
+    all sequences at the end; both are absent where the model keeps its cache by itself, or none. ``kv_windows`` are pairs of a window
+    and those of the bytes per token that are in layers with it, which hold no more tokens. ``longest_context`` is the most tokens of a
+    sequence, absent where the model has no limit.
     """
 
     parameters: int
     parameter_bytes: int
     kv_bytes_per_token: int | None = None
     kv_bytes: int | None = None
+    kv_windows: tuple[tuple[int, int], ...] = ()
     longest_context: int | None = None
 
 

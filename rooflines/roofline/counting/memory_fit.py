@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rooflines.arguments import arg
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.options import Options
+from rooflines.profiler.records import GenerationSizes
 from rooflines.units import binary_bytes
 
 if TYPE_CHECKING:
@@ -34,16 +35,25 @@ class MemoryGrowth(NamedTuple):
         return min((int((memory_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None)
 
 
-def largest_context(memory_bytes: int, counted: GenerationCount) -> int | None:
-    """The most tokens of each sequence whose KV cache fits beside parameters and activations; None without a KV cache.
+def cache_bytes(sizes: GenerationSizes, context: int) -> int:
+    """Bytes of the KV cache of one sequence with ``context`` tokens: a layer with a window holds no more tokens than that."""
+    return (sizes.kv_bytes_per_token or 0) * context - sum(each * max(0, context - window) for window, each in sizes.kv_windows)
 
-    With windows more may fit: ``kv_bytes_per_token`` is that of one sequence while no window is full. The limit of the model counts.
+
+def largest_context(free_bytes: int, sizes: GenerationSizes, requests: int) -> int | None:
+    """The most tokens of each of ``requests`` sequences whose KV cache fits into ``free_bytes``, and that the model allows.
+
+    None without a KV cache, and where windows are all that it has and the model has no limit.
     """
-    if not counted.kv_bytes_per_token:
+    per_token, full, left = sizes.kv_bytes_per_token, 0, max(0, free_bytes) // requests
+    if not per_token:
         return None
-    free = max(0, memory_bytes - counted.parameter_bytes - counted.activation_bytes)
-    fitting = free // (counted.kv_bytes_per_token * counted.batch)
-    return min(fitting, counted.longest_context or fitting)
+    for window, each in sizes.kv_windows:  # the shortest first
+        if left < per_token * (window - full):
+            break
+        per_token, full, left = per_token - each, window, left - per_token * (window - full)
+    fitting = full + left // per_token if per_token else sizes.longest_context
+    return min(fitting, sizes.longest_context or fitting) if fitting is not None else None
 
 
 def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str, options: Options) -> None:
@@ -53,7 +63,8 @@ def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str
     """
     if counted.needed_bytes <= free_bytes:
         return
-    prompt = (largest_context(free_bytes, counted) or 0) - options.new_tokens
+    room = free_bytes - counted.parameter_bytes - counted.activation_bytes
+    prompt = (largest_context(room, counted, counted.batch) or 0) - options.new_tokens
     if fitting := MemoryGrowth.of(counted).largest_batch(free_bytes):
         hint = f"The largest batch that fits: {arg('batch_size', fitting)}."
     elif 0 < prompt < options.prompt_length:

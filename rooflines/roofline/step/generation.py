@@ -22,6 +22,7 @@ from rooflines.profiler.trace.tree import PHASES
 from rooflines.profiler.trace.windows import launched_ns, step_number
 from rooflines.roofline.analysis import Generation, MemoryFit, OperatorRow, ServedSteps, Steps, TokenLatency
 from rooflines.roofline.attribution.own import Attribution
+from rooflines.roofline.counting.memory_fit import cache_bytes, largest_context
 from rooflines.roofline.step.partition import Label, partition
 from rooflines.roofline.step.serving import Ran, steps_of_kind, work_of
 from rooflines.roofline.step.times import median_interval
@@ -225,10 +226,10 @@ def _lengths(facts: RunFile, calls: dict[Kind, PhaseCalls], generations: int) ->
 
 
 def _fits(facts: RunFile, sizes: GenerationSizes, requests: int, context: int) -> MemoryFit | None:
-    environment, per_token = facts.environment, sizes.kv_bytes_per_token
+    environment = facts.environment
     memory = environment.memory_bytes if environment.device == "cpu" else environment.device_memory_bytes
-    if memory is None or not per_token or memory < sizes.parameter_bytes:
+    free = (memory or 0) - sizes.parameter_bytes
+    longest = largest_context(free, sizes, requests)
+    if memory is None or longest is None or free < 0:
         return None
-    tokens = (memory - sizes.parameter_bytes) // per_token
-    fitting = tokens // requests
-    return MemoryFit(memory_bytes=memory, requests=tokens // context, context=min(fitting, sizes.longest_context or fitting))
+    return MemoryFit(memory_bytes=memory, requests=free // cache_bytes(sizes, context), context=longest)
