@@ -14,7 +14,14 @@ def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
     import torch
 
     layers = getattr(cache, "layers", ())
-    each = [sum(map(_token_bytes, vars(layer).items())) for layer in layers]
+    each = [
+        sum(
+            tensor.nbytes // (tensor.shape[0] * tensor.shape[-2])  # [batch, heads, tokens, depth] or [batch, tokens, depth]
+            for name, tensor in vars(layer).items()
+            if name.endswith(("keys", "values")) and getattr(tensor, "ndim", 0) > 2 and tensor.numel()
+        )
+        for layer in layers
+    ]
     modules = torch.nn.ModuleList(value for value in (generator, *vars(generator).values()) if isinstance(value, torch.nn.Module))
     parameters = list(modules.parameters())  # each once
     config = next((one for module in modules if hasattr(one := getattr(module, "config", None), "get_text_config")), None)
@@ -32,10 +39,3 @@ def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
         kv_windows=tuple(sorted(windows.items())),
         longest_context=longest_context(config) if config is not None else None,
     )  # fmt: skip
-
-
-def _token_bytes(held: tuple[str, Any]) -> int:
-    """Bytes of a token of one sequence in keys or values: [batch, heads, tokens, depth], or [batch, tokens, depth]."""
-    name, tensor = held
-    is_kept = name.endswith(("keys", "values")) and getattr(tensor, "ndim", 0) > 2 and tensor.numel()
-    return tensor.nbytes // (tensor.shape[0] * tensor.shape[-2]) if is_kept else 0

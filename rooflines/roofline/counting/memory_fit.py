@@ -1,4 +1,4 @@
-"""How large a batch or a context fits into a memory, and the refusal of a generation that does not.
+"""How large a batch fits into a memory, and the refusal of a generation that does not.
 
 The memory of a generation is parameters, KV cache and activations (``GenerationCount``). Cache and activations grow with the batch, the
 cache with the context. What an allocator or a library adds is not in it, so that what plainly does not fit is refused and nothing else.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from rooflines.arguments import arg
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.options import Options
-from rooflines.profiler.records import GenerationSizes
 from rooflines.units import binary_bytes
 
 if TYPE_CHECKING:
@@ -35,27 +34,6 @@ class MemoryGrowth(NamedTuple):
         return min((int((memory_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None)
 
 
-def cache_bytes(sizes: GenerationSizes, context: int) -> int:
-    """Bytes of the KV cache of one sequence with ``context`` tokens: a layer with a window holds no more tokens than that."""
-    return (sizes.kv_bytes_per_token or 0) * context - sum(each * max(0, context - window) for window, each in sizes.kv_windows)
-
-
-def largest_context(free_bytes: int, sizes: GenerationSizes, requests: int) -> int | None:
-    """The most tokens of each of ``requests`` sequences whose KV cache fits into ``free_bytes``, and that the model allows.
-
-    None without a KV cache, and where windows are all that it has and the model has no limit.
-    """
-    per_token, full, left = sizes.kv_bytes_per_token, 0, max(0, free_bytes) // requests
-    if not per_token:
-        return None
-    for window, each in sizes.kv_windows:  # the shortest first
-        if left < per_token * (window - full):
-            break
-        per_token, full, left = per_token - each, window, left - per_token * (window - full)
-    fitting = full + left // per_token if per_token else sizes.longest_context
-    return min(fitting, sizes.longest_context or fitting) if fitting is not None else None
-
-
 def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str, options: Options) -> None:
     """Raise OutOfMemoryError if the generation needs more than ``free_bytes``, with the largest batch or context that fits.
 
@@ -64,7 +42,7 @@ def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str
     if counted.needed_bytes <= free_bytes:
         return
     room = free_bytes - counted.parameter_bytes - counted.activation_bytes
-    prompt = (largest_context(room, counted, counted.batch) or 0) - options.new_tokens
+    prompt = (counted.largest_context(room, counted.batch) or 0) - options.new_tokens
     if fitting := MemoryGrowth.of(counted).largest_batch(free_bytes):
         hint = f"The largest batch that fits: {arg('batch_size', fitting)}."
     elif 0 < prompt < options.prompt_length:

@@ -7,7 +7,6 @@ gives its shapes, so that no step before has to be run.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -91,7 +90,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
     try:
         with mode, Building(mode):
             prepared = prepare(name, options)
-        with prepared.flags(), one_kernel(prepared.generator) if served else contextlib.nullcontext():
+        with prepared.flags(), one_kernel(prepared.generator if served else None):
             phases = _Phases(prepared, mode)
             counted = [PhaseCount(phase="prefill", tokens=length, keys=length, calls=1, count=phases.prefill(length))]
             tokens = 1 if options.kv_cache != "none" else None
@@ -103,11 +102,12 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
         if not needs_data(error):
             raise
         raise WorkloadError(f"{name} cannot be counted without data: {first_line(error)}.") from error
-    found = GenerationCount(
+    if served:
+        counted = [with_served_latent_attention(phase, options.batch_size or 1) for phase in counted]
+    return GenerationCount(
         workload=prepared.facts, phases=tuple(counted), activation_bytes=max(_activations(phase.count.memory) for phase in counted),
         **msgspec.structs.asdict(sizes),
     )  # fmt: skip
-    return with_served_latent_attention(found) if served else found
 
 
 class _Phases:

@@ -31,7 +31,7 @@ from rooflines.roofline.shapes import sizes_in
 if TYPE_CHECKING:
     import torch
 
-    from rooflines.roofline.counting.phases import GenerationCount, PhaseCount
+    from rooflines.roofline.counting.phases import PhaseCount
 
 KERNEL: Final = "latent_attention"
 FLASH: Final = "aten::_flash_attention_forward"
@@ -61,7 +61,7 @@ def one_kernel(generator: Any) -> Iterator[None]:
                sliding_window: int | None = None, softcap: float | None = None, **keywords: Any) -> Any:  # fmt: skip
         """query [b, h, s_q, d], key [b, g, s_k, d], value [b, g, s_k, d_v] -> [b, s_q, h, d_v]"""
         queries, keys, window = query.shape[2], key.shape[2], sliding_window or getattr(module, "sliding_window", None) or 0
-        causal = keywords["is_causal"] if keywords.get("is_causal") is not None else getattr(module, "is_causal", True)
+        causal = keywords.get("is_causal", getattr(module, "is_causal", True))
         if causal and window and queries == 1 and keys <= window:
             mask = None
         known = queries in (1, keys) if mask is None else queries == keys and window
@@ -69,10 +69,9 @@ def one_kernel(generator: Any) -> Iterator[None]:
         if plain or not known or not causal or "position_bias" in keywords or key.shape[-1] < value.shape[-1]:
             return called(module, query, key, value, mask, *args, **keywords)
         turned, left = (tensor.transpose(1, 2) for tensor in (query, key, value)), None if mask is None else window - 1
-        attention = torch.ops.aten._flash_attention_forward(
-            *turned, None, None, queries, keys, 0.0, True, False, window_size_left=left
-        )[0]
-        return attention[..., : value.shape[-1]], None
+        kernel = torch.ops.aten._flash_attention_forward
+        found = kernel(*turned, None, None, queries, keys, 0.0, True, False, window_size_left=left)
+        return found[0][..., : value.shape[-1]], None
 
     AttentionInterface.register("sdpa", attend)
     network.config._attn_implementation = "sdpa"
@@ -93,13 +92,8 @@ class _Sizes(NamedTuple):
     item: int
 
 
-def with_served_latent_attention(generation: GenerationCount) -> GenerationCount:
-    """Return the generation with all latent attention as servers compute it; the same object where it has none."""
-    phases = tuple(_served(phase, generation.batch) for phase in generation.phases)
-    return generation if phases == generation.phases else replace(generation, phases=phases)
-
-
-def _served(phase: PhaseCount, batch: int) -> PhaseCount:
+def with_served_latent_attention(phase: PhaseCount, batch: int) -> PhaseCount:
+    """Return the phase of ``batch`` sequences with all latent attention as servers compute it; the same object where it has none."""
     count = phase.count
     layers = {row.module.removesuffix(_EXPANSION): list[OperatorCount]() for row in count.operators if row.module.endswith(_EXPANSION)}
     for row in count.operators:

@@ -131,11 +131,10 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     grouped = [row for row in rows if _is_grouped(row)]
     # The weights of experts are there whether or not they are read.
     held = [(row, (prod(sizes_in(row.shapes)[1]) * item if row in grouped else weights_read(row, item)) * row.calls) for row in rows]
-    attention = [row for row in rows if row.category == "attention"]
-    query = next((sizes_in(row.shapes)[0] for row in attention), None)
+    attention = [(row.name, sizes_in(row.shapes)) for row in rows if row.category == "attention"]
+    query = next((sizes[0] for _, sizes in attention), None)
     # [batch, heads, tokens, depth], or [batch, tokens, heads, depth]
-    keys = ((row.name, sizes_in(row.shapes)[1]) for row in attention if row.name != KERNEL)
-    kv_heads = next((size[2 if name == FLASH else 1] for name, size in keys if len(size) == 4), None)
+    kv_heads = next((sizes[1][2 if name == FLASH else 1] for name, sizes in attention if name != KERNEL and len(sizes[1]) == 4), None)
     heads = [row for row in rows if row.part == "head" and row.matrix_flops]
     return NetworkFacts(
         layers=len(parts), reduced=sum(("attention" in found) + bool(found & {"MLP", "experts"}) for found in parts.values()),

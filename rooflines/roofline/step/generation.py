@@ -22,7 +22,6 @@ from rooflines.profiler.trace.tree import PHASES
 from rooflines.profiler.trace.windows import launched_ns, step_number
 from rooflines.roofline.analysis import Generation, MemoryFit, OperatorRow, ServedSteps, Steps, TokenLatency
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.counting.memory_fit import cache_bytes, largest_context
 from rooflines.roofline.step.partition import Label, partition
 from rooflines.roofline.step.serving import Ran, steps_of_kind, work_of
 from rooflines.roofline.step.times import median_interval
@@ -229,7 +228,7 @@ def _fits(facts: RunFile, sizes: GenerationSizes, requests: int, context: int) -
     environment = facts.environment
     memory = environment.memory_bytes if environment.device == "cpu" else environment.device_memory_bytes
     free = (memory or 0) - sizes.parameter_bytes
-    longest = largest_context(free, sizes, requests)
+    longest = sizes.largest_context(free, requests)
     if memory is None or longest is None or free < 0:
         return None
-    return MemoryFit(memory_bytes=memory, requests=free // cache_bytes(sizes, context), context=longest)
+    return MemoryFit(memory_bytes=memory, requests=free // sizes.cache_bytes(context), context=longest)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.options import Options
 from rooflines.profiler.records import GenerationSizes, Workload
-from rooflines.roofline.counting.memory_fit import MemoryGrowth, cache_bytes, check_memory, largest_context
+from rooflines.roofline.counting.memory_fit import MemoryGrowth, check_memory
 from rooflines.roofline.counting.phases import GenerationCount
 
 
@@ -23,7 +23,7 @@ def test_the_largest_batch_and_context_use_the_memory_up():
         batch = MemoryGrowth.of(counted).largest_batch(memory)
         assert batch == 0 or 10 + batch * (8 + 4) / 4 <= memory
         assert 10 + (batch + 1) * (8 + 4) / 4 > memory
-        context = largest_context(memory - 10 - 4, counted, 4)
+        context = counted.largest_context(memory - 10 - 4, 4)
         assert context == 0 or 10 + 4 + context * 4 <= memory
         assert 10 + 4 + (context + 1) * 4 > memory
 
@@ -42,17 +42,17 @@ def test_with_windows_the_largest_context_is_that_of_the_layers(per_token, windo
     def held(context):
         return per_token * context + sum(each * min(window, context) for window, each in windows.items())
 
-    context = largest_context(free, sizes, requests)
-    assert cache_bytes(sizes, context) == held(context)
+    context = sizes.largest_context(free, requests)
+    assert sizes.cache_bytes(context) == held(context)
     assert context == 0 or requests * held(context) <= free
     assert context == longest or requests * held(context + 1) > free
 
 
 def test_windows_alone_are_full_at_last():
     sizes = GenerationSizes(parameters=1, parameter_bytes=1, kv_bytes_per_token=5, kv_windows=((8, 5),))
-    assert largest_context(39, sizes, 1) == 7
-    assert largest_context(40, sizes, 1) is None
-    assert largest_context(40, msgspec.structs.replace(sizes, longest_context=99), 1) == 99
+    assert sizes.largest_context(39, 1) == 7
+    assert sizes.largest_context(40, 1) is None
+    assert msgspec.structs.replace(sizes, longest_context=99).largest_context(40, 1) == 99
 
 
 def test_a_generation_that_does_not_fit_is_refused_with_what_fits():
