@@ -17,7 +17,6 @@ from rooflines.profiler.options import Options
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.reader import paused
 from rooflines.roofline.by_key import longest_first
-from rooflines.roofline.counting.memory_fit import largest_context
 from rooflines.roofline.forecast.counted_step import CountedStep, count_module, count_step
 from rooflines.roofline.forecast.device_bounds import bound_operator, bound_phase, estimates_of, without_rate
 from rooflines.roofline.forecast.forecast import DeviceFacts, DeviceForecast, Forecast, OperatorBound, StepBound
@@ -147,7 +146,8 @@ def _step_bound(
     if step.growth is not None and step.step.memory is not None and capacity is not None:
         fitting = {"fits": step.step.memory.total_bytes <= capacity, "largest_batch": step.growth.largest_batch(capacity)}
         if step.generation is not None:
-            fitting["largest_context"] = largest_context(capacity, step.generation)
+            free = capacity - step.generation.parameter_bytes - step.generation.activation_bytes
+            fitting["largest_context"] = step.generation.largest_context(free, step.generation.batch)
     if missing := without_rate((one for found in step.operators.values() for one in found), device.roofs):
         return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
     phases = tuple(bound_phase(name, found, bounds[name], device.roofs, like) for name, found in step.operators.items())

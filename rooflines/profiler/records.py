@@ -6,6 +6,8 @@ left out of the file.
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_right
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -267,15 +269,30 @@ class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What generates holds: its ``parameters`` and their bytes as they are stored, and its KV cache.
 
     ``kv_bytes_per_token`` is what a token of one sequence adds to the KV cache while no window is full, ``kv_bytes`` what it holds of
-    all sequences at the end; both are absent where the model keeps its cache by itself, or none. ``longest_context`` is the most tokens
-    of a sequence, absent where the model has no limit.
+    all sequences at the end; both are absent where the model keeps its cache by itself, or none. ``kv_windows`` are pairs of a window
+    and those of the bytes per token that are in layers with it, which hold no more tokens. ``longest_context`` is the most tokens of a
+    sequence, absent where the model has no limit.
     """
 
     parameters: int
     parameter_bytes: int
     kv_bytes_per_token: int | None = None
     kv_bytes: int | None = None
+    kv_windows: tuple[tuple[int, int], ...] = ()
     longest_context: int | None = None
+
+    def cache_bytes(self, context: int) -> int:
+        """Bytes of the KV cache of one sequence with ``context`` tokens."""
+        return (self.kv_bytes_per_token or 0) * context - sum(each * max(0, context - window) for window, each in self.kv_windows)
+
+    def largest_context(self, free_bytes: int, requests: int) -> int | None:
+        """The most tokens of each of ``requests`` sequences whose KV cache fits into ``free_bytes``, and that the model allows.
+
+        None without a KV cache, and where windows are all that it has and the model has no limit.
+        """
+        contexts = range(1, self.longest_context + 1 if self.longest_context else sys.maxsize)
+        fitting = bisect_right(contexts, free_bytes // requests, key=self.cache_bytes)
+        return fitting if self.kv_bytes_per_token and (self.longest_context or fitting < len(contexts)) else None
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):

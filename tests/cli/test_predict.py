@@ -90,8 +90,12 @@ def test_bounds_are_said_to_hold_for_fused_code_only_where_attention_is_one_kern
     small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
              "vocab_size": 128}  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    for window, fused in ((None, True), (8, False)):  # a prompt longer than the window is computed with a mask
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": "mistral", "sliding_window": window, **small}))
+    for config, fused in (
+        ({"model_type": "mistral", "sliding_window": None}, True),
+        ({"model_type": "mistral", "sliding_window": 8}, True),
+        ({"model_type": "llama4_text", "attention_chunk_size": 8}, False),  # the mask of a prompt longer than a chunk is not known
+    ):
+        (tmp_path / "config.json").write_text(json.dumps({**config, **small}))
         asked = ("--model", "hf:config.json", "--mode", "generate", "--prompt-length", "32", "--device", "H200")
         text = " ".join(call(capsys, monkeypatch, "predict", *asked).out.split())
         assert ("also for fused code" in text) is fused

@@ -1,4 +1,4 @@
-"""How large a batch or a context fits into a memory, and the refusal of a generation that does not.
+"""How large a batch fits into a memory, and the refusal of a generation that does not.
 
 The memory of a generation is parameters, KV cache and activations (``GenerationCount``). Cache and activations grow with the batch, the
 cache with the context. What an allocator or a library adds is not in it, so that what plainly does not fit is refused and nothing else.
@@ -34,18 +34,6 @@ class MemoryGrowth(NamedTuple):
         return min((int((memory_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None)
 
 
-def largest_context(memory_bytes: int, counted: GenerationCount) -> int | None:
-    """The most tokens of each sequence whose KV cache fits beside parameters and activations; None without a KV cache.
-
-    With windows more may fit: ``kv_bytes_per_token`` is that of one sequence while no window is full. The limit of the model counts.
-    """
-    if not counted.kv_bytes_per_token:
-        return None
-    free = max(0, memory_bytes - counted.parameter_bytes - counted.activation_bytes)
-    fitting = free // (counted.kv_bytes_per_token * counted.batch)
-    return min(fitting, counted.longest_context or fitting)
-
-
 def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str, options: Options) -> None:
     """Raise OutOfMemoryError if the generation needs more than ``free_bytes``, with the largest batch or context that fits.
 
@@ -53,7 +41,8 @@ def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str
     """
     if counted.needed_bytes <= free_bytes:
         return
-    prompt = (largest_context(free_bytes, counted) or 0) - options.new_tokens
+    room = free_bytes - counted.parameter_bytes - counted.activation_bytes
+    prompt = (counted.largest_context(room, counted.batch) or 0) - options.new_tokens
     if fitting := MemoryGrowth.of(counted).largest_batch(free_bytes):
         hint = f"The largest batch that fits: {arg('batch_size', fitting)}."
     elif 0 < prompt < options.prompt_length:

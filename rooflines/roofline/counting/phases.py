@@ -16,12 +16,13 @@ import msgspec
 
 from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.profiler.generation_phases import generating
-from rooflines.profiler.records import StepMemory, Workload
+from rooflines.profiler.records import GenerationSizes, StepMemory, Workload
 from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache
 from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
 from rooflines.roofline.counting.count import Count, summarize
+from rooflines.roofline.counting.served_attention import one_kernel, with_served_latent_attention
 from rooflines.serial import to_plain
 
 if TYPE_CHECKING:
@@ -48,23 +49,13 @@ class PhaseCount(msgspec.Struct, frozen=True, kw_only=True):
     count: Count
 
 
-class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
-    """The phases of a generation and the memory that it needs.
-
-    ``parameters`` is a number, ``parameter_bytes`` their size as they are stored. ``kv_bytes_per_token`` is what one token of one
-    sequence adds to the KV cache while no window is full, ``kv_bytes`` the cache of all sequences at the end; both are absent where the
-    model keeps its cache by itself, or none. ``activation_bytes`` is the most that a phase holds besides the two. ``longest_context``
-    is the most tokens of a sequence that the model allows.
-    """
+class GenerationCount(GenerationSizes, frozen=True, kw_only=True):
+    """The phases of a generation and the memory that it needs: ``activation_bytes`` is the most that a phase holds besides parameters
+    and KV cache."""
 
     workload: Workload
     phases: tuple[PhaseCount, ...]
-    parameters: int
-    parameter_bytes: int
     activation_bytes: int
-    kv_bytes_per_token: int | None = None
-    kv_bytes: int | None = None
-    longest_context: int | None = None
 
     @property
     def batch(self) -> int:
@@ -81,12 +72,13 @@ class GenerationCount(msgspec.Struct, frozen=True, kw_only=True):
         return {"schema": GENERATION_SCHEMA, **to_plain(self)}
 
 
-def count_generation(name: str, options: Options, *, keys: Sequence[int] | None = None) -> GenerationCount:
+def count_generation(name: str, options: Options, *, keys: Sequence[int] | None = None, served: bool = False) -> GenerationCount:
     """Count the phases of a generation of a named model (``hf:``, ``path/to/file.py:factory``) on fake tensors.
 
     Decode is counted at each context in ``keys`` (tokens per sequence, the computed one included), by default at the mean context of
-    the generation: FLOPs and bytes are linear in it, but for sliding windows. Raises WorkloadError as ``rooflines profile`` does, and
-    for a model whose operators need data.
+    the generation, rounded down: FLOPs and bytes are linear in it, but for sliding windows. Attention is as the model calls it, or
+    ``served``: as servers compute it (``served_attention``). Raises WorkloadError as ``rooflines profile`` does, and for a model whose
+    operators need data.
     """
     from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
     from rooflines.profiler.workloads.generation_sizes import generation_sizes
@@ -99,24 +91,24 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
     try:
         with mode, Building(mode):
             prepared = prepare(name, options)
-        with prepared.flags():
+        with prepared.flags(), one_kernel(prepared.generator if served else None):
             phases = _Phases(prepared, mode)
             counted = [PhaseCount(phase="prefill", tokens=length, keys=length, calls=1, count=phases.prefill(length))]
             tokens = 1 if options.kv_cache != "none" else None
             for context in keys:
                 count = phases.decode(context)
                 counted.append(PhaseCount(phase="decode", tokens=tokens or context, keys=context, calls=steps, count=count))
-            per_token, held = phases.cache_bytes(length + steps)
+            sizes = generation_sizes(prepared.generator, phases.cache(length + steps))
     except RooflinesError:
         raise
     except Exception as error:
         without = " without data" if needs_data(error) else ""
         raise WorkloadError(f"{name} cannot be counted{without}: {first_line(error)}.") from error
-    sizes = generation_sizes(prepared.generator, None)
+    if served:
+        counted = [with_served_latent_attention(phase, options.batch_size or 1) for phase in counted]
     return GenerationCount(
-        workload=prepared.facts, phases=tuple(counted), parameters=sizes.parameters, parameter_bytes=sizes.parameter_bytes,
-        activation_bytes=max(_activations(phase.count.memory) for phase in counted), kv_bytes_per_token=per_token, kv_bytes=held,
-        longest_context=sizes.longest_context,
+        workload=prepared.facts, phases=tuple(counted), activation_bytes=max(_activations(phase.count.memory) for phase in counted),
+        **msgspec.structs.asdict(sizes),
     )  # fmt: skip
 
 
@@ -171,13 +163,6 @@ class _Phases:
             cache = make_cache(self._generator.network.config, "static", slots)
             cache.layers = [_resized(filled, layer) for filled, layer in zip(self._filled.layers, cache.layers, strict=True)]
         return cache
-
-    def cache_bytes(self, tokens: int) -> tuple[int | None, int | None]:
-        """Bytes that the first token of a sequence takes in the KV cache, and that all sequences do with ``tokens`` each."""
-        if self._filled is None:
-            return None, None
-        empty, first, last = (sum(tensor.nbytes for tensor in cache_tensors(self.cache(slots))) for slots in (0, 1, tokens))
-        return (first - empty) // self._batch, last
 
     def _tokens(self, length: int) -> torch.Tensor:
         import torch

@@ -12,6 +12,7 @@ from rooflines.errors import UsageError
 from rooflines.profiler.options import Options
 from rooflines.profiler.records import StepMemory, Workload
 from rooflines.roofline.counting.memory_fit import MemoryGrowth
+from rooflines.roofline.counting.served_attention import FLASH, KERNEL
 from rooflines.roofline.forecast.device_bounds import folded, phase_of
 from rooflines.roofline.forecast.forecast import MemoryNeed, Operator, Step
 from rooflines.roofline.formulas.record import precision_of
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rooflines.roofline.counting.count import Count
     from rooflines.roofline.counting.phases import GenerationCount
 
+AS_SERVED = "Attention as servers compute it: one kernel per layer, without masked pairs; in decode without the expansion of MLA"
 MASKED = "Attention with a mask counts masked pairs, as transformers computes it: kernels that skip them may beat this bound"
 UNFUSED = "Attention in several operators, as transformers computes it, moves its scores: one kernel for it may beat this bound"
 # What a step holds for every batch size.
@@ -110,13 +112,11 @@ def _of_count(workload: Workload, count: Count, length: int | None) -> CountedSt
 
 
 def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
-    """A generation: prefill of the prompts, and decode at the mean context; latent attention as servers compute it."""
+    """A generation: prefill of the prompts, and decode at the mean context; attention as servers compute it."""
     from rooflines.roofline.counting.phases import count_generation
-    from rooflines.roofline.forecast.latent_attention import AS_SERVED, with_served_latent_attention
 
-    as_called = count_generation(name, options)
-    found = with_served_latent_attention(as_called)
-    notes = [one.count.note for one in found.phases if one.count.note] + ([AS_SERVED] if found is not as_called else [])
+    found = count_generation(name, options, served=True)
+    notes = [one.count.note for one in found.phases if one.count.note]
     if tf32:
         phases = tuple(msgspec.structs.replace(one, count=_in_tf32(one.count)) for one in found.phases)
         found = msgspec.structs.replace(found, phases=phases)
@@ -142,7 +142,9 @@ def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
 
 
 def _about_attention(operators: Sequence[Operator]) -> Iterator[str]:
-    """What attention costs in the code of the model that a better kernel would not, so that it may be faster than the bound."""
+    """How attention is counted, and where it costs what a better kernel would not, which may be faster than the bound."""
+    if any(row.name in (FLASH, KERNEL) for row in operators):
+        yield AS_SERVED
     attention = [(row, sizes_in(row.shapes)) for row in operators if row.part == "attention" and row.matrix_flops]
     if any(row.category == "attention" and len(sizes) > 3 and min(sizes[3][-2:], default=0) > 1 for row, sizes in attention):
         yield MASKED

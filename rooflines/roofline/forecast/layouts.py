@@ -28,9 +28,9 @@ from msgspec.structs import replace
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.errors import UsageError
+from rooflines.roofline.counting.served_attention import FLASH, KERNEL
 from rooflines.roofline.forecast.device_bounds import bound_operator, folded
 from rooflines.roofline.forecast.forecast import Operator
-from rooflines.roofline.forecast.latent_attention import KERNEL
 from rooflines.roofline.forecast.layout import Layout, LayoutBound, LayoutPhase
 from rooflines.roofline.formulas.experts import experts_hit
 from rooflines.roofline.network_parts import Part, part_of
@@ -131,14 +131,15 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     grouped = [row for row in rows if _is_grouped(row)]
     # The weights of experts are there whether or not they are read.
     held = [(row, (prod(sizes_in(row.shapes)[1]) * item if row in grouped else weights_read(row, item)) * row.calls) for row in rows]
-    attention = [row for row in rows if row.category == "attention"]
-    query = next((sizes_in(row.shapes)[0] for row in attention), None)
-    keys = next((sizes[1] for row in attention if row.name != KERNEL and len((sizes := sizes_in(row.shapes))[1]) == 4), None)
+    attention = [(row.name, sizes_in(row.shapes)) for row in rows if row.category == "attention"]
+    query = next((sizes[0] for _, sizes in attention), None)
+    # [batch, heads, tokens, depth], or [batch, tokens, heads, depth]
+    kv_heads = next((sizes[1][2 if name == FLASH else 1] for name, sizes in attention if name != KERNEL and len(sizes[1]) == 4), None)
     heads = [row for row in rows if row.part == "head" and row.matrix_flops]
     return NetworkFacts(
         layers=len(parts), reduced=sum(("attention" in found) + bool(found & {"MLP", "experts"}) for found in parts.values()),
         routed=len(routed), hidden=next(size[-1] for size in sizes_in(heads[-1].shapes) if len(size) > 1) if heads else 0,
-        item_bytes=item, heads=prod(query[:-1]) // tokens if query else None, kv_heads=keys[1] if keys else None,
+        item_bytes=item, heads=prod(query[:-1]) // tokens if query else None, kv_heads=kv_heads,
         chosen=sizes_in(grouped[0].shapes)[0][0] // tokens if grouped else 0,
         block_weights_bytes=sum(size for row, size in held if _BLOCK.search(row.module)),
         expert_weights_bytes=sum(size for row, size in held if row in grouped),

@@ -225,10 +225,10 @@ def _lengths(facts: RunFile, calls: dict[Kind, PhaseCalls], generations: int) ->
 
 
 def _fits(facts: RunFile, sizes: GenerationSizes, requests: int, context: int) -> MemoryFit | None:
-    environment, per_token = facts.environment, sizes.kv_bytes_per_token
+    environment = facts.environment
     memory = environment.memory_bytes if environment.device == "cpu" else environment.device_memory_bytes
-    if memory is None or not per_token or memory < sizes.parameter_bytes:
+    free = (memory or 0) - sizes.parameter_bytes
+    longest = sizes.largest_context(free, requests)
+    if memory is None or longest is None or free < 0:
         return None
-    tokens = (memory - sizes.parameter_bytes) // per_token
-    fitting = tokens // requests
-    return MemoryFit(memory_bytes=memory, requests=tokens // context, context=min(fitting, sizes.longest_context or fitting))
+    return MemoryFit(memory_bytes=memory, requests=free // sizes.cache_bytes(context), context=longest)

@@ -11,6 +11,7 @@ from rooflines.profiler.dispatch.memory import storages
 from rooflines.profiler.options import Options
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.workloads.causal_models import cache_tensors
+from rooflines.profiler.workloads.generation_sizes import generation_sizes
 from rooflines.profiler.workloads.prepare import from_module, from_step, prepare
 from rooflines.roofline.counting.phases import count_generation
 
@@ -102,12 +103,17 @@ def test_each_token_has_a_time():
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_counted_kv_cache_is_that_of_the_real_tensors(kind, tmp_path):
     CONFIGS[kind]().save_pretrained(tmp_path)
-    held = {}
+    held, sizes = {}, {}
     for cache in ("dynamic", "static"):
         prepared = prepare(f"hf:{tmp_path}", options(kv_cache=cache))
         generated(prepared)
         held[cache] = sum(tensor.nbytes for tensor in cache_tensors(prepared.generator.cache))
+        sizes[cache] = generation_sizes(prepared.generator, prepared.generator.cache)
     counted = count_generation(f"hf:{tmp_path}", options())
+    for real in sizes.values():
+        for name in ("kv_bytes_per_token", "kv_windows", "parameter_bytes", "longest_context"):
+            assert getattr(real, name) == getattr(counted, name)
+    assert counted.kv_bytes == BATCH * counted.cache_bytes(PROMPT + NEW - 1)
     assert counted.kv_bytes == held["static"]
     if kind == "windows":  # the cache that grows leaves out the token that the next one will not see
         one_token = BATCH * 2 * 2 * 2 * 32 * 4  # keys and values of two layers with windows

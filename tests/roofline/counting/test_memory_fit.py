@@ -1,11 +1,14 @@
 """The largest batch and context that fit, and the refusal before anything is allocated."""
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.options import Options
-from rooflines.profiler.records import Workload
-from rooflines.roofline.counting.memory_fit import MemoryGrowth, check_memory, largest_context
+from rooflines.profiler.records import GenerationSizes, Workload
+from rooflines.roofline.counting.memory_fit import MemoryGrowth, check_memory
 from rooflines.roofline.counting.phases import GenerationCount
 
 
@@ -20,9 +23,36 @@ def test_the_largest_batch_and_context_use_the_memory_up():
         batch = MemoryGrowth.of(counted).largest_batch(memory)
         assert batch == 0 or 10 + batch * (8 + 4) / 4 <= memory
         assert 10 + (batch + 1) * (8 + 4) / 4 > memory
-        context = largest_context(memory, counted)
+        context = counted.largest_context(memory - 10 - 4, 4)
         assert context == 0 or 10 + 4 + context * 4 <= memory
         assert 10 + 4 + (context + 1) * 4 > memory
+
+
+@given(
+    per_token=st.integers(1, 40), windows=st.dictionaries(st.integers(1, 30), st.integers(1, 20), max_size=3),
+    free=st.integers(-5, 4000), requests=st.integers(1, 3), longest=st.one_of(st.none(), st.integers(1, 200)),
+)  # fmt: skip
+def test_with_windows_the_largest_context_is_that_of_the_layers(per_token, windows, free, requests, longest):
+    """A layer holds each token, a layer with a window no more than that."""
+    sizes = GenerationSizes(
+        parameters=1, parameter_bytes=1, kv_bytes_per_token=per_token + sum(windows.values()),
+        kv_windows=tuple(sorted(windows.items())), longest_context=longest,
+    )  # fmt: skip
+
+    def held(context):
+        return per_token * context + sum(each * min(window, context) for window, each in windows.items())
+
+    context = sizes.largest_context(free, requests)
+    assert sizes.cache_bytes(context) == held(context)
+    assert context == 0 or requests * held(context) <= free
+    assert context == longest or requests * held(context + 1) > free
+
+
+def test_windows_alone_are_full_at_last():
+    sizes = GenerationSizes(parameters=1, parameter_bytes=1, kv_bytes_per_token=5, kv_windows=((8, 5),))
+    assert sizes.largest_context(39, 1) == 7
+    assert sizes.largest_context(40, 1) is None
+    assert msgspec.structs.replace(sizes, longest_context=99).largest_context(40, 1) == 99
 
 
 def test_a_generation_that_does_not_fit_is_refused_with_what_fits():

@@ -19,7 +19,6 @@ from rooflines.errors import UsageError
 from rooflines.profiler.options import Options
 from rooflines.roofline.counting.phases import count_generation
 from rooflines.roofline.forecast.device_bounds import bound_operator, folded
-from rooflines.roofline.forecast.latent_attention import with_served_latent_attention
 from rooflines.roofline.forecast.layouts import Layout, bound_layouts, cache_share, layouts_of, network_facts, parse_layouts
 from rooflines.roofline.formulas.experts import experts_hit
 
@@ -53,7 +52,7 @@ def generation(name, batch=BATCH):
     with TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(CONFIGS[name]))
         options = Options(mode="generate", prompt_length=PROMPT, new_tokens=2, batch_size=batch, precision="bf16")
-        return with_served_latent_attention(count_generation(f"hf:{folder}", options))
+        return count_generation(f"hf:{folder}", options, served=True)
 
 
 def bound(name, layout=ALONE, link=LINK, batch=BATCH, **facts):
@@ -109,6 +108,15 @@ def test_laws_of_all_layouts(name, layout):
 def test_every_device_holds_at_least_a_head(kv_heads, tensor):
     facts = msgspec.structs.replace(network_facts(generation("llama")), kv_heads=kv_heads)
     assert cache_share(facts, tensor) == pytest.approx(max(1 / kv_heads, 1 / tensor))
+
+
+def test_heads_of_keys_are_those_of_any_kernel():
+    windows = {**CONFIGS["llama"], "model_type": "mistral", "sliding_window": 8}
+    with TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(windows))
+        options = Options(mode="generate", prompt_length=20, new_tokens=1, precision="bf16")
+        found = count_generation(f"hf:{folder}", options, served=True)
+    assert network_facts(found).kv_heads == network_facts(generation("llama")).kv_heads
 
 
 def test_facts_of_the_networks():

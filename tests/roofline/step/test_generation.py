@@ -133,6 +133,10 @@ def test_what_fits_into_memory(tmp_path):
     assert fits.context == (1000 - 40) // 8
     limited = msgspec.structs.replace(run.facts, generation_sizes=msgspec.structs.replace(sizes, longest_context=60))
     assert analyze(msgspec.structs.replace(run, facts=limited)).generation.fits == msgspec.structs.replace(fits, context=60)
+    windows = msgspec.structs.replace(run.facts, generation_sizes=msgspec.structs.replace(sizes, kv_windows=((3, 6),)))
+    fits = analyze(msgspec.structs.replace(run, facts=windows)).generation.fits
+    # 2 bytes of every token, and 6 of three tokens
+    assert (fits.requests, fits.context) == (960 // (2 * 6 + 6 * 3), (960 - 6 * 3) // 2)
     small = msgspec.structs.replace(environment, memory_bytes=30)
     run = msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, environment=small))
     assert analyze(run).generation.fits is None

@@ -1,16 +1,23 @@
-"""Multi-head latent attention (MLA, DeepSeek-V2, arXiv 2405.04434) as servers compute it, in place of transformers' operators.
+"""Attention of a generation as servers compute it: one kernel per layer, in place of the operators that transformers calls.
 
-The KV cache has a latent of ``rank`` numbers and a rotated key of ``rope`` numbers a token, for all heads. transformers expands the
-cache to keys and values of each head in every step. Servers absorb the expansion: the query of a head is multiplied with the key half
-of its weights, its result with the value half, so that a step of decode reads the latents alone. In prefill they expand, too. In both
-one kernel does what lies between the projections: rotation, the new entries of the cache, attention.
+**Masks and scores.** transformers gives a kernel a mask, or computes products, softmax and products. Here a prompt of n tokens is one
+causal kernel within the window w of its layer (``sliding_window``). It meets m (m + 1) / 2 + (n - m) m pairs of query and key for each
+head, with m = min(n, w), and reads the keys and values of each group of heads once. A token of decode meets and reads min(w, context)
+keys. Soft caps and sinks cost nothing. A mask that is not that of a window stays, and all its pairs count.
+
+**Multi-head latent attention** (MLA, DeepSeek-V2, arXiv 2405.04434). The KV cache has a latent of ``rank`` numbers and a rotated key
+of ``rope`` numbers a token, for all heads. transformers expands the cache to keys and values of each head in every step. Servers absorb
+the expansion: the query of a head is multiplied with the key half of its weights, its result with the value half, so that a step of
+decode reads the latents alone. In prefill they expand, too. In both one kernel does what lies between the projections: rotation, the
+new entries of the cache, attention.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,16 +29,56 @@ from rooflines.roofline.operator_rows import with_ancestors
 from rooflines.roofline.shapes import sizes_in
 
 if TYPE_CHECKING:
-    from rooflines.roofline.counting.phases import GenerationCount, PhaseCount
+    import torch
 
-AS_SERVED: Final = "MLA as servers compute it: one kernel for attention, its expansion absorbed in decode"
+    from rooflines.roofline.counting.phases import PhaseCount
+
 KERNEL: Final = "latent_attention"
+FLASH: Final = "aten::_flash_attention_forward"
 _EXPANSION: Final = ".kv_b_proj"
 # Besides the expansion: the projections to the latent, of the queries, and of the result, by the names that networks give them.
 _DOWN, _QUERIES, _OUTPUT = (".kv_a_proj_with_mqa",), (".q_b_proj", ".q_proj"), (".o_proj",)
 _PRODUCTS: Final = ("aten::mm", "aten::addmm")
 # A module with this below it attends to some of the keys.
 _SELECTS: Final = ".indexer"
+# Up to this depth of a head, PyTorch's attention takes keys and values for several heads of queries without copies.
+_GROUPED: Final = 256
+
+
+@contextlib.contextmanager
+def one_kernel(generator: Any) -> Iterator[None]:
+    """Inside, attention of a causal model of transformers calls one kernel, without a mask where that is causal within a window."""
+    network: Any = getattr(generator, "network", None)
+    if not getattr(network, "_can_set_attn_implementation", bool)():
+        yield
+        return
+    import torch
+    from transformers import AttentionInterface
+
+    called = AttentionInterface()["sdpa"]
+
+    def attend(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *args: Any,
+               sliding_window: int | None = None, softcap: float | None = None, **keywords: Any) -> Any:  # fmt: skip
+        """query [b, h, s_q, d], key [b, g, s_k, d], value [b, g, s_k, d_v] -> [b, s_q, h, d_v]"""
+        queries, keys, window = query.shape[2], key.shape[2], sliding_window or getattr(module, "sliding_window", None) or 0
+        causal = keywords.get("is_causal", getattr(module, "is_causal", True))
+        if causal and window and queries == 1 and keys <= window:
+            mask = None
+        known = queries in (1, keys) if mask is None else queries == keys and window
+        plain = mask is None and key.shape[-1] == value.shape[-1] <= _GROUPED
+        if plain or not known or not causal or "position_bias" in keywords or key.shape[-1] < value.shape[-1]:
+            return called(module, query, key, value, mask, *args, **keywords)
+        turned, left = (tensor.transpose(1, 2) for tensor in (query, key, value)), None if mask is None else window - 1
+        kernel = torch.ops.aten._flash_attention_forward
+        found = kernel(*turned, None, None, queries, keys, 0.0, True, False, window_size_left=left)
+        return found[0][..., : value.shape[-1]], None
+
+    AttentionInterface.register("sdpa", attend)
+    network.config._attn_implementation = "sdpa"
+    try:
+        yield
+    finally:
+        AttentionInterface.register("sdpa", called)
 
 
 class _Sizes(NamedTuple):
@@ -45,13 +92,8 @@ class _Sizes(NamedTuple):
     item: int
 
 
-def with_served_latent_attention(generation: GenerationCount) -> GenerationCount:
-    """Return the generation with all latent attention as servers compute it; the same object where it has none."""
-    phases = tuple(_served(phase, generation.batch) for phase in generation.phases)
-    return generation if phases == generation.phases else replace(generation, phases=phases)
-
-
-def _served(phase: PhaseCount, batch: int) -> PhaseCount:
+def with_served_latent_attention(phase: PhaseCount, batch: int) -> PhaseCount:
+    """Return the phase of ``batch`` sequences with all latent attention as servers compute it; the same object where it has none."""
     count = phase.count
     layers = {row.module.removesuffix(_EXPANSION): list[OperatorCount]() for row in count.operators if row.module.endswith(_EXPANSION)}
     for row in count.operators:

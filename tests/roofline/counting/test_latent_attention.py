@@ -11,7 +11,6 @@ pytest.importorskip("transformers")
 
 from rooflines.profiler.options import Options
 from rooflines.roofline.counting.phases import count_generation
-from rooflines.roofline.forecast.latent_attention import with_served_latent_attention
 from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.experts import experts_hit
 
@@ -31,11 +30,11 @@ LARGE = {
 OPTIONS = Options(mode="generate", prompt_length=40, new_tokens=3, batch_size=3, precision="bf16")
 
 
-def counted(tmp_path, config, options=OPTIONS, keys=None):
+def counted(tmp_path, config, options=OPTIONS, keys=None, served=True):
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], **config})
     )
-    return count_generation(f"hf:{tmp_path}", options, keys=keys)
+    return count_generation(f"hf:{tmp_path}", options, keys=keys, served=served)
 
 
 def phases(generation):
@@ -45,7 +44,7 @@ def phases(generation):
 @pytest.mark.parametrize(("config", "batch", "context"), [(SMALL, 3, 41), (LARGE, 1, 4096), (LARGE, 64, 4096)])
 def test_flops_of_a_token_are_twice_the_active_parameters_and_attention(tmp_path, config, batch, context):
     options = replace(OPTIONS, batch_size=batch, prompt_length=context - 1)
-    found = with_served_latent_attention(counted(tmp_path, config, options, keys=(context,)))
+    found = counted(tmp_path, config, options, keys=(context,))
     c, decode = config, phases(found)["decode"]
     layers, dense = c["num_hidden_layers"], c["first_k_dense_replace"]
     h, heads, rank, rope = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"], c["qk_rope_head_dim"]
@@ -66,8 +65,7 @@ def test_flops_of_a_token_are_twice_the_active_parameters_and_attention(tmp_path
 
 
 def test_one_layer_to_the_byte(tmp_path):
-    generation = counted(tmp_path, SMALL)
-    found = with_served_latent_attention(generation)
+    found = counted(tmp_path, SMALL)
     batch, tokens, heads, rank, rope, key, value = 3, 40, 4, 16, 8, 12, 10
     for phase, context in (("prefill", tokens), ("decode", tokens + 1)):
         rows = {row.shapes: row for row in phases(found)[phase].operators if "layers.1.self_attn" in row.module}
@@ -90,8 +88,7 @@ def test_one_layer_to_the_byte(tmp_path):
 
 
 def test_totals_are_those_of_the_rows_and_of_the_modules(tmp_path):
-    generation = counted(tmp_path, SMALL)
-    found = with_served_latent_attention(generation)
+    generation, found = (counted(tmp_path, SMALL, served=served) for served in (False, True))
     for before, after in zip(generation.phases, found.phases, strict=True):
         for field in ("flops", "matrix_flops", "bytes", "bytes_read", "bytes_written"):
             assert getattr(after.count, field) == sum(getattr(row, field) or 0 for row in after.count.operators)
@@ -104,7 +101,7 @@ def test_totals_are_those_of_the_rows_and_of_the_modules(tmp_path):
 
 
 def test_context_costs_the_latents_alone(tmp_path):
-    generation = with_served_latent_attention(counted(tmp_path, SMALL, keys=(41, 141)))
+    generation = counted(tmp_path, SMALL, keys=(41, 141))
     near, far = (phase.count for phase in generation.phases[1:])
     per_token = 3 * 3 * 4 * (2 * (2 * 16 + 8) + 1 + SOFTMAX)  # layers, sequences, heads
     assert far.flops - near.flops == 100 * per_token
@@ -113,7 +110,7 @@ def test_context_costs_the_latents_alone(tmp_path):
 
 def test_without_a_cache_decode_is_a_prefill(tmp_path):
     generation = counted(tmp_path, SMALL, replace(OPTIONS, kv_cache="none"))
-    rows = phases(with_served_latent_attention(generation))["decode"].operators
+    rows = phases(generation)["decode"].operators
     assert not [row for row in rows if row.name == "aten::bmm" and row.module.endswith("kv_b_proj")]
     assert [row for row in rows if row.name == "latent_attention"]
 
@@ -128,5 +125,5 @@ def test_other_networks_stay_as_they_are(tmp_path):
         "vocab_size": 99,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    generation = count_generation(f"hf:{tmp_path}", OPTIONS)
-    assert with_served_latent_attention(generation) is generation
+    as_called, served = (count_generation(f"hf:{tmp_path}", OPTIONS, served=served) for served in (False, True))
+    assert served == as_called
