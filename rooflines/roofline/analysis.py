@@ -27,7 +27,7 @@ Bound = Literal["compute", "memory", "far", "latency", "transfer", "communicatio
 Limit = Literal["input", "host"]
 Phase = Literal["forward", "backward", "optimizer", "prefill", "decode", ""]
 CATEGORIES = (
-    "convolution", "matmul", "attention", "moe", "normalisation", "element-wise", "reduction", "copy", "embedding",
+    "convolution", "matmul", "attention", "moe", "normalization", "element-wise", "reduction", "copy", "embedding",
     "communication", "optimizer", "other",
 )  # fmt: skip
 

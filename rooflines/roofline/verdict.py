@@ -34,7 +34,7 @@ _PLURAL = {
     "matmul": "matrix products",
     "attention": "attention",
     "moe": "mixtures of experts",
-    "normalisation": "normalisation",
+    "normalization": "normalization",
     "element-wise": "element-wise operators",
     "reduction": "reductions and pooling",
     "copy": "copies",
@@ -216,7 +216,7 @@ def plural(category: str) -> str:
 
 def runs(category: str) -> str:
     """The verb that goes with ``plural(category)``."""
-    return "runs" if category in ("attention", "normalisation", "communication", "optimizer") else "run"
+    return "runs" if category in ("attention", "normalization", "communication", "optimizer") else "run"
 
 
 def category_efficiency(analysis: Analysis, category: str, time_s: float) -> float | None:
