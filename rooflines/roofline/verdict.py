@@ -248,7 +248,7 @@ def _range(steps: Steps, unit: str) -> str:
     if steps.samples_per_s is not None:
         samples = steps.samples_per_s * steps.median_s
         rate = f"{_rounded(samples / steps.p90_s)} to {_rounded(samples / steps.p10_s)} {unit}/s, "
-    pace = f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile)"
+    pace = f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile of {counted(steps.count, 'step')})"
     return f"{rate}{pace}, median {seconds(steps.median_s)}."
 
 

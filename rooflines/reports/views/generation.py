@@ -53,12 +53,11 @@ def generation_sentences(analysis: Analysis) -> list[str]:
 def _latency(latency: TokenLatency) -> list[str]:
     error = f", {plus_minus(latency.ttft_s, *latency.ttft_ci95_s, seconds)}" if latency.ttft_ci95_s is not None else ""
     first = f"Time to first token: {seconds(latency.ttft_s)} (median of {counted(latency.generations, 'generation')}{error})."
-    if latency.itl_median_s is None or latency.itl_p90_s is None or latency.itl_p99_s is None:
+    if latency.itl_median_s is None:
         return [first]
-    more = (
-        f"Inter-token latency: median {seconds(latency.itl_median_s)}, 90 % below {seconds(latency.itl_p90_s)}, 99 % below "
-        f"{seconds(latency.itl_p99_s)} ({latency.gaps:,} gaps)."
-    )
+    tail = ((90, latency.itl_p90_s), (99, latency.itl_p99_s))
+    below = "".join(f", {share} % below {seconds(value)}" for share, value in tail if value is not None)
+    more = f"Inter-token latency: median {seconds(latency.itl_median_s)}{below} ({latency.gaps:,} gaps)."
     if latency.growth_s_per_token is None or latency.growth_ci95_s is None:
         return [first, more]
     low, high = latency.growth_ci95_s
@@ -96,7 +95,7 @@ def _phases(found: Generation, analysis: Analysis) -> Table | None:
     if not found.phases:
         return None
     columns = (
-        Column("phase", format="text", least=7), Column("share", "%", "share", help="share of the step"),
+        Column("phase", format="text", least=7), Column("share", "%", "share", help="share of the generation"),
         Column("calls", format="count"), Column("tokens", format="count", help="tokens computed in a call"),
         Column("keys", format="count", priority=2, help="tokens that attention may see in a call"),
         Column("time", "s", "own"), Column("idle", "%", "share", priority=1, help="share in which no operator runs"),
@@ -104,14 +103,13 @@ def _phases(found: Generation, analysis: Analysis) -> Table | None:
         Column("traffic", "B", "scaled", "bytes", priority=3), Column("bound", "s", "own"),
         Column("of bound", "%", "efficiency", key="efficiency"),
     )  # fmt: skip
-    whole_s, generations = analysis.whole_s, analysis.basis.steps
+    generations, all_s = analysis.basis.steps, sum(phase.steps * phase.step_s for phase in found.phases)
     rows = []
     for phase in found.phases:
-        calls, bound_s = phase.steps / generations, phase_bound_s(phase)
-        share = calls * phase.step_s / whole_s if whole_s > 0 else None
+        bound_s = phase_bound_s(phase)
         rows.append((
-            phase.kind, share, calls, phase.tokens, phase.keys, phase.step_s, phase.category_breakdown["idle"] / phase.step_s,
-            phase.tokens_per_s,
+            phase.kind, phase.steps * phase.step_s / all_s if all_s else None, phase.steps / generations, phase.tokens, phase.keys,
+            phase.step_s, phase.category_breakdown["idle"] / phase.step_s, phase.tokens_per_s,
             phase.work.flops if phase.work else None, phase.work.bytes if phase.work else None, bound_s,
             bound_s / phase.step_s if bound_s is not None else None,
         ))  # fmt: skip

@@ -13,7 +13,8 @@ from tests.printing import in_terminal
 from tests.samples import analysis
 
 LATENCY = TokenLatency(
-    generations=9, ttft_s=0.126, ttft_ci95_s=(0.124, 0.128), gaps=279, itl_median_s=0.0305, itl_p90_s=0.0322, itl_p99_s=0.0354,
+    generations=9, ttft_s=0.126, ttft_ci95_s=(0.124, 0.128), whole_s=1.087, prefill_share=0.116, gaps=279,
+    itl_median_s=0.0305, itl_p90_s=0.0322, itl_p99_s=0.0354,
     tpot_s=0.031, growth_s_per_token=20e-6, growth_ci95_s=(10e-6, 30e-6), context=(65, 66, 67), median_s=(0.030, 0.031, 0.032),
     p25_s=(0.029, 0.030, 0.031), p75_s=(0.031, 0.032, 0.033),
 )  # fmt: skip
@@ -52,6 +53,8 @@ def test_a_phase_is_a_row_with_the_larger_of_its_bounds():
     assert [(row["time"], row["tokens/s"], row["bound"]) for row in shown] == [
         ("126 ms", "508", "2.00 ms"), ("31.0 ms", "32.3", "4.00 ms")
     ]  # fmt: skip
+    # Two generations: 2 calls of 126 ms and 62 of 31 ms.
+    assert [row["share %"] for row in shown] == ["11.6", "88.4"]
     # Decode must read for 4 ms, which is more than the 2 ms of its operators.
     assert generation.phase_bound_s(DECODE) == 0.004
     assert generation.phase_bound_s(PREFILL) == 0.002
@@ -80,6 +83,9 @@ def test_what_is_absent_is_not_said():
     for words in ("tokens/s", "tokens/J", "KV cache", "Parts of the network", "None"):
         assert words not in shown.partition("Recommendations")[0]
     assert table_of(NOTHING, "token-latencies") is None
+    few = msgspec.structs.replace(LATENCY, gaps=15, itl_p90_s=None, itl_p99_s=None)
+    text = " ".join(generation.generation_sentences(generated(msgspec.structs.replace(FULL, latency=few))))
+    assert "Inter-token latency: median 30.5 ms (15 gaps)." in text
     flat = msgspec.structs.replace(LATENCY, growth_s_per_token=None, growth_ci95_s=None)
     text = " ".join(generation.generation_sentences(generated(msgspec.structs.replace(FULL, latency=flat, tokens_per_j=None))))
     assert "A token of context" not in text
