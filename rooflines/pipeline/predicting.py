@@ -150,7 +150,11 @@ def _step_bound(
             fitting["largest_context"] = largest_context(capacity, step.generation)
     if missing := without_rate((one for found in step.operators.values() for one in found), device.roofs):
         return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
-    phases = tuple(bound_phase(name, found, bounds[name], device.roofs, like) for name, found in step.operators.items())
+    updated = {"optimizer": step.step.memory.updated_bytes} if step.step.memory is not None else {}
+    phases = tuple(
+        bound_phase(name, found, bounds[name], device.roofs, like, updated_bytes=updated.get(name, 0))
+        for name, found in step.operators.items()
+    )
     weighted = [(phase, facts.calls) for phase, facts in zip(phases, step.step.phases, strict=True)]
     by_roof = longest_first((roof, times * time_s) for phase, times in weighted for roof, time_s in phase.by_roof_s.items())
     estimate = outside_s = None

@@ -163,6 +163,18 @@ def test_memory_is_that_of_the_recorder(mlp):
     assert on.fits is True
 
 
+@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 1), ("adamw", 2)])
+def test_an_optimizer_moves_its_parameters_gradients_and_state(mlp, optimizer, states):
+    found = predict(mlp, devices=[H200], mode="training", optimizer=optimizer, batch_size=50)
+    weights, on = 4 * (800 * 1600 + 1600 + 1600 * 400 + 400), found.devices[0].steps[0]
+    phases = {phase.name: phase for phase in on.phases}
+    # Gradients are read; parameters and each state (momentum, or two moments) are read and written.
+    least_s = (1 + 2 + 2 * states) * weights / roofs(H200)[1]
+    assert phases["optimizer"].lower_bound_s == pytest.approx(least_s, rel=1e-4)  # Adam has the numbers of its steps, too
+    assert phases["optimizer"].lower_bound_s <= phases["optimizer"].eager_bound_s
+    assert on.lower_bound_s == pytest.approx(sum(phase.lower_bound_s for phase in on.phases))
+
+
 def test_the_largest_batch_fits_and_a_larger_one_does_not():
     options = {"mode": "training", "optimizer": "adam", "image_size": 64}
     found = predict("resnet18", devices=[T4], batch_size=16, **options)

@@ -2,8 +2,8 @@
 
 Units are SI base units, given in the field names. A field that is None is not known and is left out of the JSON. A lower bound is the
 least time that the roofs of a device allow, never a prediction; an ``Estimate`` is one, from measured runs, with its interval. That of
-a phase, a step and a layout is the sum over products, convolutions and attention, into which code may fuse all other operators;
-``eager_bound_s`` is the sum over all operators, as PyTorch calls them one after the other.
+a phase, a step and a layout is the sum over products, convolutions and attention, into which code may fuse all other operators, and of
+an optimizer the time to move what it updates; ``eager_bound_s`` is the sum over all operators, as PyTorch calls them one after the other.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_bytes: int = 0
     activations_bytes: int = 0
     kv_cache_bytes_per_token: float | None = None
+
+    @property
+    def updated_bytes(self) -> int:
+        """What an optimizer moves at least: gradients, as large as the parameters, read; parameters and its state read and written."""
+        return 3 * self.parameters_bytes + 2 * self.optimizer_bytes
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
