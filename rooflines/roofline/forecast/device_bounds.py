@@ -14,7 +14,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.bounds import footprint, memory_seconds, place
 from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.forecast.calls import Call
-from rooflines.roofline.forecast.forecast import Operator, OperatorBound, Phase, PhaseBound
+from rooflines.roofline.forecast.forecast import MemoryNeed, Operator, OperatorBound, Phase, PhaseBound
 from rooflines.roofline.network_parts import part_of
 from rooflines.roofline.shapes import path_pattern, skeleton
 
@@ -68,16 +68,16 @@ def bound_operator(one: Operator, ceilings: Ceilings, like: Efficiencies | None 
 
 def bound_phase(
     name: str, operators: Sequence[Operator], bounds: Sequence[OperatorBound], ceilings: Ceilings, like: Efficiencies | None = None,
-    *, updated_bytes: int = 0,
+    memory: MemoryNeed | None = None,
 ) -> PhaseBound:  # fmt: skip
-    """One call of a phase whose ``operators`` have these ``bounds``; ``updated_bytes`` are those that an optimizer moves at least."""
+    """One call of a phase whose ``operators`` have these ``bounds``, in a step that needs ``memory``."""
     eager_s = sum(bound.lower_bound_s or 0.0 for bound in bounds)
     by_roof: dict[str, float] = longest_first(
         (bound.bound, bound.lower_bound_s)
         for one, bound in zip(operators, bounds, strict=True) if one.matrix_flops and bound.lower_bound_s is not None
     )  # fmt: skip
-    if updated_bytes:
-        by_roof["memory"] = min(memory_seconds(updated_bytes, updated_bytes, ceilings)[0], eager_s)
+    if name == "optimizer" and memory is not None:
+        by_roof["memory"] = min(memory_seconds(memory.updated_bytes, memory.updated_bytes, ceilings)[0], eager_s)
     return PhaseBound(
         name=name, lower_bound_s=sum(by_roof.values()), eager_bound_s=eager_s,
         by_roof_s=by_roof, ridge_flop_per_byte=_ridge(operators, ceilings),

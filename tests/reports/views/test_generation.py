@@ -5,7 +5,7 @@ import pytest
 
 from rooflines.profiler.records import GenerationSizes
 from rooflines.reports.document import texts
-from rooflines.reports.views import comparison, generation, run
+from rooflines.reports.views import comparison, generation, run, serving
 from rooflines.roofline.analysis import DecodeReads, Generation, MemoryFit, ServedSteps, ServedWork, TokenLatency
 from rooflines.roofline.comparison.compare import compare
 from rooflines.roofline.verdict import verdict
@@ -46,7 +46,7 @@ def table_of(found, name):
 
 
 def test_a_phase_is_a_row_with_the_larger_of_its_bounds():
-    found = texts(table_of(FULL, "generation-phases"))
+    found = texts(table_of(FULL, "generation-steps"))
     assert [row[0] for row in found.rows] == ["prefill", "decode"]
     # Each with its own prefix, because prefill and decode lie far apart.
     shown = [dict(zip(found.titles(), row, strict=True)) for row in found.rows]
@@ -56,10 +56,10 @@ def test_a_phase_is_a_row_with_the_larger_of_its_bounds():
     # Two generations: 2 calls of 126 ms and 62 of 31 ms.
     assert [row["share %"] for row in shown] == ["11.6", "88.4"]
     # Decode must read for 4 ms, which is more than the 2 ms of its operators.
-    assert generation.phase_bound_s(DECODE) == 0.004
-    assert generation.phase_bound_s(PREFILL) == 0.002
+    assert serving.bound_of(DECODE) == 0.004
+    assert serving.bound_of(PREFILL) == 0.002
     assumed = msgspec.structs.replace(READS, assumption="all experts")
-    assert generation.phase_bound_s(msgspec.structs.replace(DECODE, reads=assumed)) == 0.002
+    assert serving.bound_of(msgspec.structs.replace(DECODE, reads=assumed)) == 0.002
 
 
 def test_what_is_known_is_said():
@@ -82,7 +82,7 @@ def test_what_is_absent_is_not_said():
     assert "Token times are not available" in shown
     for words in ("tokens/s", "tokens/J", "KV cache", "Parts of the network", "None"):
         assert words not in shown.partition("Recommendations")[0]
-    assert table_of(NOTHING, "token-latencies") is None
+    assert table_of(NOTHING, "generation-steps") is None
     few = msgspec.structs.replace(LATENCY, gaps=15, itl_p90_s=None, itl_p99_s=None)
     text = " ".join(generation.generation_sentences(generated(msgspec.structs.replace(FULL, latency=few))))
     assert "Inter-token latency: median 30.5 ms (15 gaps)." in text
