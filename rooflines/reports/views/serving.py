@@ -56,8 +56,9 @@ def steps_table(kinds: tuple[ServedSteps, ...], of: str, steps: int = 1) -> Tabl
     for one in kinds:
         bound_s = bound_of(one)
         rows.append((
-            one.kind, one.steps * one.step_s / all_s if all_s else None, one.steps / steps, _whole(one.requests), _whole(one.tokens),
-            _whole(_keys(one)), one.step_s, 1 - one.busy_s / one.step_s if one.step_s else None,
+            one.kind, one.steps * one.step_s / all_s if all_s else None, one.steps / steps, one.requests, one.tokens,
+            one.keys / one.requests if one.keys is not None and one.requests else None, one.step_s,
+            1 - one.busy_s / one.step_s if one.step_s else None,
             _rate(one.tokens_per_s, one.tokens_per_s_range, one), _rate(one.generated_per_s, one.generated_per_s_range, one),
             one.work.flops if one.work else None, one.work.bytes if one.work else None, bound_s,
             bound_s / one.step_s if bound_s is not None and one.step_s else None,
@@ -72,16 +73,8 @@ def bound_of(steps: ServedSteps) -> float | None:
     return max((bound for bound in bounds if bound is not None), default=None)
 
 
-def _whole(value: float | None) -> float | None:
-    return round(value) if value is not None and value >= 10 else value
-
-
 def _rate(rate: float | None, between: tuple[float, float] | None, one: ServedSteps) -> Cell | float | None:
     return rate if between is None else Cell(value=None, text=rate_text(between), hover=f"no single rate: {one.rate_doubt}")
-
-
-def _keys(one: ServedSteps) -> float | None:
-    return one.keys / one.requests if one.keys is not None and one.requests else None
 
 
 def reads_sentence(one: ServedSteps) -> str:
