@@ -68,7 +68,7 @@ PICTURES = (
     Picture("kernels", "Its kernels", (GPU,), THERE, "kernels"),
     Picture("ranks", "Eight ranks of DLRM", (RANKS,), "ranks/report.html"),
     Picture("generation", "Text from GPT-2: prefill and decode apart", (GENERATION,), "generation/report.html", "generation"),
-    Picture("prediction", "The same model on three GPUs where it does not run", (PREDICTION,), "prediction/report.html"),
+    Picture("prediction", "The same model predicted on three GPUs", (PREDICTION,), "prediction/report.html"),
     Picture(
         "comparison", "The training in fp32 and in bf16, compared",
         (TRAINING, BF16, "compare training training-bf16 --output compared/"), "compared/report.html",

@@ -171,8 +171,8 @@ def _bounds(forecast: Forecast) -> Table:
     columns = (
         replace(_DEVICE, label="step", least=8) if several else _DEVICE, _FITS,
         *(Column(_GIVES[name], "s", "own", f"{name}_s", priority=1) for name in named), Column("step time", "s", "own", "step_s"),
-        Column("predicted", "s", "own", "predicted_s"), Column(f"{forecast.unit}/s", "", "own", "units_per_s"),
-        Column("90 % interval", format="text", least=20, key="interval", priority=1),
+        Column("predicted", "s", "own", "predicted_s"), Column("90 % interval", format="text", least=20, key="interval", priority=1),
+        Column(f"{forecast.unit}/s", "", "own", "units_per_s"),
         Column("eager", "s", "own", "eager_bound_s", 2), Column("limit", format="text", least=12, priority=2),
         Column("outside operators", "s", "own", "outside_s", 2, note=outside),
         Column("cost of a million", "", "figures", "cost", note=f"Cost of a million {forecast.unit} at the bound."),
@@ -188,7 +188,7 @@ def _bounds(forecast: Forecast) -> Table:
             predicted_s, ends = _predicted(on, forecast)
             rows.append(Row((
                 _size(step, forecast.steps) if several else one.device.name, _fits(on), *map(times.get, named), on.lower_bound_s,
-                predicted_s, on.units_per_s, ends, on.eager_bound_s, _limit(on.by_roof_s), on.outside_s, on.cost_per_million,
+                predicted_s, ends, on.units_per_s, on.eager_bound_s, _limit(on.by_roof_s), on.outside_s, on.cost_per_million,
                 step.produced / predicted_s if predicted_s else None, on.energy_per_unit_j,
             )))  # fmt: skip
     note = (
