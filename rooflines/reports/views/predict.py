@@ -108,7 +108,7 @@ def _too_large(forecast: Forecast, one: DeviceForecast, on: StepBound) -> str:
     ways += [f"at most batch {on.largest_batch:,}"] if on.largest_batch else []
     ways += ["bf16, which needs about half"] if forecast.workload.precision in ("fp32", "tf32") and need <= 2 * capacity else []
     memory = f"{binary_bytes(need)} are needed, it has {binary_bytes(capacity)}"
-    return f"{one.device.name}: does not fit ({memory}). What would: {'; '.join(ways)}."
+    return f"{one.device.name}: does not fit ({memory}). To make it fit: {'; '.join(ways)}."
 
 
 def forecast_csv(forecast: Forecast) -> str:
