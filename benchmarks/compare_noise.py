@@ -51,7 +51,7 @@ class Layer(nn.Module):
 
 
 def network() -> nn.Sequential:
-    """Such layers of the same size, each with a normalisation and a ReLU."""
+    """Such layers of the same size, each with a normalization and a ReLU."""
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     for _ in range(LAYERS):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import shlex
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,11 @@ TRAINING = "profile --model resnet18 --mode training --batch-size 8 --formats ht
 GPU = f"report {TRACES}/bert-small_h100_inference.json.gz --formats html --output gpu"
 BF16 = f"{TRAINING}-bf16 --precision amp-bf16"
 RANKS = f"report {TRACES}/dlrm_8ranks --formats html --output ranks"
+GENERATION = "profile --model hf:gpt2 --mode generate --prompt-length 64 --new-tokens 32 --formats html --output generation"
+PREDICTION = (
+    "predict --model hf:gpt2 --mode generate --batch-size 8 --prompt-length 512 --new-tokens 128 --precision bf16 --like public "
+    "--device 'NVIDIA H200' --device 'RTX 4090' --device 'AMD Instinct MI300X' --format html --output prediction"
+)
 HERE, THERE = "inference/report.html", "gpu/report.html"
 PICTURES = (
     Picture("inference", "Inference of ResNet-50 on a CPU: what limits it and what to try", (INFERENCE,), HERE),
@@ -61,6 +67,8 @@ PICTURES = (
     Picture("timeline", "Its timeline", (GPU,), THERE, "timeline"),
     Picture("kernels", "Its kernels", (GPU,), THERE, "kernels"),
     Picture("ranks", "Eight ranks of DLRM", (RANKS,), "ranks/report.html"),
+    Picture("generation", "Text from GPT-2: prefill and decode apart", (GENERATION,), "generation/report.html", "generation"),
+    Picture("prediction", "The same model predicted on three GPUs", (PREDICTION,), "prediction/report.html"),
     Picture(
         "comparison", "The training in fp32 and in bf16, compared",
         (TRAINING, BF16, "compare training training-bf16 --output compared/"), "compared/report.html",
@@ -81,7 +89,7 @@ def run(commands: Iterable[str], runs: Path, done: set[str]) -> None:
     for command in commands:
         if command not in done:
             print(f"rooflines {command}", flush=True)
-            subprocess.run([sys.executable, "-m", "rooflines", *command.split()], check=True, cwd=runs, capture_output=True)
+            subprocess.run([sys.executable, "-m", "rooflines", *shlex.split(command)], check=True, cwd=runs, capture_output=True)
             done.add(command)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -144,13 +145,15 @@ def _step_bound(
 ) -> StepBound:
     capacity, fitting = device.memory_bytes, dict[str, Any]()
     if step.growth is not None and step.step.memory is not None and capacity is not None:
-        fitting = {"fits": step.step.memory.total_bytes <= capacity, "largest_batch": step.growth.largest_batch(capacity)}
+        devices = ceil(step.step.memory.total_bytes / capacity)
+        fitting = {"fits": devices <= 1, "least_devices": devices, "largest_batch": step.growth.largest_batch(capacity)}
         if step.generation is not None:
             free = capacity - step.generation.parameter_bytes - step.generation.activation_bytes
             fitting["largest_context"] = step.generation.largest_context(free, step.generation.batch)
     if missing := without_rate((one for found in step.operators.values() for one in found), device.roofs):
         return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
-    phases = tuple(bound_phase(name, found, bounds[name], device.roofs, like) for name, found in step.operators.items())
+    memory = step.step.memory
+    phases = tuple(bound_phase(name, found, bounds[name], device.roofs, like, memory) for name, found in step.operators.items())
     weighted = [(phase, facts.calls) for phase, facts in zip(phases, step.step.phases, strict=True)]
     by_roof = longest_first((roof, times * time_s) for phase, times in weighted for roof, time_s in phase.by_roof_s.items())
     estimate = outside_s = None
@@ -159,7 +162,7 @@ def _step_bound(
         estimate = like.total(parts)
         outside_s = like.outside_s(sum(number for _, number in parts), estimate.time_s)
     lower_s, eager_s = (sum(getattr(phase, name) * times for phase, times in weighted) for name in ("lower_bound_s", "eager_bound_s"))
-    each_s = lower_s / step.step.produced
+    each_s = lower_s / step.step.produced if fitting.get("fits", True) else 0.0
     return StepBound(
         **fitting, phases=phases, lower_bound_s=lower_s or None, eager_bound_s=eager_s or None, by_roof_s=dict(by_roof),
         units_per_s=1 / each_s if each_s else None, estimate=estimate, outside_s=outside_s,

@@ -256,6 +256,17 @@ def table(
     return Table(name=name, columns=tuple(columns), rows=made, caption=caption, **more)
 
 
+def filled(
+    name: str, columns: Sequence[Column], rows: Iterable[Row | tuple[Value | Cell, ...]], caption: str = "", **more: Any
+) -> Table:
+    """A table of those of the ``columns`` in which a row has a value; otherwise like ``table``."""
+    whole = table(name, columns, rows, caption, **more)
+    full = [row.cells for row in whole.rows if not row.heading]
+    kept = [at for at, cells in enumerate(zip(*full, strict=True)) if any(cell not in (None, "", Cell()) for cell in cells)]
+    shown = (row if row.heading else msgspec.structs.replace(row, cells=tuple(row.cells[at] for at in kept)) for row in whole.rows)
+    return msgspec.structs.replace(whole, columns=tuple(columns[at] for at in kept), rows=tuple(shown))
+
+
 def section(name: str, title: str, *blocks: Block | None, remark: str = "", under: str = "") -> Section:
     """A section of the ``blocks`` that are there."""
     return Section(name=name, title=title, blocks=tuple(block for block in blocks if block is not None), remark=remark, under=under)

@@ -27,7 +27,7 @@ Bound = Literal["compute", "memory", "far", "latency", "transfer", "communicatio
 Limit = Literal["input", "host"]
 Phase = Literal["forward", "backward", "optimizer", "prefill", "decode", ""]
 CATEGORIES = (
-    "convolution", "matmul", "attention", "moe", "normalisation", "element-wise", "reduction", "copy", "embedding",
+    "convolution", "matmul", "attention", "moe", "normalization", "element-wise", "reduction", "copy", "embedding",
     "communication", "optimizer", "other",
 )  # fmt: skip
 
@@ -763,8 +763,10 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 class TokenLatency(msgspec.Struct, frozen=True, kw_only=True):
     """When the tokens of the timed ``generations`` were ready, profiler off (docs/generation.md defines the terms).
 
-    ``ttft_s`` is the median time to the first token, with its 95 % interval. The inter-token latency ``itl_..._s`` is over all ``gaps``
-    between consecutive tokens of a sequence, ``tpot_s`` the median over generations of the mean gap. ``growth_s_per_token`` is by how
+    ``ttft_s`` is the median time to the first token, with its 95 % interval, ``whole_s`` that to the last one, and ``prefill_share``
+    the share of the first tokens in the time of all generations. The inter-token latency ``itl_..._s`` is over all ``gaps`` between
+    consecutive tokens of a sequence, its percentiles absent where there are too few, ``tpot_s`` the median over generations of the
+    mean gap. ``growth_s_per_token`` is by how
     much a gap grows with a token of context, absent where its 95 % interval ``growth_ci95_s`` is not above zero. The curve has for each
     ``context`` (the tokens that the step attends to) the median and the quartiles over generations; long ones are thinned.
     """
@@ -772,6 +774,8 @@ class TokenLatency(msgspec.Struct, frozen=True, kw_only=True):
     generations: int
     ttft_s: float
     ttft_ci95_s: tuple[float, float] | None = None
+    whole_s: float
+    prefill_share: float
     gaps: int = 0
     itl_median_s: float | None = None
     itl_p90_s: float | None = None

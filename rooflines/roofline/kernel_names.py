@@ -337,7 +337,7 @@ _FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     ("attention", r"^triton_tem_\w*(?:attention|sdpa|flex)"),
     ("convolution", r"^triton_tem_\w*conv"),
     ("matmul", r"^triton_tem_\w*mm"),
-    ("normalisation", r"^triton_(?:red|per)_\w*(?:norm|rsqrt)"),
+    ("normalization", r"^triton_(?:red|per)_\w*(?:norm|rsqrt)"),
     ("reduction", r"^triton_(?:red|per)_"),
     ("element-wise", r"^triton_poi_"),
     # Updates of parameters by torch's foreach and fused kernels (its functors), apex and bitsandbytes (by their sources).
@@ -355,8 +355,8 @@ _FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     # triton_kernels, and what surrounds the experts in DeepSeek's training trace.
     ("moe", r"finalize_matmul|bitmatrix|_topk_forward|get_dispatch_layout|m_grouped_|expand_to_fused|reduce_fused|get_fused_mapping"),
     ("convolution", r"^convolution|^layout |^split-K reduction \(cuDNN\)|im2col|Im2d2Col|col2im|transpose_\w*(?:CNHW|NCHW)"),
-    ("normalisation", r"^(?:batch|layer|RMS) norm|(?:[Bb]atch|[Ll]ayer|[Gg]roup|[Rr][Mm][Ss]|[Ii]nstance|qk)_?[Nn]orm|layer_norm::"),
-    ("normalisation", r"\b(?:ln|rms)_(?:fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|(?:Fused|Backward\w*)Params"),
+    ("normalization", r"^(?:batch|layer|RMS) norm|(?:[Bb]atch|[Ll]ayer|[Gg]roup|[Rr][Mm][Ss]|[Ii]nstance|qk)_?[Nn]orm|layer_norm::"),
+    ("normalization", r"\b(?:ln|rms)_(?:fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|(?:Fused|Backward\w*)Params"),
     ("matmul", r"^GEM[MV] |^dot product|^split-K reduction|epilogue::impl|cublas|\bmatmul|_mm_kernel"),
     # Names that say nothing else, by the sources of rocBLAS, DeepGEMM, vLLM and Marlin.
     ("matmul", r"rocblas_|\bdeep_gemm::|w8a8|[Mm]arlin|machete"),

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, Literal
 
-Part = Literal["attention", "MLP", "experts", "embedding", "head", "normalisation", "sampling", "other"]
-PARTS: Final[tuple[Part, ...]] = ("attention", "MLP", "experts", "embedding", "head", "normalisation", "sampling", "other")
+Part = Literal["attention", "MLP", "experts", "embedding", "head", "normalization", "sampling", "other"]
+PARTS: Final[tuple[Part, ...]] = ("attention", "MLP", "experts", "embedding", "head", "normalization", "sampling", "other")
 
 # Types of modules, by how they end, and their names; of several rows that fit, the first, types before names. Other mixers of tokens
 # (state spaces, convolutions) count as attention.
@@ -20,12 +20,12 @@ _TYPES: Final[tuple[tuple[str, Part], ...]] = (
     (r"\w*(Experts|MoE(Block|Layer)?|Router|TopKGate)", "experts"),
     (r"\w*(Attention|Attn|Mixer|RotaryEmbedding)", "attention"),
     (r"\w*(MLP|FeedForward|FFN)", "MLP"),
-    (r"\w*Norm(\dd)?", "normalisation"),
+    (r"\w*Norm(\dd)?", "normalization"),
     (r"\w*(LMHead|LogitsProcessor)", "head"),
     (r"\w*Embeddings?", "embedding"),
 )
 _NAMES: Final[tuple[tuple[str, Part], ...]] = (
-    (r"\w*norm(_?f|_?\d+|_\w+)?|ln(_?\w+)?|\w+_ln", "normalisation"),
+    (r"\w*norm(_?f|_?\d+|_\w+)?|ln(_?\w+)?|\w+_ln", "normalization"),
     (r"\w*experts?|\w*expert_gate|\w*moe|router|shared_mlp", "experts"),
     (r"\w*(attn|attention|mixer|mamba|ssm)\w*|rotary\w*|rope|alibi|temporal_block|conv|[qkvo]_proj|[qo]_[ab]_proj|kv_[ab]_proj\w*",
      "attention"),
@@ -37,7 +37,7 @@ _NAMES: Final[tuple[tuple[str, Part], ...]] = (
 )  # fmt: skip
 # Categories that decide where no module does.
 _CATEGORIES: Final[dict[str, Part]] = {
-    "attention": "attention", "moe": "experts", "embedding": "embedding", "normalisation": "normalisation",
+    "attention": "attention", "moe": "experts", "embedding": "embedding", "normalization": "normalization",
 }  # fmt: skip
 _ROUTERS: Final = ("gate", "wg")  # in an MLP; a gate of attention is attention
 _SMALL: Final = ("element-wise", "reduction")
@@ -50,7 +50,7 @@ def part_of(path: str, name: str, category: str, *, phase: str = "", types: Mapp
     """Return the part that a row belongs to: the operator ``name`` of a ``category`` in the module ``path`` ("": none, or the network).
 
     ``types`` are the types of the network's modules by their paths, where known. The residual additions of a block count as
-    normalisation, with which kernels fuse them, and what the network itself does to its scores as its head. Operators outside of every
+    normalization, with which kernels fuse them, and what the network itself does to its scores as its head. Operators outside of every
     module that choose the next token are sampling; where ``types`` are known, so are copies there in a generation.
     """
     modules = tuple(path.split(".")) if path else ()
@@ -59,7 +59,7 @@ def part_of(path: str, name: str, category: str, *, phase: str = "", types: Mapp
     if part is not None:
         return part
     if modules:
-        return "normalisation" if _INDEX.fullmatch(modules[-1]) and category in _SMALL else "other"
+        return "normalization" if _INDEX.fullmatch(modules[-1]) and category in _SMALL else "other"
     if phase in _GENERATION and (_SAMPLING.match(name) or (types and category == "copy")):
         return "sampling"
     return "head" if types and category == "element-wise" and phase != "optimizer" else "other"

@@ -34,7 +34,7 @@ _PLURAL = {
     "matmul": "matrix products",
     "attention": "attention",
     "moe": "mixtures of experts",
-    "normalisation": "normalisation",
+    "normalization": "normalization",
     "element-wise": "element-wise operators",
     "reduction": "reductions and pooling",
     "copy": "copies",
@@ -216,7 +216,7 @@ def plural(category: str) -> str:
 
 def runs(category: str) -> str:
     """The verb that goes with ``plural(category)``."""
-    return "runs" if category in ("attention", "normalisation", "communication", "optimizer") else "run"
+    return "runs" if category in ("attention", "normalization", "communication", "optimizer") else "run"
 
 
 def category_efficiency(analysis: Analysis, category: str, time_s: float) -> float | None:
@@ -248,7 +248,7 @@ def _range(steps: Steps, unit: str) -> str:
     if steps.samples_per_s is not None:
         samples = steps.samples_per_s * steps.median_s
         rate = f"{_rounded(samples / steps.p90_s)} to {_rounded(samples / steps.p10_s)} {unit}/s, "
-    pace = f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile)"
+    pace = f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile of {counted(steps.count, 'step')})"
     return f"{rate}{pace}, median {seconds(steps.median_s)}."
 
 

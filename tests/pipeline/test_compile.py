@@ -96,14 +96,14 @@ def test_nearly_all_time_has_a_count_and_every_module_the_products_of_the_eager_
     assert sums(compiled) == sums(eager)
     types = {row.path: row.type for row in eager.modules}
     assert all(row.type == types[row.path] for row in compiled.modules)
-    # What inductor takes apart is counted part by part: a normalisation, a gradient; and it computes some forwards again.
+    # What inductor takes apart is counted part by part: a normalization, a gradient; and it computes some forwards again.
     if (make, mode) != (resnet10, "inference"):
         others = [found.totals.flops - found.totals.matrix_flops for found in (eager, compiled)]
         assert others[1] == pytest.approx(others[0], rel=0.1)
 
 
 @pytest.mark.parametrize("make", [pytest.param(resnet10, marks=pytest.mark.slow), normalized])
-def test_a_normalisation_that_is_taken_apart_costs_what_its_parts_do(pair, make):
+def test_a_normalization_that_is_taken_apart_costs_what_its_parts_do(pair, make):
     """In inference batch_norm is x * a + b, 2 FLOPs; its parts are (x - m) * r * w + b, 4, and for a channel 1 / sqrt(v + eps), 2."""
     eager, compiled = pair(make, "inference")
     norms = [row for row in eager.operators if row.name == "aten::native_batch_norm"]

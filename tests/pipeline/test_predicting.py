@@ -14,6 +14,8 @@ from rooflines.pipeline.predicting import predict
 from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.options import Options
 from rooflines.profiler.workloads.prepare import prepare
+from rooflines.reports.document import texts
+from rooflines.reports.views import predict as predict_page
 from rooflines.roofline.counting.count import count_network
 from rooflines.roofline.counting.memory_fit import MemoryGrowth
 from rooflines.roofline.forecast.forecast import Forecast
@@ -163,6 +165,18 @@ def test_memory_is_that_of_the_recorder(mlp):
     assert on.fits is True
 
 
+@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 1), ("adamw", 2)])
+def test_an_optimizer_moves_its_parameters_gradients_and_state(mlp, optimizer, states):
+    found = predict(mlp, devices=[H200], mode="training", optimizer=optimizer, batch_size=50)
+    weights, on = 4 * (800 * 1600 + 1600 + 1600 * 400 + 400), found.devices[0].steps[0]
+    phases = {phase.name: phase for phase in on.phases}
+    # Gradients are read; parameters and each state (momentum, or two moments) are read and written.
+    least_s = (1 + 2 + 2 * states) * weights / roofs(H200)[1]
+    assert phases["optimizer"].lower_bound_s == pytest.approx(least_s, rel=1e-4)  # Adam has the numbers of its steps, too
+    assert phases["optimizer"].lower_bound_s <= phases["optimizer"].eager_bound_s
+    assert on.lower_bound_s == pytest.approx(sum(phase.lower_bound_s for phase in on.phases))
+
+
 def test_the_largest_batch_fits_and_a_larger_one_does_not():
     options = {"mode": "training", "optimizer": "adam", "image_size": 64}
     found = predict("resnet18", devices=[T4], batch_size=16, **options)
@@ -178,6 +192,41 @@ def test_growth_of_memory():
     assert growth.largest_batch(160) == 10
     assert growth.largest_batch(99) == 0
     assert MemoryGrowth(((100, 0),)).largest_batch(100) is None
+
+
+def test_a_step_that_does_not_fit_has_no_rate_and_says_what_it_takes(mlp):
+    capacity = predict(mlp, devices=[T4]).devices[0].device.memory_bytes
+    found = predict(mlp, devices=[T4, H200], batch_size=1_500_000, precision="fp32", price={T4: 1.0, H200: 2.0})
+    need, (small, large) = found.steps[0].memory.total_bytes, (one.steps[0] for one in found.devices)
+    assert capacity < need < 2 * capacity
+    assert (small.fits, small.least_devices) == (False, 2)
+    assert (small.units_per_s, small.cost_per_million, small.energy_per_unit_j) == (None, None, None)
+    assert small.lower_bound_s is not None
+    assert (large.fits, large.least_devices) == (True, 1)
+    assert large.units_per_s is not None
+    first, second, *_ = predict_page.sentences(found)
+    assert first.startswith("Tesla T4: does not fit (")
+    assert f"at least 2 devices by memory; at most batch {small.largest_batch:,}; bf16, which needs about half." in first
+    assert "/s" not in first
+    assert second.startswith("H200 SXM5: at least")
+    devices = next(table for table in predict_page.page(found).tables() if table.name == "devices")
+    shown = dict(zip(texts(devices).titles(), texts(devices).rows[0], strict=True))
+    assert {name: text for name, text in shown.items() if text not in ("–", "")} == {"device": "Tesla T4", "fits": "no"}
+
+
+def test_times_of_noise_are_in_no_table_and_each_phase_is_in_the_short_form(tmp_path):
+    pytest.importorskip("transformers")
+    found = predict(config(tmp_path, LLAMA), devices=[H200], mode="generate", prompt_length=20, new_tokens=400, precision="bf16")
+    page = predict_page.page(found, rows=3)
+    rows = {table.name: table for table in page.tables()}
+    bounds = [row.cells[-1].value for row in rows["operators"].rows]
+    assert bounds == sorted(bounds, reverse=True)
+    assert min(bounds) >= 1e-9
+    assert min(row.cells[-1] for row in rows["parts"].rows) >= 1e-9
+    short = rows["operators"].of_form(full=False)
+    # The decode steps take longest, and the largest operator of prefill has one of the three rows.
+    assert [row.cells[1] for row in short] == ["decode", "decode", "prefill"]
+    assert len(rows["operators"].rows) > 3
 
 
 def test_price_and_power_of_a_token(mlp):

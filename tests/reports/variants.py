@@ -117,7 +117,7 @@ def large(count: int = 80) -> Analysis:
         Ceiling(kind="latency", name="launch", value=2.4e-6, unit="s", source=measured, spread=0.05),
     )  # fmt: skip
     names = {"convolution": "aten::conv2d", "matmul": "aten::addmm", "attention": "aten::_scaled_dot_product_flash_attention_backward",
-             "moe": "vllm::inplace_fused_experts", "normalisation": "aten::native_layer_norm_backward", "element-wise": "aten::gelu",
+             "moe": "vllm::inplace_fused_experts", "normalization": "aten::native_layer_norm_backward", "element-wise": "aten::gelu",
              "reduction": "aten::sum",
              "copy": "aten::copy_", "communication": "nccl:all_reduce", "optimizer": "aten::_fused_adamw_",
              "embedding": "aten::embedding", "other": "aten::sort"}  # fmt: skip

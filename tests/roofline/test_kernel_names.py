@@ -155,9 +155,9 @@ NAMES = {
     "fused_moe_kernel": ("moe", "", ""),
     "void vllm::moe::topkGatingSoftmax<8, 128, 4, 16, int>(float const*)": ("moe", "", ""),
     # others
-    "void layer_norm::ln_bwd_kernel<layer_norm::Kernel_traits<__nv_bfloat16> >(layer_norm::BwdParams)": ("normalisation", "", ""),
-    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi8ELb1": ("normalisation", "", ""),
-    "void (anonymous namespace)::groupnorm_kernel_dispatch_down<__hip_bfloat16, 1024u>(int)": ("normalisation", "", ""),
+    "void layer_norm::ln_bwd_kernel<layer_norm::Kernel_traits<__nv_bfloat16> >(layer_norm::BwdParams)": ("normalization", "", ""),
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi8ELb1": ("normalization", "", ""),
+    "void (anonymous namespace)::groupnorm_kernel_dispatch_down<__hip_bfloat16, 1024u>(int)": ("normalization", "", ""),
     "Memcpy HtoD (Pinned -> Device)": ("copy", "", ""),
     "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>(float*)": ("copy", "", ""),
     "void dpsk::grouped_gemm::cuda::utils::transpose<512, 128, 4, 4>(unsigned char const*)": ("copy", "", ""),

@@ -108,8 +108,8 @@ def test_matrix_flops_of_experts(architecture: str, experts: str, chosen: str, i
     ("path", "name", "category", "part"),
     [
         ("model.layers.3.self_attn.q_norm", "aten::mul", "element-wise", "attention"),
-        ("model.layers.3.post_attention_layernorm", "aten::mul", "element-wise", "normalisation"),
-        ("model.layers.3", "aten::add", "element-wise", "normalisation"),  # residual
+        ("model.layers.3.post_attention_layernorm", "aten::mul", "element-wise", "normalization"),
+        ("model.layers.3", "aten::add", "element-wise", "normalization"),  # residual
         ("model.layers.3", "aten::mm", "matmul", "other"),
         ("transformer.h.0.attn.c_proj", "aten::addmm", "matmul", "attention"),
         ("transformer.h.0.mlp.c_proj", "aten::addmm", "matmul", "MLP"),

@@ -130,7 +130,7 @@ def test_fused_operators_do_not_write_and_read_what_is_between_them():
     size = (1, 64, 512, 512)
     tensor = 64 * 512 * 512 * 4
     shapes = "x".join(map(str, size))
-    norm = row("aten::batch_norm", "normalisation", time_s=0.04, size=2 * tensor, shapes=shapes, module="layer1.bn")
+    norm = row("aten::batch_norm", "normalization", time_s=0.04, size=2 * tensor, shapes=shapes, module="layer1.bn")
     relu = row("aten::relu", time_s=0.04, size=2 * tensor, shapes=shapes, module="layer1.relu")
     elsewhere = msgspec.structs.replace(relu, module="layer2.relu", time_s=0.02)
     # One edge of 2 tensors, of 4 that move in 0.08 s.
@@ -141,7 +141,7 @@ def test_fused_operators_do_not_write_and_read_what_is_between_them():
 
 
 def test_a_fused_call_saves_its_share_of_the_time_between_calls():
-    norm = row("aten::batch_norm", "normalisation", time_s=0.03, size=8, shapes="1", module="a.bn")
+    norm = row("aten::batch_norm", "normalization", time_s=0.03, size=8, shapes="1", module="a.bn")
     relu = row("aten::relu", time_s=0.03, size=8, shapes="1", module="a.relu")
     found = predict(change("compile", compile="on"), case(norm, relu))
     # 0.04 s between two calls, of which one stays; half of the bytes.

@@ -240,7 +240,7 @@ def test_scaling_up():
     assert (np.diff(row)[1:-1] == 8).all()
 
 
-def test_normalising_is_the_papers():
+def test_normalizing_is_the_papers():
     images = np.zeros((1, 28, 28), np.uint8)
     images[0, 0, 0] = 255
     found = data.normalized(images)

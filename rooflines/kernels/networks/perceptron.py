@@ -98,7 +98,7 @@ class Perceptron:
             self._sums.append(sums)
             if number < self.layers:
                 self._outputs.append(run("relu", layer, module.clip, sums, 0, None))
-        probabilities, totals, shifted = run("softmax", "loss", self._normalise, sums)
+        probabilities, totals, shifted = run("softmax", "loss", self._normalize, sums)
         self._outputs.append(probabilities)
         return run("cross-entropy", "loss", self._likelihood, shifted, totals, y)
 
@@ -191,7 +191,7 @@ class Perceptron:
 
     # --- what an operator computes ---------------------------------------------------------------------------------------------
 
-    def _normalise(self, scores: Array) -> tuple[Array, Array, Array]:
+    def _normalize(self, scores: Array) -> tuple[Array, Array, Array]:
         """Softmax of each row [N, classes], with what the loss needs of it: the sums of the exponentials and the shifted scores."""
         module = self.library.module
         shifted = scores - module.amax(scores, axis=1, keepdims=True)

@@ -24,7 +24,7 @@ _COLOURS = {
     "matmul": ("#BC2A00", "#F23A00"),
     "attention": ("#A32890", "#BE45B5"),
     "moe": ("#681000", "#F09000"),
-    "normalisation": ("#3E9949", "#199465"),
+    "normalization": ("#3E9949", "#199465"),
     "element-wise": ("#E45C00", "#FFE814"),
     "reduction": ("#3A86FF", "#5EDDF6"),
     "copy": ("#525252", "#FFFFFF"),

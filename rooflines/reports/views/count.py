@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from rooflines.reports.document import ABSENT, Cell, Column, Page, Paragraph, Row, Section, Table, said, section, sections_of, table
+from rooflines.reports.document import ABSENT, Column, Page, Paragraph, Row, Section, Table, Value, said, section, sections_of, table
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
-from rooflines.units import counted, percent, sentence, si, significant
+from rooflines.units import counted, percent, sentence, si
 
 if TYPE_CHECKING:
     from rooflines.profiler.records import StepMemory, Workload
@@ -68,19 +68,15 @@ def _work(count: Count, by: By, rows: int, name: str = "work") -> Iterator[Table
     """What the totals are made of, by operator or by module, and what they leave out."""
     lines = list(_by_operator(count) if by == "operator" else _by_module(count))
     columns = (
-        Column(by, format="name" if by == "operator" else "text"), Column("calls", format="count"), Column("FLOPs", key="flops"),
-        Column("matrix", key="matrix_flops", priority=2), Column("share", "%", "share"), Column("bytes"),
+        Column(by, format="name" if by == "operator" else "text"), Column("calls", format="count"), Column("FLOPs", "", "own", "flops"),
+        Column("matrix", "", "own", "matrix_flops", priority=2), Column("share", "%", "share"), Column("bytes", "", "own"),
         Column("intensity", "FLOP/B", "figures", priority=1),
     )  # fmt: skip
     cells = (
-        Row(
-            (
-                name, calls, *(Cell(value=value or None, text=_amount(value)) for value in (flops, matrix)),
-                flops / count.flops if count.flops else None, Cell(value=size or None, text=_amount(size)),
-                flops / size if flops and size else None,
-            ),
-            depth=depth,
-        )
+        Row((
+            name, calls, flops or None, matrix or None, flops / (count.flops or 1), size or None,
+            flops / size if flops and size else None,
+        ), depth=depth)
         for name, depth, calls, flops, matrix, size in lines
     )  # fmt: skip
     kind = "plain" if by == "operator" else "tree"
@@ -117,17 +113,17 @@ def _place(memory: StepMemory) -> str:
 
 def _against(count: Count, others: Sequence[OtherCount]) -> Section:
     """The totals of the other counters and ours, and the causes of each difference, largest first."""
-    rows = [
-        ("rooflines", _amount(count.flops), "FLOP", "", ""),
-        ("  matrix products", _amount(count.matrix_flops), "FLOP", _ratio(count.matrix_flops, count.flops), ""),
+    rows: list[tuple[Value, ...]] = [
+        ("rooflines", count.flops, "FLOP", None, None),
+        ("  matrix products", count.matrix_flops, "FLOP", count.matrix_flops / (count.flops or 1), None),
     ]
-    for other in others:
-        if other.total is not None:
-            shares = _ratio(other.total, count.flops), _ratio(other.total, count.matrix_flops)
-            rows.append((other.counter, _amount(other.total), other.unit, *shares))
+    rows += [
+        (other.counter, other.total, other.unit, other.total / (count.flops or 1), other.total / (count.matrix_flops or 1))
+        for other in others if other.total is not None
+    ]  # fmt: skip
     columns = (
-        Column("counter", format="text"), Column("total"), Column("unit", format="text", least=4), Column("of our FLOPs"),
-        Column("of our matrix FLOPs"),
+        Column("counter", format="text"), Column("total", "", "own"), Column("unit", format="text", least=4),
+        Column("of our FLOPs", "", "figures"), Column("of our matrix FLOPs", "", "figures"),
     )  # fmt: skip
     blocks: list[Paragraph | Table] = [table("counters", columns, rows, "Totals of other counters", show="always")]
     for other in others:
@@ -139,15 +135,11 @@ def _against(count: Count, others: Sequence[OtherCount]) -> Section:
             names = ", ".join(name.removeprefix("aten::") for name in difference.operators[:_MOST_NAMES])
             more = len(difference.operators) - _MOST_NAMES
             detail = Paragraph(f"{names} and {more} more" if more > 0 else names, "note", "always")
-            differences.append(Row((_amount(difference.ours), _amount(difference.theirs), difference.reason), detail=(detail,)))
+            differences.append(Row((difference.ours, difference.theirs, difference.reason), detail=(detail,)))
         title = f"{other.counter}: what makes the difference"
-        here_and_there = (Column("here"), Column("there"), Column("reason", format="text"))
+        here_and_there = (Column("here", "", "own"), Column("there", "", "own"), Column("reason", format="text"))
         blocks.append(table(f"differences-{other.counter}", here_and_there, differences, title=title, show="always"))
     return section("counters", "Other counters", *blocks)
-
-
-def _ratio(part: int, whole: int) -> str:
-    return significant(part / whole) if whole else "-"
 
 
 def _title(workload: Workload) -> str:
@@ -186,10 +178,6 @@ def _by_module(count: Count) -> Iterator[_Line]:
     for row in count.modules:
         last = row.path.rpartition(".")[2] if row.path else ""
         yield f"{last} ({row.type})" if last else row.type, row.depth, row.calls, row.flops, row.matrix_flops, row.bytes
-
-
-def _amount(value: int) -> str:
-    return si(value, "").replace(" ", "") if value else "-"
 
 
 def _doubts(count: Count) -> Iterator[Paragraph]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from rooflines.reports.charts.curves import Curves, Series
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.document import Column, Figure, Paragraph, Section, Table, said, section, table
-from rooflines.reports.views.serving import parts_table, reads_sentence, times_table
-from rooflines.roofline.analysis import Analysis, Generation, ServedSteps, TokenLatency
+from rooflines.reports.document import Figure, Paragraph, Section, said, section
+from rooflines.reports.views.serving import parts_table, reads_sentence, steps_table
+from rooflines.roofline.analysis import Analysis, Generation, TokenLatency
 from rooflines.units import binary_bytes, counted, interval, plus_minus, seconds, si, significant
 
 _METHOD = (
     "Figures are per call of a phase: prefill computes the prompts and gives the first token, a decode step computes one token of each"
-    " sequence. A call lasts from the end of the one before. Keys are the tokens that attention may see. The bound is the larger one of"
-    " two: the sum over its operators, and of decode the time to read weights and KV cache from memory."
+    " sequence. A call lasts from the end of the one before. The bound is the larger one of two: the sum over its operators, and of"
+    " decode the time to read weights and KV cache from memory."
 )
 
 
@@ -26,12 +26,10 @@ def generation_section(analysis: Analysis) -> Section | None:
     return section(
         "generation",
         "Generation",
-        _phases(found, analysis),
+        steps_table(found.phases, "generation", analysis.basis.steps),
         *said([*generation_sentences(analysis), missing]),
         _figure(latency) if latency is not None and len(latency.context) > 1 else None,
         parts_table(found.phases, "generation"),
-        times_table(found.phases, "generation") if found.phases else None,
-        _latencies(latency) if latency is not None and latency.context else None,
         Paragraph(_METHOD, "note") if found.phases else None,
         remark=f"{counted(found.requests, 'sequence')} of {found.prompt_length:,} + {found.new_tokens:,} tokens a step",
     )
@@ -53,12 +51,11 @@ def generation_sentences(analysis: Analysis) -> list[str]:
 def _latency(latency: TokenLatency) -> list[str]:
     error = f", {plus_minus(latency.ttft_s, *latency.ttft_ci95_s, seconds)}" if latency.ttft_ci95_s is not None else ""
     first = f"Time to first token: {seconds(latency.ttft_s)} (median of {counted(latency.generations, 'generation')}{error})."
-    if latency.itl_median_s is None or latency.itl_p90_s is None or latency.itl_p99_s is None:
+    if latency.itl_median_s is None:
         return [first]
-    more = (
-        f"Inter-token latency: median {seconds(latency.itl_median_s)}, 90 % below {seconds(latency.itl_p90_s)}, 99 % below "
-        f"{seconds(latency.itl_p99_s)} ({latency.gaps:,} gaps)."
-    )
+    tail = ((90, latency.itl_p90_s), (99, latency.itl_p99_s))
+    below = "".join(f", {share} % below {seconds(value)}" for share, value in tail if value is not None)
+    more = f"Inter-token latency: median {seconds(latency.itl_median_s)}{below} ({latency.gaps:,} gaps)."
     if latency.growth_s_per_token is None or latency.growth_ci95_s is None:
         return [first, more]
     low, high = latency.growth_ci95_s
@@ -85,52 +82,9 @@ def _memory(found: Generation, analysis: Analysis) -> list[str]:
     return texts
 
 
-def phase_bound_s(phase: ServedSteps) -> float | None:
-    """The least time of a call of a phase: the larger one of the bounds of its operators and of what decode must read."""
-    reads = phase.reads if phase.reads is not None and phase.reads.assumption is None else None
-    bounds = (one.lower_bound_s for one in (phase.work, reads) if one is not None)
-    return max((bound for bound in bounds if bound is not None), default=None)
-
-
-def _phases(found: Generation, analysis: Analysis) -> Table | None:
-    if not found.phases:
-        return None
-    columns = (
-        Column("phase", format="text", least=7), Column("share", "%", "share", help="share of the step"),
-        Column("calls", format="count"), Column("tokens", format="count", help="tokens computed in a call"),
-        Column("keys", format="count", priority=2, help="tokens that attention may see in a call"),
-        Column("time", "s", "own"), Column("idle", "%", "share", priority=1, help="share in which no operator runs"),
-        Column("tokens/s", "", "own", "tokens_per_s"), Column("FLOPs", "FLOP", "own", "flops", priority=3),
-        Column("traffic", "B", "scaled", "bytes", priority=3), Column("bound", "s", "own"),
-        Column("of bound", "%", "efficiency", key="efficiency"),
-    )  # fmt: skip
-    whole_s, generations = analysis.whole_s, analysis.basis.steps
-    rows = []
-    for phase in found.phases:
-        calls, bound_s = phase.steps / generations, phase_bound_s(phase)
-        share = calls * phase.step_s / whole_s if whole_s > 0 else None
-        rows.append((
-            phase.kind, share, calls, phase.tokens, phase.keys, phase.step_s, phase.category_breakdown["idle"] / phase.step_s,
-            phase.tokens_per_s,
-            phase.work.flops if phase.work else None, phase.work.bytes if phase.work else None, bound_s,
-            bound_s / phase.step_s if bound_s is not None else None,
-        ))  # fmt: skip
-    return table("generation-phases", columns, rows, "Prefill and decode, per call", show="always")
-
-
 def _figure(latency: TokenLatency) -> Figure:
     context = tuple(map(float, latency.context))
     series = Series(backend="median", x=context, y=latency.median_s, low=latency.p25_s, high=latency.p75_s, color=SERIES[0])
     drawing = Curves(x_title="tokens of context", y_title="inter-token latency, s", series=(series,))
     caption = "Inter-token latency over the context: median and quartiles of the timed generations."
     return Figure(name="token-latency", drawing=drawing, caption=caption)
-
-
-def _latencies(latency: TokenLatency) -> Table:
-    columns = (
-        Column("context", format="count"), Column("25 %", "s", "scaled", key="p25"), Column("median", "s", "scaled"),
-        Column("75 %", "s", "scaled", key="p75"),
-    )  # fmt: skip
-    rows = zip(latency.context, latency.p25_s, latency.median_s, latency.p75_s, strict=True)
-    caption = "Inter-token latency by context"
-    return table("token-latencies", columns, rows, caption, title=caption, first=5, printed=10, show="full")

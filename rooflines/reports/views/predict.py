@@ -1,9 +1,8 @@
-"""The page of a forecast: devices side by side, phases, memory, batch sizes, operators, and a roofline for each device; and CSV."""
+"""The page of a forecast: devices side by side, a roofline for each, phases, memory, batch sizes and operators; and CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,15 +20,14 @@ from rooflines.reports.document import (
     Row,
     Section,
     Table,
-    Value,
+    filled,
     said,
     section,
     sections_of,
-    value_of,
 )
-from rooflines.reports.document import table as table_of
 from rooflines.reports.views.roofline import rate_lines
 from rooflines.reports.words.text import csv_text, short_name, shorten_path
+from rooflines.roofline.by_key import grouped
 from rooflines.roofline.forecast.counted_step import MASKED, UNFUSED
 from rooflines.roofline.forecast.forecast import (
     DeviceForecast,
@@ -46,8 +44,10 @@ from rooflines.units import binary_bytes, interval, percent, quantity, seconds, 
 
 _BRIEF = 12
 _LONGEST_PATH = 26
-# A part below this share of the bound of its phase is not in the short form.
-_SMALL = 0.001
+# A part below this share of the bound of its phase is not shown, an operator below the other share of its step in no roofline.
+_SMALL, _DRAWN = 0.001, 0.005
+# Shorter times are not in tables: no device does anything in them.
+_NOISE_S = 1e-9
 # What one call of a phase gives, where that has a name of its own.
 _GIVES = {"prefill": "first token", "decode": "per token"}
 _SIZES = {"batch_size": "batch", "sequence_length": "sequence", "prompt_length": "prompt", "new_tokens": "new"}
@@ -57,12 +57,12 @@ def page(forecast: Forecast, rows: int = _BRIEF) -> Page:
     """The forecast; the short form has ``rows`` operators at most."""
     verdict, *more = sentences(forecast)
     sections = sections_of(
-        section("devices", "Devices", _bounds(forecast), *(_curves(forecast) if len(forecast.steps) > 1 else ())),
+        section("devices", "Devices", _bounds(forecast), _curve(forecast) if len(forecast.steps) > 1 else None),
+        section("roofline", "Rooflines", *_rooflines(forecast)),
         section("phases", "Phases", _phases(forecast), _parts(forecast)),
         _memory(forecast),
         section("layouts", "Parallel layouts", _layouts(forecast)),
         section("operators", "Operators", _operators(forecast, rows), *said(_remarks(forecast))),
-        section("roofline", "Rooflines", *_rooflines(forecast)),
         _method(forecast),
     )
     return Page(
@@ -80,24 +80,35 @@ def title(forecast: Forecast) -> str:
 
 
 def sentences(forecast: Forecast) -> list[str]:
-    """The bound of the first step on each device and what sets it, and where it does not fit."""
-    texts, need = [], forecast.steps[0].memory
+    """The bound of the first step on each device and what sets it, or what it takes to fit."""
+    texts = []
     for one, on in _on_first(forecast):
-        if on.lower_bound_s is None and on.eager_bound_s is not None:
+        if on.fits is False:
+            texts.append(_too_large(forecast, one, on))
+        elif on.lower_bound_s is not None and on.units_per_s is not None:
+            times = [
+                f"{seconds(phase.lower_bound_s)} {_GIVES[phase.name].replace('first', 'to the first')} ({_limit(phase.by_roof_s)})"
+                for phase in on.phases if phase.name in _GIVES
+            ] or [f"{seconds(on.lower_bound_s)} per step ({_limit(on.by_roof_s)})"]  # fmt: skip
+            texts.append(
+                f"{one.device.name}: at least {' and '.join(times)}, at most {quantity(on.units_per_s, '')} {forecast.unit}/s."
+            )
+        elif on.eager_bound_s is not None:
             texts.append(f"{one.device.name}: at least {seconds(on.eager_bound_s)} per step for operators one after the other (eager).")
-            continue
-        if on.lower_bound_s is None or on.units_per_s is None:
+        else:
             texts.append(f"{on.missing or f'{one.device.name} has no roof that applies'}, so there is no bound.")
-            continue
-        times = [
-            f"{seconds(phase.lower_bound_s)} {_GIVES[phase.name].replace('first', 'to the first')} ({_limit(phase.by_roof_s)})"
-            for phase in on.phases if phase.name in _GIVES
-        ] or [f"{seconds(on.lower_bound_s)} per step ({_limit(on.by_roof_s)})"]  # fmt: skip
-        texts.append(f"{one.device.name}: at least {' and '.join(times)}, at most {quantity(on.units_per_s, '')} {forecast.unit}/s.")
-    too_small = [one.device.name for one, on in _on_first(forecast) if on.fits is False]
-    if too_small and need is not None:
-        texts.append(f"Not enough memory on {', '.join(too_small)}: {binary_bytes(need.total_bytes)} are needed.")
     return texts
+
+
+def _too_large(forecast: Forecast, one: DeviceForecast, on: StepBound) -> str:
+    """What a step that does not fit needs, and what would fit."""
+    need = forecast.steps[0].memory.total_bytes if forecast.steps[0].memory is not None else 0
+    capacity = one.device.memory_bytes or 0
+    ways = [f"at least {on.least_devices} devices by memory"]
+    ways += [f"at most batch {on.largest_batch:,}"] if on.largest_batch else []
+    ways += ["bf16, which needs about half"] if forecast.workload.precision in ("fp32", "tf32") and need <= 2 * capacity else []
+    memory = f"{binary_bytes(need)} are needed, it has {binary_bytes(capacity)}"
+    return f"{one.device.name}: does not fit ({memory}). To make it fit: {'; '.join(ways)}."
 
 
 def forecast_csv(forecast: Forecast) -> str:
@@ -109,6 +120,16 @@ def forecast_csv(forecast: Forecast) -> str:
 
 def _on_first(forecast: Forecast) -> Iterator[tuple[DeviceForecast, StepBound]]:
     return ((one, one.steps[0]) for one in forecast.devices)
+
+
+def _name(one: DeviceForecast) -> str:
+    """The device, marked where the first step does not fit."""
+    return f"{one.device.name}*" if one.steps[0].fits is False else one.device.name
+
+
+def _as_if(forecast: Forecast) -> str:
+    """What the mark of a device means."""
+    return " *Does not fit: times as if it did." if any(on.fits is False for _, on in _on_first(forecast)) else ""
 
 
 def _size(step: Step, steps: Sequence[Step] = ()) -> str:
@@ -133,14 +154,6 @@ def _fits(on: StepBound | LayoutBound) -> str:
     return "" if on.fits is None else "yes" if on.fits else "no"
 
 
-def _table(name: str, columns: Sequence[Column], rows: Sequence[Row], caption: str, note: str = "", **more: Any) -> Table:
-    """A table of the columns in which a row has a value."""
-    full = [row for row in rows if not row.heading]
-    kept = [at for at in range(len(columns)) if any(value_of(row.cells[at]) not in (None, "") for row in full)]
-    shown = (row if row.heading else replace(row, cells=tuple(row.cells[at] for at in kept)) for row in rows)
-    return table_of(name, [columns[at] for at in kept], shown, caption, note=note, show="always", **more)
-
-
 # --- devices and steps -------------------------------------------------------------------------------------------------------------
 
 _DEVICE = Column("device", format="text", least=14)
@@ -156,57 +169,52 @@ def _bounds(forecast: Forecast) -> Table:
     power = f" Power is the limit in the data sheet, which a device may not reach: {limits}." if limits else ""
     outside = "Outside operators: time between them on a host like that of the runs, in none of the other figures."
     columns = (
-        replace(_DEVICE, label="step", least=8) if several else _DEVICE,
+        replace(_DEVICE, label="step", least=8) if several else _DEVICE, _FITS,
         *(Column(_GIVES[name], "s", "own", f"{name}_s", priority=1) for name in named), Column("step time", "s", "own", "step_s"),
-        Column("predicted", "s", "own", "predicted_s"), Column(f"{forecast.unit}/s", "", "own", "units_per_s"), _FITS,
+        Column("predicted", "s", "own", "predicted_s"), Column("90 % interval", format="text", least=20, key="interval", priority=1),
+        Column(f"{forecast.unit}/s", "", "own", "units_per_s"),
         Column("eager", "s", "own", "eager_bound_s", 2), Column("limit", format="text", least=12, priority=2),
-        Column("outside operators", "s", "own", "outside_s", 1, note=outside),
+        Column("outside operators", "s", "own", "outside_s", 2, note=outside),
         Column("cost of a million", "", "figures", "cost", note=f"Cost of a million {forecast.unit} at the bound."),
         Column(f"predicted {forecast.unit}/s", "", "own", "predicted_per_s", 1),
-        Column("predicted cost", "", "figures", "predicted_cost", 2),
         Column("energy of one", "J", "own", "energy", 1, show="always" if asked else "full", note=f"Energy at the bound.{power}"),
     )  # fmt: skip
     rows = []
     for one in forecast.devices:
         rows += [Row((one.device.name,), heading=True)] if several else []
         for step, on in zip(forecast.steps, one.steps, strict=True):
+            on = on if on.fits is not False else StepBound(fits=False)
             times = {phase.name: phase.lower_bound_s for phase in on.phases}
-            predicted_s = on.estimate.time_s if on.estimate is not None else None
-            slower = predicted_s / on.lower_bound_s if predicted_s is not None and on.lower_bound_s else None
+            predicted_s, ends = _predicted(on, forecast)
             rows.append(Row((
-                _size(step, forecast.steps) if several else one.device.name, *map(times.get, named), on.lower_bound_s, predicted_s,
-                on.units_per_s, _fits(on), on.eager_bound_s, _limit(on.by_roof_s), on.outside_s, on.cost_per_million,
-                on.units_per_s / slower if on.units_per_s and slower else None,
-                on.cost_per_million * slower if on.cost_per_million and slower else None, on.energy_per_unit_j,
+                _size(step, forecast.steps) if several else one.device.name, _fits(on), *map(times.get, named), on.lower_bound_s,
+                predicted_s, ends, on.units_per_s, on.eager_bound_s, _limit(on.by_roof_s), on.outside_s, on.cost_per_million,
+                step.produced / predicted_s if predicted_s else None, on.energy_per_unit_j,
             )))  # fmt: skip
     note = (
         f"Lower bounds of products, convolutions and attention, so {forecast.unit}/s at most{_fused(forecast)}. Eager: that of all "
         "operators, one after the other."
     )
-    return _table("devices", columns, rows, "Lower bounds of a step by device", note, brief=40)
+    return filled("devices", columns, rows, "Lower bounds of a step by device", note=note, show="always", brief=40)
 
 
-def _curves(forecast: Forecast) -> Iterator[Figure]:
-    """Rate and time over the batch where it varies, else over the length; a line for each device and value of the other one."""
+def _curve(forecast: Forecast) -> Figure | None:
+    """The rate over the batch where it varies, else over the length; a line for each device and value of the other one."""
     along, *others = [name for name in _SIZES if len({getattr(step, name) for step in forecast.steps}) > 1]
-    x_title = along.replace("_", " ")
-    for field, what, y_title in (
-        ("units_per_s", f"{forecast.unit.capitalize()}/s at most", f"rate at most, {forecast.unit}/s"),
-        ("lower_bound_s", "Step time at least", "step time at least, s"),
-    ):
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for one in forecast.devices:
-            for step, on in zip(forecast.steps, one.steps, strict=True):
-                if (value := getattr(on, field)) is not None:
-                    name = ", ".join((one.device.name, *(f"{_SIZES[other]} {getattr(step, other)}" for other in others)))
-                    lines.setdefault(name, []).append((getattr(step, along), value))
-        series = []
-        for number, (name, points) in enumerate(lines.items()):
-            x, y = zip(*sorted(points), strict=True)
-            series.append(Series(backend=name, x=x, y=y, color=SERIES[number % len(SERIES)]))
-        if series:
-            drawing = Curves(x_title=x_title, y_title=y_title, series=tuple(series), log_x=True)
-            yield Figure(name=field, caption=f"{what}, by {x_title}.", drawing=drawing)
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for one in forecast.devices:
+        for step, on in zip(forecast.steps, one.steps, strict=True):
+            if on.units_per_s is not None:
+                name = ", ".join((one.device.name, *(f"{_SIZES[other]} {getattr(step, other)}" for other in others)))
+                lines.setdefault(name, []).append((getattr(step, along), on.units_per_s))
+    series = []
+    for number, (name, points) in enumerate(lines.items()):
+        x, y = zip(*sorted(points), strict=True)
+        series.append(Series(backend=name, x=x, y=y, color=SERIES[number % len(SERIES)]))
+    x_title, y_title = along.replace("_", " "), f"rate at most, {forecast.unit}/s"
+    drawing = Curves(x_title=x_title, y_title=y_title, series=tuple(series), log_x=True)
+    caption = f"{forecast.unit.capitalize()}/s at most, by {x_title}."
+    return Figure(name="units_per_s", caption=caption, drawing=drawing) if series else None
 
 
 # --- phases, memory and operators --------------------------------------------------------------------------------------------------
@@ -221,57 +229,56 @@ def _phases(forecast: Forecast) -> Table:
         Column("ridge", "FLOP/B", "figures", priority=1), Column("at least", "s", "own", "lower_bound_s"),
         Column("eager", "s", "own", "eager_bound_s"), Column("predicted", "s", "own", "predicted_s"),
         Column("90 % interval", format="text", least=20, key="interval"), Column("limit", format="text", least=12),
-        Column("basis", format="text", least=20, priority=4),
     )  # fmt: skip
     rows: list[Row] = []
+    sources: dict[str, list[str]] = {}
     for one, on in _on_first(forecast):
-        rows.append(Row((one.device.name,), heading=True))
+        rows.append(Row((_name(one),), heading=True))
+        if on.estimate is not None:
+            sources.setdefault(on.estimate.basis, []).append(one.device.name)
         bounds = {bound.name: bound for bound in on.phases}
         for phase in forecast.steps[0].phases:
             bound = bounds.get(phase.name)
             work = (phase.context, phase.calls, phase.flops or None, phase.flops_per_token or None, phase.bytes or None)
-            ridge = bound.ridge_flop_per_byte if bound is not None else None
-            rows.append(Row((phase.name, *work, phase.intensity_flop_per_byte, ridge, *_judged(bound, forecast))))
-        if len(bounds) > 1:
-            rows.append(Row(("step", *[None] * 7, *_judged(on, forecast))))
+            judged = (None, None, None, None, "", "no rate") if bound is None else (
+                bound.ridge_flop_per_byte, bound.lower_bound_s or None, bound.eager_bound_s, *_predicted(bound, forecast),
+                _limit(bound.by_roof_s),
+            )  # fmt: skip
+            rows.append(Row((phase.name, *work, phase.intensity_flop_per_byte, *judged)))
     note = (
         "One call of a phase. At least: the sum of the bounds of products, convolutions and attention, into which code may fuse all "
         "other operators. Eager: the sum over all operators, as PyTorch calls them one after the other."
     )
     if forecast.like:
-        sources = "public traces of GPUs" if forecast.like == ("public",) else ", ".join(forecast.like)
-        note += f" Predicted: time in operators, from the share of their bound that operators reach in {sources}."
-    return _table("phases", columns, rows, "Phases by device", note, brief=40)
+        reached = "public traces of GPUs" if forecast.like == ("public",) else ", ".join(forecast.like)
+        note += f" Predicted: time in operators, from the share of their bound that operators reach in {reached}."
+    note += "".join(f" Interval on {', '.join(names)}: {basis}." for basis, names in sources.items())
+    return filled("phases", columns, rows, "Phases by device", note=note + _as_if(forecast), show="always", brief=40)
 
 
-def _judged(bound: PhaseBound | StepBound | None, forecast: Forecast) -> tuple[Value, ...]:
-    """The bounds, the estimate with its interval, the limit, and the basis of the estimate."""
-    if bound is None or bound.eager_bound_s is None:
-        return None, None, None, "", "no rate", ""
-    found, ends = bound.estimate, "no run tells" if forecast.like else ""
-    if found is not None:
-        ends = interval(found.low_s, found.high_s, seconds)
-    predicted_s, basis = (found.time_s, found.basis) if found is not None else (None, "")
-    return bound.lower_bound_s or None, bound.eager_bound_s, predicted_s, ends, _limit(bound.by_roof_s), basis
+def _predicted(bound: PhaseBound | StepBound, forecast: Forecast) -> tuple[float | None, str]:
+    """The predicted time and its interval."""
+    if bound.estimate is None:
+        return None, "no run tells" if forecast.like and bound.eager_bound_s is not None else ""
+    return bound.estimate.time_s, interval(bound.estimate.low_s, bound.estimate.high_s, seconds)
 
 
 def _parts(forecast: Forecast) -> Table | None:
     """The bound of each part of a transformer in one call of each phase; None for other networks."""
-    sums: dict[tuple[str, str], list[float]] = {}
-    for row in forecast.operators:
-        found = sums.setdefault((row.phase, row.part), [0.0] * len(forecast.devices))
-        for number, bound in enumerate(row.bounds):
-            found[number] += bound.lower_bound_s or 0.0
+    groups, count = grouped(forecast.operators, lambda row: (row.phase, row.part)), len(forecast.devices)
+    sums = {of: [sum(row.bounds[at].lower_bound_s or 0.0 for row in rows) for at in range(count)] for of, rows in groups.items()}
     if "attention" not in {part for _, part in sums}:
         return None
-    devices = (Column(one.device.name, "s", "own") for one in forecast.devices)
+    devices = (Column(_name(one), "s", "own") for one in forecast.devices)
     columns = (Column("part", format="text", least=13), Column("phase", format="text", least=7), *devices)
-    order, rows = [phase.name for phase in forecast.steps[0].phases], []
+    order, shown = [phase.name for phase in forecast.steps[0].phases], []
     for (phase, part), times in sorted(sums.items(), key=lambda item: (order.index(item[0][0]), -max(item[1]))):
-        small = max(times) < _SMALL * sum(max(others) for (other, _), others in sums.items() if other == phase)
-        bounds = (time_s or None if on.missing is None else None for time_s, (_, on) in zip(times, _on_first(forecast), strict=True))
-        rows.append(Row((part, phase, *bounds), show="full" if small else "always"))
-    return _table("parts", columns, rows, "Bounds of the parts of the network, operators one after the other")
+        if max(times) >= max(_NOISE_S, _SMALL * sum(max(others) for (other, _), others in sums.items() if other == phase)):
+            shown.append((part, phase, *(time_s or None for time_s in times)))
+    note = f"One call of a phase.{_as_if(forecast)}"
+    return filled(
+        "parts", columns, shown, "Bounds of the parts of the network, operators one after the other", note=note, show="always"
+    )
 
 
 def _memory(forecast: Forecast) -> Section | None:
@@ -284,15 +291,19 @@ def _memory(forecast: Forecast) -> Section | None:
     rows = [Row((size, *(getattr(need, f"{name}_bytes") or None for name in names))) for size, need in needs]
     each = needs[0][1].kv_cache_bytes_per_token
     note = f"The KV cache takes {si(each, 'B')} for a token of one sequence." if each else ""
-    largest = (Column("largest batch", "", "own"), Column("largest context", "", "own"))
-    fitting = [Row((one.device.name, one.device.memory_bytes, on.largest_batch, on.largest_context)) for one, on in _on_first(forecast)]
+    fitting_columns = (
+        _DEVICE, Column("memory", "B", "own", "memory_bytes"), Column("devices needed", format="count", key="least_devices"),
+        Column("largest batch", "", "own"), Column("largest context", "", "own"),
+    )  # fmt: skip
+    fitting = [(one.device.name, one.device.memory_bytes, on.least_devices, on.largest_batch, on.largest_context)
+               for one, on in _on_first(forecast)]  # fmt: skip
     how = (
         "Of the size that a memory is sold by, drivers and libraries keep a part. What fits follows from how the memory of the first "
         "step grows with its batch, or with the context of each sequence."
     )
     return section(
-        "memory", "Memory", _table("memory", columns, rows, "Memory that a step needs", note),
-        _table("fitting", (_DEVICE, Column("memory", "B", "own", "memory_bytes"), *largest), fitting, "What fits on each device", how),
+        "memory", "Memory", filled("memory", columns, rows, "Memory that a step needs", note=note, show="always"),
+        filled("fitting", fitting_columns, fitting, "What fits on each device", note=how, show="always"),
     )  # fmt: skip
 
 
@@ -322,43 +333,53 @@ def _layouts(forecast: Forecast) -> Table | None:
         "most. Exposed: "
         "communication of a decode step that nothing hides, over the link between two devices of the data sheet."
     )
-    return _table("layouts", columns, rows, "Parallel layouts", note, brief=40)
+    return filled("layouts", columns, rows, "Parallel layouts", note=note, show="always", brief=40)
 
 
 def _operators(forecast: Forecast, brief: int) -> Table:
-    """The operators of the first step, the largest bound first; repeated layers are one row."""
+    """The operators of the first step by their bound on the first device; repeated layers are one row.
+
+    The short form has the largest one of each phase, then the largest of all.
+    """
     calls = {phase.name: phase.calls for phase in forecast.steps[0].phases}
     columns = (
         Column("operator", format="name", least=10), Column("phase", format="text", least=7),
-        Column("module", format="path", least=11), Column("shapes", format="shapes", priority=4, show="full"),
+        Column("module", format="path", least=10), Column("shapes", format="shapes", priority=4, show="full"),
         Column("calls", format="count", priority=1), Column("FLOPs", "FLOP", "own", "flops", 2),
         Column("traffic", "B", "scaled", "bytes", 2), Column("intensity", "FLOP/B", "figures", priority=3),
-        *(Column(one.device.name, key=f"bound_{number}_s") for number, one in enumerate(forecast.devices)),
+        *(Column(_name(one), key=f"bound_{number}_s") for number, one in enumerate(forecast.devices)),
     )  # fmt: skip
 
-    def order(row: Operator) -> float:
-        return -max((bound.lower_bound_s or 0.0) * calls[row.phase] for bound in row.bounds)
+    def times(row: Operator) -> list[float]:
+        return [(bound.lower_bound_s or 0.0) * calls[row.phase] for bound in row.bounds]
 
+    # Without a bound on any device, a row is no noise.
+    shown = sorted((row for row in forecast.operators if not 0 < max(times(row)) < _NOISE_S), key=times, reverse=True)
+    first = {row.phase: at for at, row in reversed(tuple(enumerate(shown)))}
+    short = tuple(dict.fromkeys((*first.values(), *range(len(shown)))))[:brief]
     rows = [
         Row((
             short_name(row.name), row.phase if len(calls) > 1 else "",
-            f"{row.module} ×{row.modules}" if row.modules > 1 else row.module, row.shapes, row.calls, row.flops or None,
-            row.bytes or None, row.flops / row.bytes if row.flops and row.bytes else None, *map(_bound, row.bounds),
-        ), row.category)
-        for row in sorted(forecast.operators, key=order)
+            f"{row.module} ×{row.modules}" if row.modules > 1 else row.module, row.shapes, row.calls * calls[row.phase],
+            row.flops * calls[row.phase] or None, row.bytes * calls[row.phase] or None,
+            row.flops / row.bytes if row.flops and row.bytes else None, *(_bound(bound, calls[row.phase]) for bound in row.bounds),
+        ), row.category, show="always" if at in short else "full")
+        for at, row in enumerate(shown)
     ]  # fmt: skip
-    note = "The least time of all calls in one call of the phase, and the roof that sets it: C compute, M memory, L latency."
-    return _table("operators", columns, rows, "Bounds of operators", note, kind="main", brief=brief, first=50)
+    note = f"All calls in a step, their least time and the roof that sets it: C compute, M memory, L latency.{_as_if(forecast)}"
+    return filled("operators", columns, rows, "Bounds of operators", note=note, show="always", kind="main", first=50)
 
 
-def _bound(bound: OperatorBound) -> Cell:
-    """The bound with the letter of its roof; the estimate on hover."""
+def _bound(bound: OperatorBound, calls: int) -> Cell:
+    """The bound in ``calls`` of its phase with the letter of its roof; the estimate on hover."""
     hover, estimate = str(bound.bound), bound.estimate
     if estimate is not None:
         ends = interval(estimate.low_s, estimate.high_s, seconds)
         hover += f"; one call predicted {seconds(estimate.time_s)} ({ends}), from {estimate.basis}"
-    text = f"{seconds(bound.lower_bound_s)} {bound.bound[0].upper()}" if bound.lower_bound_s is not None else ""
-    return Cell(value=bound.lower_bound_s, text=text, hover=hover)
+    if bound.lower_bound_s is None:
+        return Cell(value=None, hover=hover)
+    time_s = bound.lower_bound_s * calls
+    return Cell(value=time_s, text=f"{seconds(time_s)} {bound.bound[0].upper()}", hover=hover)
 
 
 def _remarks(forecast: Forecast) -> Iterator[str]:
@@ -387,10 +408,12 @@ def _rooflines(forecast: Forecast) -> Iterator[Figure]:
                     time_s=all_s, gain_s=all_s, precision=row.precision, engine=bound.engine or "vector", label=name,
                     lines=(("phase", row.phase), *rate_lines(row.flops, row.bytes, time_s), ("bound", bound.bound)),
                 ))  # fmt: skip
+        least_s = _DRAWN * sum(point.time_s for point in points)
+        points = [point for point in points if point.time_s >= least_s]
         chart = roofline_chart(points, one.device.ceilings) if on.missing is None else None
         if chart is not None:
             where = "at their predicted speed" if on.estimate is not None else "at their bound"
-            caption = f"{one.device.name}: operators {where}; the area is the time in a step."
+            caption = f"{_name(one)}: operators {where}; the area is the time in a step.{_as_if(forecast) if on.fits is False else ''}"
             yield Figure(name=f"roofline-{number + 1}", caption=caption, drawing=chart)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rooflines.reports.document import Cell, Column, Paragraph, Section, Table, said, section, table
+from rooflines.reports.document import Cell, Column, Paragraph, Section, Table, filled, said, section
 from rooflines.reports.words.text import INFERRED_MARK
 from rooflines.roofline.analysis import Analysis, ServedSteps, ServedWork
+from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.verdict import plural, rate_text
 from rooflines.units import counted, percent, seconds, si
 
@@ -18,11 +19,9 @@ def serving_section(analysis: Analysis) -> Section | None:
     return section(
         "serving",
         "Serving",
-        _steps(kinds),
+        steps_table(kinds, "serving"),
         *said(reads_sentence(kind) for kind in kinds if kind.kind == "decode"),
         *said([f"All steps together: {generated} generated tokens per second." if generated and len(kinds) > 1 else ""]),
-        times_table(kinds, "serving"),
-        _roofline(kinds),
         parts_table(kinds, "serving"),
         Paragraph(_METHOD, "note"),
         remark=f"{counted(sum(kind.steps for kind in kinds), 'step')} from the server's marks",
@@ -34,39 +33,48 @@ _UNITS = {"serving": ("kind", "step"), "generation": ("phase", "call")}
 _METHOD = (
     "Figures are per step of each kind. Tokens: tokens computed in the step. Tokens/s: tokens divided by the step's time on the device,"
     " including idle time. One step, marks that overlap, Python stacks and profiler overhead give a range: over that time, and over its"
-    " busy part. Generated tokens are those of requests in decode. Keys are the tokens that attention may see, including the"
-    " KV cache."
+    " busy part. Generated tokens are those of requests in decode. Keys are the tokens that attention may see for a request."
 )
 
 
-def _steps(kinds: tuple[ServedSteps, ...]) -> Table:
+def steps_table(kinds: tuple[ServedSteps, ...], of: str, steps: int = 1) -> Table | None:
+    """A row for each kind with its steps, or for each phase with the calls in one of as many ``steps``; None without any."""
+    if not kinds:
+        return None
+    name, step = _UNITS[of]
     columns = (
-        Column("kind", format="text", least=7), Column("steps", format="count"), Column("requests", format="count"),
-        Column("tokens", format="count"), Column("keys/request", format="count", key="keys_per_request", priority=1),
-        Column("time", "s", "scaled", group="step"), Column("busy", "s", "scaled", group="step", priority=3),
-        Column("tokens/s", format="count", key="tokens_per_s"),
-        Column("generated/s", format="count", key="generated_per_s", priority=2),
+        Column(name, format="text", least=7), Column("share", "%", "share", help="share of the time of all rows"),
+        Column(f"{step}s", format="count"), Column("requests", format="count", priority=2),
+        Column("tokens", format="count", help=f"tokens computed in a {step}"),
+        Column("keys", format="count", priority=2, help="tokens that attention may see for a request"),
+        Column("time", "s", "own"), Column("idle", "%", "share", priority=1, help="share in which no operator runs"),
+        Column("tokens/s", "", "own", "tokens_per_s"), Column("generated/s", "", "own", "generated_per_s", 3),
+        Column("FLOPs", "FLOP", "own", "flops", priority=3), Column("traffic", "B", "scaled", "bytes", priority=3),
+        Column("bound", "s", "own"), Column("of bound", "%", "efficiency", key="efficiency"),
     )  # fmt: skip
-    rows = (
-        (
-            one.kind, one.steps, _whole(one.requests), _whole(one.tokens), _whole(_keys(one)), one.step_s, one.busy_s,
+    all_s, rows = sum(one.steps * one.step_s for one in kinds), []
+    for one in kinds:
+        bound_s = bound_of(one)
+        rows.append((
+            one.kind, one.steps * one.step_s / all_s if all_s else None, one.steps / steps, one.requests, one.tokens,
+            one.keys / one.requests if one.keys is not None and one.requests else None, one.step_s,
+            1 - one.busy_s / one.step_s if one.step_s else None,
             _rate(one.tokens_per_s, one.tokens_per_s_range, one), _rate(one.generated_per_s, one.generated_per_s_range, one),
-        )
-        for one in kinds
-    )  # fmt: skip
-    return table("serving-steps", columns, rows, "Steps of the server by kind", show="always")
+            one.work.flops if one.work else None, one.work.bytes if one.work else None, bound_s,
+            bound_s / one.step_s if bound_s is not None and one.step_s else None,
+        ))  # fmt: skip
+    return filled(f"{of}-steps", columns, rows, f"Time of a {step} by {name}", show="always")
 
 
-def _whole(value: float | None) -> float | None:
-    return round(value) if value is not None and value >= 10 else value
+def bound_of(steps: ServedSteps) -> float | None:
+    """The least time of one of the steps: the larger one of the bounds of its operators and of what decode must read."""
+    reads = steps.reads if steps.reads is not None and steps.reads.assumption is None else None
+    bounds = (one.lower_bound_s for one in (steps.work, reads) if one is not None)
+    return max((bound for bound in bounds if bound is not None), default=None)
 
 
 def _rate(rate: float | None, between: tuple[float, float] | None, one: ServedSteps) -> Cell | float | None:
-    return _whole(rate) if between is None else Cell(value=None, text=rate_text(between), hover=f"no single rate: {one.rate_doubt}")
-
-
-def _keys(one: ServedSteps) -> float | None:
-    return one.keys / one.requests if one.keys is not None and one.requests else None
+    return rate if between is None else Cell(value=None, text=rate_text(between), hover=f"no single rate: {one.rate_doubt}")
 
 
 def reads_sentence(one: ServedSteps) -> str:
@@ -88,44 +96,13 @@ def reads_sentence(one: ServedSteps) -> str:
     )
 
 
-def times_table(kinds: tuple[ServedSteps, ...], of: str) -> Table:
-    """The time of a step by category, for each kind, or of a call for each phase."""
-    kind, step = _UNITS[of]
-    columns = (
-        Column("share", "%", "share"), Column(kind, format="text", least=7), Column("category", format="text"),
-        Column("time", "s", "scaled"),
-    )  # fmt: skip
-    rows = (
-        (Cell(value=time_s / one.step_s, bar=time_s / one.step_s), one.kind, plural(name), time_s)
-        for one in kinds
-        if one.step_s > 0
-        for name, time_s in sorted(one.category_breakdown.items(), key=lambda item: -item[1])
-        if time_s > 0
-    )
-    caption, title = f"Time of a {step} by category, for each {kind}", f"Time per {step} by category"
-    return table(f"{of}-times", columns, rows, caption, title=title, kind="parts")
-
-
-def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
-    works = [
-        (one, name, work) for one in kinds for name, work in (("attention", one.attention), ("experts", one.moe)) if work is not None
-    ]
-    caption, title = "Attention and mixtures of experts by kind of step", "Attention and experts against the roofline"
-    return _works(works, "serving", "roofline", "operators", caption, title)
-
-
 def parts_table(kinds: tuple[ServedSteps, ...], of: str) -> Table | None:
-    """The parts of a language model in the steps of each kind; None where the network does not show them."""
-    works = [(one, name, work) for one in kinds for name, work in one.parts.items()]
-    caption = "Parts of the network in a {1} of each {0}".format(*_UNITS[of])
-    return _works(works, of, "parts", "part", caption, "Parts of the network")
-
-
-def _works(works: list[tuple[ServedSteps, str, ServedWork]], of: str, name: str, what: str, caption: str, title: str) -> Table | None:
+    """The parts of a language model in the steps of each kind; categories of operators where the network does not show its parts."""
+    works = [(one, name, work) for one in kinds for name, work in (one.parts or _categories(one)).items() if work.time_s > 0]
     if not works:
         return None
     columns = (
-        Column(_UNITS[of][0], format="text", least=7), Column(what, format="text"), Column("share", "%", "share"),
+        Column(_UNITS[of][0], format="text", least=7), Column("part", format="text"), Column("share", "%", "share"),
         Column("time", "s", "own"), Column("FLOPs", "FLOP", "own", "flops", 2), Column("traffic", "B", "scaled", "bytes", 2),
         Column("intensity", "FLOP/B", "figures", priority=1), Column("rate", "FLOP/s", "own", priority=1),
         Column("attainable", "FLOP/s", "own", priority=1), Column("of bound", "%", "efficiency", key="efficiency"),
@@ -142,4 +119,12 @@ def _works(works: list[tuple[ServedSteps, str, ServedWork]], of: str, name: str,
         )
         for kind, part, work in works
     )  # fmt: skip
-    return table(f"{of}-{name}", columns, rows, caption, title=title, show="always")
+    caption = "Time of a {1} by part of the network, for each {0}".format(*_UNITS[of])
+    return filled(f"{of}-parts", columns, rows, caption, title="Parts of the network", show="always")
+
+
+def _categories(one: ServedSteps) -> dict[str, ServedWork]:
+    """The time of a step by category, longest first; only attention and experts have their work."""
+    known = {"attention": one.attention, "moe": one.moe}
+    times = longest_first(one.category_breakdown.items())
+    return {plural(name): known.get(name) or ServedWork(time_s=time_s, flops=0, bytes=0) for name, time_s in times.items()}

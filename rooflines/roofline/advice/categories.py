@@ -99,7 +99,7 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
     if own and category != "moe" and sum(one.headroom_s or 0.0 for one in own) > 0.5 * lost_s:
         return _newer_library(own)
     analysis, batch_norm = case.analysis, any("batch_norm" in one.row.name for one in found)
-    if category in ("convolution", "normalisation", "reduction") and analysis.workload.image_size and not channels_last(case):
+    if category in ("convolution", "normalization", "reduction") and analysis.workload.image_size and not channels_last(case):
         return setting(analysis, "channels_last", True)
     if category == "attention":
         return _faster_attention(case, found)

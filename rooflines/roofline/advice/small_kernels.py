@@ -15,7 +15,7 @@ from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.shapes import tensor_bytes, tensors
 from rooflines.units import seconds, si
 
-FUSABLE = ("element-wise", "normalisation", "reduction", "copy")
+FUSABLE = ("element-wise", "normalization", "reduction", "copy")
 GRAPH = 'a CUDA graph where shapes do not change: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables'
 COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: a CUDA graph launches the kernels of a compiled region together'
 NOT_GENERATED = "torch.compile with a backend that generates kernels (inductor): what is compiled here runs operator by operator"

@@ -363,7 +363,7 @@ _UNNAMED = "triton__"
 # How the short names of matrix products begin.
 _PRODUCT_KERNELS = ("GEMM", "grouped GEMM")
 # Operators of these categories run no matrix product.
-_NO_PRODUCTS = {"copy", "embedding", "reduction", "normalisation", "element-wise", "optimizer", "communication"}
+_NO_PRODUCTS = {"copy", "embedding", "reduction", "normalization", "element-wise", "optimizer", "communication"}
 _NO_COLLECTIVES = _NO_PRODUCTS - {"communication"} | {"matmul", "attention", "convolution"}
 _COLLECTIVE = re.compile(r"(?:void )?(?:nccl|rccl)(?:Dev)?Kernel")
 _COLLECTIVE_OPERATOR = re.compile(r"nccl|c10d|comm|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv")
@@ -414,7 +414,7 @@ def _runs_no_collective(called: str, operator: int, captured: CountedTrace) -> b
 
 
 def _runs_no_attention(owner: int, captured: CountedTrace) -> bool:
-    return _category(owner, captured) in {"matmul", "normalisation"}
+    return _category(owner, captured) in {"matmul", "normalization"}
 
 
 def _runs_no_product(owner: int, captured: CountedTrace) -> bool:

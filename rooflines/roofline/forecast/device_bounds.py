@@ -1,7 +1,8 @@
 """The bound of a counted step on a device: each operator by the roofline, and their sums.
 
 Products, convolutions and attention, one after the other, are the lower bound: code may fuse all other operators into them and keep
-intermediate results out of memory. PyTorch in eager mode calls every operator by itself; the sum over all of them is its bound.
+intermediate results out of memory. An optimizer has no products: fused into one kernel it still reads the gradients, and reads and
+writes parameters and state. PyTorch in eager mode calls every operator by itself; the sum over all of them is its bound.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.roofline.bounds import footprint, place
+from rooflines.roofline.bounds import footprint, memory_seconds, place
 from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.forecast.calls import Call
-from rooflines.roofline.forecast.forecast import Operator, OperatorBound, Phase, PhaseBound
+from rooflines.roofline.forecast.forecast import MemoryNeed, Operator, OperatorBound, Phase, PhaseBound
 from rooflines.roofline.network_parts import part_of
 from rooflines.roofline.shapes import path_pattern, skeleton
 
@@ -66,15 +67,19 @@ def bound_operator(one: Operator, ceilings: Ceilings, like: Efficiencies | None 
 
 
 def bound_phase(
-    name: str, operators: Sequence[Operator], bounds: Sequence[OperatorBound], ceilings: Ceilings, like: Efficiencies | None = None
-) -> PhaseBound:
-    """One call of a phase whose ``operators`` have these ``bounds``."""
+    name: str, operators: Sequence[Operator], bounds: Sequence[OperatorBound], ceilings: Ceilings, like: Efficiencies | None = None,
+    memory: MemoryNeed | None = None,
+) -> PhaseBound:  # fmt: skip
+    """One call of a phase whose ``operators`` have these ``bounds``, in a step that needs ``memory``."""
+    eager_s = sum(bound.lower_bound_s or 0.0 for bound in bounds)
     by_roof: dict[str, float] = longest_first(
         (bound.bound, bound.lower_bound_s)
         for one, bound in zip(operators, bounds, strict=True) if one.matrix_flops and bound.lower_bound_s is not None
     )  # fmt: skip
+    if name == "optimizer" and memory is not None:
+        by_roof["memory"] = min(memory_seconds(memory.updated_bytes, memory.updated_bytes, ceilings)[0], eager_s)
     return PhaseBound(
-        name=name, lower_bound_s=sum(by_roof.values()), eager_bound_s=sum(bound.lower_bound_s or 0.0 for bound in bounds),
+        name=name, lower_bound_s=sum(by_roof.values()), eager_bound_s=eager_s,
         by_roof_s=by_roof, ridge_flop_per_byte=_ridge(operators, ceilings),
         estimate=like.total(estimates_of(operators, bounds)) if like is not None else None,
     )  # fmt: skip

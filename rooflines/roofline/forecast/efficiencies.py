@@ -39,6 +39,8 @@ _FEWEST = 9
 _FEWEST_RUNS = 3
 # The parts that the calls of one run are left out in.
 _FOLDS = 10
+# What a run of the package's own calls is called.
+_PUBLIC = "public trace"
 # Sizes this near in their logarithm are one.
 _SAME_SIZE = 0.02
 
@@ -132,8 +134,8 @@ class Efficiencies:
     """The share of their bound that measured ``calls`` reach, to predict calls on ``device`` (default: the one of the calls).
 
     Where some of the calls were measured on ``device``, only these count; calls faster than their bound allows never do. ``host_times``
-    are those of the runs, ``public`` the calls between whose devices errors are found (default: those of the package). Raises
-    ValueError without a call.
+    are those of the runs, ``public`` the calls between whose devices errors are found (default: those of the package). ``source`` is
+    what one of the runs is called. Raises ValueError without a call.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class Efficiencies:
         device: str | None = None,
         host_times: Sequence[HostTime] = (),
         public: Sequence[MeasuredCall] | None = None,
+        source: str = "run",
     ) -> None:
         every = tuple(call for call in calls if call.lower_bound_s <= IMPLAUSIBLE * call.time_s)
         name = None if device is None else sheet_name(device)
@@ -150,7 +153,7 @@ class Efficiencies:
             raise ValueError("no call has a bound that it is not faster than; a run that other programs disturbed is not judged")
         self.is_transfer = name is not None and self.calls[0].device != name
         self.host_times = tuple(host_times)
-        self._public = public
+        self._public, self._source = public, source
         self._reference = _Reference(self.calls)
 
     @classmethod
@@ -167,7 +170,7 @@ class Efficiencies:
     @classmethod
     def public(cls, device: str) -> Efficiencies:
         """Return those of public traces of GPUs, to predict a GPU of which nothing but the data sheet is known."""
-        return cls(public_calls(), device)
+        return cls(public_calls(), device, source=_PUBLIC)
 
     def estimate(self, call: Call) -> Estimate:
         """Return the time of ``call``, never less than its bound, which must be above 0."""
@@ -180,7 +183,7 @@ class Efficiencies:
             low_s=call.lower_bound_s if wide is None else max(call.lower_bound_s, found.time_s / wide),
             high_s=None if wide is None else found.time_s * wide,
             lower_bound_s=call.lower_bound_s,
-            basis=f"{words}: {counted(len(found.alike), 'call')} in {counted(runs, 'run')}",
+            basis=f"{words}: {counted(len(found.alike), 'call')} in {counted(runs, self._source)}",
             group=call.category,
         )
 
@@ -193,19 +196,19 @@ class Efficiencies:
         parts = list(parts)
         time_s = sum(calls * one.time_s for one, calls in parts)
         bound_s = sum(calls * one.lower_bound_s for one, calls in parts)
-        errors = self._step_errors
+        errors, devices = self._step_errors, sorted({call.device for call, _ in self._left_out})
+        data = f"{_PUBLIC if self._is_by_public_errors else self._source}s of {', '.join(devices)}"
         high_s: float | None
         if len(errors) >= _FEWEST_RUNS:
             spread = math.sqrt(sum(error**2 for error in errors) / len(errors) * (1 + 1 / len(errors)))
             wide = math.exp(quantile(len(errors), _OUTSIDE) * spread)
             low_s, high_s = time_s / wide, time_s * wide
-            whose = "steps in public traces" if self._is_by_public_errors else "steps"
-            basis = f"errors of {len(errors)} {whose}, each predicted by the others"
+            basis = f"errors of {len(errors)} steps in {data}, each predicted by the others"
         else:
             low_s = time_s - _combined((one.group, calls * (one.time_s - one.low_s)) for one, calls in parts)
             above = [(one.group, calls * (one.high_s - one.time_s)) for one, calls in parts if one.high_s is not None]
             high_s = time_s + _combined(above) if len(above) == len(parts) else None
-            basis = "errors of operators, those of a category as one"
+            basis = f"errors of operators in {data}, those of a category as one" if devices else "no errors are known"
         return Estimate(time_s=time_s, low_s=max(low_s, bound_s), high_s=high_s, lower_bound_s=bound_s, basis=basis)
 
     def outside_s(self, calls: float, operators_s: float) -> float | None:

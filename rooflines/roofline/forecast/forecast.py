@@ -2,8 +2,9 @@
 
 Units are SI base units, given in the field names. A field that is None is not known and is left out of the JSON. A lower bound is the
 least time that the roofs of a device allow, never a prediction; an ``Estimate`` is one, from measured runs, with its interval. That of
-a phase, a step and a layout is the sum over products, convolutions and attention, into which code may fuse all other operators;
-``eager_bound_s`` is the sum over all operators, as PyTorch calls them one after the other.
+a phase, a step and a layout is the sum over products, convolutions and attention, into which code may fuse all other operators, and of
+an optimizer the time to move what it updates; ``eager_bound_s`` is the sum over all operators, as PyTorch calls them one after the
+other.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_bytes: int = 0
     activations_bytes: int = 0
     kv_cache_bytes_per_token: float | None = None
+
+    @property
+    def updated_bytes(self) -> int:
+        """What an optimizer moves at least: gradients, as large as the parameters, read; parameters and its state read and written."""
+        return 3 * self.parameters_bytes + 2 * self.optimizer_bytes
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,8 +143,10 @@ class StepBound(msgspec.Struct, frozen=True, kw_only=True):
     ``units_per_s`` is at the bound, so at most reached; ``cost_per_million`` (units, in the currency of the price) and
     ``energy_per_unit_j`` (at ``DeviceFacts.power_w``) are those of the bound too. A step without products has an eager bound only;
     ``missing`` says why there is none at all.
-    ``largest_batch`` and ``largest_context`` (tokens in the KV cache of a sequence, at this batch size) fit into the memory; 0 where
-    none does. ``estimate`` is the time in operators, and ``outside_s`` that between them on a host like that of the runs.
+    The memory of ``least_devices`` together holds the step. Where one is too small, times are as if it fitted, and there is no rate,
+    cost or energy. ``largest_batch`` and ``largest_context`` (tokens in the KV cache of a sequence, at this batch size) fit into the
+    memory; 0 where none does. ``estimate`` is the time in operators, and ``outside_s`` that between them on a host like that of the
+    runs.
     """
 
     phases: tuple[PhaseBound, ...] = ()
@@ -149,6 +157,7 @@ class StepBound(msgspec.Struct, frozen=True, kw_only=True):
     cost_per_million: float | None = None
     energy_per_unit_j: float | None = None
     fits: bool | None = None
+    least_devices: int | None = None
     largest_batch: int | None = None
     largest_context: int | None = None
     estimate: Estimate | None = None
@@ -223,7 +232,7 @@ def forecast_rows(forecast: Forecast) -> list[dict[str, Any]]:
             **{name: getattr(on, name) for name in ("lower_bound_s", "eager_bound_s", "units_per_s", "fits", "largest_batch")},
             "memory_bytes": step.memory.total_bytes if step.memory else None,
             **{f"estimate_{of}s": getattr(on.estimate, f"{of or 'time_'}s", None) for of in ("", "low_", "high_")},
-            **{name: getattr(on, name) for name in ("cost_per_million", "energy_per_unit_j", "missing")},
+            **{name: getattr(on, name) for name in ("least_devices", "cost_per_million", "energy_per_unit_j", "missing")},
         }
         for one in forecast.devices for step, on in zip(forecast.steps, one.steps, strict=True)
     ]  # fmt: skip

@@ -46,8 +46,8 @@ class LayoutPhase(msgspec.Struct, frozen=True, kw_only=True):
 class LayoutBound(msgspec.Struct, frozen=True, kw_only=True):
     """A generation in a layout: the memory of the device that needs most, and the least times.
 
-    ``tokens_per_s`` is of all sequences in decode, at most reached; without decode of the prompts. ``fits`` is absent where the size of
-    the memory is not known.
+    ``tokens_per_s`` is of all sequences in decode, at most reached; absent where the layout does not fit. ``fits`` is absent where the
+    size of the memory is not known.
     """
 
     layout: Layout

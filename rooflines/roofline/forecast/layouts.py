@@ -242,7 +242,7 @@ def bound_layouts(
         found.append(
             LayoutBound(
                 layout=layout, weights_bytes=weights, kv_cache_bytes=cache, activations_bytes=activations, phases=phases,
-                tokens_per_s=batch / decode_s if decode_s else None, fits=fits,
+                tokens_per_s=batch / decode_s if decode_s and fits is not False else None, fits=fits,
             )
         )  # fmt: skip
     return tuple(found)

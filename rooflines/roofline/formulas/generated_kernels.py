@@ -127,7 +127,7 @@ def category_of(name: str) -> str:
     if parsed.kind == "tem":
         return "matmul"
     if any("norm" in operator for operator in parsed.operators if operator in _COSTS):
-        return "normalisation"
+        return "normalization"
     if parsed.kind in ("red", "per") or any(name in REDUCTIONS or "softmax" in name for name in parsed.operators):
         return "reduction"
     return "element-wise" if flops_per_point(parsed) else "copy"

@@ -106,12 +106,12 @@ def _affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
 
 
 for _name, _schema in BATCH_NORM.items():
-    hinted_formula(_name, category="normalisation")(partial(_batch_norm, schema=_schema))
+    hinted_formula(_name, category="normalization")(partial(_batch_norm, schema=_schema))
 for _name, _schema in _AFFINE_NORM.items():
-    hinted_formula(_name, category="normalisation")(partial(_affine_norm, schema=_schema))
+    hinted_formula(_name, category="normalization")(partial(_affine_norm, schema=_schema))
 
 
-@formula("aten::rms_norm", "aten::_fused_rms_norm", category="normalisation")
+@formula("aten::rms_norm", "aten::_fused_rms_norm", category="normalization")
 def _rms_norm(signature: Signature) -> Work:
     """The fused form keeps the reciprocal root mean squares, one a row."""
     args = Arguments(signature, "self normalized_shape weight=None eps=None")
@@ -181,7 +181,7 @@ _GRADIENTS: Final[dict[str, Row]] = {
         also="weight.size * to_self", writes="self.full * to_self + weight.full * to_weight", precision="self",
     ),
 }  # fmt: skip
-register(_GRADIENTS, "normalisation", namespace="aten::")
+register(_GRADIENTS, "normalization", namespace="aten::")
 
 
 @named
@@ -235,4 +235,4 @@ _PASSES: Final[dict[str, Row]] = {
         "read grad, read v, read g, read norms", costs.WEIGHT_NORM_BACKWARD, per="v", result="v g", precision="v"
     ),
 }  # fmt: skip
-register(_PASSES, "normalisation", namespace="aten::")
+register(_PASSES, "normalization", namespace="aten::")

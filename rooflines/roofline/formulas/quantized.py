@@ -184,7 +184,7 @@ _NORMS: Final[dict[str, Row]] = {
     "quantized::layer_norm quantized::group_norm": _on_quantized("read self, shape, read weight?, read bias?", _NORM, _AFFINE),
     "quantized::instance_norm": _on_quantized("read self, read weight?, read bias?", _NORM, _AFFINE),
 }  # fmt: skip
-register(_NORMS, "normalisation")
+register(_NORMS, "normalization")
 
 
 # --- nothing to do -----------------------------------------------------------------------------------------------------------------

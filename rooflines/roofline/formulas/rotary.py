@@ -29,7 +29,7 @@ def rotate_in_place(
     )  # fmt: skip
 
 
-def normalise_and_rotate(schema: str) -> Row:
+def normalize_and_rotate(schema: str) -> Row:
     """The row of an operator that normalizes and rotates queries and keys inside ``qkv`` [tokens, heads * head] in place; cosines and
     sines are computed from a base."""
     numbers = "positions.n * (heads_q + heads_k) * head"

@@ -30,6 +30,8 @@ from rooflines.roofline.students_t import half_width
 _KINDS: tuple[Kind, ...] = ("prefill", "decode")
 # A slope needs this many gaps in each of at least as many generations, and its curve is thinned to this many points.
 _FEWEST_GAPS, _FEWEST_GENERATIONS, _MOST_POINTS = 8, 3, 256
+# Two gaps above a percentile of 90 %, one above that of 99 %.
+_FEWEST_FOR_P90, _FEWEST_FOR_P99 = 20, 100
 # Pairs of gaps behind a slope: those of more gaps are taken from every n-th.
 _MOST_FOR_SLOPE = 200
 
@@ -55,9 +57,14 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
         return None
     first = np.array([one[0] for one in ready_s])
     gaps = [np.diff(one) for one in ready_s if len(one) > 1]
-    found = TokenLatency(generations=len(ready_s), ttft_s=float(np.median(first)), ttft_ci95_s=median_interval(first))
+    last = np.array([one[-1] for one in ready_s])
+    found = TokenLatency(
+        generations=len(ready_s), ttft_s=float(np.median(first)), ttft_ci95_s=median_interval(first), whole_s=float(np.median(last)),
+        prefill_share=float(first.sum() / last.sum()),
+    )  # fmt: skip
     if not gaps:
         return found
+    number = sum(map(len, gaps))
     median, p90, p99 = np.percentile(np.concatenate(gaps), (50, 90, 99)).tolist()
     slopes = [_slope(one) for one in gaps if len(one) >= _FEWEST_GAPS]
     half = half_width(slopes) if len(slopes) >= _FEWEST_GENERATIONS else np.inf
@@ -66,7 +73,8 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
     every = range(0, max(map(len, gaps)), max(1, -(-max(map(len, gaps)) // _MOST_POINTS)))
     curve = [np.percentile([one[at] for one in gaps if at < len(one)], (25, 50, 75)).tolist() for at in every]
     return msgspec.structs.replace(
-        found, gaps=sum(map(len, gaps)), itl_median_s=median, itl_p90_s=p90, itl_p99_s=p99,
+        found, gaps=number, itl_median_s=median, itl_p90_s=p90 if number >= _FEWEST_FOR_P90 else None,
+        itl_p99_s=p99 if number >= _FEWEST_FOR_P99 else None,
         tpot_s=float(np.median([one.mean() for one in gaps])), growth_s_per_token=slope if is_known else None,
         growth_ci95_s=(slope - half, slope + half) if is_known else None, context=tuple(prompt_length + at + 1 for at in every),
         p25_s=tuple(low for low, _, _ in curve), median_s=tuple(middle for _, middle, _ in curve),
@@ -143,10 +151,14 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
 
 
 def call_seconds(kind: Kind, found: PhaseCalls, latency: TokenLatency | None, generations: int) -> float | None:
-    """The time of one call of a phase in the timed generations; None where it is not known."""
+    """The time of one call of a phase in the timed generations; None where it is not known.
+
+    The median generation is divided as all are together: medians of the phases would be of different generations and add up to none.
+    """
     if latency is None:
         return None
-    return latency.ttft_s / (len(found.batches) / generations) if kind == "prefill" else latency.tpot_s
+    share = latency.prefill_share if kind == "prefill" else 1 - latency.prefill_share
+    return share * latency.whole_s / (len(found.batches) / generations)
 
 
 def phase_factors(attribution: Attribution, ready_s: Sequence[Floats]) -> dict[str, float]:

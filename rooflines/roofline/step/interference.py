@@ -142,8 +142,10 @@ def delayed(analysis: Analysis) -> str:
     """How long the steps of a run took that other programs disturbed."""
     steps, found = analysis.steps, analysis.other_programs
     assert found is not None
-    took = f"steps took {seconds(steps.p10_s)} to {seconds(steps.p90_s)} (10th to 90th percentile) while " if steps is not None else ""
-    return f"{took}{_busy(found)}"
+    if steps is None:
+        return _busy(found)
+    of = f"10th to 90th percentile of {counted(steps.count, 'step')}"
+    return f"steps took {seconds(steps.p10_s)} to {seconds(steps.p90_s)} ({of}) while {_busy(found)}"
 
 
 def noise_s(analysis: Analysis) -> float:

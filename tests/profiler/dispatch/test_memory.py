@@ -446,7 +446,7 @@ def test_a_recording_on_real_tensors_knows_what_libraries_keep(mode):
 
 
 def perceptron():
-    """Matrix products, normalisation and residuals of a transformer, wide enough for its activations to matter."""
+    """Matrix products, normalization and residuals of a transformer, wide enough for its activations to matter."""
     blocks = [nn.Sequential(nn.LayerNorm(512), nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(4)]
     return nn.Sequential(*blocks), torch.rand(1024, 512)
 

@@ -217,7 +217,7 @@ def test_memory_that_nothing_was_written_to_is_ignored(empty_holds_nan):
     assert (found.operator, found.inputs) == ("aten::log_", "finite")
 
 
-def test_convolutions_with_padding_pooling_and_normalisation_are_fine():
+def test_convolutions_with_padding_pooling_and_normalization_are_fine():
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1), nn.Flatten())
     assert first_nonfinite(training(model, torch.rand(4, 3, 8, 8)), model, steps=2) is None
 

@@ -5,7 +5,7 @@ import pytest
 
 from rooflines.profiler.records import GenerationSizes
 from rooflines.reports.document import texts
-from rooflines.reports.views import comparison, generation, run
+from rooflines.reports.views import comparison, generation, run, serving
 from rooflines.roofline.analysis import DecodeReads, Generation, MemoryFit, ServedSteps, ServedWork, TokenLatency
 from rooflines.roofline.comparison.compare import compare
 from rooflines.roofline.verdict import verdict
@@ -13,7 +13,8 @@ from tests.printing import in_terminal
 from tests.samples import analysis
 
 LATENCY = TokenLatency(
-    generations=9, ttft_s=0.126, ttft_ci95_s=(0.124, 0.128), gaps=279, itl_median_s=0.0305, itl_p90_s=0.0322, itl_p99_s=0.0354,
+    generations=9, ttft_s=0.126, ttft_ci95_s=(0.124, 0.128), whole_s=1.087, prefill_share=0.116, gaps=279,
+    itl_median_s=0.0305, itl_p90_s=0.0322, itl_p99_s=0.0354,
     tpot_s=0.031, growth_s_per_token=20e-6, growth_ci95_s=(10e-6, 30e-6), context=(65, 66, 67), median_s=(0.030, 0.031, 0.032),
     p25_s=(0.029, 0.030, 0.031), p75_s=(0.031, 0.032, 0.033),
 )  # fmt: skip
@@ -45,18 +46,20 @@ def table_of(found, name):
 
 
 def test_a_phase_is_a_row_with_the_larger_of_its_bounds():
-    found = texts(table_of(FULL, "generation-phases"))
+    found = texts(table_of(FULL, "generation-steps"))
     assert [row[0] for row in found.rows] == ["prefill", "decode"]
     # Each with its own prefix, because prefill and decode lie far apart.
     shown = [dict(zip(found.titles(), row, strict=True)) for row in found.rows]
     assert [(row["time"], row["tokens/s"], row["bound"]) for row in shown] == [
         ("126 ms", "508", "2.00 ms"), ("31.0 ms", "32.3", "4.00 ms")
     ]  # fmt: skip
+    # Two generations: 2 calls of 126 ms and 62 of 31 ms.
+    assert [row["share %"] for row in shown] == ["11.6", "88.4"]
     # Decode must read for 4 ms, which is more than the 2 ms of its operators.
-    assert generation.phase_bound_s(DECODE) == 0.004
-    assert generation.phase_bound_s(PREFILL) == 0.002
+    assert serving.bound_of(DECODE) == 0.004
+    assert serving.bound_of(PREFILL) == 0.002
     assumed = msgspec.structs.replace(READS, assumption="all experts")
-    assert generation.phase_bound_s(msgspec.structs.replace(DECODE, reads=assumed)) == 0.002
+    assert serving.bound_of(msgspec.structs.replace(DECODE, reads=assumed)) == 0.002
 
 
 def test_what_is_known_is_said():
@@ -79,7 +82,10 @@ def test_what_is_absent_is_not_said():
     assert "Token times are not available" in shown
     for words in ("tokens/s", "tokens/J", "KV cache", "Parts of the network", "None"):
         assert words not in shown.partition("Recommendations")[0]
-    assert table_of(NOTHING, "token-latencies") is None
+    assert table_of(NOTHING, "generation-steps") is None
+    few = msgspec.structs.replace(LATENCY, gaps=15, itl_p90_s=None, itl_p99_s=None)
+    text = " ".join(generation.generation_sentences(generated(msgspec.structs.replace(FULL, latency=few))))
+    assert "Inter-token latency: median 30.5 ms (15 gaps)." in text
     flat = msgspec.structs.replace(LATENCY, growth_s_per_token=None, growth_ci95_s=None)
     text = " ".join(generation.generation_sentences(generated(msgspec.structs.replace(FULL, latency=flat, tokens_per_j=None))))
     assert "A token of context" not in text

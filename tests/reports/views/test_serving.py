@@ -33,8 +33,15 @@ def words(found):
 def test_rows_and_sentences_of_serving():
     # A kind is a row.
     table = next(block for block in serving.serving_section(served()).blocks if getattr(block, "name", "") == "serving-steps")
-    rows = texts(table).rows
-    assert [row[:5] for row in rows] == [("prefill", "2", "15", "15360", "–"), ("decode", "8", "32", "32", "1025")]
+    found = texts(table)
+    shown = [dict(zip(found.titles(), row, strict=True)) for row in found.rows]
+    assert [[row[name] for name in ("kind", "steps", "requests", "tokens", "keys", "time", "idle %")] for row in shown] == [
+        ["prefill", "2", "15", "15360", "–", "500 ms", "20.0"], ["decode", "8", "32", "32", "1025", "10.0 ms", "10.0"]
+    ]  # fmt: skip
+    # The steps take 1 s and 80 ms; the bound of decode is what it must read.
+    assert [row["share %"] for row in shown] == ["92.6", "7.4"]
+    assert [row["bound"] for row in shown] == ["–", "4.00 ms"]
+    assert "FLOPs" not in shown[0]  # a column without a value is not there
     # What decode must read is a sentence.
     text = words(served(DECODE))
     assert "15.0 GB of weights and 5.00 GB of KV cache" in text
@@ -53,11 +60,12 @@ def test_what_is_unknown_or_assumed_is_said():
     assert "--capture" in text
     assert "must read" not in words(served(PREFILL)), "of prefill nothing is said"
     # Attention is marked where its work is assumed.
-    table = next(block for block in serving.serving_section(served()).blocks if getattr(block, "name", "") == "serving-roofline")
-    (row,) = texts(table).rows
-    assert row[:3] == ("decode", "attention *", "20.0")
-    times = next(block for block in serving.serving_section(served()).blocks if getattr(block, "name", "") == "serving-times")
-    assert ("60.0", "decode", "matrix products") in [row[:3] for row in texts(times).rows]
+    table = next(block for block in serving.serving_section(served()).blocks if getattr(block, "name", "") == "serving-parts")
+    rows = [row[:3] for row in texts(table).rows]
+    assert ("decode", "attention *", "20.0") in rows
+    # The network does not show its parts: the categories of its operators stand for them.
+    assert ("decode", "matrix products", "60.0") in rows
+    assert ("prefill", "idle", "20.0") in rows
 
 
 @pytest.mark.parametrize(("kinds", "said"), [((PREFILL, DECODE), True), ((DECODE,), False)])

@@ -14,7 +14,7 @@ from rooflines.roofline.findings import find
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
 CK_MOE = "_ZN2ck27kernel_moe_gemm_2lds"
-CHAINED = {"shapes": "8192x4096", "precision": "bf16", "bytes": 2**27, "category": "normalisation"}
+CHAINED = {"shapes": "8192x4096", "precision": "bf16", "bytes": 2**27, "category": "normalization"}
 NCHW = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>"
 
 
@@ -83,8 +83,8 @@ def test_copies_as_they_are_need_another_remedy_than_conversions():
 @pytest.mark.parametrize(("grid", "advice"), [((64, 1, 1), "channels-last images"), ((65, 1, 1), "a larger batch")])
 def test_a_larger_batch_is_no_remedy_for_kernels_with_a_block_for_each_channel(grid, advice):
     kernels = (kernel("batch_norm_collect_statistics", 0.001, calls=100, grid=grid),)
-    one = row("aten::native_batch_norm", 0.001, 0.0001, category="normalisation", calls=100, shapes="10x64x56x56", kernels=kernels)
-    assert str(categories.slow("normalisation")(case(one)).suggestion) == advice
+    one = row("aten::native_batch_norm", 0.001, 0.0001, category="normalization", calls=100, shapes="10x64x56x56", kernels=kernels)
+    assert str(categories.slow("normalization")(case(one)).suggestion) == advice
 
 
 def test_what_inductor_does_not_generate_is_not_told_to_compile():
@@ -255,7 +255,7 @@ def test_attention_libraries_are_those_of_the_device(device, kernels, said, unsa
     [
         ("optimizer", {"name": "aten::_fused_adamw_"}, {}),
         ("element-wise", {"kernels": (kernel("triton_poi_fused_add_0"),)}, {"compiled": True}),
-        ("normalisation", {"name": "aten::cudnn_batch_norm", "kernels": (kernel("bn_fw_inf_nhwc"),), "shapes": "8x64x56x56"}, {}),
+        ("normalization", {"name": "aten::cudnn_batch_norm", "kernels": (kernel("bn_fw_inf_nhwc"),), "shapes": "8x64x56x56"}, {}),
         ("matmul", {"kernels": (kernel("triton_tem_fused_mm_0"),), "shapes": "4096x4096, 4096x4096"}, {"compiled": True}),
     ],
 )
@@ -360,11 +360,11 @@ def test_a_category_near_its_bound_or_between_host_and_device_is_left_alone():
     assert categories.slow("copy")(case(upload)) is None
 
 
-def test_slow_normalisation_over_batches_and_products_are_not_compiled():
-    batch_norm = row("aten::native_batch_norm", 0.01, 0.001, category="normalisation")
+def test_slow_normalization_over_batches_and_products_are_not_compiled():
+    batch_norm = row("aten::native_batch_norm", 0.01, 0.001, category="normalization")
     product = row("aten::mm", 0.01, 0.001, category="matmul")
     batch_norm = msgspec.structs.replace(batch_norm, shapes="8x64x56x56")
-    assert categories.slow("normalisation")(case(batch_norm)).suggestion == "channels-last images"
+    assert categories.slow("normalization")(case(batch_norm)).suggestion == "channels-last images"
     assert "torch.compile the model" not in categories.slow("matmul")(case(product)).suggestion
 
 
@@ -420,7 +420,7 @@ def test_half_precision_is_low_enough():
 @pytest.mark.parametrize(
     ("name", "category", "library"),
     [
-        ("_C::rms_norm", "normalisation", "vLLM"),
+        ("_C::rms_norm", "normalization", "vLLM"),
         ("aiter::gemm_a16w16", "matmul", "aiter"),
         ("torch::autograd::CppNode<SplitLookupFunction_sgd_Op>", "embedding", "FBGEMM"),
     ],
@@ -435,7 +435,7 @@ def test_operators_of_another_library_are_not_for_torch_compile(name, category, 
 
 def test_operators_of_pytorch_decide_where_they_lose_more():
     rows = (
-        row("aiter::rmsnorm", 0.002, 0.001, category="normalisation"),
-        row("aten::layer_norm", 0.02, 0.01, category="normalisation"),
+        row("aiter::rmsnorm", 0.002, 0.001, category="normalization"),
+        row("aten::layer_norm", 0.02, 0.01, category="normalization"),
     )
-    assert "newer release" not in str(categories.slow("normalisation")(case(*rows)).suggestion)
+    assert "newer release" not in str(categories.slow("normalization")(case(*rows)).suggestion)

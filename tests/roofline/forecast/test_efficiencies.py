@@ -143,7 +143,7 @@ def test_a_total_is_the_sum():
     assert total.time_s == pytest.approx(sum(calls * one.time_s for one, calls in parts))
     assert total.lower_bound_s == pytest.approx(3 * 2e-5 + 2 * 5e-5)
     assert total.lower_bound_s <= total.low_s <= total.time_s <= total.high_s
-    assert total.basis == "errors of 3 steps, each predicted by the others"
+    assert total.basis == "errors of 3 steps in runs of one, each predicted by the others"
 
 
 def test_with_one_run_the_errors_of_a_category_add_up():
@@ -188,7 +188,13 @@ def test_between_devices_the_interval_is_that_of_other_devices():
 def test_errors_of_public_traces_are_said_to_be_theirs():
     measured_one = [call for call in public_calls() if call.device == "H100 SXM5 80GB" and call.run.startswith("gaunernst")]
     by = Efficiencies(measured_one, "Instinct MI300X")
-    assert by.total([(by.estimate(measured_one[0]), 1)]).basis.endswith("steps in public traces, each predicted by the others")
+    whole = by.total([(by.estimate(measured_one[0]), 1)])
+    assert "steps in public traces of B200 SXM, H100 SXM5 80GB, Instinct MI300X, each predicted" in whole.basis
+    for device, of in (("NVIDIA H200", "B200 SXM, H100 SXM5 80GB, Instinct MI300X"), ("Instinct MI300X", "Instinct MI300X")):
+        by = Efficiencies.public(device)
+        estimate = by.estimate(measured_one[0])
+        assert f"steps in public traces of {of}, each" in by.total([(estimate, 1)]).basis
+        assert "public trace" in estimate.basis
 
 
 def test_the_time_outside_of_operators():

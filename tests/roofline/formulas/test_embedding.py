@@ -79,7 +79,7 @@ def test_a_sparse_gradient_is_a_row_for_each_index():
     assert (found.work.bytes_written, found.work.other_flops) == (4 * 4 * 4, 4 * 4)
 
 
-def test_renormalising_reads_and_writes_the_rows():
+def test_renormalizing_reads_and_writes_the_rows():
     """Norm: a multiply-add; scaling: a product. All rows looked up count as too long."""
     table, indices = TensorArg((9, 4)), TensorArg((3,), "int64")
     found = count(Signature("aten::embedding_renorm_", (table, indices, 1.0, 2.0)))

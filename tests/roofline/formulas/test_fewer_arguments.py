@@ -68,7 +68,7 @@ def test_a_joined_list_that_nobody_recorded_is_as_large_as_its_result():
     assert work("cat", (), MISSING, outputs=(tensor(10, 8),)) == Work(bytes_read=320, bytes_written=320)
 
 
-def test_parameters_have_the_shape_that_a_layer_norm_normalises():
+def test_parameters_have_the_shape_that_a_layer_norm_normalizes():
     rows, parameter, statistics = tensor(32, 64), tensor(64), tensor(32, 1)
     assert work("native_layer_norm", rows, MISSING, parameter, parameter, 1e-5) == work(
         "native_layer_norm", rows, (64,), parameter, parameter, 1e-5

@@ -99,7 +99,7 @@ def test_a_norm_in_a_reduction_makes_the_statistics_that_a_pointwise_kernel_uses
     points = call("triton_poi_fused_native_layer_norm_7", t(6, 37), t(6, 1, dtype=FP32), t(6, 1, dtype=FP32), t(6, 37), 6, 37)
     assert rows.work.other_flops == 6 * 37 * (4 + 2)
     assert points.work.other_flops == 6 * 37 * 2
-    assert rows.category == points.category == "normalisation"
+    assert rows.category == points.category == "normalization"
 
 
 def test_sizes_of_dynamic_shapes_are_not_iterations():

@@ -37,8 +37,10 @@ def test_latencies_of_two_generations():
     # t(0.975, 1) = 12.706 times the standard error (14 - 10) / 2 around the median, and no time is negative.
     assert latency.ttft_ci95_s == pytest.approx((0.0, 12e-3 + 12.7062 * 2e-3))
     gaps = [2, 3, 4, 2, 3, 10]
-    for found, share in ((latency.itl_median_s, 50), (latency.itl_p90_s, 90), (latency.itl_p99_s, 99)):
-        assert found == pytest.approx(np.percentile(gaps, share) / 1e3)
+    assert latency.itl_median_s == pytest.approx(np.percentile(gaps, 50) / 1e3)
+    assert (latency.itl_p90_s, latency.itl_p99_s) == (None, None)
+    # The generations take 19 and 29 ms, of which the first tokens are 10 and 14.
+    assert (latency.whole_s, latency.prefill_share) == (pytest.approx(24e-3), pytest.approx(24 / 48))
     # The mean gap of a generation is (last - first) / (tokens - 1).
     assert latency.tpot_s == pytest.approx(((2 + 3 + 4) / 3 + (2 + 3 + 10) / 3) / 2 / 1e3)
     # The step after the prompt attends to it and to its own token.
@@ -46,6 +48,14 @@ def test_latencies_of_two_generations():
     assert latency.median_s == pytest.approx((2e-3, 3e-3, 7e-3))
     assert latency.p25_s[2] == pytest.approx(np.percentile([4, 10], 25) / 1e3)
     assert latency.growth_s_per_token is None
+
+
+@pytest.mark.parametrize(("number", "has_p90", "has_p99"), [(19, 0, 0), (20, 1, 0), (99, 1, 0), (100, 1, 1)])
+def test_a_percentile_needs_gaps_above_it(number, has_p90, has_p99):
+    gaps = np.arange(1.0, number + 1)
+    latency = token_latency([ready(10, *gaps)], prompt_length=5)
+    for found, share, is_known in ((latency.itl_p90_s, 90, has_p90), (latency.itl_p99_s, 99, has_p99)):
+        assert found == (pytest.approx(np.percentile(gaps, share) / 1e3) if is_known else None)
 
 
 def test_one_token_has_no_gaps_and_no_generation_no_latency():
@@ -108,6 +118,14 @@ def test_phases_are_on_the_clock_of_their_tokens(tmp_path):
     assert sum(row.time_s for row in analysis.operators) == pytest.approx(division.prefill_s + division.decode_s)
     assert prefill.work.flops + 2 * decode.work.flops == analysis.totals.flops == 2 * 4 * 8 * 8 + 2 * (2 * 8 * 8)
     assert analysis.generation.tokens_per_s == pytest.approx(3 / 100e-6)
+
+
+def test_phases_add_up_to_a_generation(tmp_path):
+    # Of the medians, prefill is that of one generation and decode that of another one: 60 + 2 * 30 is none of 100, 80 and 140.
+    ready_ns = [(60_000, 80_000, 100_000), (20_000, 50_000, 80_000), (80_000, 110_000, 140_000)]
+    prefill, decode = analyze(run_of(tmp_path, ready_ns), ceilings=None).generation.phases
+    assert prefill.step_s + 2 * decode.step_s == pytest.approx(100e-6)
+    assert prefill.step_s == pytest.approx(100e-6 * (60 + 20 + 80) / (100 + 80 + 140))
 
 
 def test_without_token_times_the_trace_tells(tmp_path):

@@ -49,9 +49,9 @@ _HEADS: Final = "heads_q, heads_k, heads_v, head"
 _CACHES: Final = "view k_cache, view v_cache, read slots"
 _SCALES: Final = "read k_scale?, read v_scale?"
 # Queries and keys of the tokens are normalized and rotated,
-_NORMALISED: Final = "tokens * (heads_q + heads_k) * head"
+_NORMALIZED: Final = "tokens * (heads_q + heads_k) * head"
 _FLOPS: Final = "tokens * (heads_q + heads_k) * (head * RMS_NORM + min(table[-1], head) * ROTARY_EMBEDDING)"
-_READ: Final = f"{_NORMALISED} * qkv.item + q_weight.size + k_weight.size + positions.size + selected(table, positions.n * table[-1])"
+_READ: Final = f"{_NORMALIZED} * qkv.item + q_weight.size + k_weight.size + positions.size + selected(table, positions.n * table[-1])"
 # keys and values go into caches after a scale.
 _CACHED: Final = "slots.n * head * (heads_k * k_cache.item + heads_v * v_cache.item)"
 _NARROW: Final = "heads_k * (k_cache.item < qkv.item) + heads_v * (v_cache.item < qkv.item)"
@@ -76,7 +76,7 @@ def _narrowed(made: str, cost: str = "DYNAMIC_QUANTIZE", end: str = "dtype=24, g
 
 
 _TABLE: Final = f"""
-[normalisation aiter::]
+[normalization aiter::]
 {_norms("rmsnorm2d_fwd", "RMS_NORM", "read weight, eps")}
 {_norms("layernorm2d_fwd", "LAYER_NORM", "read weight, read bias?, eps, read x_bias?")}
 rms_norm _fused_rmsnorm: read input, read weight, eps -> input; cost = RMS_NORM
@@ -100,11 +100,11 @@ _fused_qk_rmsnorm_group_quant_kernel _fused_qk_rmsnorm_per_token_quant_kernel: w
     per = q k; other = q.n * (bool(residual) + bool(q_scale) * DYNAMIC_QUANTIZE)
 fused_qk_norm_rope_1way: read q, read k, read q_weight, read k_weight, read table, batch, tokens, heads_q, heads_k, head,
     interleaved, eps, write q_out, write k_out; cost = RMS_NORM + ROTARY_EMBEDDING; per = q k
-fused_rope_rms fused_mrope_3d_rms: {_PACKED}, {_HEADS}; other = {_FLOPS}; reads = {_READ}; writes = {_NORMALISED} * qkv.item
+fused_rope_rms fused_mrope_3d_rms: {_PACKED}, {_HEADS}; other = {_FLOPS}; reads = {_READ}; writes = {_NORMALIZED} * qkv.item
 # Queries and keys are written in place too,
 fused_qk_norm_rope_cache_quant_shuffle: read qkv, {_HEADS}, eps, read q_weight, read k_weight, read table, is_neox,
     read positions[*tokens], {_CACHES}, dtype, {_SCALES}; other = {_CACHED_FLOPS}; reads = {_CACHED_READ};
-    writes = {_NORMALISED} * qkv.item + {_CACHED}
+    writes = {_NORMALIZED} * qkv.item + {_CACHED}
 _fused_qk_norm_rope_cache_quant_shuffle_hip like fused_qk_norm_rope_cache_quant_shuffle: read qkv, k, v, {_HEADS}, eps,
     read q_weight, read k_weight, read table, is_neox, read positions[*tokens], {_CACHES}, dtype, {_SCALES}
 # or queries into a tensor of their own, keys and values where they are asked for.
@@ -112,7 +112,7 @@ fused_qk_norm_rope_cache_pts_quant_shuffle: {_PACKED}, {_HEADS}, is_neox, eps, {
     reads = {_CACHED_READ}; writes = bool(returns) * (k_out.n * k_out.item + v_out.n * v_out.item) + {_CACHED}
 fused_qk_norm_mrope_3d_cache_pts_quant_shuffle like fused_qk_norm_rope_cache_pts_quant_shuffle: {_PACKED}, {_HEADS}, is_neox,
     sections, interleaved, eps, {_APART}
-[normalisation]
+[normalization]
 aiter::_groupnorm_run aiter::groupnorm_run: read input, groups, read weight, read bias -> input; cost = LAYER_NORM; number = groups
     | out, workspace, read input, groups, read weight, read bias -> input; cost = LAYER_NORM; number = groups
 [element-wise aiter::]
@@ -205,7 +205,7 @@ aiter::indexer_qk_rope_quant_and_cache: read q[*heads head], write q_out, read w
 gemm_a16wfp4 gemm_a16wfp4_: {fp4_product("read left, read right, read scale, atomic=False, dtype=15, write out?")}
 gemm_a16wfp4_preshuffle_: {fp4_product("read left, read right, read scale, prequant=True, dtype=15, write out?")}
 batched_gemm_a16wfp4 batched_gemm_a16wfp4_: {fp4_product("read left, read right, read scale, dtype=15, write out?")}
-[normalisation aiter:: wraps]
+[normalization aiter:: wraps]
 rmsnorm2d_fwd_ fused_rmsnorm_pad_: read input, read weight, eps -> input; cost = RMS_NORM
 layernorm2d_fwd_: read input, read weight, read bias, eps -> input; cost = LAYER_NORM
 # return the norm of the sum and the sum; padding of rows is not counted

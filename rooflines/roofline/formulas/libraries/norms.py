@@ -86,4 +86,4 @@ def norm_work(signature: Signature, rms: bool | None) -> Work:
 def register_norms(*names: str, rms: bool | None, wraps: bool = False) -> None:
     """Register the formulas of autograd functions that are norms, and of their backward nodes."""
     for name in names:
-        formula(name, f"{name}Backward", category="normalisation", wraps=wraps)(partial(norm_work, rms=rms))
+        formula(name, f"{name}Backward", category="normalization", wraps=wraps)(partial(norm_work, rms=rms))

@@ -123,7 +123,7 @@ primus::modulate primus::modulate_v2: read x, read scale, read shift -> x; cost 
 primus::modulate_backward primus::modulate_backward_v2: read grad, read x, read scale, of_x, of_scale, of_shift;
     other = grad.n * (2 * bool(of_x) + 2 * bool(of_scale) + bool(of_shift));
     writes = x.n * x.item * bool(of_x) + scale.n * scale.item * (bool(of_scale) + bool(of_shift)); precision = x
-[normalisation]
+[normalization]
 # A layer norm of [tokens, batch, hidden] without parameters, then the scale and the shift [batch, hidden] of a diffusion step. In the
 # gradient the scale is the weight of the norm, and the shift its bias.
 primus::fused_ln_modulate primus::fused_ln_modulate_v2: read x[*rows hidden], read scale, read shift -> x;

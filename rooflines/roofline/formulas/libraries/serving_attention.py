@@ -237,7 +237,7 @@ fmha_v3_bwd: grad query key value out log_sum dropout scale causal left right de
 mha_varlen_bwd fmha_v3_varlen_bwd: grad query key value out log_sum cum_q cum_k max_q max_k dropout scale zero causal left right
     deterministic
 _flash_attn_backward: grad query key value out log_sum dq dk dv dbias dropout scale causal left right bias=None alibi=None
-[normalisation flashinfer::]
+[normalization flashinfer::]
 rmsnorm gemma_rmsnorm: write out, read input, read weight, eps; cost = RMS_NORM
 fused_add_rmsnorm gemma_fused_add_rmsnorm: update input, update residual, read weight, eps; cost = RMS_NORM + 1
 [copy]

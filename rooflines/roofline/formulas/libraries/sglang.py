@@ -10,7 +10,7 @@ from typing import Final
 
 from rooflines.roofline.formulas.kv_cache import store, stored
 from rooflines.roofline.formulas.registry import LAYER
-from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotate_in_place, rotation
+from rooflines.roofline.formulas.rotary import normalize_and_rotate, rotate_in_place, rotation
 from rooflines.roofline.formulas.scaled import SCALED, fp4_product, to_blocks, to_fp4
 from rooflines.roofline.formulas.tables import table
 
@@ -43,7 +43,7 @@ unified_apply_gptq_marlin_gemm_with_wtype like unified_apply_gptq_marlin_gemm: r
 [matmul]
 sglang::cutedsl_dual_gemm_swiglu: read input[*m k], read weight[n =k]; matrix = 2 * m * n * k; other = m * n // 2 * (SILU + 1);
     writes = m * n // 2 * input.item
-[normalisation]
+[normalization]
 sgl_kernel::rmsnorm sgl_kernel::gemma_rmsnorm: write out, read input, read weight, eps; cost = RMS_NORM
 sgl_kernel::fused_add_rmsnorm sgl_kernel::gemma_fused_add_rmsnorm: update input, update residual, read weight, eps;
     cost = RMS_NORM + 1
@@ -55,9 +55,9 @@ sglang::fused_inplace_qknorm_rope: {_PAIR}, {_WEIGHTS}, {_TABLE}; cost = RMS_NOR
     also = {_ROW_OF_TABLE}
 sglang::fused_qknorm_rope_out_of_place like sglang::fused_inplace_qknorm_rope: read q[*heads head], read k, write q_out, write k_out,
     {_WEIGHTS}, {_TABLE}
-sglang::fused_qk_norm_rope_out: {normalise_and_rotate(f"view qkv, {_WEIGHTS}, read positions, heads_q, heads_k, heads_v, head")}
+sglang::fused_qk_norm_rope_out: {normalize_and_rotate(f"view qkv, {_WEIGHTS}, read positions, heads_q, heads_k, heads_v, head")}
 sgl_kernel::fused_qk_norm_rope trtllm::fused_qk_norm_rope:
-    {normalise_and_rotate(f"view qkv, heads_q, heads_k, heads_v, head, eps, {_WEIGHTS}, base, is_neox, read positions")}
+    {normalize_and_rotate(f"view qkv, heads_q, heads_k, heads_v, head, eps, {_WEIGHTS}, base, is_neox, read positions")}
 [element-wise sgl_kernel::]
 sgl_per_token_group_quant_fp8 sgl_per_token_group_quant_int8 sgl_per_token_group_quant_8bit sgl_per_token_quant_fp8: {_NARROW};
     cost = DYNAMIC_QUANTIZE

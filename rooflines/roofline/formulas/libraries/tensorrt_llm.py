@@ -57,13 +57,13 @@ fp8_swap_ab_gemm: read input[*m k], read weight[n =k], read scale, dtype=15; mat
     other = m * n + DYNAMIC_QUANTIZE * m * k; writes = m * n * item('dtype', 'bfloat16'); precision = weight
 weight_only_quant_gemm: read input[*m k], read weight, type, read scales[*groups n], dtype; matrix = 2 * m * k * n; other = m * n;
     writes = m * n * item('dtype', input.dtype)
-[normalisation trtllm:: wraps]
+[normalization trtllm:: wraps]
 flashinfer_rmsnorm flashinfer_gemma_rmsnorm: read input, read weight, eps -> input; cost = RMS_NORM
 flashinfer_fused_add_rmsnorm flashinfer_gemma_fused_add_rmsnorm: update input, update residual, read weight, eps; cost = RMS_NORM + 1
 flashinfer_fused_add_add_rmsnorm: update input, read more, update residual, read weight, eps; cost = RMS_NORM + 2
 flashinfer_fused_add_rmsnorm_quant: write out, read input, update residual, read weight, read scale, eps;
     cost = RMS_NORM + 1 + QUANTIZE
-[normalisation trtllm::]
+[normalization trtllm::]
 fused_rmsnorm_fp4_quantize: read input, read weight, read scale, eps, both; cost = RMS_NORM + DYNAMIC_QUANTIZE; writes = {_FP4}
 fused_add_rmsnorm_fp4_quantize: read input, update residual, read weight, read scale, eps, both;
     cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE; writes = {_FP4}

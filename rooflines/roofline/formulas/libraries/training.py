@@ -35,8 +35,8 @@ def _saved_gradient(signature: Signature, rms: bool) -> Work:
 
 for _kind, _rms in {"layer": False, "rms": True}.items():
     _name = f"apex::fused_{_kind}_norm"
-    formula(f"{_name}_affine_fwd", f"{_name}_fwd", category="normalisation")(partial(norm_work, rms=_rms))
-    formula(f"{_name}_affine_bwd", f"{_name}_bwd", category="normalisation")(partial(_saved_gradient, rms=_rms))
+    formula(f"{_name}_affine_fwd", f"{_name}_fwd", category="normalization")(partial(norm_work, rms=_rms))
+    formula(f"{_name}_affine_bwd", f"{_name}_bwd", category="normalization")(partial(_saved_gradient, rms=_rms))
 
 
 # softmax(scale * x) with a mask, or below the diagonal; the whole is written. Of the gradient of the result, and the result, which is
@@ -155,7 +155,7 @@ xformers::_sparse24_gemm: read packed[m half], read dense[k n], read meta; matri
     writes = m * n * max(packed.item, 2); fits = 2 * half == k
 xformers::_sparse24_fp8_sm90_cutlass_gemm like xformers::_sparse24_gemm: read packed[m half], read meta, read dense[k n],
     read row_scale?, read column_scale?; other = m * n * bool(row_scale or column_scale)
-[normalisation]
+[normalization]
 # An RMS norm, or with a mean a layer norm.
 quack::_rmsnorm_fwd: read x, read weight?, write out, read bias?, write deviation?, write mean?, read residual?, write residual_out?,
     eps=0.0, centered=False; other = x.n * bool(residual) + x.n * (MEAN_AND_VARIANCE + SCALE_AND_SHIFT + bool(weight) + bool(bias) if

@@ -249,7 +249,7 @@ tex_ts::srelu_ts like tex_ts::gelu_ts: ; each = 2
 tex_ts::geglu_ts like tex_ts::gelu_ts: ; each = GELU + 1; made = self.n // 2
 tex_ts::reglu_ts like tex_ts::gelu_ts: ; each = 2; made = self.n // 2
 tex_ts::swiglu_ts like tex_ts::gelu_ts: ; each = SILU + 1; made = self.n // 2
-[normalisation]
+[normalization]
 tex_ts::layernorm_fwd_inf_ts: read self, read weight, read bias -> self; cost = LAYER_NORM; per = self
 tex_ts::layernorm_fwd_fp8_inf_ts: read self, read weight, read bias; cost = LAYER_NORM + (QUANTIZE + 2); per = self; writes = self.n
 tex_ts::rmsnorm_fwd_inf_ts: read self, read weight -> self; cost = RMS_NORM; per = self

@@ -31,7 +31,7 @@ register_norms("LigerLayerNormFunction", rms=False)
 register_norms("LayerNormFunction", "RMSNormFunction", rms=None)
 
 
-@formula("LayerNormGatedFunction", "LayerNormGatedFunctionBackward", category="normalisation")
+@formula("LayerNormGatedFunction", "LayerNormGatedFunctionBackward", category="normalization")
 def _gated_norm(signature: Signature) -> Work:
     """norm(x) * silu(gate) of x, the gate, a weight and a bias, a residual; the gradient of the gate needs the normalized input."""
     gradients, forward = gradients_and_forward(signature)
@@ -56,7 +56,7 @@ def _unsloth(signature: Signature, rms: bool) -> Work:
 
 
 for _name, _rms in {"Fast_RMS_Layernorm": True, "Fast_Layernorm": False}.items():
-    formula(_name, f"{_name}Backward", category="normalisation")(partial(_unsloth, rms=_rms))
+    formula(_name, f"{_name}Backward", category="normalization")(partial(_unsloth, rms=_rms))
 
 _EARLY: Final = "gradients computed in the forward"
 _UNSLOTH_LAYERS: Final = {"LoRA_MLP": 3, "LoRA_QKV": 3, "LoRA_W": 1}
@@ -222,16 +222,16 @@ FP8BlockQuantLinear FbgemmFp8Linear_matmul FP8_fbgemm_block_linear: read input[*
     precision = weight
 FP8BlockQuantLinearBackward FbgemmFp8Linear_matmulBackward FP8_fbgemm_block_linearBackward: read grad, write input[*rows k],
     read weight[n =k], read scale; cost = 1; per = weight; matrix = 2 * rows * k * n
-[normalisation functions]
+[normalization functions]
 # x / |x|, and 1 / |x| of each row for the backward.
 L2NormFunction: read x[*rows k] -> x; cost = WEIGHT_NORM; per = x; writes = 4 * rows
 # (g - y * sum(g * y)) / |x|.
 L2NormFunctionBackward: read grad[*rows k], x -> grad; cost = WEIGHT_NORM_BACKWARD; per = grad; reads = 2 * grad.size + 4 * rows
-[normalisation]
+[normalization]
 # A row of the norm is a group; means and deviations in float32 are kept.
 LigerGroupNormFunction: read x[batch *rest], read weight, read bias, channels, groups -> x; cost = LAYER_NORM; per = x;
     writes = 8 * batch * groups
-[normalisation with_gradient]
+[normalization with_gradient]
 LigerGroupNormFunctionBackward: read grad, update x[batch *rest], update weight, write bias, channels, groups;
     cost = LAYER_NORM_BACKWARD; per = x; also = 8 * batch * groups; precision = x
 [reduction functions]

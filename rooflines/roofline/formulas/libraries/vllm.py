@@ -80,7 +80,7 @@ _TURNED: Final = rotate_in_place("view query, view key[*heads head], view value,
 
 
 table(f"""
-[normalisation _C::]
+[normalization _C::]
 rms_norm: {_INTO}, read weight; cost = RMS_NORM
 rms_norm_weightless: {_INTO}; cost = RMS_NORM - 1
 fused_add_rms_norm: update input, update residual, read weight; cost = RMS_NORM + 1
@@ -135,7 +135,7 @@ vllm::mrope: {_ROTATED_BY_PARTS}
 [other]
 # The same memory.
 _C::weak_ref_tensor sgl_kernel::weak_ref_tensor _C::get_cuda_view_from_cpu_tensor: input
-[normalisation]
+[normalization]
 # Queries and keys inside [tokens, heads * head] are normalized and rotated in place; the values stay.
 _C::fused_qk_norm_rope: view qkv, heads_q, heads_k, heads_v, head, eps, read q_weight, read k_weight, view table[places rotary],
     is_neox, read positions; other = positions.n * (heads_q + heads_k) * (head * RMS_NORM + min(rotary, head) * ROTARY_EMBEDDING);
@@ -215,7 +215,7 @@ flashinfer_fp8_blockscale_gemm dynamic_flashinfer_deepgemm_blockscale_gemm: read
 # Older versions have the scales of activations in 4 bits before a flag.
 gemm_with_dynamic_quant: {fp4_product("read left, read right, read scale, flag, dtype=15, read left_scale?")}; fits = flag in (0, 1)
     | {fp4_product("read left, read right, read scale, read left_scale?, flag, dtype=15")}
-[normalisation vllm:: wraps]
+[normalization vllm:: wraps]
 rocm_aiter_rms_norm: read input, read weight -> input; cost = RMS_NORM
 rocm_aiter_rmsnorm2d_fwd_with_add: update input, read residual, read weight -> residual; cost = RMS_NORM + 1
 # returns the norm, whose rows may be padded, and the sum

@@ -32,7 +32,7 @@ T, D = 7, 30  # tokens, width
 )  # fmt: skip
 def test_norms(name, args, cost, read, written):
     assert figures(f"_C::{name}", *args) == (0, cost * T * D, read, written, "bf16")
-    assert counted(f"_C::{name}", *args).category == "normalisation"
+    assert counted(f"_C::{name}", *args).category == "normalization"
 
 
 def test_numbers_of_4_bits_with_the_results_given_or_returned():
