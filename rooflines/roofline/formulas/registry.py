@@ -57,6 +57,12 @@ class Hints:
             raise NotCounted("output shapes not known")
         return found
 
+    def recorded_results(self) -> tuple[TensorArg, ...]:
+        """The tensors that the call returned; raises Dispatches where they were not recorded."""
+        if not self.outputs:
+            raise Dispatches
+        return self.outputs
+
     def result_bytes(self, reason: str) -> int:
         """Bytes of results whose sizes depend on values: as recorded, else what the call allocated; NotCounted says ``reason``."""
         if self.outputs is not None:

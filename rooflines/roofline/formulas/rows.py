@@ -14,9 +14,10 @@ where it is absent, and its dimensions are then 0. The costs of ``costs.py`` hav
 - ``recorded(name)``: whether the argument was recorded. ``value(name)``: what was recorded, or None. ``known(name)``: the same, and a
   call without it is not counted. ``asked(name, length)``: which outputs were asked for. ``item(name, dtype)``: the size of an element
   of this dtype argument, or else of ``dtype``.
-- ``results()``: the tensors that it returns, as recorded or as torch infers them. ``returned(reason)``: the bytes of results whose
-  sizes depend on values, which a recording has; the reason says what is missing where nothing has them. ``returned_tensor(place,
-  reason)``: one of the returned tensors; without a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
+- ``results()``: the tensors that it returns, as recorded or as torch infers them. ``recorded_results()``: as recorded; without a
+  recording the operators below it count. ``returned(reason)``: the bytes of results whose sizes depend on values, which a recording
+  has; the reason says what is missing where nothing has them. ``returned_tensor(place, reason)``: one of the returned tensors; without
+  a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
 
 Libraries write their rows as tables (``tables.py``).
 """
@@ -249,6 +250,7 @@ class _Names(dict[str, Any]):
             "value": lambda name: arguments.value(name) if arguments.recorded(name) else None,
             "results": lambda: Tensors(*hints.results(arguments.signature)),
             "returned": hints.result_bytes, "returned_tensor": partial(_output, hints),
+            "recorded_results": lambda: Tensors(*hints.recorded_results()),
         }  # fmt: skip
         # An argument of such a name is the argument.
         self.update((name, function) for name, function in about_the_call.items() if not arguments.has(name))
