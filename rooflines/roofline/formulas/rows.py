@@ -301,12 +301,14 @@ def steps_of(where: str) -> tuple[tuple[str, str], ...]:
     return tuple((name.strip(), expression) for name, _, expression in steps)
 
 
-def _tensors(args: Arguments, field: _Field) -> tuple[TensorArg, ...]:
+def _tensors(args: Arguments, field: _Field, hints: Hints) -> tuple[TensorArg, ...]:
     if field.kind in ("?", "*", "+"):
         found = args.optional(field.name)
         several = args.tensors(field.name) if found is None and field.kind != "?" else ()
+        if field.kind == "+" and found is None and args.value(field.name) == ():
+            several = hints.left_out()
         if field.kind == "+" and found is None and not several:
-            raise NotCounted("tensors of the list not recorded")
+            raise NotCounted(f"shapes of '{field.name}' not recorded")
         return several if found is None else (found,)
     return (args.tensor(field.name),)
 
@@ -314,15 +316,15 @@ def _tensors(args: Arguments, field: _Field) -> tuple[TensorArg, ...]:
 def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
     plain, fields = parse(row.schema)
-    args = Arguments(signature, plain)
-    names = _Names(args, hints or Hints(), {field.name: field.kind for field in fields})
+    args, hints = Arguments(signature, plain), hints or Hints()
+    names = _Names(args, hints, {field.name: field.kind for field in fields})
     tensors: dict[str, tuple[TensorArg, ...]] = {}
     for field in fields:
         if not field.verb:
             if field.dims:
                 _bind(names, field.dims, args.sizes(field.name))
             continue
-        tensors[field.name] = _tensors(args, field)
+        tensors[field.name] = _tensors(args, field, hints)
         names[field.name] = Tensors(*tensors[field.name])
         if field.dims and tensors[field.name]:
             _bind(names, field.dims, tensors[field.name][0].shape)
