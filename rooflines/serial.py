@@ -93,6 +93,14 @@ def read_json(path: Path, kind: type[T]) -> T:
     return msgspec.json.decode(path.read_bytes(), type=kind)
 
 
+def read_json_if_whole(path: Path, kind: type[T]) -> T | None:
+    """The record in the file at ``path``; None where there is no such file, or it is broken or of another version."""
+    try:
+        return read_json(path, kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
 def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}

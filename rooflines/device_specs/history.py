@@ -18,7 +18,7 @@ from rooflines.device_specs import detect, laws
 from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceiling, Ceilings, marks_of
 from rooflines.device_specs.rounds import Round, fastest, summary
 from rooflines.errors import DataError
-from rooflines.serial import from_plain, read_json, write_json
+from rooflines.serial import from_plain, read_json_if_whole, write_json
 
 Progress = Callable[[str], None]
 
@@ -216,9 +216,8 @@ def _path(kind: str, fingerprint: str) -> Path:
 
 def read_history(kind: str, fingerprint: str) -> History | None:
     """The measurements of a device, or None where there are none that can be read and belong to ``fingerprint``."""
-    try:
-        history = read_json(_path(kind, fingerprint), History)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    history = read_json_if_whole(_path(kind, fingerprint), History)
+    if history is None:
         return _unwritten.get(fingerprint)
     return history if history.fingerprint == fingerprint and history.sessions else None
 

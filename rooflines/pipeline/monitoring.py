@@ -24,8 +24,8 @@ from rooflines.profiler.monitor.monitored import (
     PYTHON_MEMORY_FILE,
     Monitored,
     MonitorFile,
+    PythonMemory,
     program_name,
-    read_python_memory,
     save,
     since,
 )
@@ -36,6 +36,7 @@ from rooflines.profiler.samplers.process import SamplerProcess, check_period
 from rooflines.profiler.samplers.storage import read_journal
 from rooflines.reports.progress import has_screen
 from rooflines.reports.screen import monitor_screen
+from rooflines.serial import read_json_if_whole
 
 if TYPE_CHECKING:
     import psutil
@@ -179,7 +180,7 @@ def _finish(
     journal = read_journal(directory / JOURNAL_FILE)
     failure = sampler.problem.removeprefix(" ".join(journal.problems)).strip()
     notes = [*facts.notes, *journal.problems, *([failure] if failure else [])]
-    memory = read_python_memory(directory / PYTHON_MEMORY_FILE) if python_memory else None
+    memory = read_json_if_whole(directory / PYTHON_MEMORY_FILE, PythonMemory) if python_memory else None
     if python_memory and memory is None:
         notes.append("Python allocations are not available: no interpreter wrote them. One that runs with -I, -E or -S cannot.")
     elif memory is not None and not memory.ended:

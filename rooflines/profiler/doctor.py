@@ -27,7 +27,7 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.environment import Driver, cpu_isa, nvidia_driver, package_version
 from rooflines.profiler.samplers.host import cpu_frequency_hz, line_of
 from rooflines.profiler.samplers.rapl import POWERCAP, package_counters
-from rooflines.serial import read_json
+from rooflines.serial import read_json_if_whole
 from rooflines.units import binary_bytes, counted, si
 
 CheckStatus = Literal["ok", "missing", "limited"]
@@ -227,7 +227,11 @@ def ceilings() -> Check:
     devices = [detect.cpu_name()]
     if torch.cuda.is_available():
         devices += sorted({torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())})
-    stored = {history.device for path in cache_directory().glob("*.json") if (history := _stored(path)) and history.sessions}
+    stored = {
+        history.device
+        for path in cache_directory().glob("*.json")
+        if (history := read_json_if_whole(path, History)) and history.sessions
+    }
     known = [device for device in devices if device in stored]
     if len(known) == len(devices):
         return Check("ok", f"measured: {', '.join(known)}")
@@ -275,11 +279,11 @@ _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
     ("MPS", mps),
     ("Tracing", device_trace),
     ("GPU counters", hardware_counters),
-    ("timm", lambda: _optional("timm", "timm", "pip install timm", "models timm:NAME")),
-    ("transformers", lambda: _optional("transformers", "transformers", "pip install transformers", "models hf:NAME")),
-    ("fvcore", lambda: _optional("fvcore", "fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it")),
-    ("TensorBoard", lambda: _optional("tensorboard", "tensorboard", "pip install 'rooflines[tensorboard]'", "rooflines view")),
-    ("typst", lambda: _optional("typst", "typst", "pip install typst", "PDF reports")),
+    ("timm", lambda: _optional("timm", "pip install timm", "models timm:NAME")),
+    ("transformers", lambda: _optional("transformers", "pip install transformers", "models hf:NAME")),
+    ("fvcore", lambda: _optional("fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it")),
+    ("TensorBoard", lambda: _optional("tensorboard", "pip install 'rooflines[tensorboard]'", "rooflines view")),
+    ("typst", lambda: _optional("typst", "pip install typst", "PDF reports")),
     ("Ceilings", ceilings),
     ("Cache", cache),
     ("Disk", disk),
@@ -316,11 +320,11 @@ def _importable(module: str, fix: str, needed_for: str) -> Check:
     return Check("ok", package_version(module) or "installed")
 
 
-def _optional(module: str, package: str, fix: str, needed_for: str) -> Check:
+def _optional(module: str, fix: str, needed_for: str) -> Check:
     """A package for those who want it: looked up and not imported, because importing some takes seconds."""
     if importlib.util.find_spec(module) is None:
         return Check("missing", f"needed for {needed_for}", fix=fix)
-    return Check("ok", package_version(package) or "installed")
+    return Check("ok", package_version(module) or "installed")
 
 
 def _cuda_package(module: str, driver: Driver, built: str | None) -> Check | None:
@@ -337,14 +341,6 @@ def _cuda_package(module: str, driver: Driver, built: str | None) -> Check | Non
 def _install(extra: str | None) -> str:
     """The command that installs an extra, empty without one."""
     return f"pip install 'rooflines[{extra}]'" if extra else ""
-
-
-def _stored(path: Path) -> History | None:
-    """The measurements kept in ``path``, None when it is from another version or broken: they will be measured again."""
-    try:
-        return read_json(path, History)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
 
 
 def _counted(names: tuple[str, ...]) -> str:

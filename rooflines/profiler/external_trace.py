@@ -80,16 +80,16 @@ def _environment(trace: Trace) -> tuple[Environment, tuple[str, ...]]:
     environment = Environment(
         rooflines=__version__,
         device=f"{trace.platform}:{ordinals[0]}",
-        device_name=used.name if used is not None else "",
-        device_memory_bytes=used.memory_bytes if used is not None else None,
-        device_units=used.multiprocessors if used is not None else None,
+        device_name=used.name,
+        device_memory_bytes=used.memory_bytes,
+        device_units=used.multiprocessors,
     )
     if notes or trace.platform != "cuda" or not is_shared_name(environment.device_name):
         return environment, notes
     return _inferred(environment, _traits(trace, used))
 
 
-def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice | None, tuple[str, ...]]:
+def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice, tuple[str, ...]]:
     """The properties of the device ``ordinal``: its own, else those of the only model that the trace lists.
 
     Kernels of ROCm carry the number of an agent, which counts processors too, where the properties are numbered from 0.
@@ -99,16 +99,16 @@ def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice | None, tuple[
     if len(own) == 1 or len(models) == 1:
         return own[0] if own else next(iter(models.values())), ()
     if not models:
-        return None, ()
+        return TracedDevice(""), ()
     listed = ", ".join(sorted({device.name or "a device without a name" for device in trace.devices}))
-    return None, (f"The kernels ran on device {ordinal}, which the trace does not describe, and it lists several models: {listed}.",)
+    return TracedDevice(""), (
+        f"The kernels ran on device {ordinal}, which the trace does not describe, and it lists several models: {listed}.",
+    )
 
 
-def _traits(trace: Trace, device: TracedDevice | None) -> DeviceTraits:
+def _traits(trace: Trace, device: TracedDevice) -> DeviceTraits:
     used = distinct(trace.device.name[trace.device.kind == KERNEL])[0].tolist()
     architectures, products = traits_in_kernels(trace.names[name] for name in used)
-    if device is None:
-        return DeviceTraits(architectures=architectures, products=products)
     return DeviceTraits(
         capability=device.capability, units=device.multiprocessors, memory_bytes=device.memory_bytes, warp=device.warp,
         architectures=architectures, products=products,

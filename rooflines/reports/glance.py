@@ -8,14 +8,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from rooflines.profiler.records import Run
 from rooflines.reports.words.sentences import confidence, headline, saving, subject
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.counting.count import Count
 from rooflines.roofline.forecast.forecast import Forecast
+from rooflines.serial import read_json_if_whole
 from rooflines.units import percent, seconds
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ def text(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis) 
 
 def html(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis) -> str:
     """The lines of ``text``; of an analysis also the time by bound and the roofline, of other records the first rows."""
-    if isinstance(record, Run) and (analysis := _stored(record)) is not None:
-        record = analysis
+    if isinstance(record, Run):
+        record = read_json_if_whole(record.directory / "analysis.json", Analysis) or record
     title, *lines = _lines(record)
     parts = [f"<p><b>{escape(title)}</b></p>", *(f"<p>{escape(line)}</p>" for line in lines)]
     if isinstance(record, Analysis):
@@ -63,16 +62,6 @@ def _lines(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis
     return lines + [
         f"{number}. {one.title}: {saving(one.saves_s, record)}" for number, one in enumerate(record.findings[:_FINDINGS], 1)
     ]
-
-
-def _stored(run: Run) -> Analysis | None:
-    """The analysis that was written with the reports of ``run``."""
-    from rooflines.serial import read_json
-
-    try:
-        return read_json(run.directory / "analysis.json", Analysis)
-    except (OSError, msgspec.DecodeError):
-        return None
 
 
 def _breakdown(analysis: Analysis) -> str:

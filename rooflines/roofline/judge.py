@@ -60,7 +60,8 @@ def judge_times(run: Run, ceilings: Ceilings | None) -> Analysis:
 
 def _untraced(run: Run, roofs: Ceilings | None, quiet: QuietSteps) -> Analysis:
     """What the files of a run tell without its trace."""
-    facts, steps = run.facts, _steps(run.facts, quiet)
+    facts = run.facts
+    steps = summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
     return Analysis(
         workload=facts.workload, environment=facts.environment, command=facts.settings.command, created=facts.created,
         status=facts.status, ceilings=roofs.ceilings if roofs else (), compiled=facts.workload.compiled, steps=steps,
@@ -154,10 +155,6 @@ def judge(
             notes=tuple(notes),
         )
     )
-
-
-def _steps(facts: RunFile, quiet: QuietSteps) -> Steps | None:
-    return summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
 
 
 def _basis(attribution: Attribution, *, start_up: bool, timed: bool) -> Basis:

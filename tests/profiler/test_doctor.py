@@ -92,9 +92,9 @@ def test_packages_that_are_missing(monkeypatch):
     assert answers["PyTorch"].fix == "pip install torch"
     assert answers["Disk"].status in ("ok", "limited")
     # A package for those who want it.
-    absent = doctor._optional("no_such_module_of_rooflines", "no-such", "pip install x", "nothing")
+    absent = doctor._optional("no_such_module_of_rooflines", "pip install x", "nothing")
     assert absent == Check(status="missing", detail="needed for nothing", fix="pip install x")
-    assert doctor._optional("pytest", "pytest", "", "tests") == Check(status="ok", detail=pytest.__version__)
+    assert doctor._optional("pytest", "", "tests") == Check(status="ok", detail=pytest.__version__)
 
 
 # --- NVIDIA: which reason, which command

@@ -53,10 +53,7 @@ class Operator:
         return Signature(self.name, tuple(values))
 
 
-@cache
-def operator_of(func: Any) -> Operator:
-    """Return the facts about ``func``, computed once."""
-    return Operator(func)
+operator_of = cache(Operator)
 
 
 def name_of(func: Any) -> str:

@@ -19,7 +19,6 @@ from rooflines.arguments import escaped
 from rooflines.profiler.directory import JOURNAL_FILE, journal_facts, read_facts, stored_samples, write_record
 from rooflines.profiler.records import Environment, Status
 from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
-from rooflines.serial import read_json
 
 MONITOR_FILE = "monitor.json"
 MONITOR_SCHEMA = "rooflines.monitor/1"
@@ -141,14 +140,6 @@ def program_name(command: Sequence[str]) -> str:
 
 def _is_one_word(text: str) -> bool:
     return len(text.split()) == 1
-
-
-def read_python_memory(path: Path) -> PythonMemory | None:
-    """Read what the program's interpreter has written to ``path``; None without a file."""
-    try:
-        return read_json(path, PythonMemory)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
 
 
 def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | None = None) -> Monitored:

@@ -140,8 +140,12 @@ class Recording:
         return self
 
     def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
-        """``iterable`` so that waiting for its batches is seen (``LoaderWatch.wrap``); torch's ``DataLoader`` is seen without."""
-        return self.loading.wrap(iterable, again=again)
+        """``iterable`` so that waiting for its batches is seen; torch's ``DataLoader`` is seen without.
+
+        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an iterator or ``again`` is
+        False: iterating it would take the program's data.
+        """
+        return WatchedLoader(self.loading, iterable, again=again)
 
     def step(self) -> None:
         """Mark the end of a step."""

@@ -118,14 +118,6 @@ class LoaderWatch:
 
         self._replaced.callback(restore)
 
-    def wrap(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
-        """``iterable`` so that waiting for its batches is seen; torch's ``DataLoader`` is seen without.
-
-        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an iterator or ``again`` is
-        False: iterating it would take the program's data.
-        """
-        return WatchedLoader(self, iterable, again=again)
-
     def take(self) -> Waited:
         """Return the waiting since the last call."""
         waited = Waited(self._wait_ns, self._batches, self._samples)
@@ -239,7 +231,7 @@ def _whole(holder: Any, *names: str) -> int | None:
 class WatchedLoader:
     """An iterable whose batches the watch sees coming; in all else the iterable itself."""
 
-    def __init__(self, watch: LoaderWatch, iterable: Iterable[Any], *, again: bool) -> None:
+    def __init__(self, watch: LoaderWatch, iterable: Iterable[Any], *, again: bool = True) -> None:
         self._watch = watch
         self._iterable = iterable
         self._again = again

@@ -72,7 +72,7 @@ class RecordedDevice:
     def __init__(self, torch_device: torch.device | None) -> None:
         self.follows_program = torch_device is None
         self.is_found = not self.follows_program
-        self.torch_device = torch_device or _cpu()
+        self.torch_device = torch_device or find_device("cpu")
         self._gpus: tuple[torch.device, ...] = (self.torch_device,) if self.type == "cuda" else ()
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class RecordedDevice:
     def find(self, parameters: Mapping[str, int]) -> None:
         """The program has made a step: the device is where it ran. Its optimizers update ``parameters`` (elements by device)."""
         self._gpus = _gpus_of_program(parameters)
-        self.torch_device = self._gpus[0] if self._gpus else _cpu()
+        self.torch_device = self._gpus[0] if self._gpus else find_device("cpu")
         self.is_found = True
 
     def environment(self) -> Environment:
@@ -155,12 +155,6 @@ def _gpus_of_program(parameters: Mapping[str, int]) -> tuple[torch.device, ...]:
         current = torch.cuda.current_device()
     held = {index: size for index, size in reserved.items() if size}
     return tuple(torch.device("cuda", index) for index in gpus_of(parameters, held, current, local_rank()))
-
-
-def _cpu() -> torch.device:
-    import torch
-
-    return torch.device("cpu")
 
 
 def program_device(device: torch.device | str) -> torch.device | None:

@@ -23,15 +23,11 @@ _NAMES = {
     "allreduce": "an all-reduce", "allgather": "an all-gather", "reducescatter": "a reduce-scatter", "alltoall": "an all-to-all",
     "broadcast": "a broadcast", "sendrecv": "a send and receive", "reduce": "a reduce", "gather": "a gather", "scatter": "a scatter",
 }  # fmt: skip
-_OVERLAP = {
-    "alltoall": "overlap the all-to-all with layers that do not need it (a separate stream, pipelined embeddings)",
-    "all_to_all": "overlap the all-to-all with layers that do not need it (a separate stream, pipelined embeddings)",
-}
 # What helps where the trace shows this wrapper, by kinds of collectives; without it the general advice holds.
 _WRAPPED = (
-    (("allgather", "all_gather", "reduce_scatter", "reducescatter"), re.compile("FSDP|FullyShardedDataParallel", re.IGNORECASE),
+    (("allgather", "reducescatter"), re.compile("FSDP|FullyShardedDataParallel", re.IGNORECASE),
      "prefetch the next parameters (FSDP forward_prefetch, BackwardPrefetch.BACKWARD_PRE)"),
-    (("all_reduce", "allreduce"), re.compile("DistributedDataParallel|Reducer"),
+    (("allreduce",), re.compile("DistributedDataParallel|Reducer"),
      "start the all-reduce earlier (DistributedDataParallel with static_graph=True, accumulation under no_sync())"),
 )  # fmt: skip
 
@@ -116,7 +112,7 @@ def _waited_s(one: CollectiveRow) -> float:
 
 
 def _overlap(case: Case, most: Ran) -> str:
-    told = " ".join((most.row.name, *(kernel.name for kernel in most.kernels))).lower()
+    told = " ".join((most.row.name, *(kernel.name for kernel in most.kernels))).lower().replace("_", "")
     if case.analysis.workload.mode != "training":
         return "fewer ranks for each replica, or two batches in turn, one of which computes meanwhile"
     if _reduced(case) > MANY_CALLS:
@@ -126,8 +122,9 @@ def _overlap(case: Case, most: Ran) -> str:
     for words, wrapper, advice in _WRAPPED:
         if any(word in told for word in words) and _has(case, wrapper):
             return advice
-    default = "start it earlier, or run layers that do not need it meanwhile"
-    return next((advice for word, advice in _OVERLAP.items() if word in told), default)
+    if "alltoall" in told:
+        return "overlap the all-to-all with layers that do not need it (a separate stream, pipelined embeddings)"
+    return "start it earlier, or run layers that do not need it meanwhile"
 
 
 def _has(case: Case, wrapper: re.Pattern[str]) -> bool:

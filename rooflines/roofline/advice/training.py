@@ -83,7 +83,7 @@ def zeroed_gradients(case: Case) -> Advice | None:
 def loop(case: Case) -> Advice | None:
     """An update with one small operator after another for each parameter."""
     found = case.ran(in_loop)
-    calls = sum(_launches(one) for one in found)
+    calls = sum(sum(kernel.calls for kernel in one.kernels) if one.kernels else one.row.calls for one in found)
     if calls < MANY_CALLS:
         return None
     of: dict[Key, float] = {one.key: one.headroom_s for one in found if one.headroom_s}
@@ -105,7 +105,3 @@ def in_loop(one: Ran) -> bool:
 def updates_at_once(one: Ran, fused: re.Pattern[str] = _FUSED) -> bool:
     """Whether a kernel or operator of this kind updates many parameters."""
     return any(fused.search(name) for name in (one.row.name, *(kernel.name for kernel in one.kernels)))
-
-
-def _launches(one: Ran) -> float:
-    return sum(kernel.calls for kernel in one.kernels) if one.kernels else one.row.calls

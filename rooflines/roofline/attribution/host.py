@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import exclusive
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.tree import Calls
 from rooflines.profiler.trace.windows import step_number
 from rooflines.roofline.attribution.ownership import Ownership
-from rooflines.roofline.attribution.rows import DividedTime, Longest, Pieces, Row, calls_by_step, grouped, longest_by_group
-from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
+from rooflines.roofline.attribution.rows import DividedTime, Pieces, Row, calls_by_step, longest_by_group
+from rooflines.roofline.attribution.steady import FEWEST_STEPS, call_sites, steady_times
 from rooflines.roofline.resolvers.counts import Counts
 
 
@@ -42,13 +43,28 @@ def attribute_host(
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
-    keys, group = grouped(calls, counts.of_event, events)
+    keys, group = distinct_rows(counts.of_event[events], calls.module[events], calls.phase[events])
     steady = time.astype(np.float64)
     if len(quiet) >= FEWEST_STEPS:
         site = call_sites(group, step[events], host.start_ns[events])
         steady = steady_times(site, time, quiet[np.maximum(step[events], 0)])
+    rows: list[Row] = []
+    gaps: list[Row] = []
+    row_of_key = np.empty(len(keys), np.int64)
+    times = np.zeros((len(keys), max(len(quiet), 1)), np.int64)
+    np.add.at(times, (group, np.maximum(step[events], 0)), time)
+    totals = np.bincount(group, weights=steady, minlength=len(keys))
+    numbers = np.bincount(group, minlength=len(keys))
+    began = calls_by_step(group, len(keys), step[events], len(quiet))
     longest = longest_by_group(group, len(keys), host.start_ns[events], duration[events], step[events])
-    rows, gaps, row = _rows_and_gaps(calls, counts, keys, group, time, steady, step[events], len(quiet), longest)
+    columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), began, longest, strict=True)
+    for place, ((variant, module, phase), each, total, number, step_calls, most) in enumerate(columns):
+        call, step_ns = counts.variants[variant], tuple(each) if len(quiet) > 1 else ()
+        found, row_of_key[place] = (gaps, -2 - len(gaps)) if call.count.kind == "unknown" else (rows, len(rows))
+        found.append(
+            Row(call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=step_calls, longest=most)
+        )
+    row = row_of_key[group]
     weight = np.divide(steady, time, out=np.zeros_like(steady), where=time > 0)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
@@ -58,40 +74,4 @@ def attribute_host(
     events, lasting, row, weight = events[order], lasting[order], row[order], weight[order]
     which, starts, ends = exclusive(host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting])
     call = np.where(row >= 0, events, -1)
-    return DividedTime(rows, gaps, Pieces(events[which], starts, ends, row[which], call[which], weight[which]), busy)
-
-
-def _rows_and_gaps(
-    calls: Calls,
-    counts: Counts,
-    keys: Int64s,
-    group: Int64s,
-    time_ns: Int64s,
-    steady_ns: Floats,
-    step: Int64s,
-    steps: int,
-    longest: list[Longest | None],
-) -> tuple[tuple[Row, ...], tuple[Row, ...], Int64s]:
-    """The rows and gaps of events in groups with ``keys``, and the row of each event (-2 - the number of its gap)."""
-    times = np.zeros((len(keys), max(steps, 1)), np.int64)
-    np.add.at(times, (group, np.maximum(step, 0)), time_ns)
-    totals = np.bincount(group, weights=steady_ns, minlength=len(keys))
-    numbers = np.bincount(group, minlength=len(keys))
-    rows: list[Row] = []
-    gaps: list[Row] = []
-    began = calls_by_step(group, len(keys), step, steps)
-    row_of_key = np.empty(len(keys), np.int64)
-    columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), strict=True)
-    for place, ((variant, module, phase), each, total, number) in enumerate(columns):
-        call, step_ns = counts.variants[variant], tuple(each) if steps > 1 else ()
-        row = Row(
-            call.signature, call.count, module, phase, number, total, call.inferred, step_ns,
-            step_calls=began[place], longest=longest[place],
-        )  # fmt: skip
-        if call.count.kind == "unknown":
-            row_of_key[place] = -2 - len(gaps)
-            gaps.append(row)
-        else:
-            row_of_key[place] = len(rows)
-            rows.append(row)
-    return tuple(rows), tuple(gaps), row_of_key[group]
+    return DividedTime(tuple(rows), tuple(gaps), Pieces(events[which], starts, ends, row[which], call[which], weight[which]), busy)

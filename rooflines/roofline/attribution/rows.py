@@ -8,11 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import Int64s, LaunchShape
 from rooflines.profiler.trace.signature import Signature
-from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.formulas import CallCount, Work
 
 # The share of the calls whose kernel may be lost: times are not known better, and the lost kernel may be all of its call.
@@ -167,10 +165,3 @@ def longest_by_group(
     for place, *values in zip(*(column.tolist() for column in columns), strict=True):
         found[place] = Longest(*values)
     return found
-
-
-def grouped(calls: Calls, variants: Int64s, events: Int64s) -> tuple[Int64s, Int64s]:
-    """The distinct (variant, module, phase) among ``events`` and the group of each event."""
-    if not len(events):
-        return np.empty((0, 3), np.int64), np.empty(0, np.int64)
-    return distinct_rows(variants[events], calls.module[events], calls.phase[events])

@@ -35,7 +35,7 @@ from rooflines.roofline.forecast.layout import Layout, LayoutBound, LayoutPhase
 from rooflines.roofline.formulas.experts import experts_hit
 from rooflines.roofline.network_parts import Part, part_of
 from rooflines.roofline.ranks.analyze import bus_factor
-from rooflines.roofline.shapes import sizes_in
+from rooflines.roofline.shapes import ITEM_BYTES, sizes_in
 
 if TYPE_CHECKING:
     from rooflines.roofline.counting.count import OperatorCount
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _SHARDED: Final = ("attention", "MLP", "experts", "embedding", "head")
 _WAYS: Final = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
 _BLOCK: Final = re.compile(r"(?:^|\.)(\d+|\*)(?:\.|$)")
-_ITEM: Final = {"fp64": 8, "fp32": 4, "tf32": 4}
 
 
 def layouts_of(devices: int, *, experts: bool = False, heads: int | None = None) -> tuple[Layout, ...]:
@@ -118,7 +117,7 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     """Return the facts that the rows of ``generation`` show."""
     phase = generation.phases[-1]
     rows = folded(phase.count, phase.phase)
-    item = _ITEM.get(generation.workload.precision, 2)
+    item = ITEM_BYTES.get(generation.workload.precision, 2)
     tokens = generation.batch * phase.tokens
     types = {module.path: module.type for module in phase.count.modules}
     parts: dict[str, set[Part]] = {}

@@ -8,14 +8,14 @@ instead), and of a reduction or gathering to one rank what every rank reads coun
 
 from __future__ import annotations
 
-from math import prod
+from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.matmul import product
-from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas import matmul  # noqa: F401 (rows call its functions)
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size_of
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rows import Row, register
 
 _COLLECTIVES: Final[dict[str, Row]] = {
@@ -59,63 +59,37 @@ _COLLECTIVES: Final[dict[str, Row]] = {
     ),
 }  # fmt: skip
 register(_COLLECTIVES, "communication")
-
-
-@formula(*(f"symm_mem::{name}" for name in words(
+# From the first tensor into the last; ``copy`` takes its input from the second, and the buffer is its way.
+_INTO: Final = Row("read input, view rest*", writes="written(rest.tensors[-1])", fits="rest")
+register({
     "one_shot_all_reduce_out multimem_one_shot_all_reduce_out multimem_one_shot_reduce_out two_shot_all_reduce_out reduce_scatter_out"
-    " multimem_all_gather_out nvshmem_all_to_all nccl_all_to_all_nd tile_reduce one_shot_all_reduce_copy_out"
-)), category="communication")  # fmt: skip
-def _into(signature: Signature) -> Work:
-    """From the first tensor into the last; ``copy`` takes its input from the second, and the buffer is its way."""
-    tensors = signature.tensors[1 if "copy" in signature.name else 0 :]
-    if len(tensors) < 2:
-        raise NotCounted("tensors not recorded")
-    return Work(bytes_read=size(tensors[0]), bytes_written=written(tensors[-1]))
+    " multimem_all_gather_out nvshmem_all_to_all nccl_all_to_all_nd tile_reduce": _INTO,
+    "one_shot_all_reduce_copy_out": replace(_INTO, schema="view buffer, read input, view rest*"),
+}, "communication", namespace="symm_mem::", functions=True)  # fmt: skip
 
 
 # A product and a collective in one operator: both are at work at the same time, and the product is what the device computes.
 
 
-@hinted_formula("symm_mem::fused_all_gather_matmul", "symm_mem::fused_all_gather_scaled_matmul", category="matmul")
-def _gathered_product(signature: Signature, hints: Hints) -> Work:
-    """The rows of all ranks with each of several weights. In a trace the operators inside have the products; how many ranks there are
-    is not among the arguments."""
-    args = Arguments(signature, "self others scale scales")
-    scaled = "scaled" in signature.name
-    scales = (args.tensor("scale"), *args.tensors("scales")) if scaled else ()
-    shard, others = args.tensor("self"), args.tensors("others")
-    if not hints.outputs or len(hints.outputs) < len(others):
-        raise Dispatches
-    results = hints.outputs[len(hints.outputs) - len(others) :]
-    whole = results[0].numel // results[0].shape[-1] * shard.shape[-1] * size_of(shard.dtype)
-    return Work(
-        matrix_flops=sum(2 * result.numel * shard.shape[-1] for result in results),
-        other_flops=sum(result.numel for result in results) if scaled else 0,
-        bytes_read=whole + size(*others, *scales),
-        bytes_written=written(*results) + (whole if len(hints.outputs) > len(others) else 0),
-        precision=matrix_precision_of(shard.dtype),
-    )
-
-
-@hinted_formula("symm_mem::fused_matmul_reduce_scatter", "symm_mem::fused_scaled_matmul_reduce_scatter", category="matmul")
-def _scattered_product(signature: Signature, hints: Hints) -> Work:
-    """The product of this rank's operands, of whose sum over the ranks it keeps a part."""
-    args = Arguments(signature, "self other scale_left scale_right")
-    left, right = args.tensor("self"), args.tensor("other")
-    scales = (args.tensor("scale_left"), args.tensor("scale_right")) if "scaled" in signature.name else ()
-    if not hints.outputs:
-        raise Dispatches
-    flops, shape = product(left, right)
-    return Work(
-        matrix_flops=flops,
-        other_flops=prod(shape) if scales else 0,
-        bytes_read=size(left, right, *scales),
-        bytes_written=written(*hints.outputs),
-        precision=matrix_precision_of(left.dtype),
-    )
-
-
+_PARTS: Final = "recorded_results().tensors[-len(others):]"  # the products with each of several weights
+_GATHERED: Final = Row(
+    "view self, read others+", where=f"rows = {_PARTS}[0].numel // {_PARTS}[0].shape[-1]; whole = rows * self[-1] * self.item;"
+    f" made = sum(each.numel for each in {_PARTS})",
+    matrix="2 * made * self[-1]", also="whole", precision="self",
+    writes=f"written(*{_PARTS}) + whole * (len(recorded_results()) > len(others))",
+)  # fmt: skip
+_SCATTERED: Final = Row("read self, read other", matrix="multiply_adds(self, other)", writes="recorded_results().full")
 register({
+    # The rows of all ranks. In a trace the operators inside have the products; how many ranks there are is not among the arguments.
+    "symm_mem::fused_all_gather_matmul": _GATHERED,
+    "symm_mem::fused_all_gather_scaled_matmul": replace(
+        _GATHERED, schema="view self, read others+, read scale, read scales*", other="made"
+    ),
+    # the product of this rank's operands, of whose sum over the ranks it keeps a part
+    "symm_mem::fused_matmul_reduce_scatter": _SCATTERED,
+    "symm_mem::fused_scaled_matmul_reduce_scatter": replace(
+        _SCATTERED, schema="read self, read other, read scale_left, read scale_right", other="results_of(self, other)"
+    ),
     # a product whose left operand arrives in parts
     "symm_mem::_async_input_mm": Row(
         "read self, read other", matrix="multiply_adds(self, other)", writes="results_of(self, other) * self.item"

@@ -12,7 +12,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, distinct, every, promote, size, size_of, written
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, named, register
+from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 
 
 def moved(read: int, written_bytes: int) -> Work:
@@ -31,6 +31,12 @@ def triangle(rows: int, columns: int, diagonal: int, upper: bool = False) -> int
     """Elements on and below a diagonal, or on and above it: of row i those up to i + diagonal are not above it."""
     below = sum(min(max(row + diagonal + (not upper), 0), columns) for row in every(rows))
     return rows * columns - below if upper else below
+
+
+@named
+def promoted_item(source: Tensors) -> int:
+    """Bytes of an element of the dtype that these tensors have in common."""
+    return size_of(promote(source.tensors))
 
 
 _COPIES: Final[dict[str, Row]] = {
@@ -136,28 +142,6 @@ def _join(signature: Signature, hints: Hints) -> Work:
     return moved(sum(map(distinct, tensors)) * itemsize, sum(tensor.numel for tensor in tensors) * itemsize)
 
 
-@formula("aten::block_diag", category="copy")
-def _block_diag(signature: Signature) -> Work:
-    """Matrices along the diagonal of a matrix of zeros; a vector is one row."""
-    tensors = _listed(signature)
-    if not tensors:
-        raise NotCounted("tensors of the list not recorded")
-    shapes = [(1, 1, *tensor.shape)[-2:] for tensor in tensors]
-    results = sum(rows for rows, _ in shapes) * sum(columns for _, columns in shapes)
-    return moved(size(*tensors), results * size_of(promote(tensors)))
-
-
-@hinted_formula("aten::repeat_interleave", category="copy")
-def _repeat_interleave(signature: Signature, hints: Hints) -> Work:
-    """(repeats, output_size), which gives indices; or (self, repeats, dim, output_size), where ``repeats`` is a tensor or a number."""
-    args = Arguments(signature, "self repeats dim=None")
-    inputs = args.tensor("self")
-    repeats = args.value("repeats") if len(signature.args) > 2 else None
-    if isinstance(repeats, int):
-        return moved(size(inputs), written(inputs) * repeats)
-    return moved(size(inputs, args.optional("repeats")), hints.result_bytes("output size not recorded"))
-
-
 # Padding, diagonals, and the gradients of views.
 
 
@@ -200,6 +184,16 @@ def _pad(signature: Signature) -> Work:
 
 
 register({
+    # matrices along the diagonal of a matrix of zeros; a vector is one row
+    "block_diag": Row(
+        "read tensors+", where="rows = sum((1, 1, *each.shape)[-2] for each in tensors.tensors);"
+        " columns = sum((1, *each.shape)[-1] for each in tensors.tensors)", writes="rows * columns * promoted_item(tensors)",
+    ),
+    # each element as often as a number says, or as a tensor of numbers, which alone gives indices
+    "repeat_interleave": (
+        Row("read self, repeats, dim", writes="self.full * repeats", fits="recorded('dim')"),
+        Row("read self, read repeats?", writes="returned('output size not recorded')"),
+    ),
     # every gradient is added to the element it was copied from
     " ".join(f"{name}_backward" for name in _PADDINGS): Row("read grad, view self", 1, per="grad", result="self"),
 }, "copy", namespace="aten::")  # fmt: skip

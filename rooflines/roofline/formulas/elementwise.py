@@ -249,14 +249,6 @@ def _add_relu(signature: Signature) -> Work:
     return rule_work(signature, replace(rule, cost=rule.cost + costs.BASIC), in_place=signature.name.endswith("_"))
 
 
-@formula("aten::complex", "aten::polar", category="element-wise")
-def _complex(signature: Signature) -> Work:
-    """Two real numbers into a complex one: side by side, or ``abs * (cos(angle), sin(angle))``."""
-    rule = Rule(0 if signature.name == "aten::complex" else 2 * costs.TRANSCENDENTAL + 2, operands=2)
-    parts = rule_work(Signature(signature.name, signature.args[:2]), rule)
-    return replace(parts, bytes_written=2 * parts.bytes_written, precision=parts.precision if parts.other_flops else None)
-
-
 @formula("aten::conj_physical_", "aten::conj_physical", "aten::_conj_physical", category="element-wise")
 def _conjugate(signature: Signature) -> Work:
     """Negates the imaginary part; of real numbers there is nothing to do but to copy them where they go elsewhere."""
@@ -301,6 +293,9 @@ _RRELU: Final = Row(
     other="self.n * (4 if training else 2)", result="self", writes="noise.full if training else 0",
 )  # fmt: skip
 _PASSES: Final[dict[str, Row]] = {
+    # two real numbers into a complex one: side by side, or ``abs * (cos(angle), sin(angle))``
+    "complex": Row("read real, read imag", writes="2 * joined(real, imag) * real.item"),
+    "polar": Row("read r, read angle", other="joined(r, angle) * (2 * TRANSCENDENTAL + 2)", writes="2 * joined(r, angle) * r.item"),
     # a mantissa and an int32 exponent, each cut out of the number's bits
     "frexp": Row("read self", 2 * costs.BASIC, per="self", result="self", writes="4 * self.n"),
     # gradients of the input and of the weight stretched over it: compare, g * w, g * x

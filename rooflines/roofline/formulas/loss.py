@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.trace.signature import Argument
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, every, size, size_of, written
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.arguments import every
+from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 
 
 def _loss(schema: str, each: str, other: str, reads: str = "", kept: str = "0", where: str = "") -> Row:
@@ -86,66 +84,45 @@ register(_LOSSES, "reduction", namespace="aten::")
 # between them, and every state of every step is reached from up to three.
 
 
-def _ctc_states(args: Arguments) -> tuple[int, int]:
+@named
+def ctc_states(log_probs: Tensors, targets: Tensors, given: Argument, labels: Argument) -> tuple[int, int]:
     """States over all samples and steps, and the elements of ``log_probs`` that they look at, at most each of a step once.
 
     Lengths that are in a tensor are data: then every sample is as long as its rows.
     """
-    log_probs, targets = args.tensor("log_probs"), args.tensor("targets")
-    batched = len(log_probs.shape) == 3
-    steps, classes = log_probs.shape[0], log_probs.shape[-1]
-    samples = log_probs.shape[1] if batched else 1
+    steps, classes, samples = log_probs[0], log_probs[-1], log_probs[1] if log_probs.rank == 3 else 1
     # labels of a sample: a row of [n, l], or an even share of targets that follow one another
-    length = targets.shape[-1] if len(targets.shape) > 1 else -(-targets.numel // max(samples, 1))
+    length = targets[-1] if targets.rank > 1 else -(-targets.n // max(samples, 1))
     lengths = [(steps, length) for _ in every(samples)]
-    given, labels = args.value("input_lengths"), args.value("target_lengths")
     if isinstance(given, tuple) and isinstance(labels, tuple):
         lengths = list(zip(given, labels, strict=True))
     states = sum(time * (2 * count + 1) for time, count in lengths)
     return states, sum(time * min(count + 1, classes) for time, count in lengths)
 
 
-_CTC: Final = "log_probs targets input_lengths target_lengths blank"
+_TARGETS: Final = "read targets, read input_lengths?, read target_lengths?"
+_STATES: Final = "ctc_states(log_probs, targets, known('input_lengths'), known('target_lengths'))"
 # Of both recursions joined at every state (a log-sum of two); and exp(log_prob) - exp(sum) of every class.
 _JOINED: Final = costs.LOG_ADD + 1
-_CLASS: Final = 2 * costs.TRANSCENDENTAL + 4
-
-
-def _ctc_work(args: Arguments, state_cost: int, read: int, made: int, gradient: bool) -> Work:
-    """``state_cost`` FLOPs of every state; ``read`` and ``made`` are bytes besides the targets and what a gradient is as large as."""
-    log_probs, states = args.tensor("log_probs"), _ctc_states(args)[0]
-    return Work(
-        other_flops=states * state_cost + log_probs.numel * _CLASS * gradient,
-        bytes_read=read + size(args.tensor("targets"), args.optional("input_lengths"), args.optional("target_lengths")),
-        bytes_written=made + written(log_probs) * gradient,
-        precision=precision_of(log_probs.dtype),
-    )
-
-
-@hinted_formula("aten::_ctc_loss", category="reduction")
-def _ctc(signature: Signature, hints: Hints) -> Work:
-    """The forward recursion; the logarithm of every state's probability is kept."""
-    args = Arguments(signature, _CTC)
-    looked_at = _ctc_states(args)[1] * size_of(args.tensor("log_probs").dtype)
-    return _ctc_work(args, costs.CTC_STEP, looked_at, written(*hints.results(signature)), gradient=False)
-
-
-@formula("aten::_ctc_loss_backward", category="reduction")
-def _ctc_backward(signature: Signature) -> Work:
-    """The backward recursion, joined with the forward's."""
-    args = Arguments(signature, "grad log_probs targets input_lengths target_lengths neg_log_likelihood log_alpha")
-    read = size(*(args.tensor(name) for name in ("grad", "log_probs", "neg_log_likelihood", "log_alpha")))
-    return _ctc_work(args, costs.CTC_STEP + _JOINED, read, 0, gradient=True)
-
-
-@formula("aten::_cudnn_ctc_loss", "aten::miopen_ctc_loss", category="reduction")
-def _ctc_with_gradient(signature: Signature) -> Work:
-    """Both recursions and the gradient at once: a loss for each sample, and a gradient like ``log_probs``."""
-    args = Arguments(signature, _CTC)
-    log_probs = args.tensor("log_probs")
-    losses = (log_probs.shape[1] if len(log_probs.shape) == 3 else 1) * size_of(log_probs.dtype)
-    return _ctc_work(args, 2 * costs.CTC_STEP + _JOINED, size(log_probs), losses, gradient=True)
-
+_CLASSES: Final = f"log_probs.n * {2 * costs.TRANSCENDENTAL + 4}"
+_CTC: Final[dict[str, Row]] = {
+    # The forward recursion; the logarithm of every state's probability is kept.
+    "_ctc_loss": Row(
+        f"view log_probs, {_TARGETS}", other=f"{_STATES}[0] * CTC_STEP", also=f"{_STATES}[1] * log_probs.item",
+        writes="results().full", precision="log_probs",
+    ),
+    # the backward recursion, joined with the forward's
+    "_ctc_loss_backward": Row(
+        f"read grad, read log_probs, {_TARGETS}, read neg_log_likelihood, read log_alpha", result="log_probs", precision="log_probs",
+        other=f"{_STATES}[0] * {costs.CTC_STEP + _JOINED} + {_CLASSES}",
+    ),
+    # both recursions and the gradient at once: a loss for each sample, and a gradient like ``log_probs``
+    "_cudnn_ctc_loss miopen_ctc_loss": Row(
+        f"read log_probs, {_TARGETS}", other=f"{_STATES}[0] * {2 * costs.CTC_STEP + _JOINED} + {_CLASSES}", result="log_probs",
+        writes="(log_probs[1] if log_probs.rank == 3 else 1) * log_probs.item",
+    ),
+}  # fmt: skip
+register(_CTC, "reduction", namespace="aten::")
 
 # The last layer of a language model and its loss at once: input [n, f], weight [c, f], never all of the logits [n, c]. Gradients are
 # computed along with the loss: softmax minus target, a product for each.

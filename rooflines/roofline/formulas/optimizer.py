@@ -7,107 +7,55 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.elementwise import RULES, adjusted, real, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.rows import Row, named, register
 
 
-def _list(args: Arguments, name: str) -> tuple[TensorArg, ...]:
-    tensors = args.tensors(name)
-    if not tensors:
-        raise NotCounted(f"shapes of '{name}' not recorded")  # traces leave out lists of more than 30 tensors
-    return tensors
-
-
-def _numel(tensors: tuple[TensorArg, ...]) -> int:
-    return sum(tensor.numel for tensor in tensors)
-
-
-def _positive(args: Arguments, name: str) -> bool:
+@named
+def positive(value: Argument) -> bool:
     """Whether a hyper-parameter is on; a learning rate or decay held in a tensor is."""
-    value = args.value(name)
     return value > 0 if isinstance(value, int | float) else isinstance(value, TensorArg)
 
 
-def _restored(signature: Signature, lists: tuple[int, ...], hints: Hints) -> Signature:
-    """The signature with lists that the trace left out, as long as the parameters that the call updates together.
+def _step(state: str, numbers: str, cost: str, first: str = "") -> tuple[Row, Row]:
+    """The rows of a step in place and of its functional form, which returns new copies of everything, with the gradients.
 
-    How many tensors these are is not known: the step counters of a fused optimizer, a number for each, stay out.
+    Parameters, gradients, ``state`` and the few scalars are read, parameters and state written; with a gradient scale the unscaled
+    gradients are, too. ``first`` is a state that the first step does not read.
     """
-    if hints.parameter_elements is None or signature.arg(0) != ():
-        return signature
-    whole = (TensorArg((hints.parameter_elements,), hints.parameter_dtype),)
-    return replace(signature, args=tuple(whole if index in lists else arg for index, arg in enumerate(signature.args)))
+    row = Row(
+        f"update self+, read grads+, {state}, {numbers}, read grad_scale?, read found_inf?", per="self", precision="self",
+        other=f"self.n * ({cost} + WEIGHT_DECAY * positive(known('weight_decay')) + bool(grad_scale))",
+        also=f"{first}.size * (not is_first_step)" if first else "", writes="grads.full * bool(grad_scale)",
+    )  # fmt: skip
+    return row, replace(row, writes="grads.full")
 
 
-def _step(signature: Signature, args: Arguments, cost: int, state: tuple[str, ...], read_state: bool = True) -> Work:
-    """Parameters, gradients, state and the few scalars read; parameters and state written; with a gradient scale, the unscaled
-    gradients too. The functional form returns new copies of everything, with the gradients.
-    """
-    parameters, gradients = _list(args, "self"), _list(args, "grads")
-    states = [tensor for name in state for tensor in args.tensors(name)]
-    scalars = [*args.tensors("state_steps"), *(args.optional(name) for name in ("lr", "grad_scale", "found_inf"))]
-    functional = not signature.name.endswith("_")
-    unscale = args.optional("grad_scale") is not None
-    return Work(
-        other_flops=_numel(parameters) * (cost + (1 if unscale else 0)),
-        bytes_read=size(*parameters, *gradients, *(states if read_state else ()), *scalars),
-        bytes_written=written(*parameters, *states, *(gradients if unscale or functional else ())),
-        precision=precision_of(parameters[0].dtype),
-    )
-
-
-@hinted_formula("aten::_fused_sgd_", "aten::_fused_sgd", category="optimizer")
-def _fused_sgd(signature: Signature, hints: Hints) -> Work:
-    args = Arguments(
-        _restored(signature, (0, 1, 2) if signature.arg(4) else (0, 1), hints),
-        "self grads momentum_buffers weight_decay momentum lr dampening nesterov maximize is_first_step grad_scale=None found_inf=None",
-    )
-    cost = costs.SGD + costs.WEIGHT_DECAY * _positive(args, "weight_decay")
-    if not args.tensors("momentum_buffers"):
-        return _step(signature, args, cost, ())
-    cost += costs.SGD_MOMENTUM + costs.SGD_NESTEROV * args.flag("nesterov")
-    return _step(signature, args, cost, ("momentum_buffers",), read_state=not args.flag("is_first_step"))
-
-
-@hinted_formula("aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_adam", "aten::_fused_adamw", category="optimizer")
-def _fused_adam(signature: Signature, hints: Hints) -> Work:
-    args = Arguments(
-        _restored(signature, (0, 1, 2, 3, 4) if signature.arg(11) is True else (0, 1, 2, 3), hints),
-        "self grads exp_avgs exp_avg_sqs max_exp_avg_sqs state_steps lr beta1 beta2 weight_decay eps amsgrad maximize"
-        " grad_scale=None found_inf=None",
-    )
-    cost = costs.ADAM + costs.WEIGHT_DECAY * _positive(args, "weight_decay") + costs.AMSGRAD * args.flag("amsgrad")
-    return _step(signature, args, cost, ("exp_avgs", "exp_avg_sqs", *(("max_exp_avg_sqs",) if args.flag("amsgrad") else ())))
-
-
-@hinted_formula("aten::_fused_adagrad_", "aten::_fused_adagrad", category="optimizer")
-def _fused_adagrad(signature: Signature, hints: Hints) -> Work:
-    args = Arguments(
-        _restored(signature, (0, 1, 2), hints),
-        "self grads state_sums state_steps lr lr_decay weight_decay eps maximize grad_scale=None found_inf=None",
-    )
-    return _step(signature, args, costs.ADAGRAD + costs.WEIGHT_DECAY * _positive(args, "weight_decay"), ("state_sums",))
-
-
-@hinted_formula(
-    "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_foreach_non_finite_check_and_unscale", category="optimizer"
-)
-def _unscale(signature: Signature, hints: Hints) -> Work:
-    """Multiplies every gradient by one number and looks for infinities, which another one notes; the functional form copies it."""
-    args = Arguments(_restored(signature, (0,), hints), "self found_inf scale")
-    gradients = _list(args, "self")
-    copied = None if signature.name.endswith("_") else args.optional("found_inf")
-    return Work(
-        other_flops=_numel(gradients) * costs.UNSCALE,
-        bytes_read=size(*gradients, args.optional("scale"), copied),
-        bytes_written=written(*gradients, args.optional("found_inf")),
-        precision=precision_of(gradients[0].dtype),
-    )
+_SGD: Final = "weight_decay, momentum, read lr?, dampening, nesterov, maximize, is_first_step"
+_MOMENTUM: Final = _step("write buffers+", _SGD, "SGD + SGD_MOMENTUM + SGD_NESTEROV * nesterov", first="buffers")
+_PLAIN: Final = _step("buffers", _SGD, "SGD")
+_ADAM: Final = "read state_steps*, read lr?, beta1, beta2, weight_decay, eps, amsgrad, maximize"
+_MOMENTS: Final = "update exp_avgs+, update exp_avg_sqs+"
+_WITH_LARGEST: Final = _step(f"{_MOMENTS}, update max_exp_avg_sqs+", _ADAM, "ADAM + AMSGRAD")
+_WITHOUT: Final = _step(f"{_MOMENTS}, max_exp_avg_sqs", _ADAM, "ADAM")
+_ADAGRAD: Final = _step("update state_sums+", "read state_steps*, read lr?, lr_decay, weight_decay, eps, maximize", "ADAGRAD")
+for _form, _end in enumerate(("_", "")):
+    register({
+        f"_fused_sgd{_end}": (replace(_MOMENTUM[_form], fits="known('momentum')"), _PLAIN[_form]),
+        f"_fused_adam{_end} _fused_adamw{_end}": (
+            replace(_WITH_LARGEST[_form], fits="amsgrad"), replace(_WITHOUT[_form], fits="not amsgrad"),
+        ),
+        f"_fused_adagrad{_end}": _ADAGRAD[_form],
+        # Multiplies every gradient by one number and looks for infinities, which another one notes; the functional form copies it.
+        f"_amp_foreach_non_finite_check_and_unscale{_end}": Row(
+            f"update self+, {'write' if _end else 'update'} found_inf?, read scale?", costs.UNSCALE, per="self"
+        ),
+    }, "optimizer", namespace="aten::")  # fmt: skip
 
 
 register({
@@ -133,10 +81,10 @@ def _counts_steps(signature: Signature) -> bool:
 
 
 def _whole(signature: Signature, hints: Hints) -> Signature:
-    """The call with the lists that the trace left out, unless they are step counters."""
+    """The call with the lists that the trace left out, as long as the parameters, unless they are step counters."""
     if _counts_steps(signature):
         return signature
-    return _restored(signature, tuple(index for index, arg in enumerate(signature.args) if arg == ()), hints)
+    return replace(signature, args=tuple(hints.left_out() if arg == () else arg for arg in signature.args))
 
 
 def _each(signature: Signature, name: str) -> list[Signature]:
@@ -167,13 +115,12 @@ for _name in _FOREACH_NAMES:
         hinted_formula(f"aten::_foreach_{_name}{_suffix}", category="optimizer")(partial(_foreach, name=_name))
 
 
-@hinted_formula(*aten("_foreach_zero_ _foreach_zero _foreach_copy_ _foreach_copy _foreach_clone"), category="optimizer")
-def _foreach_write(signature: Signature, hints: Hints) -> Work:
-    """Zeros, another list's elements, broadcast over those of this one, or these, over every tensor or as a list of new ones."""
-    args = Arguments(_whole(signature, hints), "self source")
-    tensors = _list(args, "self")
-    source = () if "zero" in signature.name else _list(args, "source") if "copy" in signature.name else tensors
-    return Work(bytes_read=size(*source), bytes_written=written(*tensors))
+# Zeros, another list's elements, broadcast over those of this one, or these, over every tensor or as a list of new ones.
+register({
+    "_foreach_zero_ _foreach_zero": Row("write self+"),
+    "_foreach_copy_ _foreach_copy": Row("write self+, read source+"),
+    "_foreach_clone": Row("update self+"),
+}, "optimizer", namespace="aten::")  # fmt: skip
 
 
 @formula("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum", category="optimizer")
@@ -181,8 +128,10 @@ def _foreach_reduce(signature: Signature) -> Work:
     """One number for each tensor: its norm, its largest element, or the sum of powers in a norm."""
     largest = signature.name == "aten::_foreach_max"
     args = Arguments(signature, "self" if largest else "self ord=2 dtype=None")
-    work = Work()
-    for tensor in _list(args, "self"):
+    work, tensors = Work(), args.tensors("self")
+    if not tensors:
+        raise NotCounted("shapes of 'self' not recorded")  # traces leave out lists of more than 30 tensors
+    for tensor in tensors:
         cost = 1 if largest else costs.norm_cost(args.value("ord"), tensor.dtype.startswith("complex"))
         dtype = tensor.dtype if largest else args.dtype("dtype", tensor.dtype)
         work += Work(0, tensor.numel * cost, size(tensor), size_of(real(dtype)), precision_of(tensor.dtype))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.profiler.trace.signature import Argument, Signature
+from rooflines.profiler.trace.signature import Argument
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, size, written
+from rooflines.roofline.formulas.arguments import NotCounted
 from rooflines.roofline.formulas.random import RANDOM
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, hinted_formula
 from rooflines.roofline.formulas.rows import Row, named, register
 
 _MODES: Final = {"rand": RANDOM["uniform"], "randn": RANDOM["normal"]}
@@ -53,15 +51,6 @@ register(_COPIES, "copy", namespace="prims::")
 register({**_RANDOM, "fma": _FMA}, "element-wise", namespace="prims::")
 _MAX_POOLS: Final = "_low_memory_max_pool_with_offsets _low_memory_max_pool2d_with_offsets"
 register({"prepare_softmax_online": _STATISTICS, _MAX_POOLS: _MAX_POOL}, "reduction", namespace="prims::")
-
-
-@hinted_formula("inductor::scatter_upon_const_tensor", category="element-wise")
-def _one_hot(signature: Signature, hints: Hints) -> Work:
-    """where(index == selector, value, background), in which the constant that is scattered into is never made."""
-    (result,) = hints.results(signature)
-    return Work(
-        other_flops=2 * result.numel * costs.BASIC,
-        bytes_read=size(*signature.tensors),
-        bytes_written=written(result),
-        precision=precision_of(result.dtype),
-    )
+# where(index == selector, value, background), in which the constant that is scattered into is never made
+_ONE_HOT: Final = Row("read tensors*", other="2 * results().n", writes=_MADE, precision="results")
+register({"inductor::scatter_upon_const_tensor": _ONE_HOT}, "element-wise", functions=True)

@@ -23,8 +23,8 @@ from rooflines.roofline.formulas.costs import (
     SOFTMAX,
     TRANSCENDENTAL,
 )
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula, words
 from rooflines.roofline.formulas.rows import Row, register
 
 # --- to and from integers ----------------------------------------------------------------------------------------------------------
@@ -64,18 +64,15 @@ _CONVERSIONS: Final[dict[str, Row]] = {
 }  # fmt: skip
 register(_CONVERSIONS, "element-wise", namespace="aten::")
 
-
-@hinted_formula(*(f"quantized_decomposed::{name}" for name in words(
-    "quantize_per_tensor dequantize_per_tensor quantize_per_channel dequantize_per_channel quantize_per_token dequantize_per_token"
-)), category="element-wise")  # fmt: skip
-def _decomposed(signature: Signature, hints: Hints) -> Work:
-    """The forms that exported graphs have: plain integer tensors, with separate scales."""
-    inputs, (out,) = signature.tensors[0], hints.results(signature)
-    cost = DEQUANTIZE if "::dequantize" in signature.name else QUANTIZE
-    precision = precision_of(inputs.dtype) or precision_of(out.dtype)
-    return Work(0, inputs.numel * cost, size(*signature.tensors), inputs.numel * size_of(out.dtype), precision)
-
-
+# The forms that exported graphs have: plain integer tensors, with separate scales.
+_SCALED: Final = "read self, read scale?, read zero_point?"
+_DECOMPOSED: Final[dict[str, Row]] = {
+    "quantize_per_tensor quantize_per_channel quantize_per_token": Row(_SCALED, QUANTIZE, per="self", writes="self.n * results().item"),
+    "dequantize_per_tensor dequantize_per_channel dequantize_per_token": Row(
+        _SCALED, DEQUANTIZE, per="self", writes="self.n * results().item", precision="results"
+    ),
+}
+register(_DECOMPOSED, "element-wise", namespace="quantized_decomposed::")
 register({
     # the smallest and the largest element
     "choose_qparams choose_qparams_symmetric": Row("read self", 2, per="self", writes="results().full"),

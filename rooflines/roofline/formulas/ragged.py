@@ -5,42 +5,26 @@ How much they hold is in their lengths, not in a shape. What the arguments or a 
 
 from __future__ import annotations
 
-from math import prod
+from dataclasses import replace
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, selected, size, size_of, written
-from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints, aten, hinted_formula, uncounted
+from rooflines.roofline.formulas.registry import aten, uncounted
 from rooflines.roofline.formulas.rows import Row, register
 
-
-@hinted_formula("aten::_pack_padded_sequence", category="copy")
-def _pack(signature: Signature, hints: Hints) -> Work:
-    """[steps, batch, ...] and lengths -> the elements inside the sequences, and how many sequences each step still has."""
-    args = Arguments(signature, "self lengths")
-    inputs, lengths = args.tensor("self"), args.tensor("lengths")
-    if hints.outputs is None:
-        raise Dispatches  # the cat inside has the elements
-    return moved(selected(inputs, hints.outputs[0].numel) + size(lengths), written(*hints.outputs))
-
-
-@hinted_formula("aten::_padded_dense_to_jagged_forward", category="copy")
-def _to_jagged(signature: Signature, hints: Hints) -> Work:
-    """[batch, longest, ...] -> [total, ...]."""
-    args = Arguments(signature, "dense offsets total=None")
-    dense, offsets, total = args.tensor("dense"), args.tensors("offsets"), args.value("total")
-    if isinstance(total, int):
-        results = total * prod(dense.shape[1 + len(offsets) :]) * size_of(dense.dtype)
-    elif hints.outputs is not None:
-        results = written(*hints.outputs)
-    else:
-        raise NotCounted("sum of the lengths not recorded")
-    return moved(min(size(dense), results) + size(*offsets), results)
-
-
-_LENGTHS: Final[dict[str, Row]] = {
+_JAGGED: Final = Row(
+    "view dense, read offsets+, total=None", where="made = total * prod(dense[1 + len(offsets):]) * dense.item",
+    reads="min(dense.size, made) + offsets.size", writes="made",
+)  # fmt: skip
+_LENGTHS: Final[dict[str, Row | tuple[Row, ...]]] = {
+    # [steps, batch, ...] and lengths -> the elements inside the sequences, and how many sequences each step still has
+    "_pack_padded_sequence": Row(
+        "view self, read lengths", reads="selected(self, recorded_results().tensors[0].numel) + lengths.size",
+        writes="recorded_results().full",
+    ),
+    # [batch, longest, ...] -> [total, ...]
+    "_padded_dense_to_jagged_forward": (
+        _JAGGED, replace(_JAGGED, where="made = returned_tensor(0, 'sum of the lengths not recorded').full"),
+    ),
     # [total, ...] cut at the offsets -> [batch, longest, ...], filled up with a number
     "_jagged_to_padded_dense_forward": Row(
         "read values, read offsets+, max_lengths+",
@@ -49,7 +33,7 @@ _LENGTHS: Final[dict[str, Row]] = {
     "_nested_tensor_from_mask_left_aligned": Row("self, read mask"),
     # of each nested tensor its strides, as many as sizes, and where it begins
     "_nested_compute_contiguous_strides_offsets": Row("read sizes", writes="sizes.full + 8 * sizes[0]"),
-}
+}  # fmt: skip
 register(_LENGTHS, "copy", namespace="aten::")
 
 NESTED: Final = aten(

@@ -99,10 +99,7 @@ def _like(signature: Signature, cost: int) -> Work:
     """As many numbers as ``self`` has, of its dtype unless another is asked for; a bound may be a 0-dimensional tensor."""
     args = Arguments(signature, "self high")
     pattern, bound = args.tensor("self"), args.optional("high")
-    out = _out(signature)
-    if out is None:
-        out = TensorArg(pattern.shape, option(signature, pattern.dtype, options=5))
-    return _drawn(out, cost, bound)
+    return _drawn(_out(signature) or TensorArg(pattern.shape, option(signature, pattern.dtype, options=5)), cost, bound)
 
 
 for _name, (_cost, _dtype) in _FACTORIES.items():

@@ -57,6 +57,16 @@ class Hints:
             raise NotCounted("output shapes not known")
         return found
 
+    def left_out(self) -> tuple[TensorArg, ...]:
+        """A list that the trace left out, as long as the parameters that the call updates together; empty where that is not known."""
+        return () if self.parameter_elements is None else (TensorArg((self.parameter_elements,), self.parameter_dtype),)
+
+    def recorded_results(self) -> tuple[TensorArg, ...]:
+        """The tensors that the call returned; raises Dispatches where they were not recorded."""
+        if not self.outputs:
+            raise Dispatches
+        return self.outputs
+
     def result_bytes(self, reason: str) -> int:
         """Bytes of results whose sizes depend on values: as recorded, else what the call allocated; NotCounted says ``reason``."""
         if self.outputs is not None:

@@ -14,9 +14,10 @@ where it is absent, and its dimensions are then 0. The costs of ``costs.py`` hav
 - ``recorded(name)``: whether the argument was recorded. ``value(name)``: what was recorded, or None. ``known(name)``: the same, and a
   call without it is not counted. ``asked(name, length)``: which outputs were asked for. ``item(name, dtype)``: the size of an element
   of this dtype argument, or else of ``dtype``.
-- ``results()``: the tensors that it returns, as recorded or as torch infers them. ``returned(reason)``: the bytes of results whose
-  sizes depend on values, which a recording has; the reason says what is missing where nothing has them. ``returned_tensor(place,
-  reason)``: one of the returned tensors; without a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
+- ``results()``: the tensors that it returns, as recorded or as torch infers them. ``recorded_results()``: as recorded; without a
+  recording the operators below it count. ``returned(reason)``: the bytes of results whose sizes depend on values, which a recording
+  has; the reason says what is missing where nothing has them. ``returned_tensor(place, reason)``: one of the returned tensors; without
+  a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
 
 Libraries write their rows as tables (``tables.py``).
 """
@@ -249,6 +250,7 @@ class _Names(dict[str, Any]):
             "value": lambda name: arguments.value(name) if arguments.recorded(name) else None,
             "results": lambda: Tensors(*hints.results(arguments.signature)),
             "returned": hints.result_bytes, "returned_tensor": partial(_output, hints),
+            "recorded_results": lambda: Tensors(*hints.recorded_results()),
         }  # fmt: skip
         # An argument of such a name is the argument.
         self.update((name, function) for name, function in about_the_call.items() if not arguments.has(name))
@@ -299,12 +301,14 @@ def steps_of(where: str) -> tuple[tuple[str, str], ...]:
     return tuple((name.strip(), expression) for name, _, expression in steps)
 
 
-def _tensors(args: Arguments, field: _Field) -> tuple[TensorArg, ...]:
+def _tensors(args: Arguments, field: _Field, hints: Hints) -> tuple[TensorArg, ...]:
     if field.kind in ("?", "*", "+"):
         found = args.optional(field.name)
         several = args.tensors(field.name) if found is None and field.kind != "?" else ()
+        if field.kind == "+" and found is None and args.value(field.name) == ():
+            several = hints.left_out()
         if field.kind == "+" and found is None and not several:
-            raise NotCounted("tensors of the list not recorded")
+            raise NotCounted(f"shapes of '{field.name}' not recorded")
         return several if found is None else (found,)
     return (args.tensor(field.name),)
 
@@ -312,15 +316,15 @@ def _tensors(args: Arguments, field: _Field) -> tuple[TensorArg, ...]:
 def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
     plain, fields = parse(row.schema)
-    args = Arguments(signature, plain)
-    names = _Names(args, hints or Hints(), {field.name: field.kind for field in fields})
+    args, hints = Arguments(signature, plain), hints or Hints()
+    names = _Names(args, hints, {field.name: field.kind for field in fields})
     tensors: dict[str, tuple[TensorArg, ...]] = {}
     for field in fields:
         if not field.verb:
             if field.dims:
                 _bind(names, field.dims, args.sizes(field.name))
             continue
-        tensors[field.name] = _tensors(args, field)
+        tensors[field.name] = _tensors(args, field, hints)
         names[field.name] = Tensors(*tensors[field.name])
         if field.dims and tensors[field.name]:
             _bind(names, field.dims, tensors[field.name][0].shape)

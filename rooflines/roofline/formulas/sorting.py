@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
+from dataclasses import replace
 from typing import Final
 
-from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
+from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.record import Work, precision_of
@@ -94,45 +94,23 @@ def _median(signature: Signature) -> Work:
     return Work(0, cost * inputs.numel, size(inputs), results, precision_of(inputs.dtype))
 
 
-_BIN_COST: Final = 4  # as ``histc``
-
-
-def _edges(bins: Argument) -> list[int]:
-    """Edges in each dimension, one more than bins: of their number, or of the edges themselves."""
-    listed = bins if isinstance(bins, tuple) else (bins,)
-    if not listed or not all(isinstance(item, int | TensorArg) for item in listed):
-        raise NotCounted("argument 'bins' not recorded")
-    return [item.numel if isinstance(item, TensorArg) else item + 1 for item in listed]
-
-
-@formula("aten::histogram", "aten::_histogramdd_from_bin_cts", "aten::_histogramdd_from_bin_tensors", category="reduction")
-def _histogram(signature: Signature) -> Work:
-    """Equal bins, found by arithmetic in each dimension, or bins between given edges, found by a search.
-
-    ``histogram`` returns the edges too, and so writes them.
-    """
-    inputs, bins = Arguments(signature, "self").tensor("self"), signature.arg(1)
-    edges = _edges(bins)
-    given = [tensor for tensor in (bins if isinstance(bins, tuple) else (bins,)) if isinstance(tensor, TensorArg)]
-    weights = Arguments(signature, "self bins weights" if given else "self bins range weights").optional("weights")
-    results = prod(count - 1 for count in edges) + (edges[0] if signature.name == "aten::histogram" else 0)
-    return Work(
-        other_flops=inputs.numel * (costs.compares(edges[0]) + 1 if given else _BIN_COST),
-        bytes_read=size(inputs, weights, *given),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::_histogramdd_bin_edges", category="reduction")
-def _bin_edges(signature: Signature) -> Work:
-    """The smallest and largest element of each dimension, unless a range is given; then edges at equal distances."""
-    args = Arguments(signature, "self bins range=None")
-    inputs, made = args.tensor("self"), sum(_edges(args.value("bins")))
-    looked = 0 if args.value("range") is not None else 2 * inputs.numel
-    return Work(
-        other_flops=looked + 2 * made,
-        bytes_read=size(inputs) if looked else 0,
-        bytes_written=made * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
+# Bins of equal width, whose numbers are given, or bins between given edges, one more, which are searched for each element.
+_COUNTED_BINS: Final = Row("read self, bins+, range, read weights?", 4, per="self", writes="prod(bins) * self.item")  # as ``histc``
+_GIVEN_EDGES: Final = Row(
+    "read self, read bins+, read weights?", other="self.n * (compares(bins[0]) + 1)", precision="self",
+    writes="prod([each.numel - 1 for each in bins.tensors]) * self.item",
+)  # fmt: skip
+_HISTOGRAMS: Final[dict[str, Row | tuple[Row, ...]]] = {
+    # which returns the edges too
+    "histogram": (
+        replace(_COUNTED_BINS, writes="(2 * bins[0] + 1) * self.item"), replace(_GIVEN_EDGES, writes="(2 * bins[0] - 1) * self.item"),
+    ),
+    "_histogramdd_from_bin_cts": _COUNTED_BINS,
+    "_histogramdd_from_bin_tensors": _GIVEN_EDGES,
+    # the smallest and the largest element of each dimension, unless a range is given; then edges at equal distances
+    "_histogramdd_bin_edges": Row(
+        "view self, bins+, range=None", where="made = sum(bins) + len(bins); looked = known('range') is None",
+        other="2 * self.n * looked + 2 * made", reads="self.size * looked", writes="made * self.item", precision="self",
+    ),
+}  # fmt: skip
+register(_HISTOGRAMS, "reduction", namespace="aten::")

@@ -27,7 +27,6 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final
 
-from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.nodes import tensors_only, with_gradient, with_gradients
 from rooflines.roofline.formulas.packed_attention import Layout, register_layout
 from rooflines.roofline.formulas.registry import dispatches, hinted_formula
@@ -41,11 +40,6 @@ _KINDS: Final = ("forward", "backward", "function")
 _OPTIONS: Final = ("wraps", "functions", "scaled", "dispatches", *_KINDS, *_GIVEN)
 # The layouts of attention in tables, by operator.
 _LAYOUTS: Final[dict[str, Layout]] = {}
-
-
-def as_it_is(signature: Signature) -> Signature:
-    """The call itself."""
-    return signature
 
 
 def table(text: str, **functions: Callable[..., Any]) -> None:
@@ -68,7 +62,7 @@ def table(text: str, **functions: Callable[..., Any]) -> None:
         elif kind := next(filter(options.__contains__, _KINDS), ""):
             layout = _LAYOUTS[old] if old else _layout(body)
             _LAYOUTS.update(dict.fromkeys(operators, layout))
-            register_layout(operators, layout, kind, given or as_it_is)
+            register_layout(operators, layout, kind, given or (lambda call: call))
         else:
             base = ROWS[old if old in ROWS else namespaces[0] + old][0] if old else Row("")
             first, *versions = body.split("|")

@@ -71,7 +71,10 @@ def _worthwhile(sources: Sequence[str]) -> int:
 def _processes(jobs: int) -> Iterator[Executor]:
     """Processes of this machine that always end with the context."""
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
+    # Ctrl-C reaches every process of a terminal; the one that started the others ends them.
+    pool = ProcessPoolExecutor(
+        jobs, multiprocessing.get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
     try:
         yield pool
     except BaseException as error:
@@ -84,11 +87,6 @@ def _processes(jobs: int) -> Iterator[Executor]:
         killed = "a process reading a trace was killed, possibly because memory ran out."
         raise TraceError(killed, hint=f"Use fewer {arg('jobs')}.") from None
     pool.shutdown(wait=True)
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the one that started the others ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextlib.contextmanager

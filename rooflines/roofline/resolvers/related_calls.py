@@ -411,16 +411,13 @@ class _EvidenceSearch:
 _NEVER: Final = np.iinfo(np.int64).max
 
 
-def _is_leaf(name: str) -> bool:
-    return name.endswith("AccumulateGrad")
-
-
 class GradientConsumers:
     """Autograd's nodes by the shapes of the gradients that they are given."""
 
     def __init__(self, trace: Trace) -> None:
         host = trace.host
-        nodes, is_leaf = np.flatnonzero(trace.named(is_backward_node, OPERATOR)), trace.named(_is_leaf)
+        nodes = np.flatnonzero(trace.named(is_backward_node, OPERATOR))
+        is_leaf = trace.named(lambda name: name.endswith("AccumulateGrad"))
         nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
         self._leaf, self._start, self._signature = is_leaf[nodes], host.start_ns[nodes], host.signature[nodes]
         # Leaves have no number; the largest number means "never" in both columns.

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from rooflines.profiler.recording.data_loading import LoaderWatch, copied, may_begin_anew, run_alone, samples_in
+from rooflines.profiler.recording.data_loading import LoaderWatch, WatchedLoader, copied, may_begin_anew, run_alone, samples_in
 
 NAP_S = 0.004
 
@@ -107,7 +107,7 @@ def test_torch_is_left_as_it_was_and_who_wrapped_the_loader_meanwhile_keeps_what
 def test_any_iterable_can_be_wrapped_and_stays_what_it_is():
     with LoaderWatch() as watch:
         batches = [torch.zeros(5, 2), torch.zeros(5, 2)]
-        wrapped = watch.wrap(batches)
+        wrapped = WatchedLoader(watch, batches)
         assert len(wrapped) == 2
         assert wrapped.index(batches[0]) == 0
         assert [batch.shape[0] for batch in wrapped] == [5, 5]
@@ -125,7 +125,7 @@ def test_a_loader_in_a_loader_is_waited_for_once():
 
     with LoaderWatch() as watch:
         began = time.perf_counter_ns()
-        assert len(list(watch.wrap(batches()))) == 2
+        assert len(list(WatchedLoader(watch, batches()))) == 2
         whole_ns = time.perf_counter_ns() - began
         found = watch.take()
     assert found.batches == 2
@@ -202,7 +202,7 @@ def test_a_copy_has_its_own_containers_and_the_same_tensors():
 
 def source(loader, **wrapped):
     with LoaderWatch() as watch:
-        next(iter(watch.wrap(loader, **wrapped) if wrapped else loader))
+        next(iter(WatchedLoader(watch, loader, **wrapped) if wrapped else loader))
         return longest(watch)
 
 

@@ -147,7 +147,7 @@ def test_a_pooling_window_that_jumps_reads_what_it_covers():
 def test_in_a_trace_a_list_is_read_as_recorded():
     pair = (TensorArg((2, 3), "quint8"), TensorArg((2, 3), "quint8"))
     assert count(Signature("quantized::cat", (pair, 1, 0.1, 0))).work.bytes_written == 12
-    assert count(Signature("quantized::cat", ((), 1, 0.1, 0))).reason == "tensors of the list not recorded"
+    assert count(Signature("quantized::cat", ((), 1, 0.1, 0))).reason == "shapes of 'self' not recorded"
 
 
 @pytest.mark.parametrize(("kind", "row"), [("byte", 8 + 8), ("4bit", 4 + 4), ("2bit", 2 + 4)])
