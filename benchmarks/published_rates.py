@@ -23,7 +23,8 @@ from rooflines.roofline.counting.phases import GenerationCount, count_generation
 from rooflines.roofline.forecast.device_bounds import bound_operator, estimates_of, folded
 from rooflines.roofline.forecast.efficiencies import Efficiencies
 from rooflines.roofline.forecast.forecast import Operator
-from rooflines.roofline.forecast.layouts import Layout, bound_layouts, network_facts, on_device, weights_read
+from rooflines.roofline.forecast.layouts import Layout, bound_layouts, network_facts, on_device
+from rooflines.roofline.forecast.weights import weights_read, with_fewer_bits
 from rooflines.serial import to_plain
 from rooflines.units import percent, significant
 
@@ -41,8 +42,6 @@ GPT_FAST = "gpt-fast, README"
 FAST = "A100 at 330 W, compiled"
 TORCHAO = "torchao, README"
 VLLM = "vLLM 0.13, torch 2.9"
-# Bits of a weight: int4 has a scale and a zero of 16 bits for each 32 weights.
-BITS = {"bf16": 16.0, "fp16": 16.0, "int8": 8.0, "int4": 5.0, "fp8": 8.0}
 
 
 class Rate(NamedTuple):
@@ -108,21 +107,20 @@ def counted(model: str, batch: int, prompt: int, new: int, precision: str) -> Ge
         return count_generation(f"hf:{folder}", options)
 
 
-def narrowed(one: Operator, weights: str) -> Operator:
-    """The operator with weights of this format; with fp8 it computes in it, and its activations are as narrow."""
-    weights_bytes = weights_read(one, 2) * one.calls
-    if not weights_bytes or weights in ("bf16", "fp16"):
+def in_fp8(one: Operator) -> Operator:
+    """The operator with weights and activations in fp8, which it computes in."""
+    if not weights_read(one, 2):
         return one
-    read = one.bytes_read // 2 if weights == "fp8" else round(one.bytes_read - weights_bytes * (1 - BITS[weights] / 16))
-    return replace(
-        one, bytes_read=read, bytes=one.bytes - one.bytes_read + read, precision="fp8" if weights == "fp8" else one.precision
-    )
+    read = one.bytes_read // 2
+    return replace(one, bytes_read=read, bytes=one.bytes - one.bytes_read + read, precision="fp8")
 
 
 def outcome(rate: Rate) -> Outcome:
     """Products and attention alone, because compiled code and servers fuse the others with them."""
     precision = "fp16" if rate.weights == "fp16" else "bf16"
     generation = counted(rate.model, rate.batch, rate.prompt, rate.new, precision)
+    if rate.weights.startswith("int"):
+        generation = with_fewer_bits(generation, f"{rate.weights}-weight")
     sheet = search.only(rate.device).sheet
     roofs, link, layout = catalog.ceilings_of(sheet), catalog.peer_link(sheet), Layout(tensor=rate.tensor)
     facts = network_facts(generation)
@@ -132,7 +130,9 @@ def outcome(rate: Rate) -> Outcome:
     for phase, sends in zip(generation.phases, cut.phases, strict=True):
         if rate.prefill and phase.phase == "decode":
             continue
-        rows = [narrowed(row, rate.weights) for row in folded(phase.count, phase.phase) if row.matrix_flops]
+        rows = [row for row in folded(phase.count, phase.phase) if row.matrix_flops]
+        if rate.weights == "fp8":
+            rows = [in_fp8(row) for row in rows]
         rows = [on_device(row, layout, facts, 1, rate.batch * phase.tokens) for row in rows]
         bounds = [bound_operator(row, roofs, like) for row in rows]
         bound_s += phase.calls * sum(found.lower_bound_s or 0 for found in bounds)

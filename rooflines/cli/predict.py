@@ -17,8 +17,8 @@ LISTS = ("batch_size", "sequence_length", "prompt_length")
 
 @app.command()
 @options_of(
-    Options, "mode", *LISTS, "image_size", "new_tokens", "kv_cache", "precision", "channels_last", "optimizer", "checkpointing",
-    lists=LISTS,
+    Options, "mode", *LISTS, "image_size", "new_tokens", "kv_cache", "precision", "quantize", "channels_last", "optimizer",
+    "checkpointing", lists=LISTS,
 )  # fmt: skip
 def predict(
     target: Target = None,

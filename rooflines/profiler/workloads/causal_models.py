@@ -18,8 +18,8 @@ _MAXIMUM = ("max_position_embeddings", "n_positions", "max_seq_len")  # how conf
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 
 
-def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.Module, str]:
-    """The causal model of ``config`` in the precision of ``options``, and where its weights are from.
+def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.Module, list[str]]:
+    """The causal model of ``config`` in the precision of ``options``, and notes: where its weights are from, what it names.
 
     They are those of ``name``, where that is a directory that has them, else random; on fake tensors nothing is read. Raises
     WorkloadError for a network that does not generate, and for a context that is longer than the model's.
@@ -44,9 +44,13 @@ def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.M
         raise WorkloadError(f"hf:{name}: {config.model_type} is {refused}.", hint="For example: hf:gpt2 or hf:llama")
     check_context(f"hf:{name}", config, options)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision, torch.float32)
-    if fake_mode_of() is None and any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
-        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), f"weights: those in {name}"
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), "weights: random"
+    named = f"{config.dtype}".removeprefix("torch.")
+    differs = [f"precision: {options.precision}; the configuration names {named}"] if config.dtype not in (None, dtype) else []
+    if fake_mode_of() is not None:
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), differs
+    if any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
+        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), [f"weights: those in {name}", *differs]
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), ["weights: random", *differs]
 
 
 def check_context(name: str, config: Any, options: Options) -> None:

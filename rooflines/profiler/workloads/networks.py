@@ -298,8 +298,8 @@ def _transformers(name: str, options: Options) -> Task:
         raise WorkloadError(f"hf:{name}: configuration not found: {first_line(error)}.", hint=hint) from None
     if options.mode == "generate":
         with _construction(f"hf:{name}", options):
-            network, weights = causal_network(name, config, options)
-        return generating_task(network, vocab_size(config), options, weights)
+            network, notes = causal_network(name, config, options)
+        return generating_task(network, vocab_size(config), options, *notes)
     if options.image_size is not None:
         for part in (config, getattr(config, "vision_config", None)):
             if part is not None and hasattr(part, "image_size"):

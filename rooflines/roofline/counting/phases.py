@@ -51,11 +51,12 @@ class PhaseCount(msgspec.Struct, frozen=True, kw_only=True):
 
 class GenerationCount(GenerationSizes, frozen=True, kw_only=True):
     """The phases of a generation and the memory that it needs: ``activation_bytes`` is the most that a phase holds besides parameters
-    and KV cache."""
+    and KV cache, ``notes`` say what else is to be known."""
 
     workload: Workload
     phases: tuple[PhaseCount, ...]
     activation_bytes: int
+    notes: tuple[str, ...] = ()
 
     @property
     def batch(self) -> int:
@@ -108,7 +109,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
         counted = [with_served_latent_attention(phase, options.batch_size or 1) for phase in counted]
     return GenerationCount(
         workload=prepared.facts, phases=tuple(counted), activation_bytes=max(_activations(phase.count.memory) for phase in counted),
-        **msgspec.structs.asdict(sizes),
+        notes=prepared.notes, **msgspec.structs.asdict(sizes),
     )  # fmt: skip
 
 
@@ -209,5 +210,5 @@ def _resized(filled: Any, layer: Any) -> Any:
 
 
 def _activations(memory: StepMemory | None) -> int:
-    """What a call holds at its peak besides parameters, inputs and KV cache."""
+    """What a call holds at its peak besides parameters, inputs and KV cache, ``notes`` say what else is to be known."""
     return 0 if memory is None else memory.at_peak.activations + memory.at_peak.workspace + memory.at_peak.overhead

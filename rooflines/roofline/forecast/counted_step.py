@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.profiler.options import Options
 from rooflines.profiler.records import StepMemory, Workload
@@ -15,8 +16,9 @@ from rooflines.roofline.counting.memory_fit import MemoryGrowth
 from rooflines.roofline.counting.served_attention import FLASH, KERNEL
 from rooflines.roofline.forecast.device_bounds import folded, phase_of
 from rooflines.roofline.forecast.forecast import MemoryNeed, Operator, Step
+from rooflines.roofline.forecast.weights import BITS, with_fewer_bits
 from rooflines.roofline.formulas.record import precision_of
-from rooflines.roofline.shapes import sizes_in
+from rooflines.roofline.shapes import ITEM_BYTES, sizes_in
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +57,13 @@ def count_step(name: str, options: Options) -> CountedStep:
     """
     tf32 = options.precision == "tf32"
     options = replace(options, device="cpu", precision="fp32" if tf32 else options.precision)
+    predicted = options.mode == "generate" and options.quantize in BITS and options.precision in ITEM_BYTES
+    if options.quantize != "none" and not predicted:
+        asked = f"{arg('mode', options.mode)}, {arg('precision', options.precision)}"
+        raise UsageError(
+            f"{arg('quantize', options.quantize)} is not predicted with {asked}.",
+            hint=f"With {arg('mode', 'generate')}, {arg('precision', 'bf16')}: {' or '.join(BITS)}.",
+        )
     if options.mode == "generate":
         return _of_generation(name, options, tf32)
     from rooflines.roofline.counting.count import count_network
@@ -115,8 +124,10 @@ def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
     """A generation: prefill of the prompts, and decode at the mean context; attention as servers compute it."""
     from rooflines.roofline.counting.phases import count_generation
 
-    found = count_generation(name, options, served=True)
-    notes = [one.count.note for one in found.phases if one.count.note]
+    found = count_generation(name, replace(options, quantize="none"), served=True)
+    notes = [*found.notes, *(one.count.note for one in found.phases if one.count.note)]
+    if options.quantize != "none":
+        found = with_fewer_bits(found, options.quantize)
     if tf32:
         phases = tuple(msgspec.structs.replace(one, count=_in_tf32(one.count)) for one in found.phases)
         found = msgspec.structs.replace(found, phases=phases)

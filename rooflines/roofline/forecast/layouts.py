@@ -32,13 +32,13 @@ from rooflines.roofline.counting.served_attention import FLASH, KERNEL
 from rooflines.roofline.forecast.device_bounds import bound_operator, folded
 from rooflines.roofline.forecast.forecast import Operator
 from rooflines.roofline.forecast.layout import Layout, LayoutBound, LayoutPhase
+from rooflines.roofline.forecast.weights import is_grouped, item_bytes, weights_held, weights_read
 from rooflines.roofline.formulas.experts import experts_hit
 from rooflines.roofline.network_parts import Part, part_of
 from rooflines.roofline.ranks.analyze import bus_factor
-from rooflines.roofline.shapes import ITEM_BYTES, sizes_in
+from rooflines.roofline.shapes import sizes_in
 
 if TYPE_CHECKING:
-    from rooflines.roofline.counting.count import OperatorCount
     from rooflines.roofline.counting.phases import GenerationCount, PhaseCount
 
 _SHARDED: Final = ("attention", "MLP", "experts", "embedding", "head")
@@ -117,7 +117,7 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     """Return the facts that the rows of ``generation`` show."""
     phase = generation.phases[-1]
     rows = folded(phase.count, phase.phase)
-    item = ITEM_BYTES.get(generation.workload.precision, 2)
+    item = item_bytes(generation)
     tokens = generation.batch * phase.tokens
     types = {module.path: module.type for module in phase.count.modules}
     parts: dict[str, set[Part]] = {}
@@ -125,11 +125,10 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     for row in phase.count.operators:
         if found := _BLOCK.search(row.module):
             parts.setdefault(found[1], set()).add(part_of(row.module, row.name, row.category, phase=phase.phase, types=types))
-            if _is_grouped(row):
+            if is_grouped(row):
                 routed.add(found[1])
-    grouped = [row for row in rows if _is_grouped(row)]
-    # The weights of experts are there whether or not they are read.
-    held = [(row, (prod(sizes_in(row.shapes)[1]) * item if row in grouped else weights_read(row, item)) * row.calls) for row in rows]
+    grouped = [row for row in rows if is_grouped(row)]
+    held = [(row, weights_held(row, generation)) for row in rows]
     attention = [(row.name, sizes_in(row.shapes)) for row in rows if row.category == "attention"]
     query = next((sizes[0] for _, sizes in attention), None)
     # [batch, heads, tokens, depth], or [batch, tokens, heads, depth]
@@ -144,22 +143,6 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
         expert_weights_bytes=sum(size for row, size in held if row in grouped),
         head_bytes=sum(size for row, size in held if row.part == "head"),
     )  # fmt: skip
-
-
-def _is_grouped(row: Operator | OperatorCount) -> bool:
-    """Whether the row is a product of tokens [t, k] with experts [e, k, n]."""
-    return bool(row.matrix_flops) and [len(size) for size in sizes_in(row.shapes)[:2]] == [2, 3]
-
-
-def weights_read(one: Operator, item: int) -> int:
-    """Bytes of weights that a call reads: what a product reads besides its first matrix, which is tokens. Where both operands are
-    batches of matrices, the second is weights in a projection only."""
-    sizes = [size for size in sizes_in(one.shapes) if len(size) > 1]
-    if not one.matrix_flops or one.category == "attention" or len(sizes) < 2:
-        return 0
-    if len(sizes[0]) == len(sizes[1]) == 3 and not one.module.endswith("_proj"):
-        return 0
-    return max(0, one.work.bytes_read - prod(sizes[0]) * item)
 
 
 def _cached(one: Operator, item: int) -> int:
@@ -204,7 +187,7 @@ def on_device(one: Operator, layout: Layout, facts: NetworkFacts, share: float, 
     tensor = layout.tensor if one.part in _SHARDED else 1
     read, cached, spread = weights_read(one, facts.item_bytes), _cached(one, facts.item_bytes), 1
     weights, part = read, share
-    if _is_grouped(one):
+    if is_grouped(one):
         spread = layout.expert
         part = min(1.0, share * layout.data) if spread > 1 else share  # tokens of all replicas come to the experts
         experts = sizes_in(one.shapes)[1][0]

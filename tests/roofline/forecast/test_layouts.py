@@ -148,7 +148,8 @@ def test_volume_of_expert_parallelism():
 
 def test_experts_of_all_replicas_tokens():
     """A device reads its part of the experts that the tokens of all replicas use."""
-    from rooflines.roofline.forecast.layouts import on_device, weights_read
+    from rooflines.roofline.forecast.layouts import on_device
+    from rooflines.roofline.forecast.weights import weights_read
 
     counted = generation("mixtral").phases[1]
     (row, *_) = [row for row in folded(counted.count, "decode") if row.name == "aten::_grouped_mm"]
@@ -163,7 +164,8 @@ def test_experts_of_all_replicas_tokens():
 
 def test_fewer_sequences_than_replicas_bring_no_more_tokens():
     """One token uses its two experts, wherever they are."""
-    from rooflines.roofline.forecast.layouts import on_device, weights_read
+    from rooflines.roofline.forecast.layouts import on_device
+    from rooflines.roofline.forecast.weights import weights_read
 
     alone = generation("mixtral", 1)
     (row, *_) = [row for row in folded(alone.phases[1].count, "decode") if row.name == "aten::_grouped_mm"]
