@@ -29,10 +29,7 @@ def known(device: str, *, cores: int | None = None, clock_hz: float | None = Non
 
 def spec(device: str, *, cores: int | None = None) -> Ceilings:
     """The data sheet's ceilings of ``device``; raises UsageError as ``catalog.look_up`` does."""
-    name, facts = named(device)
-    return catalog.look_up(
-        name, kind=facts.kind, cores=cores, multiprocessors=facts.units, memory_bytes=facts.memory_bytes, system=facts.system
-    )
+    return catalog.look_up(*named(device), cores=cores)
 
 
 def derived(device: str, *, cores: int | None = None, clock_hz: float | None = None) -> Ceilings:
