@@ -12,7 +12,7 @@ from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
 from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.render import html, pdf
 from rooflines.reports.views import run as view
-from rooflines.reports.views.timeline import timeline_caption, usage_timeline
+from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
 from rooflines.roofline.usage.device_usage import Window, usage, usage_of
@@ -109,11 +109,11 @@ def test_the_timeline_and_its_steps(machine):
     power = timeline.rows[0]
     assert [(level.device, level.value) for level in power.levels] == [("cuda:0", 350.0), ("cuda:1", 350.0)]
     assert all(0 <= value <= row.top for row in timeline.rows for line in row.lines for value in line.y)
-    assert "50 timed steps, a line at the end of each" in timeline_caption(timeline)
+    assert "50 timed steps, a line at the end of each" in timeline_figure(timeline).caption
     # Many steps are a field without marks.
     timeline = usage_timeline(msgspec.structs.replace(machine, steps=msgspec.structs.replace(machine.steps, durations_s=(0.01,) * 500)))
     assert timeline.marks == ()
-    assert "a line" not in timeline_caption(timeline)
+    assert "a line" not in timeline_figure(timeline).caption
 
 
 def figure_texts(analysis):
