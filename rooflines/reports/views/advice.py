@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rooflines.reports.document import Cell, Column, Findings, Page, Paragraph, Recommendation, Row, Section, said, section, table
+from rooflines.reports.document import (
+    Cell,
+    Column,
+    Findings,
+    Page,
+    Paragraph,
+    Recommendation,
+    Row,
+    Section,
+    said,
+    section,
+    sections_of,
+    table,
+)
 from rooflines.reports.words import sentences
 from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Analysis, Finding
@@ -17,7 +30,7 @@ _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple
 
 def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None]] = (), trials: Trials | None = None) -> Page:
     """Return the page of ``rooflines advise``: the recommendations, and what was predicted or tried."""
-    sections = (findings_section(analysis), trials_section(trials) if trials is not None else predictions_section(predicted))
+    tried = trials_section(trials) if trials is not None else predictions_section(predicted)
     return Page(
         kind="advice",
         name=f"Advice for {analysis.workload.name}",
@@ -25,7 +38,7 @@ def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None
         created=trials.created if trials is not None else analysis.created,
         rooflines=analysis.environment.rooflines or "",
         verdict=sentences.headline(analysis),
-        sections=tuple(section for section in sections if section.blocks),
+        sections=sections_of(findings_section(analysis), tried),
     )
 
 
