@@ -229,7 +229,7 @@ def attempt(data: bytes) -> str:
 def _ceilings() -> Any:
     from rooflines.device_specs import catalog
 
-    return catalog.look_up("NVIDIA H100 80GB HBM3", catalog.Facts(kind="cuda", units=132))
+    return catalog.look_up("NVIDIA H100 80GB HBM3", kind="cuda", multiprocessors=132)
 
 
 class Session:

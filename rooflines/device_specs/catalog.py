@@ -53,14 +53,23 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     user: bool = False
 
 
-def look_up(device_name: str, facts: Facts | None = None, *, cores: int | None = None) -> Ceilings:
+def look_up(
+    device_name: str,
+    *,
+    kind: str | None = None,
+    cores: int | None = None,
+    multiprocessors: int | None = None,
+    memory_bytes: int | None = None,
+    system: str | None = None,
+) -> Ceilings:
     """The data-sheet ceilings of the device that its driver calls ``device_name``: from the user's sheet, else from ours.
 
     ``cores``, for a CPU only, is the number of physical cores that the run could use; without it those of this machine count, provided
-    that its CPU has that name. ``facts`` tell devices of one name apart; a slice (MIG) needs its ``units``. Raises UsageError without a
-    sheet, when one of these is needed and missing, or when the number of cores is unknown.
+    that its CPU has that name. ``multiprocessors`` (SMs, CUs, GPU cores as torch reports them), ``memory_bytes``, ``kind`` (the torch
+    device type) and ``system`` (the machine's maker) tell devices of one name apart, and the first is needed for a slice (MIG). Raises
+    UsageError without a sheet, when one of these is needed and missing, or when the number of cores is unknown.
     """
-    facts = facts or Facts()
+    facts = Facts(kind=kind, units=multiprocessors, memory_bytes=memory_bytes, system=system)
     match = identify(device_name, facts)
     name = " ".join(device_name.split())
     sheet = match.sheet
@@ -69,13 +78,13 @@ def look_up(device_name: str, facts: Facts | None = None, *, cores: int | None =
     whole = ceilings_of(sheet, name, user=match.user)
     if match.mig is not None:
         # Arithmetic by its SMs, which only the driver knows (a "1g" of an A100 has 14 of 108), bandwidth by its eighths.
-        if not facts.units:
+        if not multiprocessors:
             hint = "torch.cuda.get_device_properties reports it as multi_processor_count."
             raise UsageError(f"the number of SMs of {name!r} is required.", hint=hint)
         slices = match.mig.memory_slices(sheet.memory.capacity_gb or 0.0)
-        return derive.derive_mig(name, whole, sheet.units.count, facts.units, slices or 0)
-    if facts.units and facts.units != sheet.units.count:
-        return _of_partition(sheet, whole, name, facts.units, facts.memory_bytes)
+        return derive.derive_mig(name, whole, sheet.units.count, multiprocessors, slices or 0)
+    if multiprocessors and multiprocessors != sheet.units.count:
+        return _of_partition(sheet, whole, name, multiprocessors, memory_bytes)
     return whole
 
 

@@ -29,7 +29,10 @@ def known(device: str, *, cores: int | None = None, clock_hz: float | None = Non
 
 def spec(device: str, *, cores: int | None = None) -> Ceilings:
     """The data sheet's ceilings of ``device``; raises UsageError as ``catalog.look_up`` does."""
-    return catalog.look_up(*named(device), cores=cores)
+    name, facts = named(device)
+    return catalog.look_up(
+        name, kind=facts.kind, cores=cores, multiprocessors=facts.units, memory_bytes=facts.memory_bytes, system=facts.system
+    )
 
 
 def derived(device: str, *, cores: int | None = None, clock_hz: float | None = None) -> Ceilings:

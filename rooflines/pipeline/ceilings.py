@@ -62,7 +62,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
     try:
         match = search.only(choice, catalog.Facts(units=units, memory_bytes=memory))
         if match.mig is not None:
-            return catalog.look_up(choice, catalog.Facts(units=units))
+            return catalog.look_up(choice, multiprocessors=units)
     except UsageError as error:
         raise UsageError(
             f"{arg('ceilings', choice)} is neither a file nor a single device: {error.message}", hint=f"{error.hint} {_CHOICES}"
@@ -116,9 +116,13 @@ def known_ceilings(device: str, recorded: Environment | None) -> Ceilings:
     if recorded is None:
         return live.known(str(find_device(device)))
     kind = recorded.device.partition(":")[0]
-    memory = recorded.device_memory_bytes if kind == "cuda" else None
-    facts = catalog.Facts(kind=kind, units=recorded.device_units, memory_bytes=memory)
-    return catalog.look_up(recorded.device_name, facts, cores=recorded.cpu_cores if kind == "cpu" else None)
+    return catalog.look_up(
+        recorded.device_name,
+        kind=kind,
+        cores=recorded.cpu_cores if kind == "cpu" else None,
+        multiprocessors=recorded.device_units,
+        memory_bytes=recorded.device_memory_bytes if kind == "cuda" else None,
+    )
 
 
 def sheet_of(environment: Environment) -> tuple[Ceilings | None, str]:

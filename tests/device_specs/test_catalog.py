@@ -176,9 +176,9 @@ def test_what_is_missing_is_named():
     with pytest.raises(UsageError, match=r"the number of GPU cores is needed to choose\."):
         catalog.look_up("Apple M3 Pro")
     with pytest.raises(UsageError, match=r"with 80 units; of that name: GeForce RTX 3080 \(10GB\), GeForce RTX 3080 \(12GB\)"):
-        catalog.look_up("NVIDIA GeForce RTX 3080", catalog.Facts(units=80))
+        catalog.look_up("NVIDIA GeForce RTX 3080", multiprocessors=80)
     with pytest.raises(UsageError, match=r"^no data sheet for 'NVIDIA GeForce RTX 4090' with 47\.4 GiB of memory; of that name: "):
-        catalog.look_up("NVIDIA GeForce RTX 4090", catalog.Facts(memory_bytes=round(47.4 * 2**30)))
+        catalog.look_up("NVIDIA GeForce RTX 4090", memory_bytes=round(47.4 * 2**30))
 
 
 def test_devices_of_the_catalogue():
@@ -226,13 +226,13 @@ def test_the_link_to_the_host(device, gb_per_s, kind, detail):
 @pytest.mark.parametrize("name", ["NVIDIA GB200", "NVIDIA GB10", "AMD Instinct MI300A", "Apple M2"])
 def test_a_device_beside_the_host_has_no_link_unless_its_sheet_says_how_fast(name):
     units = 10 if name == "Apple M2" else None
-    assert catalog.look_up(name, catalog.Facts(units=units)).main("link") == ()
+    assert catalog.look_up(name, multiprocessors=units).main("link") == ()
 
 
 def test_rates_of_a_sheet():
     # A slice may have all of the link.
     whole, part = (
-        catalog.look_up(f"NVIDIA A100-SXM4-40GB{mig}", catalog.Facts(units=units)) for mig, units in (("", None), (" MIG 1g.5gb", 14))
+        catalog.look_up(f"NVIDIA A100-SXM4-40GB{mig}", multiprocessors=units) for mig, units in (("", None), (" MIG 1g.5gb", 14))
     )
     assert part.main("link") == whole.main("link")
     assert part.main("link")

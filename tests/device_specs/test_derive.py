@@ -145,7 +145,7 @@ def test_a_mig_slice_has_its_sms_and_its_memory_slices(name):
     multiprocessors, eighths = SLICES[name]
     whole = catalog.look_up(name.partition(" MIG ")[0])
     match = catalog.identify(name)
-    found = catalog.look_up(name, catalog.Facts(units=multiprocessors))
+    found = catalog.look_up(name, multiprocessors=multiprocessors)
     share = multiprocessors / match.sheet.units.count
     assert found.device == name
     assert found.compute("bf16", "matrix").value == pytest.approx(whole.compute("bf16", "matrix").value * share)
@@ -164,10 +164,10 @@ def test_slices_are_scaled_by_what_they_show():
         derive_mig("a slice", catalog.look_up("NVIDIA A100-SXM4-40GB"), 108, 120, 1)
     # A partitioned gpu is scaled by what it shows.
     whole = catalog.look_up("AMD Instinct MI300X")
-    shared = catalog.look_up("AMD Instinct MI300X", catalog.Facts(units=38, memory_bytes=192 * 2**30))
+    shared = catalog.look_up("AMD Instinct MI300X", multiprocessors=38, memory_bytes=192 * 2**30)
     assert shared.compute("bf16", "matrix").value == pytest.approx(whole.compute("bf16", "matrix").value / 8)
     assert shared.outermost_memory().value == whole.outermost_memory().value  # CPX over one memory
-    divided = catalog.look_up("AMD Instinct MI300X", catalog.Facts(units=38, memory_bytes=48 * 2**30))
+    divided = catalog.look_up("AMD Instinct MI300X", multiprocessors=38, memory_bytes=48 * 2**30)
     assert divided.outermost_memory().value == pytest.approx(whole.outermost_memory().value / 4)  # CPX, NPS4
     assert "38 of 304 CU" in divided.compute("bf16", "matrix").source.detail
 

@@ -50,9 +50,7 @@ def test_a_users_sheet_comes_before_ours(tmp_path):
     mine = catalog.look_up("NVIDIA H200")
     assert mine.compute("bf16", "matrix").value == 163.8e12 != ours.compute("bf16", "matrix").value
     # but only for what it is: another memory is another device
-    assert (
-        catalog.look_up("NVIDIA H200", catalog.Facts(units=132, memory_bytes=140 * 2**30)).compute("bf16", "matrix").value == 989.4e12
-    )
+    assert catalog.look_up("NVIDIA H200", multiprocessors=132, memory_bytes=140 * 2**30).compute("bf16", "matrix").value == 989.4e12
 
 
 def test_adding_again_replaces(tmp_path, kept):
@@ -69,7 +67,7 @@ def test_two_sheets_of_one_name_must_be_told_apart(tmp_path):
     assert "user data sheet 'Our accelerator' already matches 'example accelerator 1'" in caught.value.message
     assert caught.value.hint == "Remove it first: rooflines devices --remove 'Our accelerator'"
     user_sheets.add(write(tmp_path / "b.toml", name='"Another"', capacity_gb="32"))
-    assert catalog.look_up("Example Accelerator 1", catalog.Facts(memory_bytes=32 * 2**30)).compute("fp32", "vector").value == 20e12
+    assert catalog.look_up("Example Accelerator 1", memory_bytes=32 * 2**30).compute("fp32", "vector").value == 20e12
 
 
 # what is wrong, and where the message says it is

@@ -49,7 +49,7 @@ CORPUS = sorted((DATA / "fuzz").glob("*.json"))
 
 @functools.cache
 def _sheet() -> Ceilings:
-    return catalog.look_up("NVIDIA H100 80GB HBM3", catalog.Facts(kind="cuda", units=132))
+    return catalog.look_up("NVIDIA H100 80GB HBM3", kind="cuda", multiprocessors=132)
 
 
 def _analysed(data: bytes, **limits: int) -> tuple[Trace, Analysis]:
