@@ -87,8 +87,8 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
     for number, finding in enumerate(analysis.findings):
         # Without a figure, a saving is not quantified.
         if not finding.saves_s or share_of_step(finding.saves_s, analysis) >= WORTH:
-            saving, suggestion = sentences.saving(finding.saves_s, analysis), sentences.suggested(finding, analysis.command)
-            yield _change(number, finding, saving, suggestion)
+            saving = sentences.saving(finding.saves_s, analysis.whole_s, sentences.per(analysis))
+            yield _change(number, finding, saving, sentences.suggested(finding, analysis.command))
     if not analysis.findings:
         yield Said("change", sentences.missing_findings(analysis))
     yield from _step(analysis)

@@ -59,6 +59,7 @@ class Perceptron:
     ) -> None:
         parameters = initial_parameters(widths, seed) if parameters is None else parameters
         self.library, self.name = library, library.name
+        self.synchronize, self.device_memory_bytes = library.synchronize, library.device_memory_bytes
         self.learning_rate = learning_rate
         self.layers = len(parameters) // 2
         weights = [parameters[f"dense{number}.weight"] for number in range(1, self.layers + 1)]
@@ -137,9 +138,6 @@ class Perceptron:
         """``array`` where the library computes; samples as rows of the parameters' dtype."""
         return self.library.to_device(array) if array.ndim == 1 else self._given(array)
 
-    def synchronize(self) -> None:
-        self.library.synchronize()
-
     def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
         """The operators of an iteration in their order, each synchronized before and after and timed: the fastest of ``rounds``.
 
@@ -160,10 +158,6 @@ class Perceptron:
             self._timed = None
             self._parameters = {name: self.library.to_device(value) for name, value in kept.items()}
         return fastest([operator for operator, _ in steps[0]], [[seconds for _, seconds in step] for step in steps])
-
-    def device_memory_bytes(self) -> int | None:
-        """The peak of the library's device allocator; None on the host."""
-        return self.library.device_memory_bytes()
 
     def close(self) -> None:
         self._parameters, self._gradients = {}, {}

@@ -161,12 +161,8 @@ def _late(analysis: RankAnalysis) -> str:
 def _findings(analysis: RankAnalysis) -> Section:
     """The recommendations for the job, each with what it could save at most in the mean over the ranks."""
     per, span_s = "a step" if analysis.per == "step" else "of the trace", analysis.spread["span_s"].mean
-
-    def saving(saves_s: float) -> str:
-        return f"up to {seconds(saves_s)} {per} ({percent(saves_s / span_s)})" if saves_s > 0 else "saving not quantified"
-
     none = "No single change is expected to save a noticeable part of the time."
-    return section("findings", "Recommendations", recommended(analysis.findings, none, saving, span_s))
+    return section("findings", "Recommendations", recommended(analysis.findings, none, span_s, per))
 
 
 def bars(analysis: RankAnalysis) -> Bar:

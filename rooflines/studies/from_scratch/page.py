@@ -28,7 +28,6 @@ from rooflines.studies.network_page import BackendRows, by_backend, operator_rec
 from rooflines.studies.study import Missing, Study, StudyOptions, decided
 from rooflines.studies.tables import by_name
 from rooflines.sweeps.records import Estimate, Point
-from rooflines.sweeps.records import Row as Line
 from rooflines.units import binary_bytes, percent, seconds, si, significant
 
 _PAPER_ITERATIONS = 500
@@ -120,12 +119,8 @@ def notes(study: Study) -> dict[str, str]:
     return {"memory": " ".join(said)}
 
 
-def _whole(row: Line) -> float | None:
-    """The seconds of as many iterations as the paper's."""
-    return row.value("total_s") if row.point.options["iterations"] == _PAPER_ITERATIONS else None
-
-
-VALUES = {"whole_s": _whole}
+# The seconds of as many iterations as the paper's.
+VALUES = {"whole_s": lambda row: row.value("total_s") if row.point.options["iterations"] == _PAPER_ITERATIONS else None}
 
 
 def _convergence(results: Sequence[LibraryResult]) -> Section:

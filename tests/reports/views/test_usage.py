@@ -159,7 +159,7 @@ def test_without_samples_each_report_says_so_or_nothing():
     assert usage_timeline(bare) is usage_table(bare) is None
     assert missing_usage(bare) in html.render(view.page(bare))
     assert "in the timed steps" not in terminal_text(bare)
-    assert saving(0.0, bare) == "saving not quantified"
+    assert saving(0.0, 1.0, "a step") == "saving not quantified"
 
 
 def test_samples_as_csv(tmp_path):
