@@ -41,7 +41,9 @@ def main() -> None:
     """Run the command line. RooflinesErrors print one line, a hint and exit; other exceptions are bugs and show a traceback."""
     atexit.register(gc.freeze)  # the interpreter would search all objects for cycles as it ends
     arguments = sys.argv[1:] or ["--help"]
-    if _is_source(arguments[0]):
+    first = arguments[0]
+    # A file, a directory or a URL instead of a command is to be analyzed.
+    if first not in COMMANDS and not first.startswith("-") and ("://" in first or Path(first).exists()):
         arguments = ["analyze", *arguments]
     try:
         load(arguments)
@@ -69,11 +71,6 @@ def main() -> None:
         if "No such option" in message and any(argument.endswith(".py") for argument in sys.argv):
             hint = "Give a script's own options after --: rooflines profile train.py -- --epochs 2"
         _fail(message[:1].lower() + message[1:], hint, UsageError.exit_code)
-
-
-def _is_source(argument: str) -> bool:
-    """Whether the first argument is a file, a directory or a URL instead of a command: then it is to be analyzed."""
-    return argument not in COMMANDS and not argument.startswith("-") and ("://" in argument or Path(argument).exists())
 
 
 def load(arguments: list[str]) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rooflines.cli.app import app
 from rooflines.cli.options import Format, Output, option
 from rooflines.cli.output import check_writable, destination, progress_bar, show
 from rooflines.errors import Interrupted, UsageError, writing
 from rooflines.profiler.options import MEASURE, OUTPUT
-
-if TYPE_CHECKING:
-    from rooflines.reports.document import Page
+from rooflines.reports.formats import write_file
 
 _CHARTS = (".html", ".png", ".svg")
 
@@ -39,6 +37,7 @@ def ceilings(
 
     [bold]rooflines ceilings --output mine.json; rooflines profile --model resnet50 --ceilings mine.json[/bold]
     """
+    from rooflines.reports.charts.paper import as_png, as_svg, draw
     from rooflines.reports.views import ceilings as view
 
     reports, chosen = destination(format, output)
@@ -69,22 +68,14 @@ def ceilings(
     page = view.page(measured, rows, beside)
     if chart is not None:
         with writing(f"write {str(chart)!r}", "Choose another file."):
-            chart.write_bytes(_draw(page, chart.suffix))
+            if chart.suffix == ".html":
+                write_file(page, "html", chart)
+            else:
+                picture = draw(page.figures()[0].drawing)
+                chart.write_bytes(as_svg(picture).encode() if chart.suffix == ".svg" else as_png(picture))
         print(f"written   {chart}", file=sys.stderr)
     own = {
         "json": lambda: view.ceilings_json(measured, sessions(measured), rows if compare else None),
         "csv": lambda: view.comparison_csv(rows) if compare else view.ceilings_csv(measured),
     }
     show(page, "ceilings", reports, chosen, output, own)
-
-
-def _draw(page: Page, suffix: str) -> bytes:
-    """The page, or its figure alone, as the content of a file that ends in ``suffix``."""
-    from rooflines.reports.charts.paper import as_png, as_svg, draw
-
-    if suffix == ".html":
-        from rooflines.reports.render import html
-
-        return html.render(page).encode()
-    picture = draw(page.figures()[0].drawing)
-    return as_svg(picture).encode() if suffix == ".svg" else as_png(picture)

@@ -89,7 +89,8 @@ def check(
         from rooflines import pipeline
         from rooflines.profiler.trace.records import ReadOptions
 
-        source = run[0] if _is_run(run) else _profiled(run)
+        # One argument that is neither an option nor a script is a run; else they are the arguments of a profile.
+        source = run[0] if len(run) == 1 and not run[0].startswith("-") and not run[0].endswith(".py") else _profiled(run)
         options = ReadOptions(**reading)
         with progress_bar(not sys.stderr.isatty()) as progress:
             if update:
@@ -103,11 +104,6 @@ def check(
             benchmark.write_text(view.benchmark(comparison, top), encoding="utf-8")
     show_comparisons([comparison], by, top, reports, chosen, output, fail_above)
     fail_if_slower([comparison], fail_above)
-
-
-def _is_run(arguments: Sequence[str]) -> bool:
-    """Whether the only argument is a run, rather than the arguments of a profile."""
-    return len(arguments) == 1 and not arguments[0].startswith("-") and not arguments[0].endswith(".py")
 
 
 def _profiled(arguments: Sequence[str]) -> str:

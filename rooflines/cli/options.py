@@ -34,6 +34,7 @@ At: TypeAlias = Annotated[str | None, typer.Option(
 )]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
+_keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
 # What an option has on the command line only: its type, its help, or another name.
 _TYPES: dict[str, Any] = {"device": str, "output": Path | None, "formats": str, "compile": Compile}
 FORMAT_FLAGS = ("--format", "--formats")
@@ -71,8 +72,7 @@ def lists_of_options(command: F) -> F:
         if name not in _NOT_SWEPT and hasattr(hint, "__metadata__"):
             words = f"{hint.__metadata__[0].help}{' (--train)' if name in _TRAIN_ONLY else ''}"
             declared = option(words, f"--{name.replace('_', '-')}", group=_LISTS, metavar="VALUE,...", show_default=False)
-            kind = Annotated[str | None, declared]
-            found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
+            found.append(_keyword(name, default=None, annotation=Annotated[str | None, declared]))
     return _with_options(command, found)
 
 
@@ -91,7 +91,7 @@ def _parameter(name: str, default: Any, hint: Any, *, listed: bool) -> inspect.P
     if listed:
         words, shown = f"{declared.help.rstrip('.')}; several give curves.", declared.unset or str(default)
         made = option(words, f"--{name.replace('_', '-')}", group=declared.group, metavar="N,...", show_default=shown)
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, made])
+        return _keyword(name, default=None, annotation=Annotated[str | None, made])
     kind = _TYPES.get(name, kind)
     flag = f"--{name.replace('_', '-')}"
     flags = _FLAGS.get(name, (f"{flag}/--no-{flag[2:]}" if default is True else flag,))
@@ -99,7 +99,7 @@ def _parameter(name: str, default: Any, hint: Any, *, listed: bool) -> inspect.P
     check = check_directory_name if name == "output" else None
     made = option(text, *flags, group=declared.group, callback=check, show_default=declared.unset or True)
     shown = ",".join(default) if isinstance(default, tuple) else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=Annotated[kind, made])
+    return _keyword(name, default=shown, annotation=Annotated[kind, made])
 
 
 def is_file_name(output: Path) -> bool:
@@ -211,9 +211,7 @@ def reading_options(*names: str, profiles: bool = False) -> Callable[[F], F]:
     hints = get_type_hints(_Reading, include_extras=True)
     chosen = names or tuple(hints)
     defaults = {"partial": False, "memory_limit_bytes": "4GB"}
-    found = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=hints[name]) for name in chosen
-    ]
+    found = [_keyword(name, default=defaults.get(name), annotation=hints[name]) for name in chosen]
 
     def decorate(command: F) -> F:
         @functools.wraps(command)

@@ -34,49 +34,38 @@ def _root(context: typer.Context) -> None:
         print(context.get_help())
 
 
-Quick = Annotated[bool, option("Use fewer samples, steps and epochs; takes minutes.", "--quick", group=WHAT)]
-Output = Annotated[Path | None, output_directory("Output directory.", "runs/STUDY-study-TIME")]
-Ceilings = Annotated[str, option(CEILINGS_HELP, group=MEASURE)]
-Threads = Annotated[int | None, option("Number of CPU threads per process.", group=HOW, min=1, show_default="the library's choice")]
-Seed = Annotated[int, option("Random seed for parameters, sample order and synthetic data.", group=HOW, min=0)]
-
-
-Device = Annotated[str | None, option("Run on one device only: cpu, cuda or mps.", group=HOW, show_default="all that the study names")]
-Repeats = Annotated[
-    int | None, option("Rounds of every point.", group=MEASURE, min=1, show_default="those of the study; 1 with --quick")
-]
-Parts = Annotated[str | None, option("Parts of the study to run, comma-separated.", group=WHAT, show_default="all")]
-Settings = Annotated[list[str] | None, option(
-    "Replace an option of the points, in all parts or in one (repeatable): epochs=5, speed.epochs=5, backend=numpy,cupy.", "--set",
-    group=WHAT, metavar="[PART.]NAME=VALUE", show_default=False
-)]  # fmt: skip
-Merge = Annotated[list[Path] | None, option(
-    "Combine the results in these directories, of several machines, instead of running (repeatable).", "--merge", group=WHAT,
-    show_default=False
-)]  # fmt: skip
-DataDir = Annotated[str | None, option(
-    "Folder with the data set of the paper.", group=WHAT, metavar="FOLDER",
-    show_default="synthetic images of its size; scikit-learn's digits for accuracy"
-)]  # fmt: skip
-
-
 @study.command("run")
 def run(
     folder: Annotated[Path, typer.Argument(help="Folder with study.toml and, optionally, page.py.", show_default=False)],
-    quick: Quick = False,
-    data_dir: DataDir = None,
-    device: Device = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    ceilings: Ceilings = "measured",
-    repeats: Repeats = None,
-    parts: Parts = None,
-    settings: Settings = None,
-    merge: Merge = None,
-    output: Output = None,
+    quick: Annotated[bool, option("Use fewer samples, steps and epochs; takes minutes.", "--quick", group=WHAT)] = False,
+    data_dir: Annotated[str | None, option(
+        "Folder with the data set of the paper.", group=WHAT, metavar="FOLDER",
+        show_default="synthetic images of its size; scikit-learn's digits for accuracy"
+    )] = None,
+    device: Annotated[
+        str | None, option("Run on one device only: cpu, cuda or mps.", group=HOW, show_default="all that the study names")
+    ] = None,
+    threads: Annotated[
+        int | None, option("Number of CPU threads per process.", group=HOW, min=1, show_default="the library's choice")
+    ] = None,
+    seed: Annotated[int, option("Random seed for parameters, sample order and synthetic data.", group=HOW, min=0)] = 0,
+    ceilings: Annotated[str, option(CEILINGS_HELP, group=MEASURE)] = "measured",
+    repeats: Annotated[
+        int | None, option("Rounds of every point.", group=MEASURE, min=1, show_default="those of the study; 1 with --quick")
+    ] = None,
+    parts: Annotated[str | None, option("Parts of the study to run, comma-separated.", group=WHAT, show_default="all")] = None,
+    settings: Annotated[list[str] | None, option(
+        "Replace an option of the points, in all parts or in one (repeatable): epochs=5, speed.epochs=5, backend=numpy,cupy.", "--set",
+        group=WHAT, metavar="[PART.]NAME=VALUE", show_default=False
+    )] = None,
+    merge: Annotated[list[Path] | None, option(
+        "Combine the results in these directories, of several machines, instead of running (repeatable).", "--merge", group=WHAT,
+        show_default=False
+    )] = None,
+    output: Annotated[Path | None, output_directory("Output directory.", "runs/STUDY-study-TIME")] = None,
     formats: Reports = PAGE_FORMATS,
     quiet: Quiet = False,
-) -> None:
+) -> None:  # fmt: skip
     """Run a study of your own: a folder with its points and its page.
 
     [bold]rooflines study run path/to/folder[/bold]

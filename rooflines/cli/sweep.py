@@ -44,6 +44,7 @@ def sweep(
 
     A sweep that was interrupted continues with the same command and --output.
     """
+    from rooflines.sweeps.places import on_dask, on_slurm, parameters
     from rooflines.sweeps.points import SweepFile, make_points, parse, read_file, settings_of
     from rooflines.sweeps.run import run_sweep
     from rooflines.sweeps.sweep import write_sweep
@@ -59,14 +60,8 @@ def sweep(
     given |= {name: parse(name, text, kind) for name, text in lists.items() if text is not None}
     points = make_points(settings_of(plan, given))
     name = plan.name or (file.stem if file is not None else "-".join(given["model"]))
-    place = None
-    if dask is not None:
-        from rooflines.sweeps.places import on_dask
-
-        place = on_dask(dask)
+    place = on_dask(dask) if dask is not None else None
     if slurm is not None:
-        from rooflines.sweeps.places import on_slurm, parameters
-
         place = on_slurm((output or Path("runs")) / "slurm", parameters(slurm))
     with progress_bar(quiet) as progress:
         done, directory = run_sweep(name, points, repeats=repeats or plan.repeats or 3, output=output, place=place, progress=progress)

@@ -11,7 +11,9 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+import psutil
 
 from rooflines.arguments import arg
 from rooflines.device_specs.nvml import APPLICATIONS_CLOCKS_SETTING, THROTTLE_REASONS, find_gpu, start_nvml
@@ -25,14 +27,6 @@ _SETTLES_S = 1.5  # NVML's utilization is an average over up to a second: what t
 
 # What NVML's bits say of the clocks; bit 0, an idle GPU, holds nothing back.
 _REASONS = {APPLICATIONS_CLOCKS_SETTING: "applications clocks setting", **THROTTLE_REASONS}
-
-
-class Occupant(NamedTuple):
-    """A process on a GPU: ``words`` name it, ``memory_bytes`` is what it holds there."""
-
-    pid: int
-    words: str
-    memory_bytes: int
 
 
 class GpuState:
@@ -151,14 +145,12 @@ def summary(readings: list[Conditions]) -> Conditions:
     return Conditions(throttled=tuple(words for words in _REASONS.values() if words in given), **figures)
 
 
-def strangers(processes: list[tuple[int, int]]) -> list[Occupant]:
-    """The ``processes`` (id, memory) with memory, except this process, its children and its parents.
+def strangers(processes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ``processes`` (id, memory in bytes) with memory, except this process, its children and its parents.
 
     This process must hold a context on the device. In a container NVML may give the ids of the host. If none is ours, one of
     those that do not exist here is: which one cannot be known, so the one that holds least is taken for it.
     """
-    import psutil
-
     family = {os.getpid()}
     with contextlib.suppress(psutil.Error):
         here = psutil.Process()
@@ -168,13 +160,11 @@ def strangers(processes: list[tuple[int, int]]) -> list[Occupant]:
         outside = [one for one in others if not psutil.pid_exists(one[0])]
         if outside:
             others.remove(min(outside, key=lambda one: one[1]))
-    return [Occupant(pid, _process_name(pid), memory) for pid, memory in others]
+    return others
 
 
 def _process_name(pid: int) -> str:
     """The process in words: the start of its command line with its id."""
-    import psutil
-
     try:
         process = psutil.Process(pid)
         try:
@@ -194,7 +184,7 @@ def busy(state: GpuState, *, settles_s: float = _SETTLES_S, pause: Callable[[flo
     """
     found = strangers(state.processes())
     if found:
-        return ", ".join(f"{one.words} holds {binary_bytes(one.memory_bytes)}" for one in found)
+        return ", ".join(f"{_process_name(pid)} holds {binary_bytes(memory)}" for pid, memory in found)
     waited, step = 0.0, 0.1
     while (utilization := state.utilization()) is not None and utilization > BUSY:
         if waited >= settles_s:

@@ -11,7 +11,9 @@ import contextlib
 import hashlib
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rooflines.arguments import arg
 from rooflines.device_specs import detect
@@ -20,9 +22,6 @@ from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError, UsageError
 from rooflines.serial import to_plain
-
-if TYPE_CHECKING:
-    import torch
 
 # Part of the fingerprint: raise it when a kernel or the way it is timed changes, so that older cached figures are measured again.
 METHOD = 6
@@ -53,8 +52,6 @@ def measure(
     cached before the last figure. Raises DeviceError for a device that is not there, or that other processes keep busy (unless
     ``force``), and UsageError for ``sustained_s`` on a device that has no such figures.
     """
-    import torch
-
     progress = progress or (lambda _: None)
     target = _device(device)
     if sustained_s is not None and target.type != "cuda":
@@ -97,8 +94,6 @@ def sessions(ceilings: Ceilings) -> tuple[Session, ...]:
 
 def _device(name: str) -> torch.device:
     """``name`` as a torch device with its index; DeviceError where it is not on this machine."""
-    import torch
-
     kinds = "Use cpu, cuda:0 or mps."
     try:
         device = torch.device(name)
@@ -127,8 +122,6 @@ def _device(name: str) -> torch.device:
 def _facts(device: torch.device, threads: int | None, budget_s: float | None) -> dict[str, Any]:
     """Everything that could change a measured figure; its hash is the fingerprint. ``name`` is the device's."""
     from importlib.metadata import PackageNotFoundError, version
-
-    import torch
 
     packages = {name: version(name) for name in ("torch", "numba", "llvmlite", "numpy")}
     if device.type == "cuda":

@@ -20,7 +20,7 @@ from rooflines.kernels.micro.fma import Variant
 from rooflines.kernels.micro.repeats import Run, Timing
 from rooflines.kernels.micro.team import Team, nodes, places
 from rooflines.kernels.threads import torch_threads
-from rooflines.units import binary_bytes
+from rooflines.units import binary_bytes, counted
 
 Access = Literal["read", "write", "update", "copy", "triad"]
 _Vector = Literal["fp32", "fp64"]
@@ -68,7 +68,7 @@ def measure_cpu(plan: Plan, threads: int, *, full: bool = False) -> None:
         precisions: tuple[Precision, ...] = ("fp32", "fp64", "bf16", "fp16")
         for product in precisions:
             library = "oneDNN" if product in ("bf16", "fp16") else _blas()
-            gemm(plan, torch.device("cpu"), product, _SHAPES, 256, f"{library}, {_threads(threads)}")
+            gemm(plan, torch.device("cpu"), product, _SHAPES, 256, f"{library}, {counted(threads, 'thread')}")
         _int8(plan, threads)
         _dispatch(plan, full)
         if full:
@@ -90,7 +90,7 @@ def _fma(plan: Plan, team: Team, precision: _Vector, kernel: Variant, variant: s
 
     width = "scalar" if kernel == "scalar" else f"{vectors.vector_bytes() * 8}-bit"
     what = "recurrences of a multiplication and an addition" if kernel == "no FMA" else "FMA recurrences"
-    detail = f"{fma.ACCUMULATORS} independent {width} {what} (Numba), {_threads(team.size)}"
+    detail = f"{fma.ACCUMULATORS} independent {width} {what} (Numba), {counted(team.size, 'thread')}"
     work = fma.flops(dtype, 1000, kernel) * team.size
     plan.figure(Way(detail, ready(run, work), private=True), kind="compute", precision=precision, engine="vector",
                 accumulate=precision, variant=variant or kernel, threads=team.size)  # fmt: skip
@@ -195,14 +195,14 @@ def _memory(plan: Plan, place: _Place, accesses: tuple[Access, ...], variant: st
         ways = []
         for past_caches in kinds:
             stores = _STORES[past_caches] if len(kinds) > 1 else ""
-            detail = f"{access} kernel (Numba), {place.memory.detail}{stores and f', {stores}'}, {_threads(threads)}"
+            detail = f"{access} kernel (Numba), {place.memory.detail}{stores and f', {stores}'}, {counted(threads, 'thread')}"
             ways.append(Way(detail, partial(place.segments, access, past_caches), further=stores if further else ""))
         plan.figure(*ways, level="DRAM", access=access, **shared)
     for number, cache in enumerate(detect.cpu().caches):
         for access in accesses:
             ways = []
             for size in working_sets(number, threads):
-                detail = f"{access} kernel (Numba), working set {binary_bytes(size)}, {_threads(threads)}"
+                detail = f"{access} kernel (Numba), working set {binary_bytes(size)}, {counted(threads, 'thread')}"
                 ways.append(Way(detail, partial(place.window, access, size), private=cache.instances >= threads))
             plan.figure(*ways, level=cache.level, access=access, capacity_bytes=cache.capacity_bytes(threads), **shared)
 
@@ -252,7 +252,7 @@ def _int8(plan: Plan, threads: int) -> None:
     free = detect.memory_available_bytes()
     plan.figure(
         *(
-            Way(f"{name} [{m}, {k}] @ [{k}, {n}] (oneDNN, {_threads(threads)})", partial(make, name, (m, n, k)), renewed=True)
+            Way(f"{name} [{m}, {k}] @ [{k}, {n}] (oneDNN, {counted(threads, 'thread')})", partial(make, name, (m, n, k)), renewed=True)
             for m, n, k in _SHAPES if fits((m, n, k), free) for name in usable
         ),
         kind="compute", precision="int8", engine="matrix", accumulate="int32", threads=threads,
@@ -286,7 +286,3 @@ def _blas() -> str:
     if torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return "MKL"
     return "Accelerate" if detect.cpu().machine == "arm64" else "BLAS"
-
-
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"

@@ -352,7 +352,7 @@ def _stream(device: torch.device, access: Access, pattern: Pattern, blocks: int,
         "triad": (first, second, target, np.float32(3), vectors),
     }[access]
     kernel = cuda_stream.kernel_of(access, pattern.unroll)
-    return _run(device, kernel, (blocks, pattern.threads), *arguments), cuda_stream.moved_bytes(access, size)
+    return _run(device, kernel, (blocks, pattern.threads), *arguments), cuda_stream.TRANSFERS[access] * size
 
 
 def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:

@@ -41,7 +41,8 @@ def search(
         and _alike(architecture, f"{match.sheet.architecture} {match.sheet.compute_capability}")
         and (not precision or any(rate.precision == precision for rate in match.sheet.compute))
         and (min_bandwidth is None or match.sheet.memory.gb_per_s >= min_bandwidth)
-        and (min_memory is None or _capacity(match.sheet) >= min_memory)
+        # the most that is sold; none where it is not part of the device (the DRAM of a CPU)
+        and (min_memory is None or (match.sheet.memory.capacity_gb or max(match.sheet.memory.capacities_gb or (0.0,))) >= min_memory)
     ]
     if not found:
         raise UsageError("no device matches all of these filters.", hint=_hint(vendor, architecture))
@@ -96,11 +97,6 @@ def _has_word(sheet: Sheet, word: str) -> bool:
 
 def _alike(wanted: str, text: str) -> bool:
     return wanted.casefold() in text.casefold()
-
-
-def _capacity(sheet: Sheet) -> float:
-    """GB of memory, the most that is sold; 0 where it is not part of the device (the DRAM of a CPU)."""
-    return sheet.memory.capacity_gb or max(sheet.memory.capacities_gb or (0.0,))
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

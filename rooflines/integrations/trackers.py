@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rooflines.errors import UsageError
+from rooflines.pipeline import analyze
 from rooflines.profiler.records import Run
 from rooflines.reports.render import html, markdown
 from rooflines.reports.views import measured
@@ -19,20 +20,13 @@ _ROWS = 100
 _COLUMNS = ("name", "module", "phase", "shapes", "bound", "time_s", "flops", "bytes", "lower_bound_s", "efficiency", "headroom_s")
 
 
-class _Logged(NamedTuple):
-    scalars: dict[str, float]
-    rows: list[list[Any]]
-    page: Path
-    markdown: str
-
-
 def log(run: Run | Analysis, tracker: Any = None) -> list[str]:
     """Send the scalars of ``run`` (``rooflines/median_step_s``, ...), its page and its operators to a tracker; returns where they went.
 
     ``tracker`` is a run of ``wandb``, the module ``mlflow``, or a ``SummaryWriter``; without it every active run of wandb and MLflow in
     this process. Nothing is imported that the program has not imported itself. Raises UsageError if there is no tracker.
     """
-    analysis = _analyze(run)
+    analysis = run if isinstance(run, Analysis) else analyze(run)
     targets = [tracker] if tracker is not None else _active()
     if not targets:
         raise UsageError("no run of Weights & Biases or MLflow is active.", hint="Give one: rooflines.log(run, tracker).")
@@ -42,15 +36,7 @@ def log(run: Run | Analysis, tracker: Any = None) -> list[str]:
     table = [[getattr(row, name) for name in _COLUMNS] for row in rows]
     with tempfile.TemporaryDirectory() as folder:
         page = html.write(found, Path(folder) / "rooflines.html")
-        return [_send(target, _Logged(scalars, table, page, markdown.render(found))) for target in targets]
-
-
-def _analyze(run: Run | Analysis) -> Analysis:
-    if isinstance(run, Analysis):
-        return run
-    from rooflines.pipeline import analyze
-
-    return analyze(run)
+        return [_send(target, scalars, table, page, markdown.render(found)) for target in targets]
 
 
 def _active() -> list[Any]:
@@ -60,24 +46,24 @@ def _active() -> list[Any]:
     return found + ([mlflow] if mlflow is not None and mlflow.active_run() is not None else [])
 
 
-def _send(tracker: Any, logged: _Logged) -> str:
+def _send(tracker: Any, scalars: dict[str, float], rows: list[list[Any]], page: Path, text: str) -> str:
     home = (tracker.__name__ if isinstance(tracker, type(sys)) else type(tracker).__module__).partition(".")[0]
     if home == "wandb":
         import wandb
 
         tracker.log({
-            **logged.scalars,
-            "rooflines/operators": wandb.Table(columns=list(_COLUMNS), data=logged.rows),
-            "rooflines/page": wandb.Html(logged.page.read_text(encoding="utf-8")),
+            **scalars,
+            "rooflines/operators": wandb.Table(columns=list(_COLUMNS), data=rows),
+            "rooflines/page": wandb.Html(page.read_text(encoding="utf-8")),
         })  # fmt: skip
     elif home == "mlflow":
-        tracker.log_metrics({name.replace("/", "."): value for name, value in logged.scalars.items()})
-        tracker.log_artifact(str(logged.page))
-        tracker.log_dict({"columns": list(_COLUMNS), "data": logged.rows}, "rooflines_operators.json")
+        tracker.log_metrics({name.replace("/", "."): value for name, value in scalars.items()})
+        tracker.log_artifact(str(page))
+        tracker.log_dict({"columns": list(_COLUMNS), "data": rows}, "rooflines_operators.json")
     elif hasattr(tracker, "add_scalar"):
-        for name, value in logged.scalars.items():
+        for name, value in scalars.items():
             tracker.add_scalar(name, value)
-        tracker.add_text("rooflines/page", logged.markdown)
+        tracker.add_text("rooflines/page", text)
         home = "tensorboard"
     else:
         raise UsageError(

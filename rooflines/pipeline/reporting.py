@@ -141,13 +141,15 @@ def report_run(
 
 def _report_ranks(analysis: RankAnalysis, formats: Sequence[str], output: Path | None, progress: Progress | None) -> dict[str, Path]:
     from rooflines.reports.views import ranks as view
+    from rooflines.reports.words.text import struct_csv
+    from rooflines.roofline.ranks.records import MatchedRow, RankRow
 
     directory = output or default_directory(f"{len(analysis.ranks)}-ranks", "trace")
     create_directory(directory)
 
     def csv(path: Path) -> Path:
-        path.with_name("collectives.csv").write_text(view.collectives_csv(analysis), encoding="utf-8")
-        path.with_name("ranks.csv").write_text(view.ranks_csv(analysis), encoding="utf-8")
+        path.with_name("collectives.csv").write_text(struct_csv(analysis.collectives, MatchedRow), encoding="utf-8")
+        path.with_name("ranks.csv").write_text(struct_csv(analysis.ranks, RankRow), encoding="utf-8")
         return path.with_name("ranks.csv")
 
     return write_reports(view.page(analysis), formats, directory, record=(RANKS_FILE, analysis), own={"csv": csv}, progress=progress)

@@ -81,6 +81,7 @@ def write(page: Page, name: str, directory: Path) -> Path:
 
 def write_file(page: Page, name: str, path: Path) -> Path:
     """Write ``page`` in the format called ``name`` to ``path`` and return the file, or the first of several."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     written: Path = _module(name).write(drawable(page), path)
     return written
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from rooflines.profiler.records import Run
-from rooflines.reports.words.sentences import confidence, headline, saving, subject
+from rooflines.reports.words.sentences import confidence, headline, per, saving, subject
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.counting.count import Count
@@ -60,7 +60,8 @@ def _lines(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis
     if record.steps is not None:
         lines.append(f"Step time: {seconds(record.steps.median_s)} (median of {record.steps.count})")
     return lines + [
-        f"{number}. {one.title}: {saving(one.saves_s, record)}" for number, one in enumerate(record.findings[:_FINDINGS], 1)
+        f"{number}. {one.title}: {saving(one.saves_s, record.whole_s, per(record))}"
+        for number, one in enumerate(record.findings[:_FINDINGS], 1)
     ]
 
 

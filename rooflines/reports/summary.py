@@ -24,7 +24,7 @@ from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, source_words
 from rooflines.reports.words.rows import TableRow, bound_text, bound_times, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import count_text, operator_name, shorten_shapes
-from rooflines.roofline.analysis import Analysis, Finding, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Unmodelled
 from rooflines.roofline.comparison.compare import place_of, signed_seconds
 from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.ranks.records import RankAnalysis
@@ -87,8 +87,8 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
     for number, finding in enumerate(analysis.findings):
         # Without a figure, a saving is not quantified.
         if not finding.saves_s or share_of_step(finding.saves_s, analysis) >= WORTH:
-            saving, suggestion = sentences.saving(finding.saves_s, analysis), sentences.suggested(finding, analysis.command)
-            yield _change(number, finding, saving, suggestion)
+            saving = sentences.saving(finding.saves_s, analysis.whole_s, sentences.per(analysis))
+            yield _change(number, finding, saving, sentences.suggested(finding, analysis.command))
     if not analysis.findings:
         yield Said("change", sentences.missing_findings(analysis))
     yield from _step(analysis)
@@ -269,12 +269,10 @@ def _kernel(analysis: Analysis, name: str) -> Iterator[Said]:
         named = [(kernel, at) for kernel, at in kernels if wanted in kernel.name.lower()]
         if wanted in one.row.name.lower() or named:
             yield Said("kernel", _row(one, analysis), _pointers(one, places))
-            yield from (Said("kernel", _launch(kernel, analysis), (at,)) for kernel, at in named or kernels)
-
-
-def _launch(kernel: Kernel, analysis: Analysis) -> str:
-    shape = f", grid {kernel.grid}, block {kernel.block}" if kernel.grid and kernel.block else ""
-    return f"{kernel.name}: {seconds(kernel.time_s)} {sentences.per(analysis)}, {_times(kernel.calls)}{shape}."
+            for kernel, at in named or kernels:
+                shape = f", grid {kernel.grid}, block {kernel.block}" if kernel.grid and kernel.block else ""
+                text = f"{kernel.name}: {seconds(kernel.time_s)} {sentences.per(analysis)}, {_times(kernel.calls)}{shape}."
+                yield Said("kernel", text, (at,))
 
 
 def _times(calls: float) -> str:
@@ -441,7 +439,7 @@ def within(summary: Summary, budget: int, *, lines: bool = False, render: Callab
 
     def size(kept: int) -> int:
         text = (render or markdown)(_with(summary, kept))
-        return text.count("\n") if lines else tokens(text)
+        return text.count("\n") if lines else math.ceil(len(text) / _CHARACTERS_OF_TOKEN)
 
     whole = len(summary.statements)
     # Without its last line, which counts what is left out, the whole may have room where one statement less has not.
@@ -450,11 +448,6 @@ def within(summary: Summary, budget: int, *, lines: bool = False, render: Callab
 
 def _with(summary: Summary, kept: int) -> Summary:
     return msgspec.structs.replace(summary, statements=summary.statements[:kept], left_out=len(summary.statements) - kept)
-
-
-def tokens(text: str) -> int:
-    """An estimate of the tokens of a text."""
-    return math.ceil(len(text) / _CHARACTERS_OF_TOKEN)
 
 
 def markdown(summary: Summary) -> str:

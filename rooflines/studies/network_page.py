@@ -10,8 +10,9 @@ import msgspec
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.reports.charts.roofline import Point, roofline
-from rooflines.reports.document import Block, Column, Figure, Row, Section, Table, or_absent
+from rooflines.reports.document import Block, Column, Figure, Row, Section, or_absent, section, table
 from rooflines.reports.views.roofline import rate_lines, warning
+from rooflines.roofline.by_key import grouped
 from rooflines.serial import read_json
 from rooflines.studies.records import DETAIL_FILE, Detail, NetworkResult, TimedOperator
 from rooflines.studies.study import Study, device_of
@@ -44,10 +45,8 @@ class BackendRows(NamedTuple):
 
 def by_backend(study: Study) -> tuple[BackendRows, ...]:
     """Return the rows with a result, by backend in the order of the study."""
-    found: dict[tuple[str, str], list[Line]] = {}
-    for row in study.rows:
-        if device_of(row):
-            found.setdefault((str(row.point.options["backend"]), device_of(row)), []).append(row)
+    measured = (row for row in study.rows if device_of(row))
+    found = grouped(measured, lambda row: (str(row.point.options["backend"]), device_of(row)))
     backends = [backend for backend, _ in found]
     return tuple(
         BackendRows(f"{backend} ({device})" if backends.count(backend) > 1 else backend, backend, device, tuple(rows))
@@ -81,17 +80,12 @@ def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, 
         for number, (roofs, ours) in enumerate(places.values(), 1)
         if (chart := roofline(_points(ours), roofs.ceilings)) is not None
     ]
-    rows = tuple(_row(one, each, unit) for one in results for each in one.operators)
-    if rows:
-        blocks.append(
-            Table(
-                name="operators", title=title, rows=rows,
-                columns=(Column(by, format="text"), Column("operator", format="text"), Column("phase", format="text"),
-                         Column("time", unit), Column("speed"), Column("traffic"), Column("FLOP/byte"), Column("of its roof"),
-                         Column("bound", format="text")),
-            )
-        )  # fmt: skip
-    return Section(name="operators", title="Operators on the roofline", blocks=tuple(blocks))
+    columns = (
+        Column(by, format="text"), Column("operator", format="text"), Column("phase", format="text"), Column("time", unit),
+        Column("speed"), Column("traffic"), Column("FLOP/byte"), Column("of its roof"), Column("bound", format="text"),
+    )  # fmt: skip
+    rows = [_row(one, each, unit) for one in results for each in one.operators]
+    return section("operators", "Operators on the roofline", *blocks, table("operators", columns, rows, title=title) if rows else None)
 
 
 def _row(result: NetworkResult, one: TimedOperator, unit: Literal["µs", "ms"]) -> Row:

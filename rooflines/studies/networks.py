@@ -211,7 +211,15 @@ def finish(
     if operators:
         channel.found(result(detail))
         channel.stage("timing its operators")
-        detail = with_operators(detail, network, x, y)
+        others = OthersMeter()
+        timed = network.operators(x, y, rounds=OPERATOR_ROUNDS)
+        busy = max(detail.others_cores, others.cores())
+        fields = ("name", "layer", "phase", "calls", "flops", "matrix_flops", "bytes", "precision", "executed_flops")
+        found = tuple(
+            TimedOperator(time_s=one.seconds, rounds=one.rounds, **{name: getattr(one.operator, name) for name in fields})
+            for one in timed
+        )
+        detail = msgspec.structs.replace(detail, operators=found, others_cores=busy)
         channel.found(result(detail))
         try:
             ceilings = ceilings_of_device(job.ceilings, detail.device, job.threads, channel)
@@ -220,18 +228,6 @@ def finish(
             remark = f"no bounds on {detail.device}: {error.message}"
     network.close()
     return result(detail, remark)
-
-
-def with_operators(detail: D, network: Network, x: Array, y: Array) -> D:
-    """Return ``detail`` with every operator of a step on ``x`` and ``y``, timed alone, and what others computed meanwhile."""
-    others = OthersMeter()
-    timed = network.operators(x, y, rounds=OPERATOR_ROUNDS)
-    busy = max(detail.others_cores, others.cores())
-    fields = ("name", "layer", "phase", "calls", "flops", "matrix_flops", "bytes", "precision", "executed_flops")
-    operators = tuple(
-        TimedOperator(time_s=one.seconds, rounds=one.rounds, **{name: getattr(one.operator, name) for name in fields}) for one in timed
-    )
-    return msgspec.structs.replace(detail, operators=operators, others_cores=busy)
 
 
 def bounded(operators: Iterable[TimedOperator], ceilings: Ceilings) -> tuple[TimedOperator, ...]:

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,8 @@ from rooflines.profiler.directory import default_directory
 from rooflines.profiler.options import Value
 from rooflines.profiler.others import OTHERS_CORES
 from rooflines.profiler.progress import Progress
-from rooflines.reports.document import ABSENT, Block, Facts, Page, Paragraph, Section
+from rooflines.reports.document import ABSENT, Block, Facts, Page, Paragraph, Section, section, sections_of
+from rooflines.roofline.by_key import grouped
 from rooflines.serial import write_json, write_text
 from rooflines.studies.tables import TableFile, make_table
 from rooflines.sweeps.page import ceilings_of, curves_section, points_table, sentences
@@ -349,19 +351,15 @@ def _other_name(name: str, taken: set[str]) -> str:
 
 def _data(rows: Iterable[Row]) -> str:
     """What data each part was measured on."""
-    parts: dict[str, dict[str, None]] = {}
-    for row in rows:
-        if row.facts.get("data"):
-            parts.setdefault(row.facts["data"], {})[row.point.part] = None
-    return " ".join(f"{', '.join(names).capitalize()}: {label}." for label, names in parts.items())
+    named = dict.fromkeys((row.facts["data"], row.point.part) for row in rows if row.facts.get("data"))
+    parts = grouped(named, itemgetter(0))
+    return " ".join(f"{', '.join(part for _, part in pairs).capitalize()}: {label}." for label, pairs in parts.items())
 
 
 # A study without a page.py says and shows what a sweep does: the fastest point, the points, and curves along the option that varies.
 _PLAIN = SimpleNamespace(
     findings=lambda study: sentences(study.rows),
-    sections=lambda study: (
-        Section(name="points", title="Points", blocks=(points_table(study.rows),)), curves_section(study.rows, {})
-    ),
+    sections=lambda study: (section("points", "Points", points_table(study.rows)), curves_section(study.rows, {})),
 )  # fmt: skip
 
 
@@ -387,21 +385,20 @@ def _sections(study: Study, folder: Path) -> Iterator[Section]:
     """The sections of the study's file with its tables, and those of its page, of which some have tables in front."""
     file, module = read_study(folder), page_module(folder)
     notes: Mapping[str, str] = getattr(module, "notes", lambda _: {})(study)
-    own: dict[str, Section] = {section.name: section for section in module.sections(study)}
+    own: dict[str, Section] = {part.name: part for part in module.sections(study)}
     made: dict[str, list[Block]] = {}
     for table in file.tables:
         found = make_table(table, study.rows, folder, getattr(module, "VALUES", {}), notes.get(table.name, ""))
         made.setdefault(table.section, []).extend([] if found is None else [found])
     for name in dict.fromkeys((*file.sections, *own, *made)):
-        section = own.get(name, Section(name=name, title=""))
-        title = file.sections.get(name) or section.title or name.capitalize()
-        yield msgspec.structs.replace(section, title=title, blocks=(*made.get(name, ()), *section.blocks))
+        part = own.get(name, section(name, ""))
+        title = file.sections.get(name) or part.title or name.capitalize()
+        yield msgspec.structs.replace(part, title=title, blocks=(*made.get(name, ()), *part.blocks))
 
 
 def page(study: Study, folder: Path) -> Page:
     """Return the page of ``study``, with the sections of its folder."""
     verdict, *said = study.findings or ("Nothing was measured.",)
-    sections = _sections(study, folder)
     unfinished = any(row.unfinished for row in study.rows)
     missing = Facts(rows=tuple((one.what, one.reason) for one in study.missing), kind="definitions", show="always")
     method = f"Each point runs in its own process.{' A quick study: fewer steps, images and epochs.' * study.quick}"
@@ -416,11 +413,8 @@ def page(study: Study, folder: Path) -> Page:
         said=tuple(said),
         status=("interrupted", "Interrupted: the report contains the results so far.") if unfinished else None,
         sections=(
-            *(section for section in sections if section.blocks),
-            Section(
-                name="missing", title="Not run or incomplete",
-                blocks=(missing if study.missing else Paragraph("Everything that was asked for ran."),),
-            ),
-            Section(name="method", title="Method", blocks=(Paragraph(method), Paragraph(study.command, "code"))),
+            *sections_of(*_sections(study, folder)),
+            section("missing", "Not run or incomplete", missing if study.missing else Paragraph("Everything that was asked for ran.")),
+            section("method", "Method", Paragraph(method), Paragraph(study.command, "code")),
         ),
     )  # fmt: skip

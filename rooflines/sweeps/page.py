@@ -15,14 +15,14 @@ from rooflines.reports.charts.curves import Choice, Choices, Curves, Series
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.charts.roofline import Chart, Point
 from rooflines.reports.charts.roofline import roofline as roofline_chart
-from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
+from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table, section, sections_of
 from rooflines.reports.summary import Said
 from rooflines.reports.views.roofline import rate_lines, warning
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.records import Row as Line
-from rooflines.sweeps.records import Sweep
+from rooflines.sweeps.records import Sweep, SweepAnalysis
 from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto
-from rooflines.units import interval, percent, quantity, seconds, significant
+from rooflines.units import interval, percent, quantity, seconds, sentence, significant
 
 # A value of a row as a column: its name, its header, unit and format.
 _COLUMNS = (
@@ -44,21 +44,15 @@ _LABELS = {"batch_size": "batch size", "threads": "threads", "data_workers": "lo
 Paper = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 
 
-def page(sweep: Sweep, rows: Sequence[Line], paper: Paper | None = None) -> Page:
-    """Return the page of ``sweep``; ``paper`` holds curves to draw beside those of the same name."""
+def page(analysis: SweepAnalysis) -> Page:
+    """Return the page of a sweep."""
+    sweep, rows = analysis.sweep, analysis.rows
     verdict, *said = sentences(rows)
     missing = [row for row in rows if row.unfinished]
-    sections = (
-        Section(name="points", title="Points", blocks=(points_table(rows),)),
-        curves_section(rows, paper or {}),
-        paths_section(rows),
-        choices_section(rows),
-        _method(sweep, rows),
-    )
     return Page(
         kind="sweep",
         name=sweep.name,
-        title=f"{sweep.name} · {len(rows)} points · {_machine(rows)}",
+        title=f"{sweep.name} · {len(rows)} points · {', '.join(_devices(rows)) or 'nothing ran'}",
         created=sweep.created,
         rooflines=__version__,
         verdict=verdict,
@@ -66,12 +60,15 @@ def page(sweep: Sweep, rows: Sequence[Line], paper: Paper | None = None) -> Page
         status=("interrupted", f"{len(missing)} points have not ended: the report covers the others.")
         if missing
         else shared_by([row.value("others_cores") for row in rows], "points"),
-        sections=tuple(section for section in sections if section.blocks),
-    )
+        sections=sections_of(
+            section("points", "Points", points_table(rows)), curves_section(rows, {}), paths_section(rows), choices_section(rows),
+            _method(sweep, rows),
+        ),
+    )  # fmt: skip
 
 
-def _machine(rows: Sequence[Line]) -> str:
-    return ", ".join(dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name"))) or "nothing ran"
+def _devices(rows: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name")))
 
 
 def sentences(rows: Sequence[Line]) -> list[str]:
@@ -161,7 +158,7 @@ def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
     """A figure for each value along the option that varies."""
     axis, found = by_axis(rows)
     if axis is None:
-        return Section(name="curves", title="Curves")
+        return section("curves", "Curves")
     blocks: list[Block] = []
     for shown in _CURVES:
         theirs = paper.get(shown.value, {})
@@ -183,7 +180,7 @@ def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
             facts.append((curve.name, f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on; {size}".rstrip("; ")))
     if facts:
         blocks.append(Facts(rows=tuple(facts), kind="definitions"))
-    return Section(name="curves", title=f"By {_LABELS.get(axis, axis)}", blocks=tuple(blocks))
+    return section("curves", f"By {_LABELS.get(axis, axis)}", *blocks)
 
 
 def colors(found: Sequence[Curve]) -> list[str]:
@@ -206,14 +203,14 @@ def paths_section(rows: Sequence[Line]) -> Section:
     """A roofline for each device, with the path of each series along the option that varies."""
     axis, found = by_axis(rows)
     blocks: list[Block] = []
-    for device in dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name")):
+    for device in _devices(rows):
         ours = [Curve(curve.name, tuple(row for row in curve.rows if row.facts.get("device_name") == device)) for curve in found]
         drawn = roofline(ours, device, axis)
         if drawn is not None:
             along = f", along the {_LABELS.get(axis, axis)}" if axis is not None else ""
             caption = f"Each point is a whole step{along}; the roofs are those of {device}."
             blocks.append(Figure(name=f"roofline-{len(blocks) + 1}", caption=caption, drawing=drawn))
-    return Section(name="roofline", title="Roofline", blocks=tuple(blocks))
+    return section("roofline", "Roofline", *blocks)
 
 
 def roofline(found: Sequence[Curve], device: str, axis: str | None) -> Chart | None:
@@ -268,7 +265,7 @@ def choices_section(rows: Sequence[Line]) -> Section:
         if len(drawing.choices) > 2:
             caption = f"Throughput and {against.title.partition(',')[0]}. No point beats those on the line in both."
             blocks.append(Figure(name=f"pareto-{against.name}", caption=caption, drawing=drawing))
-    return Section(name="pareto", title="Pareto front", blocks=tuple(blocks))
+    return section("pareto", "Pareto front", *blocks)
 
 
 def choices_of(rows: Sequence[Line], x: Objective, y: Objective, colors: Mapping[str, str]) -> Choices:
@@ -288,6 +285,6 @@ def _method(sweep: Sweep, rows: Sequence[Line]) -> Section:
     texts = [
         f"Each point runs in its own process: {rounds}. A value is the median of the rounds, its 95 % interval is Student's t of their "
         "logarithms; with one round it is the interval of the median step. Operators are traced in the first round.",
-        *dict.fromkeys(row.facts["data"][0].upper() + row.facts["data"][1:] + "." for row in rows if row.facts.get("data")),
+        *dict.fromkeys(sentence(row.facts["data"]) for row in rows if row.facts.get("data")),
     ]
-    return Section(name="method", title="Method", blocks=(*map(Paragraph, texts[:4]), Paragraph(sweep.command, "code")))
+    return section("method", "Method", *map(Paragraph, texts[:4]), Paragraph(sweep.command, "code"))

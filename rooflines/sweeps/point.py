@@ -48,7 +48,7 @@ def run_point(options: dict[str, Any], directory: Path, channel: Channel) -> Res
 
 def _of_run(analysis: Analysis, point: Point, number: int) -> Result:
     steps, totals, usage = analysis.steps, analysis.totals, analysis.usage
-    batch = analysis.workload.batch_size
+    batch, environment, bounds = analysis.workload.batch_size, analysis.environment, analysis.bound_breakdown or {}
     values: dict[str, float | None] = {}
     if steps is not None:
         values |= {
@@ -81,20 +81,14 @@ def _of_run(analysis: Analysis, point: Point, number: int) -> Result:
         point=point.id,
         round=number,
         values=_known(values),
-        facts=_facts(analysis),
+        facts={
+            "device": environment.device, "device_name": environment.device_name, "verdict": analysis.verdict,
+            "limited_by": analysis.limited_by or max(bounds, key=lambda name: bounds[name], default=""),
+            "data": analysis.workload.data or "",
+        },
         run=RUN,
         notes=analysis.notes if number == 0 else (),
-    )
-
-
-def _facts(analysis: Analysis) -> dict[str, str]:
-    bounds = analysis.bound_breakdown or {}
-    environment = analysis.environment
-    return {
-        "device": environment.device, "device_name": environment.device_name, "verdict": analysis.verdict,
-        "limited_by": analysis.limited_by or max(bounds, key=lambda name: bounds[name], default=""),
-        "data": analysis.workload.data or "",
-    }  # fmt: skip
+    )  # fmt: skip
 
 
 def _of_training(training: Training, point: Point, number: int) -> Result:

@@ -131,21 +131,25 @@ def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]], function: str
                 raise UsageError("a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}")
             options_of(kind, options).check()
         unique.setdefault(hash_of([kind, sorted(options.items())]), (kind, options))
-    found = list(unique.items())
-    varying = [name for name in _names(found) if len({repr(options.get(name)) for _, (_, options) in found}) > 1]
-    several_kinds = len({kind for _, (kind, _) in found}) > 1
+    names = varying([options for _, options in unique.values()])
+    several_kinds = len({kind for kind, _ in unique.values()}) > 1
     points = []
-    for hashed, (kind, options) in found:
-        parts = [shown_option(name, options.get(name)) for name in varying]
-        label = " · ".join(part for part in (*parts, kind if several_kinds else "") if part) or str(
-            options.get("model") or next(iter(options.values()))
-        )
+    for hashed, (kind, options) in unique.items():
+        parts = [label_of(options, names), kind if several_kinds else ""]
+        label = " · ".join(filter(None, parts)) or str(options.get("model") or next(iter(options.values())))
         points.append(Point(id=point_id(label, hashed), label=label, kind=kind, function=function, options=options))
     return tuple(points)
 
 
-def _names(found: list[tuple[str, tuple[Kind, dict[str, Value]]]]) -> list[str]:
-    return list(dict.fromkeys(name for _, (_, options) in found for name in options))
+def varying(settings: Sequence[Mapping[str, Value]]) -> list[str]:
+    """Return the options that are not the same in all ``settings``."""
+    names = dict.fromkeys(name for options in settings for name in options)
+    return [name for name in names if len({repr(options.get(name)) for options in settings}) > 1]
+
+
+def label_of(options: Mapping[str, Value], names: Iterable[str]) -> str:
+    """Return the options ``names`` in words: ``batch 8 · bf16``."""
+    return " · ".join(filter(None, (shown_option(name, options.get(name)) for name in names)))
 
 
 _WORDS = {"batch_size": "batch", "image_size": "pixels", "data_workers": "workers", "sequence_length": "tokens"}

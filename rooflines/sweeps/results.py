@@ -16,9 +16,10 @@ import msgspec
 
 from rooflines.arguments import arg
 from rooflines.errors import RunError, UsageError
+from rooflines.roofline.by_key import grouped
 from rooflines.roofline.students_t import half_width
 from rooflines.serial import read_json
-from rooflines.sweeps.points import shown_option
+from rooflines.sweeps.points import label_of, varying
 from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Estimate, Kind, Point, Result, Row, Sweep
 
 if TYPE_CHECKING:
@@ -162,15 +163,8 @@ def by_axis(rows: Sequence[Row]) -> tuple[str | None, tuple[Curve, ...]]:
 
 def curves(rows: Sequence[Row], axis: str) -> tuple[Curve, ...]:
     """Return the rows grouped by everything but ``axis``."""
-    varying = [
-        name
-        for name in dict.fromkeys(name for row in rows for name in row.point.options)
-        if name != axis and len({repr(row.point.options.get(name)) for row in rows}) > 1
-    ]
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        parts = [shown_option(name, row.point.options.get(name)) for name in varying]
-        groups.setdefault(" · ".join(part for part in parts if part) or str(row.point.options.get("model", "")), []).append(row)
+    names = [name for name in varying([row.point.options for row in rows]) if name != axis]
+    groups = grouped(rows, lambda row: label_of(row.point.options, names) or str(row.point.options.get("model", "")))
     return tuple(Curve(name, tuple(sorted(found, key=lambda row: float(row.point.options[axis])))) for name, found in groups.items())
 
 

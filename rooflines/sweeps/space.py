@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
@@ -31,7 +32,8 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     high: int | float = 0
 
     @property
-    def _ordered(self) -> bool:
+    def ordered(self) -> bool:
+        """Whether all values are numbers."""
         return all(type(value) in (int, float) for value in self.values)
 
     @property
@@ -62,7 +64,7 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
         if self.values:
             value = (
                 self.values[trial.suggest_int(self.name, 0, len(self.values) - 1)]
-                if self._ordered
+                if self.ordered
                 else trial.suggest_categorical(self.name, self.values)
             )
         elif self._whole:
@@ -77,7 +79,7 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
         if value is None:
             return None
         if self.values:
-            return (self.values.index(value) if self._ordered else value) if value in self.values else None
+            return (self.values.index(value) if self.ordered else value) if value in self.values else None
         return value if not isinstance(value, str) and self.low <= value <= self.high else None
 
 
@@ -140,11 +142,8 @@ def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> S
         if len(unique) == 1:
             fixed[name] = unique[0]
         else:
-            dimensions.append(Dimension(name=name, values=tuple(sorted(unique)) if _numbers(unique) else unique))
+            dimension = Dimension(name=name, values=unique)
+            dimensions.append(replace(dimension, values=tuple(sorted(unique))) if dimension.ordered else dimension)
     if not dimensions:
         raise UsageError("nothing to tune: every option has one value.", hint=f"For example: {arg('batch_size', '8..128')}")
     return Space(kind=kind, fixed=fixed, dimensions=tuple(sorted(dimensions, key=lambda one: ["model", *lists].index(one.name))))
-
-
-def _numbers(values: Sequence[Value]) -> bool:
-    return all(type(value) in (int, float) for value in values)

@@ -16,9 +16,10 @@ from rooflines.reports.document import Measured, Page
 from rooflines.reports.render import tensorboard
 from rooflines.serial import write_text
 from rooflines.sweeps.page import page as sweep_page
+from rooflines.sweeps.places import on_dask
 from rooflines.sweeps.point import RUN
 from rooflines.sweeps.points import grid, make_points
-from rooflines.sweeps.records import Kind, Row, Sweep
+from rooflines.sweeps.records import Kind, Row, Sweep, SweepAnalysis
 from rooflines.sweeps.results import frame, row_of, rows
 from rooflines.sweeps.run import run_sweep
 from rooflines.sweeps.tune import Tuning
@@ -49,11 +50,7 @@ def sweep(
     """
     models = [model] if isinstance(model, str) else list(model)
     points = make_points((kind, setting) for setting in grid({"model": models, **options}, kind))
-    place = None
-    if dask is not None:
-        from rooflines.sweeps.places import on_dask
-
-        place = on_dask(dask)
+    place = on_dask(dask) if dask is not None else None
     where = Path(output) if output is not None else None
     done, directory = run_sweep("-".join(models), points, repeats=repeats, output=where, place=place, progress=progress)
     write_sweep(done, directory, formats, progress=progress)
@@ -65,7 +62,7 @@ def write_sweep(
 ) -> tuple[Page, dict[str, Path]]:
     """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by format."""
     found = rows(directory, sweep)
-    made = sweep_page(sweep, found)
+    made = sweep_page(SweepAnalysis(sweep=sweep, rows=found))
     return made, _write(made, found, found, directory, formats, progress)
 
 

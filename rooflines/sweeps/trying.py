@@ -182,10 +182,13 @@ def try_changes(
     except Interrupted as error:
         interrupted = error
         trials = trials or _trials(chosen, _points(chosen, settings, function), directory)
+    # What disturbed the runs of the first round, which are analyzed.
+    first = [one for (_, number), one in read_results(directory, load_sweep(directory)).items() if number == 0 and one.values]
+    shared = shared_by([one.values.get("others_cores") for one in first], "runs of the first round")
     made = Trials(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), directory=str(directory),
         machine=run.facts.environment.device_name, rounds=rounds, complete=interrupted is None, trials=trials, combination=combination,
-        notes=_notes(directory),
+        notes=(shared[1],) if shared is not None else (),
     )  # fmt: skip
     write_record(run.directory / TRIALS_FILE, made)
     if interrupted is not None:
@@ -194,13 +197,6 @@ def try_changes(
             hint=f"The same command with {arg('output', str(directory))} continues it.",
         ) from None
     return made
-
-
-def _notes(directory: Path) -> tuple[str, ...]:
-    """What disturbed the runs of the first round, which are analyzed."""
-    first = [one for (_, number), one in read_results(directory, load_sweep(directory)).items() if number == 0 and one.values]
-    shared = shared_by([one.values.get("others_cores") for one in first], "runs of the first round")
-    return (shared[1],) if shared is not None else ()
 
 
 def combine(trials: Sequence[Trial]) -> Predicted | None:

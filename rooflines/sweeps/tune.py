@@ -25,7 +25,7 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.sources import shown
 from rooflines.roofline.students_t import half_width
 from rooflines.serial import read_json
-from rooflines.sweeps.points import hash_of, options_of, shown_option
+from rooflines.sweeps.points import hash_of, label_of, options_of
 from rooflines.sweeps.records import RESULT_FILE, Estimate, Point, Result, Row
 from rooflines.sweeps.results import FEWEST, OBJECTIVES, Objective, pareto, row_of
 from rooflines.sweeps.run import Task, Titled, run_task, store, write_record
@@ -113,8 +113,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the point of a setting of the space."""
         options = self.space.options(setting)
         default = self.space.options({})
-        parts = [part for name, value in setting.items() if (part := shown_option(name, value))]
-        label = DEFAULT_LABEL if options == default else " · ".join(parts) or str(options["model"])
+        label = DEFAULT_LABEL if options == default else label_of(setting, setting) or str(options["model"])
         identity = hash_of([self.space.kind, sorted(options.items())])
         return Point(id=identity, label=label, kind=self.space.kind, function=self.function, options=options)
 
@@ -361,7 +360,7 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
     point = tuning.point(setting)
     trial.set_user_attr("setting", setting)
     trial.set_user_attr("point", point.id)
-    result = _known(others, point) or _refused(point, tuning)
+    result = _known(others, point) or _refused(point)
     if result is None:
         task = Task(point=point, round=1, directory=str(directory / "trials" / f"{trial.number:04}"))
         titled = Titled(progress, f"trial {sum(other.number <= trial.number for other in others)} of {budget}, {point.label}")
@@ -388,7 +387,7 @@ def _known(trials: list[Any], point: Point) -> Result | None:
     return None
 
 
-def _refused(point: Point, tuning: Tuning) -> Result | None:
+def _refused(point: Point) -> Result | None:
     """The result of a combination of options that no machine accepts."""
     try:
         options_of(point.kind, point.options).check()

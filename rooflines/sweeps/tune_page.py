@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import chain, combinations, zip_longest
 
 from rooflines._version import __version__
 from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Section, Table
+from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Section, Table, said, section, sections_of, table
 from rooflines.reports.document import Row as Line
 from rooflines.reports.words.sentences import command_of
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.page import choices_of
 from rooflines.sweeps.records import Estimate, Row
 from rooflines.sweeps.results import OBJECTIVES, Objective
-from rooflines.sweeps.tune import DEFAULT_LABEL, Compared, Trial, Tuning
-from rooflines.units import counted, percent, quantity, significant
+from rooflines.sweeps.tune import DEFAULT_LABEL, Compared, Tuning
+from rooflines.units import counted, percent, quantity, sentence, significant
 
 
 def page(tuning: Tuning) -> Page:
     """Return the page of ``tuning``."""
-    machines = ", ".join(dict.fromkeys(trial.result.facts["device_name"] for trial in tuning.trials if _on(trial)))  # type: ignore[union-attr]
-    sections = (
-        _best(tuning), _pairs(tuning), _history(tuning), _importance(tuning), _fronts(tuning),
-        Section(name="trials", title="Trials", blocks=(trials_table(tuning),)), _method(tuning),
-    )  # fmt: skip
+    results = [trial.result for trial in tuning.trials if trial.result is not None]
+    machines = ", ".join(dict.fromkeys(filter(None, (result.facts.get("device_name") for result in results))))
     verdict, *said = sentences(tuning)
     missing = "the search was interrupted; the report covers the trials that ended."
     return Page(
@@ -38,13 +35,12 @@ def page(tuning: Tuning) -> Page:
         said=tuple(said),
         status=("interrupted", missing)
         if tuning.status == "interrupted"
-        else shared_by([trial.result.values.get("others_cores") for trial in tuning.trials if trial.result is not None], "trials"),
-        sections=tuple(section for section in sections if section.blocks),
-    )
-
-
-def _on(trial: Trial) -> bool:
-    return trial.result is not None and bool(trial.result.facts.get("device_name"))
+        else shared_by([result.values.get("others_cores") for result in results], "trials"),
+        sections=sections_of(
+            _best(tuning), _pairs(tuning), _history(tuning), _importance(tuning), _fronts(tuning),
+            section("trials", "Trials", trials_table(tuning)), _method(tuning),
+        ),
+    )  # fmt: skip
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------------------
@@ -116,7 +112,7 @@ def _best(tuning: Tuning) -> Section:
     """The best settings, and the command of each."""
     front = tuning.front
     if not front:
-        return Section(name="best", title="Best settings")
+        return section("best", "Best settings")
     several = len(tuning.goals) > 1
     shown = front if several else sorted(
         (row for row in tuning.rows if row.reason is None and row.estimates),
@@ -125,35 +121,29 @@ def _best(tuning: Tuning) -> Section:
     lines = []
     for row in shown:
         values = (row.value(goal.value) for goal in tuning.goals)
-        lines.append(Line((row.point.label, *values, row.rounds, command_of(row.point.kind, row.point.options))))
+        lines.append((row.point.label, *values, row.rounds, command_of(row.point.kind, row.point.options)))
     columns = (Column("setting", format="text", least=20), *_columns(tuning.goals), Column("trials", format="count", priority=2),
                Column("command", format="text", priority=1, least=30))  # fmt: skip
     note = "No setting beats these in all objectives." if several else "The five best settings. Values are medians of their trials."
-    table = Table(name="best", columns=columns, rows=tuple(lines), note=note, show="always", brief=5)
-    return Section(name="best", title="Pareto front" if several else "Best settings", blocks=(table,))
+    found = table("best", columns, lines, note=note, show="always", brief=5)
+    return section("best", "Pareto front" if several else "Best settings", found)
 
 
 def _pairs(tuning: Tuning) -> Section:
     """Every pair of the best and the default setting."""
     best = tuning.best
     if not tuning.compared or best is None:
-        return Section(name="pairs", title="Comparison with the default")
+        return section("pairs", "Comparison with the default")
     columns: list[Column] = [Column("pair", format="count")]
     for compared in tuning.compared:
         goal = OBJECTIVES[compared.objective]
         columns += [Column(f"{goal.name}, {which}", goal.unit, goal.format, group=goal.name) for which in ("tuned", "default")]
-    most = max(len(compared.pairs) for compared in tuning.compared)
-    lines = []
-    for index in range(most):
-        cells: list[float | None] = [index + 1]
-        for compared in tuning.compared:
-            cells += compared.pairs[index] if index < len(compared.pairs) else (None, None)
-        lines.append(Line(tuple(cells)))
+    pairs = zip_longest(*(compared.pairs for compared in tuning.compared), fillvalue=(None, None))
+    lines = ((number, *chain(*values)) for number, values in enumerate(pairs, 1))
     result = Facts(rows=tuple((compared.objective, change_text(compared)) for compared in tuning.compared), kind="definitions")
     other = " Each pair has another seed." if tuning.space.kind == "train" else ""
     note = f"Tuned is {best.point.label}. The two ran in turn, every other pair in the opposite order.{other}"
-    table = Table(name="pairs", columns=tuple(columns), rows=tuple(lines), note=note)
-    return Section(name="pairs", title="Comparison with the default", blocks=(result, table))
+    return section("pairs", "Comparison with the default", result, table("pairs", columns, lines, note=note))
 
 
 def _history(tuning: Tuning) -> Section:
@@ -175,7 +165,7 @@ def _history(tuning: Tuning) -> Section:
         )  # fmt: skip
         drawing = Curves(x_title="trial", y_title=goal.title, series=series, fraction=goal.fraction)
         blocks.append(Figure(name=f"history-{goal.name}", caption=f"{goal.name.capitalize()} by trial.", drawing=drawing))
-    return Section(name="history", title="History", blocks=tuple(blocks))
+    return section("history", "History", *blocks)
 
 
 def _importance(tuning: Tuning) -> Section:
@@ -191,7 +181,7 @@ def _importance(tuning: Tuning) -> Section:
     if blocks:
         few = "From few trials it is rough: it ranks options and does not measure their effect."
         blocks.append(Paragraph(f"Computed by Optuna with PED-ANOVA. {few}", "note"))
-    return Section(name="importance", title="Importance of options", blocks=tuple(blocks))
+    return section("importance", "Importance of options", *blocks)
 
 
 def _fronts(tuning: Tuning) -> Section:
@@ -205,7 +195,7 @@ def _fronts(tuning: Tuning) -> Section:
         if len(drawing.choices) > 1:
             caption = f"{y.name.capitalize()} and {x.name} of each setting. No setting beats those on the line in both."
             blocks.append(Figure(name=f"pareto-{y.name}-{x.name}", caption=caption, drawing=drawing))
-    return Section(name="pareto", title="Objectives against each other", blocks=tuple(blocks))
+    return section("pareto", "Objectives against each other", *blocks)
 
 
 def trials_table(tuning: Tuning) -> Table:
@@ -218,10 +208,10 @@ def trials_table(tuning: Tuning) -> Table:
         remark = (trial.reason or "").partition(". ")[0] or ("" if trial.state == "complete" else trial.state)
         if trial.state == "pruned" and trial.result is not None:
             remark = f"pruned after {counted(int(trial.result.values['epochs']), 'epoch')}"
-        cells: list[Cell | str | float | None] = [trial.number + 1, trial.point.label]
-        lines.append(Line((*cells, *(values.get(goal.value) for goal in tuning.goals), remark), muted=trial.state != "complete"))
+        cells = (trial.number + 1, trial.point.label, *(values.get(goal.value) for goal in tuning.goals), remark)
+        lines.append(Line(cells, muted=trial.state != "complete"))
     note = "Numbers are those of the study; a number that is missing belongs to a trial that was interrupted."
-    return Table(name="trials", columns=columns, rows=tuple(lines), note=note, brief=0)
+    return table("trials", columns, lines, note=note, brief=0)
 
 
 def _method(tuning: Tuning) -> Section:
@@ -241,8 +231,6 @@ def _method(tuning: Tuning) -> Section:
         f"Intervals are Student's t of the {statistic} of the pairs."
     )
     data = [trial.result.facts["data"] for trial in tuning.trials if trial.result is not None and trial.result.facts.get("data")]
-    texts += [f"{text[0].upper()}{text[1:]}." for text in dict.fromkeys(data)]
-    blocks: list[Block] = [Facts(rows=tuple(rows), kind="definitions"), *map(Paragraph, texts)]
-    if tuning.command:
-        blocks.append(Paragraph(tuning.command, "code"))
-    return Section(name="method", title="Method", blocks=tuple(blocks))
+    texts += map(sentence, dict.fromkeys(data))
+    command = said([tuning.command], "code", "full")
+    return section("method", "Method", Facts(rows=tuple(rows), kind="definitions"), *map(Paragraph, texts), *command)

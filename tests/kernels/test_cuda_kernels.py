@@ -50,7 +50,7 @@ def test_kernel_on_the_gpu(case):
 
 def test_bytes_and_arrays_of_streams():
     # Stream bytes.
-    assert [cuda_stream.moved_bytes(access, 48) for access in ("read", "write", "copy", "triad")] == [48, 48, 96, 144]
+    assert [cuda_stream.TRANSFERS[access] for access in ("read", "write", "copy", "triad")] == [1, 1, 2, 3]
     # Stream arrays are far larger than the cache and leave room.
     gib = 1 << 30
     assert cuda_stream.array_bytes(140 * gib, 60 << 20) == 64 * (60 << 20)  # an H200

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from rooflines.reports.charts.curves import Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
-from rooflines.sweeps.page import page
-from rooflines.sweeps.records import Estimate, Point, Row, Sweep
+from rooflines.sweeps.page import curves_section, page
+from rooflines.sweeps.records import Estimate, Point, Row, Sweep, SweepAnalysis
 from rooflines.sweeps.results import Curve, axis_of, curves, fit, knee, pareto
 from rooflines.sweeps.sweep import write_hyperparameters, write_table
 from tests.printing import in_terminal
@@ -59,9 +59,12 @@ def test_no_point_beats_those_on_the_pareto_front_in_both():
     assert [one.point.id for one in accurate] == ["b-4"]
 
 
+def page_of(rows):
+    return page(SweepAnalysis(sweep=Sweep(name="two", repeats=3, points=tuple(one.point for one in rows)), rows=tuple(rows)))
+
+
 def test_the_page_has_every_point_with_its_value_or_its_reason(tmp_path):
-    sweep = Sweep(name="two", repeats=3, points=tuple(one.point for one in ROWS))
-    made = page(sweep, ROWS, {"samples_per_s": {"b": [(1, 20.0), (2, 25.0)]}})
+    made = page_of(ROWS)
     assert made.verdict == "Highest throughput: b · batch 4 with 41.0 samples/s (36.9 to 45.1), 4.10 × that of a · batch 1."
     assert "a: batch 8 fits, batch 16 does not." in made.said
     table = made.tables()[0]
@@ -69,7 +72,8 @@ def test_the_page_has_every_point_with_its_value_or_its_reason(tmp_path):
     assert table.rows[4].cells[-1] == "out of memory in a: too much"
     drawings = [figure.drawing for figure in made.figures()]
     assert [type(one) for one in drawings] == [Curves, Curves, Curves, Choices]
-    assert drawings[0].series[1].paper_points == ((1, 20.0), (2, 25.0))
+    printed = curves_section(ROWS, {"samples_per_s": {"b": [(1, 20.0), (2, 25.0)]}}).blocks[0].drawing
+    assert printed.series[1].paper_points == ((1, 20.0), (2, 25.0))
     for drawing in drawings:
         draw(drawing)
     assert "b · batch 4" in render(made)
@@ -81,7 +85,7 @@ def test_the_page_has_every_point_with_its_value_or_its_reason(tmp_path):
 def test_every_point_is_a_run_of_tensorboard_with_its_options(tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-    made = page(Sweep(name="two", repeats=3, points=tuple(one.point for one in ROWS)), ROWS)
+    made = page_of(ROWS)
     folder = write_hyperparameters(made, ROWS, tmp_path / "tensorboard")
     assert {path.name for path in folder.iterdir()} == {"report", *(one.point.id for one in ROWS if one.estimates)}
     (events,) = (folder / "a-4").iterdir()
@@ -90,7 +94,7 @@ def test_every_point_is_a_run_of_tensorboard_with_its_options(tmp_path):
 
 
 def test_a_sweep_of_failures_has_a_page():
-    made = page(Sweep(name="none", repeats=1, points=(ROWS[4].point,)), ROWS[4:5])
+    made = page_of(ROWS[4:5])
     assert made.verdict.startswith("No point has a result: out of memory in a")
     assert "out of memory" in render(made)
 
@@ -98,12 +102,12 @@ def test_a_sweep_of_failures_has_a_page():
 @pytest.mark.parametrize("done", [0, 2])
 def test_points_that_have_not_run_are_said(done):
     waiting = tuple(row("c", size, reason="not run yet") for size in (1, 2))
-    made = page(Sweep(name="n", repeats=1, points=tuple(one.point for one in (*ROWS[:done], *waiting))), (*ROWS[:done], *waiting))
+    made = page_of((*ROWS[:done], *waiting))
     assert made.status[0] == "interrupted"
 
 
 def printed(rows, width):
-    return " ".join(in_terminal(page(Sweep(name="s", repeats=1, points=tuple(one.point for one in rows)), rows), width).split())
+    return " ".join(in_terminal(page_of(rows), width).split())
 
 
 def test_a_column_is_explained_where_it_is_shown():

@@ -58,19 +58,15 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
         if route in _FILES:
             content, kind = (Path(__file__).parent / route).read_text("utf-8"), _FILES[route]
         elif route == "runs":
-            content, kind = self._runs(), "application/json"
+            sources, kind = self._found().values(), "application/json"
+            self._results.fill(sources)
+            runs = [source._asdict() | self._results.figures(source) for source in sources]
+            content = {"runs": runs, "cut": self._scan.cut, "searching": self._search.is_alive(), "root": self._scan.root}
         else:
             content, kind, status = self._page(request.args.getlist("run"), request.args.get("theme"))
             # TensorBoard's policy allows scripts of a page by their hash; the page's own policy forbids everything else.
             hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in _SCRIPT.findall(content)]
         return http_util.Respond(request, content, kind, code=status, csp_scripts_sha256s=hashes)
-
-    def _runs(self) -> dict[str, Any]:
-        """Return the runs and traces with their figures, as JSON data."""
-        sources = self._found().values()
-        self._results.fill(sources)
-        runs = [source._asdict() | self._results.figures(source) for source in sources]
-        return {"runs": runs, "cut": self._scan.cut, "searching": self._search.is_alive(), "root": self._scan.root}
 
     def _page(self, names: list[str], theme: str | None) -> tuple[str, str, int]:
         """The page of a source or the comparison of two, or a line that says why there is none; with its type and status."""

@@ -65,11 +65,6 @@ MORE_PATTERNS: tuple[Pattern, ...] = (
 )
 
 
-def moved_bytes(access: Access, array_bytes: int) -> int:
-    """Bytes of one launch of ``access`` on arrays of ``array_bytes``."""
-    return TRANSFERS[access] * array_bytes
-
-
 def array_bytes(free_bytes: int, l2_bytes: int | None) -> int:
     """The size of each of three arrays: 64 times the L2 cache, at least 1 GiB, but all three in three eighths of what is free.
 

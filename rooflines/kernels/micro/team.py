@@ -16,8 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from rooflines.kernels.micro.repeats import Timing, share
@@ -62,10 +62,8 @@ def places(threads: int, groups: tuple[tuple[int, ...], ...]) -> tuple[frozenset
 def bind(place: frozenset[int]) -> None:
     """Bind the calling thread to the CPUs in ``place``, if any, where the system lets a thread choose (Linux); else nothing happens."""
     if place and hasattr(os, "sched_setaffinity"):
-        try:
+        with suppress(OSError):  # a sandbox may forbid it, and CPUs may have been taken away since they were listed
             os.sched_setaffinity(0, place)  # 0 is the calling thread, not the process
-        except OSError:  # a sandbox may forbid it, and CPUs may have been taken away since they were listed
-            return
 
 
 Job = Callable[[], object]
@@ -79,7 +77,7 @@ class _Span(NamedTuple):
     processor: int
 
 
-class Team:
+class Team(AbstractContextManager["Team"]):
     """``size`` threads that live as long as the ``with`` block.
 
     Thread i always gets job i, and is bound to ``places[i]`` (from ``places``; without them to nothing): what a job has written
@@ -113,9 +111,6 @@ class Team:
         after, end = time.thread_time_ns(), time.perf_counter_ns()
         return _Span(start, end, after - before)
 
-    def __enter__(self) -> Team:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for thread in self._threads:
             thread.shutdown()

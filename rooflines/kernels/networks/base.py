@@ -52,16 +52,6 @@ class OperatorTime(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     rounds: int
 
-    @property
-    def flop_per_s(self) -> float:
-        """FLOPs of the direct algorithm a second."""
-        return self.operator.flops / self.seconds
-
-    @property
-    def byte_per_s(self) -> float:
-        """Compulsory bytes a second."""
-        return self.operator.bytes / self.seconds
-
 
 class Network(Protocol):
     """A network that can be trained, with the parameters and the momentum that it holds.

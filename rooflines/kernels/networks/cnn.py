@@ -101,31 +101,31 @@ def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
 
     def weighted(name: str, layer: str) -> Operator:
         read = size[_BEFORE[layer]] + parameter_bytes(layer)
-        return _operator(name, layer, "forward", read, size[layer], matrix=matrix[layer], other=count[layer])  # a bias an output
+        return operator(name, layer, "forward", read, size[layer], matrix=matrix[layer], other=count[layer])  # a bias an output
 
     def relu(layer: str) -> Operator:
-        return _operator("relu", layer, "forward", size[layer], size[layer], other=count[layer])
+        return operator("relu", layer, "forward", size[layer], size[layer], other=count[layer])
 
     def relu_gradient(layer: str) -> Operator:
         """Reads the gradient above and the output."""
-        return _operator("relu gradient", layer, "backward", 2 * size[layer], size[layer], other=count[layer])
+        return operator("relu gradient", layer, "backward", 2 * size[layer], size[layer], other=count[layer])
 
     def pool(layer: str) -> Operator:
         """A window of 4 costs 4; positions in no window are not read."""
-        return _operator("maxpool", layer, "forward", 4 * size[layer], kept[layer], other=4 * count[layer])
+        return operator("maxpool", layer, "forward", 4 * size[layer], kept[layer], other=4 * count[layer])
 
     def pool_gradient(layer: str, before: str) -> Operator:
         """One addition for each maximum; the whole gradient is written, zeros included."""
-        return _operator("maxpool gradient", layer, "backward", kept[layer], size[before], other=count[layer])
+        return operator("maxpool gradient", layer, "backward", kept[layer], size[before], other=count[layer])
 
     def linear_gradients(layer: str) -> tuple[Operator, Operator, Operator]:
         above, inputs = size[layer], size[_BEFORE[layer]]
         return (
             # [N, out] @ [out, in]
-            _operator("linear input gradient", layer, "backward", above + weight[layer], inputs, matrix=matrix[layer]),
+            operator("linear input gradient", layer, "backward", above + weight[layer], inputs, matrix=matrix[layer]),
             # [out, N] @ [N, in]
-            _operator("linear weight gradient", layer, "backward", above + inputs, weight[layer], matrix=matrix[layer]),
-            _operator("linear bias gradient", layer, "backward", above, bias[layer], other=count[layer]),
+            operator("linear weight gradient", layer, "backward", above + inputs, weight[layer], matrix=matrix[layer]),
+            operator("linear bias gradient", layer, "backward", above, bias[layer], other=count[layer]),
         )
 
     def convolution_gradients(layer: str, of_input: bool) -> Operator:
@@ -133,7 +133,7 @@ def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
         inputs = size[_BEFORE[layer]]
         read, written = size[layer] + inputs + of_input * weight[layer], parameter_bytes(layer) + of_input * inputs
         flops = matrix[layer] * (1 + of_input)
-        return _operator("convolution gradients", layer, "backward", read, written, matrix=flops, other=count[layer])
+        return operator("convolution gradients", layer, "backward", read, written, matrix=flops, other=count[layer])
 
     scores, logits, classes, sums = size["dense2"], count["dense2"], _CLASS * batch, 2 * _FLOAT
     return (
@@ -141,11 +141,11 @@ def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
         weighted("convolution", "conv2"), relu("conv2"), pool("pool2"),
         weighted("linear", "dense1"), relu("dense1"),
         weighted("linear", "dense2"),
-        _operator("log_softmax", "loss", "forward", scores, scores, other=_SOFTMAX * logits),
+        operator("log_softmax", "loss", "forward", scores, scores, other=_SOFTMAX * logits),
         # of each sample one score, and its sum with the others; the mean loss and the sum of the classes' weights are written
-        _operator("nll_loss", "loss", "forward", _FLOAT * batch + classes, sums, other=2 * batch),
-        _operator("nll_loss gradient", "loss", "backward", classes + sums, scores, other=batch),
-        _operator("log_softmax gradient", "loss", "backward", 2 * scores, scores, other=_LOG_SOFTMAX_BACKWARD * logits),
+        operator("nll_loss", "loss", "forward", _FLOAT * batch + classes, sums, other=2 * batch),
+        operator("nll_loss gradient", "loss", "backward", classes + sums, scores, other=batch),
+        operator("log_softmax gradient", "loss", "backward", 2 * scores, scores, other=_LOG_SOFTMAX_BACKWARD * logits),
         *linear_gradients("dense2"), relu_gradient("dense1"),
         *linear_gradients("dense1"),
         pool_gradient("pool2", "conv2"), relu_gradient("conv2"), convolution_gradients("conv2", of_input=True),
@@ -167,7 +167,7 @@ def fusing(batch: int, index_bytes: int = 8) -> Callable[..., Operator]:
 def sgd() -> Operator:
     """The optimizer's update of all parameters in one pass: reads parameter, gradient and momentum, writes the first and the last."""
     count = sum(prod(shape) for shape in PARAMETERS.values())
-    return _operator("sgd with momentum", "", "optimizer", 3 * _FLOAT * count, 2 * _FLOAT * count, other=_SGD_MOMENTUM * count)
+    return operator("sgd with momentum", "", "optimizer", 3 * _FLOAT * count, 2 * _FLOAT * count, other=_SGD_MOMENTUM * count)
 
 
 def parameter_bytes(layer: str) -> int:
@@ -175,6 +175,6 @@ def parameter_bytes(layer: str) -> int:
     return _FLOAT * (prod(PARAMETERS[f"{layer}.weight"]) + prod(PARAMETERS[f"{layer}.bias"]))
 
 
-def _operator(name: str, layer: str, phase: Phase, read: int, written: int, *, matrix: int = 0, other: int = 0) -> Operator:
+def operator(name: str, layer: str, phase: Phase, read: int, written: int, *, matrix: int = 0, other: int = 0) -> Operator:
     """``read`` and ``written`` are bytes, ``matrix`` and ``other`` FLOPs."""
     return Operator(name=name, layer=layer, phase=phase, matrix_flops=matrix, other_flops=other, bytes_read=read, bytes_written=written)

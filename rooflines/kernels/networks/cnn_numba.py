@@ -46,7 +46,9 @@ class NumbaCpu:
         self._weights = steps.make_weights()
         self._sums = steps.make_gradients(self.threads)
         self._kept = steps.make_activations(self.threads * steps.BLOCK, self.threads)
-        _pack(parameters or cnn.initial_parameters(), self._weights.parameters)
+        given = parameters or cnn.initial_parameters()
+        for name, view in _views(self._weights.parameters).items():
+            view[...] = given[name].reshape(view.shape)
         self._spread_out()
 
     def step(self, x: Any, y: Any) -> float:
@@ -139,11 +141,6 @@ def _views(flat: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
         "dense2.weight": flat[at.DENSE2 : at.DENSE2_BIAS].reshape(128, 16)[:, : cnn.CLASSES].T,
         "dense2.bias": flat[at.DENSE2_BIAS :][: cnn.CLASSES],
     }
-
-
-def _pack(parameters: dict[str, NDArray[np.float32]], flat: NDArray[np.float32]) -> None:
-    for name, view in _views(flat).items():
-        view[...] = parameters[name].reshape(view.shape)
 
 
 def _unpack(flat: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:

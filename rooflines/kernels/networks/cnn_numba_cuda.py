@@ -166,13 +166,11 @@ class NumbaCuda:
         self._ends: dict[int, tuple[Callable[..., object], Any]] = {}  # the update, and how many rows each of its blocks adds up
 
     def step(self, x: Array, y: Array) -> float:
-        """One training step; returns the mean loss before it. Waits for the device."""
         self._run(x, y, train=True)
         self._loss_there.copy_to_host(self._loss)
         return float(self._loss[0])
 
     def gradients(self, x: Array, y: Array) -> dict[str, NDArray[np.float32]]:
-        """The gradient of the mean loss for each parameter; nothing is updated."""
         self._run(x, y, train=False)
         return self._by_name(self._sums)
 
@@ -190,7 +188,6 @@ class NumbaCuda:
         return found
 
     def parameters(self) -> dict[str, NDArray[np.float32]]:
-        """Copies of the parameters by name."""
         return self._by_name(self._parameters)
 
     def resident(self, array: NDArray[Any]) -> Resident:
@@ -199,7 +196,6 @@ class NumbaCuda:
         return Resident(self.memory.copy(numbers), 0, numbers.shape)
 
     def synchronize(self) -> None:
-        """Wait until the device has finished everything that it was given."""
         cuda.synchronize()
 
     def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
@@ -245,7 +241,6 @@ class NumbaCuda:
         return self.memory.most
 
     def close(self) -> None:
-        """Give the device's memory back; the network is not used afterwards."""
         self._plans.clear()
         self._ends.clear()
         self._buffers = None
@@ -382,10 +377,8 @@ def declared(batch: int) -> dict[str, Operator]:
     def weights(layer: str, before: str, pool: str) -> Operator:
         channels, taps = cnn.PARAMETERS[f"{layer}.weight"][1], prod(cnn.PARAMETERS[f"{layer}.weight"][1:])
         through = fuse("", layer, "backward", f"maxpool gradient {pool}, relu gradient {layer}", read=0, written=0)
-        products_of_weight = Operator(
-            name="", layer=layer, phase="backward", bytes_read=0, bytes_written=0,
-            matrix_flops=cnn.products(layer, batch), other_flops=cnn.elements(layer, batch),
-        )  # fmt: skip
+        matrix, other = cnn.products(layer, batch), cnn.elements(layer, batch)
+        products_of_weight = cnn.operator("", layer, "backward", 0, 0, matrix=matrix, other=other)
         return fused(
             "maxpool and relu gradient, convolution weight gradient", layer, "backward", (products_of_weight, through),
             read=size[before] + switched[pool], written=rows[layer] * cnn.parameter_bytes(layer),

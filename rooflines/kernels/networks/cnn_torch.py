@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rooflines.errors import DeviceError
-from rooflines.kernels.micro.clock import synchronize
+from rooflines.kernels.micro.clock import synchronize, timed
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import OperatorTime, fastest
 from rooflines.kernels.tf32 import tf32_state
@@ -27,8 +25,8 @@ class TorchCnn:
     """``torch.nn`` layers and ``torch.optim.SGD`` on ``device`` (``cpu``, ``cuda``, ``cuda:1``, ``mps``), with their defaults.
 
     Convolutions on a GPU use TF32 where torch is allowed to, which it is by default; ``operators`` shows it in their precision.
-    With ``compile`` forward and loss go through ``torch.compile``; each new batch size is compiled for itself. Raises DeviceError
-    where this PyTorch has no such device.
+    With ``compile`` forward and loss go through ``torch.compile``; each new batch size is compiled for itself. Raises what torch raises
+    where it has no such device.
     """
 
     def __init__(
@@ -40,7 +38,7 @@ class TorchCnn:
         learning_rate: float = cnn.LEARNING_RATE,
         momentum: float = cnn.MOMENTUM,
     ) -> None:
-        self.device = _usable(device)
+        self.device = torch.device(device)
         self.name = f"torch-{self.device.type}" + ("-compile" if compile else "")
         layers = OrderedDict(
             conv1=nn.Conv2d(1, 8, 3), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),
@@ -143,27 +141,11 @@ class TorchCnn:
             end.record()
             end.synchronize()
             return float(begin.elapsed_time(end)) / 1e3
-        began = time.perf_counter()
-        call()
-        self.synchronize()
-        return time.perf_counter() - began
+        return timed(self.device, call, 1).seconds
 
     def _watch_memory(self) -> None:
         """Metal keeps no record of the most that was allocated: what is after a step, gradients and momentum included, is a floor."""
         self._most_memory = max(self._most_memory, torch.mps.current_allocated_memory())
-
-
-def _usable(name: str) -> torch.device:
-    """The device called ``name``; DeviceError where this PyTorch cannot use it."""
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise DeviceError(f"unknown device '{name}'.", hint="Use cpu, cuda or mps.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("torch finds no CUDA device.", hint="Run 'rooflines doctor' to see what is missing.")
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise DeviceError("torch finds no Metal device.", hint="torch-mps needs a Mac with Apple silicon.")
-    return device
 
 
 def _calls(

@@ -58,7 +58,8 @@ class Perceptron:
         seed: int = 0,
     ) -> None:
         parameters = initial_parameters(widths, seed) if parameters is None else parameters
-        self.library = library
+        self.library, self.name = library, library.name
+        self.synchronize, self.device_memory_bytes = library.synchronize, library.device_memory_bytes
         self.learning_rate = learning_rate
         self.layers = len(parameters) // 2
         weights = [parameters[f"dense{number}.weight"] for number in range(1, self.layers + 1)]
@@ -71,11 +72,6 @@ class Perceptron:
         self._errors: list[Array] = []
         self._rows: Array = None
         self._timed: list[tuple[Operator, float]] | None = None  # the operators of a step, where they are timed
-
-    @property
-    def name(self) -> str:
-        """The library: ``numpy``, ``cupy``, ``torch-cpu``, ``torch-cuda``, ``torch-mps``."""
-        return self.library.name
 
     def step(self, x: Array, y: Array) -> float:
         """One iteration over all of ``x``; the mean cross-entropy before the update."""
@@ -122,14 +118,12 @@ class Perceptron:
             self._run(0, "gradient descent", name, _descend, parameter, self._gradients[name], self.learning_rate)
 
     def gradients(self, x: Array, y: Array) -> dict[str, NDArray[Any]]:
-        """The gradient of the mean loss for each parameter, by name; nothing is updated."""
         x, y = self._given(x), self.library.to_device(y)
         self.forward(x, y)
         self.backward(x, y)
         return {name: self.library.to_host(self._gradients[name]) for name in self._parameters}
 
     def predict(self, x: Array) -> NDArray[np.int64]:
-        """The class with the largest score for each sample."""
         module, outputs = self.library.module, self._given(x)
         for number in range(1, self.layers + 1):
             outputs = module.matmul(outputs, self._weight(number).T) + self._parameters[f"dense{number}.bias"]
@@ -138,16 +132,11 @@ class Perceptron:
         return self.library.to_host(module.argmax(outputs, axis=1)).astype(np.int64)
 
     def parameters(self) -> dict[str, NDArray[Any]]:
-        """Copies of the parameters by name."""
         return {name: np.array(self.library.to_host(value)) for name, value in self._parameters.items()}
 
     def resident(self, array: NDArray[Any]) -> Array:
         """``array`` where the library computes; samples as rows of the parameters' dtype."""
         return self.library.to_device(array) if array.ndim == 1 else self._given(array)
-
-    def synchronize(self) -> None:
-        """Wait until the device is done."""
-        self.library.synchronize()
 
     def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
         """The operators of an iteration in their order, each synchronized before and after and timed: the fastest of ``rounds``.
@@ -170,24 +159,10 @@ class Perceptron:
             self._parameters = {name: self.library.to_device(value) for name, value in kept.items()}
         return fastest([operator for operator, _ in steps[0]], [[seconds for _, seconds in step] for step in steps])
 
-    def device_memory_bytes(self) -> int | None:
-        """The peak of the library's device allocator; None on the host."""
-        return self.library.device_memory_bytes()
-
     def close(self) -> None:
-        """Let go of all arrays."""
         self._parameters, self._gradients = {}, {}
         self._outputs, self._sums, self._errors, self._rows = [], [], [], None
         self.library.release()
-
-    def held_bytes(self) -> dict[str, int]:
-        """Bytes of the arrays held since the last step, as their shapes say, by component."""
-        held = {
-            "parameters": self._parameters.values(),
-            "activations": [*self._outputs[1:], *self._sums],
-            "gradients": [*self._gradients.values(), *self._errors],
-        }
-        return {name: sum(int(array.nbytes) for array in arrays) for name, arrays in held.items()}
 
     # --- what an operator computes ---------------------------------------------------------------------------------------------
 

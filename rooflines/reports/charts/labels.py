@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 # Distances for text in lines of this height: close to the point, and on a grid as far as this.
 _LINE = 15.0
 _NEAR = (6, 12, 20, 30)
@@ -41,8 +43,6 @@ class Box(NamedTuple):
 
     def distance(self, x: Any, y: Any) -> Any:
         """How far a place is from the rectangle."""
-        import numpy as np
-
         return np.hypot(x - np.clip(x, self.left, self.right), y - np.clip(y, self.bottom, self.top))
 
     def leader_end(self, x: float, y: float) -> tuple[float, float]:
@@ -71,8 +71,6 @@ class _Place(NamedTuple):
 
 def columns(rows: Iterable[Sequence[float]], width: int) -> Any:
     """The columns of ``rows``, which have ``width`` numbers each, as arrays."""
-    import numpy as np
-
     return np.array([*rows], dtype=float).reshape(-1, width).T
 
 
@@ -85,8 +83,6 @@ def place_names(
     A name stays on the plot and off every point, line, box and other name; its leader stays off other names and leaders. Of the places
     left, the one nearest to its point is taken, with a leader that passes no other point. A name without room is left out.
     """
-    import numpy as np
-
     obstacles = Disc(*columns((*discs, *(disc for segment in lines for disc in dotted(segment, _CLEAR))), 3))
     detours, segments, boxes = Disc(*columns(discs[:_MOST_DETOURS], 3)), columns(lines, 4), Box(*columns(taken, 4))
     places = []
@@ -190,8 +186,6 @@ def _cross(first: Segment, second: Any) -> Any:
 
 def _gap(segment: Segment, disc: Disc) -> Any:
     """How far the middle of a disc is from a segment."""
-    import numpy as np
-
     ax, ay, bx, by = segment
     squared = (bx - ax) ** 2 + (by - ay) ** 2 or 1.0
     along = np.clip(((disc.x - ax) * (bx - ax) + (disc.y - ay) * (by - ay)) / squared, 0, 1)

@@ -16,7 +16,7 @@ from rooflines.reports.charts.palette import SERIES, category_order
 from rooflines.reports.charts.paper import Drawing, Mark, Sheet
 from rooflines.reports.words.ceilings import SOURCE_WORDS, shares_of_roofs
 from rooflines.reports.words.text import clip
-from rooflines.roofline.by_key import longest_first
+from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.units import scale, si, significant
 
 if TYPE_CHECKING:
@@ -197,10 +197,7 @@ class Chart(Drawing, frozen=True, kw_only=True):
 
     def roof_groups(self) -> list[tuple[str, str, bool]]:
         """The groups of roofs that can be switched, with what they hold and whether they are on from the start."""
-        groups: dict[str, list[Roof]] = {}
-        for roof in self.roofs:
-            if not roof.primary:
-                groups.setdefault(roof.group, []).append(roof)
+        groups = grouped((roof for roof in self.roofs if not roof.primary), lambda roof: roof.group)
         return [(name, "; ".join(roof.text for roof in roofs), roofs[0].shown) for name, roofs in groups.items()]
 
 
@@ -239,6 +236,8 @@ def roofline(
     # Where many points take the same time, they would cover each other with the full area: the longest still has a fifth of it.
     longest = max((point.time_s for point in points), default=1.0)
     y_factor, prefix = scale(max([point.flop_per_s for point in drawn] + levels))
+    # In the legend categories are in the order of the palette; points of a series have names instead.
+    time_of, total_s = longest_first((point.category, point.time_s) for point in drawn), total_s or sum(one.time_s for one in points)
     return Chart(
         roofs=(
             *_memory_roofs(memory, outermost, caches, top, wide),
@@ -253,7 +252,7 @@ def roofline(
         wide=wide,
         y_factor=y_factor,
         y_unit=f"{prefix}FLOP/s",
-        legend=tuple(_legend(drawn, total_s or sum(point.time_s for point in points))),
+        legend=tuple((name, time_of[name] / total_s) for name in sorted(time_of, key=category_order) if name not in SERIES),
         full_s=max(longest, min(_FULL_SHARE * sum(point.time_s for point in points), 5 * longest)),
         left_out=len(points) - len(drawn),
         missing=missing,
@@ -356,12 +355,6 @@ def _labelled(points: Iterable[Point]) -> Iterable[Point]:
         )
         taken.add(label)
         yield replace(point, label=label)
-
-
-def _legend(points: Iterable[Point], total_s: float) -> Iterable[tuple[str, float]]:
-    """The categories with their shares of the time, in the order of the palette; points of a series have names instead."""
-    time_of = longest_first((point.category, point.time_s) for point in points)
-    return ((name, time_of[name] / total_s) for name in sorted(time_of, key=category_order) if name not in SERIES)
 
 
 def _limits(marks: Sequence[tuple[float, float]], levels: Sequence[float]) -> Limits:

@@ -11,7 +11,6 @@ from rooflines.reports.words.text import csv_text
 
 def write(page: Page, path: Path) -> Path:
     """Write every table of ``page`` as NAME.csv next to ``path``; returns the first of them, or ``path``, empty, without any."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for table in page.tables():
         if table.show != "brief":

@@ -25,7 +25,6 @@ from rooflines.units import percent
 
 def write(page: Page, path: Path) -> Path:
     """Write ``page`` to ``path`` and return it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(page, path.parent), encoding="utf-8")
     return path
 

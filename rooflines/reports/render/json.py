@@ -17,7 +17,6 @@ SCHEMA = "rooflines.page/1"
 
 def write(page: Page, path: Path) -> Path:
     """Write ``page`` to ``path`` and return it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, render(page))
     return path
 

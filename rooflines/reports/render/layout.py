@@ -59,7 +59,7 @@ def fitted(table: Table, width: int, rows: Sequence[Row], *, full: bool = False)
         columns.append(Fitted(column, found.places[index], unit, cells, total, wide))
     kept: list[Fitted] = []
     for one in sorted(columns, key=lambda one: one.column.priority):
-        if one.column.priority and _needed([*kept, one]) > width:
+        if one.column.priority and sum(other.least for other in (*kept, one)) + GAP * len(kept) > width:
             break
         kept.append(one)
     kept.sort(key=lambda one: one.place)
@@ -70,7 +70,3 @@ def fitted(table: Table, width: int, rows: Sequence[Row], *, full: bool = False)
         at = spare.index(max(spare))
         kept[at] = kept[at]._replace(width=kept[at].width - 1)
     return kept
-
-
-def _needed(columns: Sequence[Fitted]) -> int:
-    return sum(one.least for one in columns) + GAP * (len(columns) - 1)

@@ -15,7 +15,6 @@ _MARKUP = "\\`*_{}[]()#+|!<>~"
 
 def write(page: Page, path: Path) -> Path:
     """Write ``page`` to ``path``, its figures into a directory next to it, and return ``path``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(page), encoding="utf-8")
     if page.figures():
         write_figures(page, path.parent / DIRECTORY)

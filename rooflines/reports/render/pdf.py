@@ -45,7 +45,6 @@ def write(page: Page, path: Path) -> Path:
         document = _set(content(page, appendix.name, most))
         if len(re.findall(rb"/Type */Page\b", document)) <= _MOST_PAGES:
             break
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(document)
     appendix.unlink(missing_ok=True)
     cut = tuple(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rooflines.reports.document import Bar, Block, Cell, Facts, Findings, Page, Paragraph, Part, Section, Table
+from rooflines.reports.document import Bar, Block, Cell, Facts, Findings, Page, Paragraph, Section, Table
 from rooflines.reports.render.layout import GAP, fitted
 from rooflines.reports.words.text import NUMBER_AND_UNIT, shorten_path
 from rooflines.units import percent
@@ -44,7 +44,6 @@ def write(page: Page, path: Path) -> Path:
     """Write ``page`` to ``path`` as a terminal of 100 columns without colors shows it, and return the path."""
     from rich.console import Console
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         print_page(page, Console(file=file, width=100, color_system=None, force_terminal=False))
     return path
@@ -83,16 +82,8 @@ def _section(lines: _Lines, section: Section, blocks: Sequence[Block]) -> None:
     for number, block in enumerate(blocks):
         if number and (isinstance(block, Table | Bar | Findings) or (isinstance(block, Paragraph) and block.kind == "title")):
             lines.line()
-        if isinstance(block, Table):
-            _table(lines, block)
-        elif isinstance(block, Bar):
-            _bar(lines, block)
-        elif isinstance(block, Findings):
-            _findings(lines, block)
-        elif isinstance(block, Facts):
-            _facts(lines, block)
-        elif isinstance(block, Paragraph):
-            _paragraph(lines, block)
+        if write_block := _WRITERS.get(type(block)):
+            write_block(lines, block)
 
 
 class _Lines:
@@ -196,12 +187,9 @@ def _bar(lines: _Lines, block: Bar) -> None:
             drawn.insert(0, row.label.rjust(labels) + " " * GAP)
         lines.row(*drawn, *([" " * (room - sum(counts) + GAP) + row.text.rjust(ends)] if ends else []))
     parts = [part for part in block.key() if part.pattern != "rest"]
-    lines.line("   ".join(_legend(lines, part, len(parts) <= _FEW_PARTS).replace(" ", _KEPT) for part in parts), indent=_INDENT)
-
-
-def _legend(lines: _Lines, part: Part, in_full: bool) -> str:
-    text = f" ({part.text})" if in_full and part.text else ""
-    return f"{lines.fill(part.pattern)} {part.name} {percent(part.share)}{text}"
+    told = [f" ({one.text})" if one.text and len(parts) <= _FEW_PARTS else "" for one in parts]
+    key = (f"{lines.fill(one.pattern)} {one.name} {percent(one.share)}{text}" for one, text in zip(parts, told, strict=True))
+    lines.line("   ".join(text.replace(" ", _KEPT) for text in key), indent=_INDENT)
 
 
 def _cells(shares: Sequence[float], width: int) -> list[int]:
@@ -253,6 +241,12 @@ def _table(lines: _Lines, table: Table) -> None:
         lines.row(("  ".join(one.padded(one.total) for one in columns), "bold"))
     if note := table.note_with(one.column for one in columns):
         lines.line((note, "dim"), indent=_INDENT)
+
+
+# A figure is in the full report only.
+_WRITERS: dict[type, Callable[[_Lines, Any], None]] = {
+    Paragraph: _paragraph, Facts: _facts, Findings: _findings, Bar: _bar, Table: _table,
+}  # fmt: skip
 
 
 def _rows_shown(table: Table) -> str:

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from rooflines.reports.document import Cell, Column, Findings, Page, Paragraph, Recommendation, Row, Section, said, section, table
+from rooflines.reports.document import (
+    Cell,
+    Column,
+    Findings,
+    Page,
+    Paragraph,
+    Recommendation,
+    Row,
+    Section,
+    said,
+    section,
+    sections_of,
+    table,
+)
 from rooflines.reports.words import sentences
 from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Analysis, Finding
@@ -17,7 +30,7 @@ _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple
 
 def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None]] = (), trials: Trials | None = None) -> Page:
     """Return the page of ``rooflines advise``: the recommendations, and what was predicted or tried."""
-    sections = (findings_section(analysis), trials_section(trials) if trials is not None else predictions_section(predicted))
+    tried = trials_section(trials) if trials is not None else predictions_section(predicted)
     return Page(
         kind="advice",
         name=f"Advice for {analysis.workload.name}",
@@ -25,27 +38,24 @@ def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None
         created=trials.created if trials is not None else analysis.created,
         rooflines=analysis.environment.rooflines or "",
         verdict=sentences.headline(analysis),
-        sections=tuple(section for section in sections if section.blocks),
+        sections=sections_of(findings_section(analysis), tried),
     )
 
 
 def findings_section(analysis: Analysis) -> Section:
     """The recommendations, each with what it could save at most."""
-    found = recommended(
-        analysis.findings, sentences.missing_findings(analysis), lambda saves_s: sentences.saving(saves_s, analysis), analysis.whole_s,
-        analysis.command,
-    )  # fmt: skip
+    none = sentences.missing_findings(analysis)
+    found = recommended(analysis.findings, none, analysis.whole_s, sentences.per(analysis), analysis.command)
     missing = sentences.missing_ceilings(analysis) if analysis.operators else None
     return section("findings", "Recommendations", found, *said([missing or ""], "absent"))
 
 
-def recommended(
-    findings: Sequence[Finding], none: str, saving: Callable[[float], str], whole_s: float, command: str = ""
-) -> Findings | Paragraph:
-    """``findings`` with their ``saving`` in words and as a share of ``whole_s``, or the sentence that there is ``none``."""
+def recommended(findings: Sequence[Finding], none: str, whole_s: float, per: str, command: str = "") -> Findings | Paragraph:
+    """``findings`` with what each saves of the ``whole_s`` seconds ``per`` (``a step``), or the sentence that there is ``none``."""
     items = tuple(
         Recommendation(
-            title=finding.title, saves=saving(finding.saves_s), share=max(0.0, finding.saves_s / whole_s) if whole_s > 0 else 0.0,
+            title=finding.title, saves=sentences.saving(finding.saves_s, whole_s, per),
+            share=max(0.0, finding.saves_s / whole_s) if whole_s > 0 else 0.0,
             evidence=finding.evidence + sentences.example(finding.example), suggestion=suggested(finding, command),
         )
         for finding in findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from rooflines.device_specs.compare import References, RoofComparison, without_reference
@@ -30,6 +31,7 @@ from rooflines.reports.document import (
 from rooflines.reports.words.ceilings import SOURCE_WORDS, ago, ceiling_name, roof_order
 from rooflines.reports.words.sentences import listed
 from rooflines.reports.words.text import csv_text
+from rooflines.roofline.by_key import grouped
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, counted, percent, si
 
@@ -247,9 +249,6 @@ def _value(one: Ceiling | None) -> str:
 
 def _sources(title: str, ceilings: Iterable[Ceiling | None]) -> Iterator[str]:
     """Where the figures of one column come from: those of one origin together."""
-    names: dict[str, list[str]] = {}
-    for one in ceilings:
-        if one is not None and ceiling_name(one) not in names.setdefault(one.source.detail, []):
-            names[one.source.detail].append(ceiling_name(one))
-    for detail, held in names.items():
-        yield f"{title}: {', '.join(held)}: {detail}"
+    named = dict.fromkeys((one.source.detail, ceiling_name(one)) for one in ceilings if one is not None)
+    for detail, pairs in grouped(named, itemgetter(0)).items():
+        yield f"{title}: {', '.join(name for _, name in pairs)}: {detail}"

@@ -282,7 +282,7 @@ def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
 
 def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool) -> None:
     pace = comparison.pace
-    case = xml.SubElement(suite, "testcase", classname="rooflines.step", name="step", time=_time(pace.after_s if pace else None))
+    case = xml.SubElement(suite, "testcase", classname="rooflines.step", name="step", time=f"{pace.after_s if pace else 0.0:.9f}")
     if failed:
         message = f"Slower by {percent(comparison.slowdown, 1)}, more than {percent(above, 1)}."
         xml.SubElement(case, "failure", type="slower", message=message).text = comparison.verdict
@@ -295,8 +295,8 @@ def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool
 def _row(suite: xml.Element, row: Change, by: By, failed: bool) -> None:
     side = _side(row)
     name = (side.module or "(all)") if by == "module" else _full_name(row)
-    time_s = row.after.time_s if row.after else None
-    case = xml.SubElement(suite, "testcase", classname=f"rooflines.{by}", name=name, time=_time(time_s))
+    time_s = row.after.time_s if row.after else 0.0
+    case = xml.SubElement(suite, "testcase", classname=f"rooflines.{by}", name=name, time=f"{time_s:.9f}")
     if row.direction == "unknown":
         xml.SubElement(case, "skipped", message="The noise is not known.")
     elif row.direction == "slower" and failed:
@@ -320,10 +320,6 @@ def _sentence(row: Change) -> str:
     if row.noise is not None:
         why.insert(0, f"ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}")
     return f"{row.direction.title()}: {seconds(row.after.time_s)} instead of {seconds(row.before.time_s)} ({'; '.join(why)})."
-
-
-def _time(time_s: float | None) -> str:
-    return f"{time_s or 0.0:.9f}"
 
 
 def benchmark(comparison: Comparison, top: int) -> str:

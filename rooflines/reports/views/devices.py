@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from rooflines import serial
 from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Figure, Rate, Sheet
 from rooflines.reports.document import Column, Facts, Page, Row, Section, said, section, table
 from rooflines.reports.words.text import csv_text
+from rooflines.roofline.by_key import grouped
 from rooflines.units import counted, sentence, significant
 
 _NONE = "-"
@@ -120,12 +122,8 @@ def _best(sheet: Sheet, precisions: Sequence[str]) -> str:
 
 
 def _marked(value: float, figure: Figure) -> str:
-    return _number(value) + ("?" if figure.unconfirmed else "")
-
-
-def _number(value: float) -> str:
-    """Three significant figures, but integers whole: 0.354, 19.5, 989, 1979."""
-    return significant(value) if value < 1000 else f"{value:.0f}"
+    """Three significant figures, but integers whole: 0.354, 19.5, 989, 1979; one without a source is marked."""
+    return (significant(value) if value < 1000 else f"{value:.0f}") + ("?" if figure.unconfirmed else "")
 
 
 def _capacity(sheet: Sheet) -> str:
@@ -144,17 +142,10 @@ def _origin(figure: Figure, numbers: dict[str, int]) -> str:
 
 def _remarks(sheet: Sheet) -> Iterator[str]:
     """What is to be said of rates, each remark once, after the rates that it is about."""
-    remarks: dict[str, list[str]] = {}
-    for rate in sheet.compute:
-        kind = f"{rate.precision} {rate.engine}"
-        if rate.differs:
-            remarks.setdefault(rate.differs, []).append(kind)
-        if not rate.is_roof:
-            remarks.setdefault("no roof with fp16 accumulate, because torch accumulates in fp32", []).append(kind)
-        if rate.reached:
-            remarks.setdefault(rate.reached, []).append(kind)
-    for text, kinds in remarks.items():
-        yield f"{', '.join(kinds)}: {text}"
+    no_roof = "no roof with fp16 accumulate, because torch accumulates in fp32"
+    remarks = ((text, rate) for rate in sheet.compute for text in (rate.differs, "" if rate.is_roof else no_roof, rate.reached) if text)
+    for text, pairs in grouped(remarks, itemgetter(0)).items():
+        yield f"{', '.join(f'{rate.precision} {rate.engine}' for _, rate in pairs)}: {text}"
 
 
 def _others(sheet: Sheet) -> Iterator[tuple[str, str, float, str, Figure]]:

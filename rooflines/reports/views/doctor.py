@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from rooflines._version import __version__
 from rooflines.profiler.doctor import Check
 from rooflines.reports.document import Cell, Column, Page, Paragraph, section, table
+from rooflines.roofline.by_key import grouped
 
 _COLUMNS = (Column("check", format="text"), Column("status", format="text"), Column("found", format="text", least=20))
 
@@ -16,14 +17,11 @@ def page(checks: Iterable[Check]) -> Page:
     """The page of ``checks``, in their order."""
     checks = tuple(checks)
     rows = ((one.name, Cell(value=one.status, warning=one.detail if one.status == "missing" else ""), one.detail) for one in checks)
-    fixes: dict[str, list[str]] = {}
-    for one in checks:
-        if one.fix:
-            fixes.setdefault(one.fix, []).append(one.name)
+    fixes = grouped((one for one in checks if one.fix), lambda one: one.fix)
     commands = (
         block
-        for fix, names in fixes.items()
-        for block in (Paragraph(f"{', '.join(names)}:", "title", "always"), Paragraph(fix, "code", "always"))
+        for fix, ones in fixes.items()
+        for block in (Paragraph(f"{', '.join(one.name for one in ones)}:", "title", "always"), Paragraph(fix, "code", "always"))
     )
     counts = {status: sum(one.status == status for one in checks) for status in ("ok", "limited", "missing")}
     return Page(

@@ -11,7 +11,7 @@ from rooflines.reports.views.roofline import warning
 from rooflines.reports.words.rows import merged_kernel, share_of_step
 from rooflines.reports.words.text import bound_words, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
-from rooflines.roofline.by_key import longest_first
+from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds
 
@@ -26,10 +26,8 @@ _OCCUPANCY = "warps in use over the warps that a multiprocessor holds, estimated
 
 def kernel_table(analysis: Analysis) -> Table | None:
     """All kernels, copies and fills of the step by what they are, longest first; None without any, as on a CPU."""
-    groups: dict[str, list[_Launch]] = {}
-    for at, row in enumerate(analysis.rows):
-        for kernel in row.kernels:
-            groups.setdefault(short_kernel(kernel.name), []).append((at, row, kernel))
+    launches: Iterable[_Launch] = ((at, row, kernel) for at, row in enumerate(analysis.rows) for kernel in row.kernels)
+    groups = grouped(launches, lambda launch: short_kernel(launch[2].name))
     if not groups:
         return None
     merged = {name: merged_kernel([kernel for _, _, kernel in group]) for name, group in groups.items()}

@@ -14,8 +14,8 @@ from rooflines.profiler.records import Workload
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.charts.timeline import Line, Timeline
 from rooflines.reports.charts.timeline import Row as TimelineRow
-from rooflines.reports.document import Column, Facts, Figure, Page, Paragraph, Section, said, section, sections_of, table
-from rooflines.reports.views.timeline import timeline_caption, usage_timeline
+from rooflines.reports.document import Column, Facts, Page, Paragraph, Section, said, section, sections_of, table
+from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
 from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.step.interference import shared_by
@@ -33,6 +33,7 @@ _COUNTED = {
 _COLUMN_OF: dict[Summary, str] = {"highest": "peak", "difference": "total", "integral": "total"}
 # What the timeline leaves room for above its highest curve.
 _ROOM = 1.12
+_NO_TIMELINE = "No timeline: it requires at least two readings."
 _CUT_OFF = ("cut off", "The monitor has not ended; the report covers the samples so far.")
 _METHOD = (
     ("program", "its process and all its descendants; what begins and ends between two readings is missing from the peaks, but not from"
@@ -66,7 +67,8 @@ def page(analysis: MonitorAnalysis) -> Page:
         verdict=headline(analysis),
         status=_CUT_OFF if analysis.status == "running" else shared_by([_others_cores(analysis)], "programs"),
         sections=sections_of(
-            _took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
+            _took(analysis), _gpus_section(analysis),
+            section("usage", "Timeline", timeline_figure(timeline(analysis)) or Paragraph(_NO_TIMELINE, "absent")), _python(analysis),
             section("machine", "Machine", Facts(rows=_facts(analysis))), _method(analysis),
         ),
         footer=f"Schema {analysis.schema}.",
@@ -98,12 +100,6 @@ def _gpus_section(analysis: MonitorAnalysis) -> Section:
     # The other table describes the host and its parts.
     as_run = msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=tuple(gpus)))
     return section("gpus", "GPUs", usage_table(as_run), *said((*_gpu_names(analysis), *usage_remarks(as_run)), "note"))
-
-
-def _while_it_ran(analysis: MonitorAnalysis) -> Section:
-    drawn = timeline(analysis)
-    figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn)) if drawn is not None else None
-    return section("usage", "Timeline", figure or Paragraph("No timeline: it requires at least two readings.", "absent"))
 
 
 def _python(analysis: MonitorAnalysis) -> Section:

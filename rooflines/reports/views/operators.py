@@ -14,8 +14,8 @@ from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, flagged, module_text, operators_summary, share_of_step, table_rows
 from rooflines.reports.words.text import is_graph, is_kernel, marked_name
-from rooflines.roofline.analysis import Analysis, Kernel, ModuleRow, OperatorRow
-from rooflines.roofline.by_key import longest_first
+from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
+from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.formulas.evidence import evidence_of
 from rooflines.roofline.kernel_names import short_kernel
@@ -154,17 +154,12 @@ def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ..
         )  # fmt: skip
         cells = (
             (member.module, share_of_step(member.time_s, analysis), member.time_s, member.headroom_s,
-             _efficiency(member), member.calls)
-            for member in folded.members
+             Cell(value=member.efficiency, hover=doubt, warning=doubt), member.calls)
+            for member in folded.members for doubt in [warning(member.efficiency, member.flag)]
         )  # fmt: skip
         members = table("members", columns, cells, "Modules in this row")
     tables = (members, kernels_table(row, analysis))
     return (*said(remarks, show="full"), *(found for found in tables if found is not None))
-
-
-def _efficiency(row: OperatorRow) -> Cell:
-    doubt = warning(row.efficiency, row.flag)
-    return Cell(value=row.efficiency, hover=doubt, warning=doubt)
 
 
 def _bound_title(folded: TableRow) -> str:
@@ -183,9 +178,7 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
     """The kernels that ``row`` ran on the device by what they are, longest first; None if the trace does not record them."""
     if not row.kernels:
         return None
-    groups: dict[str, list[Kernel]] = {}
-    for kernel in row.kernels:
-        groups.setdefault(short_kernel(kernel.name), []).append(kernel)
+    groups = grouped(row.kernels, lambda kernel: short_kernel(kernel.name))
     merged = {name: rows_of.merged_kernel(group) for name, group in groups.items()}
     longest = sorted(groups, key=lambda name: -merged[name].time_s)
     rows: list[tuple[Value | Cell, ...]] = [
@@ -315,10 +308,8 @@ def coverage_section(analysis: Analysis, under: str) -> Section:
 
 def _uncounted(analysis: Analysis) -> dict[tuple[str, str], list[TableRow]]:
     """The rows without a count by operator and reason, longest first."""
-    groups: dict[tuple[str, str], list[TableRow]] = {}
-    for folded in table_rows(analysis):
-        if folded.reason:
-            groups.setdefault((folded.row.name, folded.reason), []).append(folded)
+    without = (folded for folded in table_rows(analysis) if folded.reason)
+    groups = grouped(without, lambda folded: (folded.row.name, folded.reason))
     return dict(sorted(groups.items(), key=lambda group: -_rows_s(group[1])))
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from rooflines._version import __version__
 from rooflines.reports.document import Bar, BarRow, Cell, Column, Page, Paragraph, Part, Row, Section, Table, said, section, table
 from rooflines.reports.views.advice import recommended
-from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.ranks.analyze import EVEN, hosts_apart, in_steps_s
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow
@@ -162,12 +161,8 @@ def _late(analysis: RankAnalysis) -> str:
 def _findings(analysis: RankAnalysis) -> Section:
     """The recommendations for the job, each with what it could save at most in the mean over the ranks."""
     per, span_s = "a step" if analysis.per == "step" else "of the trace", analysis.spread["span_s"].mean
-
-    def saving(saves_s: float) -> str:
-        return f"up to {seconds(saves_s)} {per} ({percent(saves_s / span_s)})" if saves_s > 0 else "saving not quantified"
-
     none = "No single change is expected to save a noticeable part of the time."
-    return section("findings", "Recommendations", recommended(analysis.findings, none, saving, span_s))
+    return section("findings", "Recommendations", recommended(analysis.findings, none, span_s, per))
 
 
 def bars(analysis: RankAnalysis) -> Bar:
@@ -228,13 +223,3 @@ def _collective_table(rows: Sequence[MatchedRow]) -> Table:
     )  # fmt: skip
     caption = "Time and bandwidth of the collectives"
     return table("collectives", _COLLECTIVE_COLUMNS, cells, caption, brief=_MOST_COLLECTIVES, show="always")
-
-
-def ranks_csv(analysis: RankAnalysis) -> str:
-    """A row a rank, with the fields of ``RankRow``; text that a spreadsheet would run is made inert."""
-    return struct_csv(analysis.ranks, RankRow)
-
-
-def collectives_csv(analysis: RankAnalysis) -> str:
-    """A row a kind, group and size of matched collectives, with the fields of ``MatchedRow``."""
-    return struct_csv(analysis.collectives, MatchedRow)

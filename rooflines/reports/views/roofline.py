@@ -11,7 +11,7 @@ from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import share_of_step, summed, table_rows
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.by_key import longest_first
+from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.verdict import category_efficiency, plural, runs
 from rooflines.units import percent, seconds, sentence, si, significant
 
@@ -129,10 +129,7 @@ def _placed(analysis: Analysis) -> tuple[dict[int, OperatorRow], dict[int, tuple
     placed: dict[int, OperatorRow] = {}
     labels: dict[int, tuple[str, float]] = {}
     for folded in sorted(table_rows(analysis), key=lambda folded: -(folded.row.headroom_s or 0.0)):
-        modules: dict[str, list[OperatorRow]] = {}
-        for row in folded.members if not folded.reason else ():
-            if _can_be_placed(row):
-                modules.setdefault(row.module, []).append(row)
+        modules = grouped(filter(_can_be_placed, folded.members if not folded.reason else ()), lambda row: row.module)
         here: dict[int, OperatorRow] = {}
         for rows in modules.values():
             grows = len({row.shapes for row in rows}) > 1

@@ -37,7 +37,7 @@ from rooflines.reports.views.kernels import kernel_table
 from rooflines.reports.views.memory import memory_section
 from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
 from rooflines.reports.views.steps import steps_section
-from rooflines.reports.views.timeline import timeline_caption, usage_timeline
+from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, usage_title
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, ceiling_scope, conditions_words, roof_order, source_and_age, source_words
@@ -280,8 +280,8 @@ def _usage(analysis: Analysis) -> Section:
     missing, timeline = missing_usage(analysis), usage_timeline(analysis)
     if missing:
         return section("usage", usage_title(analysis), Paragraph(missing, "absent"))
-    figure = Figure(name="timeline", drawing=timeline, caption=timeline_caption(timeline)) if timeline else None
-    return section("usage", usage_title(analysis), usage_table(analysis), *said(usage_remarks(analysis)), figure)
+    remarks = said(usage_remarks(analysis))
+    return section("usage", usage_title(analysis), usage_table(analysis), *remarks, timeline_figure(timeline))
 
 
 def _ceilings(analysis: Analysis) -> Section:

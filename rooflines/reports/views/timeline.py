@@ -9,6 +9,7 @@ import msgspec
 
 from rooflines.profiler.samplers.fields import FIELDS, Field
 from rooflines.reports.charts.timeline import Held, Level, Line, Row, Timeline
+from rooflines.reports.document import Figure
 from rooflines.roofline.analysis import Analysis, Series
 from rooflines.roofline.usage.device_usage import HOST, THROTTLED, is_host
 from rooflines.units import UNITS, scale
@@ -56,15 +57,17 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
     )
 
 
-def timeline_caption(timeline: Timeline) -> str:
-    """What the marks in the timeline mean."""
+def timeline_figure(timeline: Timeline | None) -> Figure | None:
+    """The figure of a timeline, if there is one, whose caption says what its marks mean."""
+    if timeline is None:
+        return None
     texts = []
     if timeline.window_text:
         marked = ", a line at the end of each" if timeline.marks else ""
         texts.append(f"The gray field is the window: {timeline.window_text}{marked}.")
     if timeline.held:
         texts.append("The strip below the clock marks throttling.")
-    return " ".join(texts)
+    return Figure(name="timeline", drawing=timeline, caption=" ".join(texts))
 
 
 def _groups(fields: Mapping[str, Field]) -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:

@@ -8,13 +8,14 @@ sums of reports over all operators are here too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
+from rooflines.roofline.by_key import grouped
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.shapes import path_pattern, repeated, shapes_range
 
@@ -135,6 +136,7 @@ def summed(members: Sequence[OperatorRow]) -> OperatorRow:
         bounds[row.bound] += round(row.time_s * 1e12)
     most = max(bounds, key=lambda bound: bounds[bound])
     leading = next(row for row in members if row.bound == most)
+    by_name = grouped((kernel for row in members for kernel in row.kernels), lambda kernel: kernel.name)
     return replace(
         leading,
         module=path_pattern([row.module for row in members]),
@@ -153,16 +155,8 @@ def summed(members: Sequence[OperatorRow]) -> OperatorRow:
         flag=longest.flag if implausible else None,
         inferred=next((row.inferred for row in members if row.inferred), None),
         assumption=next((row.assumption for row in members if row.assumption), None),
-        kernels=_merged(kernel for row in members for kernel in row.kernels),
+        kernels=tuple(sorted(map(merged_kernel, by_name.values()), key=lambda kernel: (-kernel.time_s, kernel.name))),
     )
-
-
-def _merged(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
-    """Kernels of several rows by name, longest first."""
-    groups: dict[str, list[Kernel]] = {}
-    for kernel in kernels:
-        groups.setdefault(kernel.name, []).append(kernel)
-    return tuple(sorted(map(merged_kernel, groups.values()), key=lambda kernel: (-kernel.time_s, kernel.name)))
 
 
 def merged_kernel(group: Sequence[Kernel]) -> Kernel:

@@ -270,12 +270,11 @@ def example(where: Example | None, what: str = "in the trace for example") -> st
     return f"; {what} at {where.at_s:.6f} s{f' ({within})' if within else ''}"
 
 
-def saving(saves_s: float, analysis: Analysis) -> str:
-    """The possible saving of a finding: ``up to 21.0 ms a step (26 %)``."""
+def saving(saves_s: float, whole_s: float, per: str) -> str:
+    """The possible saving of a finding: ``up to 21.0 ms a step (26 %)``, with its share of ``whole_s`` where that is known."""
     if saves_s <= 0:
         return "saving not quantified"
-    share = share_of_step(saves_s, analysis)
-    return f"up to {seconds(saves_s)} {per(analysis)}" + (f" ({percent(share)})" if share else "")
+    return f"up to {seconds(saves_s)} {per}" + (f" ({percent(saves_s / whole_s)})" if whole_s > 0 else "")
 
 
 def roofs_of_run(analysis: Analysis) -> list[Ceiling]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
-from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, Table
+from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, section, table
 from rooflines.studies import networks
 from rooflines.studies.backends.train import BackendResult, LoaderOptions, ThroughLoader, Training, TrainOptions
 from rooflines.studies.data import padded
@@ -79,12 +79,10 @@ def findings(study: Study) -> Iterator[str]:
 
 def sections(study: Study) -> tuple[Section, ...]:
     """The paper's table and plots with this machine, the time of a step, its operators, and how each backend ran."""
-    return sections_of(results_of(study))
-
-
-def sections_of(results: Sequence[BackendResult]) -> tuple[Section, ...]:
-    """The sections for ``results``."""
-    return tuple(make(results) for make in (_plots, _paces, _operators, _setup))
+    results = results_of(study)
+    batch = max((one.speed.batch_size for one in results), default=0)
+    operators = operators_section(results, of="a step", title=f"Operators of a step of {batch} samples", by="backend", unit="µs")
+    return _plots(results), _paces(results), operators, _setup(results)
 
 
 def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
@@ -133,7 +131,7 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     paper = paper_table()
     accuracies = [(one, one.accuracy) for one in results if one.accuracy is not None]
     if not results:
-        return Section(name="plots", title="Plots")
+        return section("plots", "Plots")
     data = results[0].speed.data
     whole = data.train_samples == MNIST_TRAIN
 
@@ -191,32 +189,17 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     ]  # fmt: skip
     drawing = Beams(x_title="samples/s", beams=tuple(bars))
     blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=drawing))
-    return Section(name="plots", title="The paper's plots", blocks=tuple(blocks))
+    return section("plots", "The paper's plots", *blocks)
 
 
 def _paces(results: Sequence[BackendResult]) -> Section:
     """Where the time of a step goes by what bounds it."""
-    blocks: list[Block] = []
     paces = [(one, found) for one in results if (found := pace(one)) is not None]
-    if paces:
-        names = [name for name in PACES if any(name in found.parts for _, found in paces)]
-        blocks.append(
-            Table(
-                name="pace", title="Time per step by bound",
-                columns=(Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names)),
-                rows=tuple(
-                    Row((one.name, seconds(found.step_s), *(_share(found, name) for name in names)), color=one.backend)
-                    for one, found in paces
-                ),
-                note="Operators are timed one by one and grouped by their bound; the rest of the step is the host's.",
-            )
-        )  # fmt: skip
-    return Section(name="time", title="Time per step", blocks=tuple(blocks))
-
-
-def _operators(results: Sequence[BackendResult]) -> Section:
-    batch = max((one.speed.batch_size for one in results), default=0)
-    return operators_section(results, of="a step", title=f"Operators of a step of {batch} samples", by="backend", unit="µs")
+    names = [name for name in PACES if any(name in found.parts for _, found in paces)]
+    columns = (Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names))
+    rows = (Row((one.name, seconds(found.step_s), *(_share(found, name) for name in names)), color=one.backend) for one, found in paces)
+    note = "Operators are timed one by one and grouped by their bound; the rest of the step is the host's."
+    return section("time", "Time per step", table("pace", columns, rows, title="Time per step by bound", note=note) if paces else None)
 
 
 def _setup(results: Sequence[BackendResult]) -> Section:
@@ -240,8 +223,7 @@ def _setup(results: Sequence[BackendResult]) -> Section:
         )
         for one in results
     ]  # fmt: skip
-    blocks = (Facts(rows=tuple(rows), kind="definitions"),) if results else ()
-    return Section(name="setup", title="How each backend ran", blocks=blocks)
+    return section("setup", "How each backend ran", Facts(rows=tuple(rows), kind="definitions") if results else None)
 
 
 def _share(found: Pace, name: str) -> str:
@@ -281,7 +263,9 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
         yield _verdict(timed[0])
         yield from decided(_compared(timed, paper_table()), "trains", "many samples/s")
         yield from (sentence for one in timed if (sentence := _why(one)))
-        yield from _convolutions(timed)
+        shares = [f"{one.name} {percent(share)}" for one in timed if (share := convolution_efficiency(one)) is not None]
+        if shares:
+            yield f"Efficiency of the convolutions (forward and backward): {', '.join(shares)}."
     yield from contradiction(paper_table())
     yield from _loaders(timed, paper_table())
     yield (
@@ -385,13 +369,6 @@ def _efficiency(one: BackendResult, bound: str) -> str:
     """How near the operators with this bound are to their roofs."""
     reached = _reached(each for each in one.operators if each.bound == bound)
     return "" if reached is None else f" (at {percent(reached)} of that roof)"
-
-
-def _convolutions(timed: Sequence[BackendResult]) -> Iterator[str]:
-    shares = [(one.name, share) for one in timed if (share := convolution_efficiency(one)) is not None]
-    if shares:
-        listed = ", ".join(f"{name} {percent(share)}" for name, share in shares)
-        yield f"Efficiency of the convolutions (forward and backward): {listed}."
 
 
 def _compared(timed: Sequence[BackendResult], paper: Paper) -> Iterator[tuple[str, Estimate, str, Estimate]]:

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.charts.roofline import Chart, Point
 from rooflines.reports.charts.roofline import roofline as roofline_chart
-from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table, section
 from rooflines.studies.environments.memory import SIZES
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.studies.tables import printed
@@ -24,7 +26,7 @@ from rooflines.units import percent, si, significant
 Printed: TypeAlias = Mapping[str, Any]
 # What its roofline plots reveal by its conclusion 5.
 BOUNDS = {"Apple M3 Pro": "mixed, by network", "4-vCPU cloud": "always memory-bound", "Tesla T4": "compute-bound for deep networks"}
-TRAIN_IMAGES, VALIDATION_IMAGES = 100_000, 10_000
+TRAIN_IMAGES = 100_000
 MODELS = ("resnet18", "mobilenet_v2", "resnet50", "squeezenet1_1")
 # Counted memory lies this near to what a device reports: its libraries take some, too.
 _NEAR = 0.15
@@ -142,21 +144,17 @@ def _own_proxy() -> Iterator[str]:
 
 def _real_intensity(study: Study) -> Iterator[str]:
     """The proxy beside the traffic of every operator."""
-    counted = [row for row in study.part("training") if row.value("intensity_flop_per_byte")]
+    counted = {model_of(row): row for row in reversed(study.part("training")) if row.value("intensity_flop_per_byte")}
     proxies = {model: proxy(one) for model, one in complexity().items()}
     pairs = [
-        f"{model_of(row)} {significant(row.value('intensity_flop_per_byte') or 0)} (proxy {proxies[model_of(row)]:.1f})"
-        for row in _once(counted)
+        f"{model} {significant(row.value('intensity_flop_per_byte') or 0)} (proxy {proxies[model]:.1f})"
+        for model, row in reversed(counted.items())
     ]
     if pairs:
         yield (
             f"Real intensity of a training step, FLOP/byte: {', '.join(pairs)}. Weights are read once per batch, not per image, and "
             "activations are most of the traffic, so the proxy says nothing about a step."
         )
-
-
-def _once(rows: list[Line]) -> list[Line]:
-    return list({model_of(row): row for row in reversed(rows)}.values())[::-1]
 
 
 def _epochs() -> str:
@@ -186,12 +184,13 @@ def _sweep(study: Study) -> Iterator[str]:
 
 def sections(study: Study) -> tuple[Section, ...]:
     """What is no table of the file: speedups, rooflines, curves."""
+    theirs = [(one["batch_size"], one["images_per_s"]) for one in table("batch_sweep") if one["images_per_s"] is not None]
+    curves = {"samples_per_s": {"squeezenet1_1": theirs}}
     return (
-        Section(name="throughput", title="", blocks=tuple(_speedups(study))),
-        Section(name="rooflines", title="", blocks=tuple(_by_device(study))),
-        Section(name="networks", title="", blocks=tuple(_by_network(study))),
-        _batch_sweep(study),
-    )
+        section("throughput", "", _speedups(study)), section("rooflines", "", *_by_device(study)),
+        section("networks", "", *_by_network(study)),
+        replace(curves_section(study.part("batch sweep"), curves), name="batch-sweep", title="SqueezeNet 1.1 by batch size"),
+    )  # fmt: skip
 
 
 def notes(study: Study) -> dict[str, str]:
@@ -204,18 +203,13 @@ def notes(study: Study) -> dict[str, str]:
     }
 
 
-def _flop_per_image(row: Line) -> float | None:
-    flops = row.value("flops")
-    return None if flops is None else flops / int(row.point.options["batch_size"])
-
-
 VALUES = {
-    "flop_per_image": _flop_per_image,
+    "flop_per_image": lambda row: (flops := row.value("flops")) and flops / int(row.point.options["batch_size"]),
     "limited_by": lambda row: _LIMITS.get(row.facts.get("limited_by", ""), row.facts.get("limited_by")),
 }
 
 
-def _speedups(study: Study) -> list[Block]:
+def _speedups(study: Study) -> Table:
     """Training throughput of every device over the first one's, ours and the paper's."""
     rates = _rates(study, "training")
     devices, theirs = study.devices, {one["model"]: one for one in table("speedups")}
@@ -223,14 +217,14 @@ def _speedups(study: Study) -> list[Block]:
     for model in MODELS:
         ours = [rates.get((model, device)) for device in devices]
         base = ours[0] if ours else None
-        cells = [_times(one, base) for one in ours[1:]]
+        cells = [significant(one / base) if one and base else ABSENT for one in ours[1:]]
         rows.append(Row((model, *cells, *(f"{theirs[model][name]:g}" for name in ("m3_over_cpu", "t4_over_cpu", "t4_over_m3")))))
     columns = (
         Column("network", format="text"), *(Column(device, "×", key=f"speedup_{index}") for index, device in enumerate(devices[1:], 1)),
         Column("M3 Pro / cloud CPU (paper)", "×"), Column("T4 / cloud CPU (paper)", "×"), Column("T4 / M3 Pro (paper)", "×"),
     )  # fmt: skip
     base_name = f"over {devices[0]}" if len(devices) > 1 else "of the paper; results of other machines are added with --merge"
-    return [Table(name="speedups", title=f"Speedups {base_name}", columns=columns, rows=tuple(rows))]
+    return Table(name="speedups", title=f"Speedups {base_name}", columns=columns, rows=tuple(rows))
 
 
 def _by_device(study: Study) -> Iterator[Block]:
@@ -290,18 +284,6 @@ def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) ->
     chart = roofline_chart(points, ceilings)
     assert chart is not None, "there are two roofs"
     return chart
-
-
-def _batch_sweep(study: Study) -> Section:
-    from msgspec.structs import replace
-
-    theirs = [(one["batch_size"], one["images_per_s"]) for one in table("batch_sweep") if one["images_per_s"] is not None]
-    found = curves_section(study.part("batch sweep"), {"samples_per_s": {"squeezenet1_1": theirs}})
-    return replace(found, name="batch-sweep", title="SqueezeNet 1.1 by batch size")
-
-
-def _times(value: float | None, base: float | None) -> str:
-    return ABSENT if not value or not base else significant(value / base)
 
 
 # --- what the paper printed, from the CSV files of this folder, in its units, and what follows from it --------------------------------

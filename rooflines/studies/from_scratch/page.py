@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.reports.charts.curves import Curves, Series
-from rooflines.reports.document import Facts, Figure, Section
+from rooflines.reports.document import Facts, Figure, Section, section
 from rooflines.studies import networks
 from rooflines.studies.from_scratch.memory import PARTS, MemoryOptions
 from rooflines.studies.from_scratch.train import (
@@ -28,7 +28,6 @@ from rooflines.studies.network_page import BackendRows, by_backend, operator_rec
 from rooflines.studies.study import Missing, Study, StudyOptions, decided
 from rooflines.studies.tables import by_name
 from rooflines.sweeps.records import Estimate, Point
-from rooflines.sweeps.records import Row as Line
 from rooflines.units import binary_bytes, percent, seconds, si, significant
 
 _PAPER_ITERATIONS = 500
@@ -89,12 +88,9 @@ def findings(study: Study) -> Iterator[str]:
 
 def sections(study: Study) -> tuple[Section, ...]:
     """The paper's tables with this machine, convergence, operators, other sizes, and how each library ran."""
-    return sections_of(results_of(study))
-
-
-def sections_of(results: Sequence[LibraryResult]) -> tuple[Section, ...]:
-    """The sections for ``results``."""
-    return tuple(make(results) for make in (_convergence, _operators, _by_width, _setup))
+    results = results_of(study)
+    operators = operators_section(results, of="an iteration", title="Operators", by="library", unit="ms")
+    return _convergence(results), operators, _by_width(results), _setup(results)
 
 
 def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
@@ -123,22 +119,19 @@ def notes(study: Study) -> dict[str, str]:
     return {"memory": " ".join(said)}
 
 
-def _whole(row: Line) -> float | None:
-    """The seconds of as many iterations as the paper's."""
-    return row.value("total_s") if row.point.options["iterations"] == _PAPER_ITERATIONS else None
-
-
-VALUES = {"whole_s": _whole}
+# The seconds of as many iterations as the paper's.
+VALUES = {"whole_s": lambda row: row.value("total_s") if row.point.options["iterations"] == _PAPER_ITERATIONS else None}
 
 
 def _convergence(results: Sequence[LibraryResult]) -> Section:
     found = [(one, trained) for one in results if (trained := one.accuracy or one.speed) is not None]
     if not found:
-        return Section(name="convergence", title="Convergence")
+        return section("convergence", "Convergence")
     label = learned_on(found[0][1])
     losses = tuple(_series(one, [(i, loss) for i, loss in enumerate(trained.losses, 1)]) for one, trained in found)
     accuracies = tuple(_series(one, tuple(zip(trained.checked_at, trained.accuracies, strict=True))) for one, trained in found)
-    blocks = (
+    return section(
+        "convergence", "Convergence",
         Figure(
             name="loss", caption=f"Loss before each iteration; equal curves overlap. Data: {label}.",
             drawing=Curves(x_title="iteration", y_title="mean cross-entropy", series=losses),
@@ -148,11 +141,6 @@ def _convergence(results: Sequence[LibraryResult]) -> Section:
             drawing=Curves(x_title="iteration", y_title="correct, % of held-out samples", series=accuracies, fraction=True),
         ),
     )  # fmt: skip
-    return Section(name="convergence", title="Convergence", blocks=blocks)
-
-
-def _operators(results: Sequence[LibraryResult]) -> Section:
-    return operators_section(results, of="an iteration", title="Operators", by="library", unit="ms")
 
 
 def _by_width(results: Sequence[LibraryResult]) -> Section:
@@ -166,7 +154,7 @@ def _by_width(results: Sequence[LibraryResult]) -> Section:
         series += [_series(one, points)] if len(points) > 1 else []
     drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
     figure = Figure(name="sizes-by-width", caption="Speed by width of the hidden layer.", drawing=drawing)
-    return Section(name="other-sizes", title="Other sizes", blocks=(figure,) if series else ())
+    return section("other-sizes", "Other sizes", figure if series else None)
 
 
 def _setup(results: Sequence[LibraryResult]) -> Section:
@@ -180,8 +168,7 @@ def _setup(results: Sequence[LibraryResult]) -> Section:
             network = f"{'-'.join(map(str, one.speed.widths))}, {one.speed.data.train_samples:,} samples"
             memory = f"{binary_bytes(one.speed.process_memory_bytes)} of process memory"
             rows.append((one.name, f"{process_text(one)}; {network}; {memory}{f'; {one.remark}' if one.remark else ''}"))
-    blocks = (Facts(rows=tuple(rows), kind="definitions"),) if results else ()
-    return Section(name="setup", title="How each library ran", blocks=blocks)
+    return section("setup", "How each library ran", Facts(rows=tuple(rows), kind="definitions") if results else None)
 
 
 def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> Series:

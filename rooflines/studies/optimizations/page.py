@@ -11,7 +11,7 @@ from rooflines.pipeline.training import load_training
 from rooflines.profiler.training.records import VariantResult
 from rooflines.reports.charts.curves import Beam, Beams
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table, Value, or_absent
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Section, Table, Value, or_absent, section, table
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.studies.tables import printed
 from rooflines.sweeps.page import curves_section
@@ -173,11 +173,9 @@ def _sure(base: Line, row: Line, name: str) -> str:
 def sections(study: Study) -> tuple[Section, ...]:
     """The values of the paper's text, its figures, and what the tables of the file do not show."""
     return (
-        Section(name="summary", title="", blocks=(_text(study),)),
-        Section(name="figures", title="", blocks=tuple(_figures(study))),
-        Section(name="variants", title="", blocks=_variant_blocks(study)),
+        section("summary", "", _text(study)), section("figures", "", *_figures(study)), section("variants", "", _variant_table(study)),
         curves_section(study.part("sweep"), {}),
-    )
+    )  # fmt: skip
 
 
 def notes(study: Study) -> dict[str, str]:
@@ -197,13 +195,13 @@ def _setting(row: Line) -> str:
 
 def _text(study: Study) -> Table:
     """The values in the paper's text, with what was measured here in the same configuration."""
-    rows = [Row((one["quantity"], f"{_plain(one)} {one['unit']}", _here(study, one), one["where"])) for one in _printed()]
+    rows = ((one["quantity"], f"{_plain(one)} {one['unit']}", _here(study, one), one["where"]) for one in _printed())
     columns = (
         Column("quantity", format="text"), Column("paper", format="text"), Column("here", format="text"),
         Column("where", format="text", priority=2),
     )  # fmt: skip
     note = "The paper's figures are pictures without numbers; these are the values that its text gives. Here: lowest to highest."
-    return Table(name="text", title="Values of the paper's text", columns=columns, rows=tuple(rows), note=note, show="always")
+    return table("text", columns, rows, title="Values of the paper's text", note=note, show="always")
 
 
 def _printed() -> tuple[Mapping[str, Any], ...]:
@@ -284,19 +282,15 @@ def _variants(study: Study) -> Iterator[tuple[str, tuple[VariantResult, ...]]]:
             yield model_of(row), training.variants
 
 
-def _variant_blocks(study: Study) -> tuple[Block, ...]:
+def _variant_table(study: Study) -> Table | None:
     rows = []
     for model, variants in _variants(study):
         for one in variants:
             error, same = (one.error.relative, one.error.same_class) if one.error is not None else (None, None)
-            rows.append(
-                Row(
-                    (
-                        model, one.name, or_absent(one.accuracy, ".1f", 100), or_absent(same, ".1f", 100), or_absent(error, ".1e"),
-                        or_absent(one.sample_s, significant, 1e6), one.reason or "; ".join(one.notes),
-                    )
-                )
-            )  # fmt: skip
+            rows.append((
+                model, one.name, or_absent(one.accuracy, ".1f", 100), or_absent(same, ".1f", 100), or_absent(error, ".1e"),
+                or_absent(one.sample_s, significant, 1e6), one.reason or "; ".join(one.notes),
+            ))  # fmt: skip
     columns = (
         Column("network", format="text"), Column("variant", format="text"), Column("accuracy", "%"),
         Column("same class", "%", priority=1), Column("error"), Column("time per image", "µs", priority=1),
@@ -306,7 +300,7 @@ def _variant_blocks(study: Study) -> tuple[Block, ...]:
         "The trained network in other precisions, on scikit-learn's digits or the images of --data-dir. "
         "Error: |y - y32| / |y32| of the scores."
     )
-    return (Table(name="variants", columns=columns, rows=tuple(rows), note=note, show="always"),) if rows else ()
+    return table("variants", columns, rows, note=note, show="always") if rows else None
 
 
 def _change(one: Compared) -> str:

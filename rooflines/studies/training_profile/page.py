@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.pipeline.reporting import ANALYSIS_FILE
-from rooflines.reports.document import Block, Figure, Section
+from rooflines.reports.document import Section, section
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.views.run import division_table
 from rooflines.reports.views.steps import steps_table
-from rooflines.reports.views.timeline import timeline_caption, usage_timeline
+from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import usage_table
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.by_key import longest_first
@@ -70,11 +70,6 @@ def _traced(study: Study) -> list[tuple[Line, Analysis]]:
     return sorted(found, key=lambda pair: (device_of(pair[0]) == first, int(pair[0].point.options["batch_size"])))
 
 
-def by_name(analysis: Analysis) -> dict[str, float]:
-    """Return the time of the operators of each name, in seconds per step, longest first."""
-    return longest_first((row.name, row.time_s) for row in analysis.operators)
-
-
 def _verdict(row: Line, analysis: Analysis) -> str:
     rate = row.value("samples_per_s") or 0.0
     hours = _hours(row) or 0.0
@@ -101,7 +96,7 @@ def _first_step(row: Line) -> Iterator[str]:
 def _copies(analysis: Analysis) -> Iterator[str]:
     """Where copies and conversions stand without the start-up."""
     names = ("aten::to", "aten::_to_copy", "aten::copy_")
-    times = by_name(analysis)
+    times = longest_first((row.name, row.time_s) for row in analysis.operators)
     total = sum(times.values())
     if total:
         copies, (top, most) = sum(times.get(name, 0.0) for name in names), next(iter(times.items()))
@@ -169,13 +164,9 @@ VALUES = {"hours": _hours, "remark": lambda row: row.reason or row.facts.get("da
 def _details(analysis: Analysis, row: Line) -> tuple[Section, ...]:
     """Operators, steps and utilization of one run."""
     of = f"batch {row.point.options['batch_size']} on {device_of(row)}"
-    division, steps, operators = division_table(analysis), steps_table(analysis), operator_table(analysis)
-    table, timeline = usage_table(analysis), usage_timeline(analysis)
-    usage: list[Block] = [table] if table is not None else []
-    if timeline is not None:
-        usage.append(Figure(name="timeline", drawing=timeline, caption=timeline_caption(timeline)))
+    used = usage_table(analysis), timeline_figure(usage_timeline(analysis))
     return (
-        Section(name="steps", title=f"Time per step, {of}", blocks=tuple(one for one in (division, steps) if one is not None)),
-        Section(name="operators", title=f"Operators, {of}", blocks=(operators,) if operators is not None else ()),
-        Section(name="usage", title=f"Utilization during the timed steps, {of}", blocks=tuple(usage)),
+        section("steps", f"Time per step, {of}", division_table(analysis), steps_table(analysis)),
+        section("operators", f"Operators, {of}", operator_table(analysis)),
+        section("usage", f"Utilization during the timed steps, {of}", *used),
     )

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from rooflines.reports.document import texts
+from rooflines.reports.formats import write_file
 from rooflines.reports.render.grid import packed
-from rooflines.reports.render.html import render, write
+from rooflines.reports.render.html import render
 from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import module_table, operator_table
 from rooflines.roofline.analysis import ModuleRow
@@ -164,7 +165,7 @@ def test_tables_pages_and_files(tmp_path):
     assert len(render(view.page(sample()))) < 145_000
     assert len(render(view.page(variants.large(120)))) < 400_000
     # Write makes the folder and returns the path.
-    path = write(view.page(variants.empty()), tmp_path / "deep" / "report.html")
+    path = write_file(view.page(variants.empty()), "html", tmp_path / "deep" / "report.html")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 

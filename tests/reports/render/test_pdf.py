@@ -9,6 +9,7 @@ from pypdf import PdfReader
 
 from rooflines.profiler.records import Environment
 from rooflines.reports.document import Column, Page, section, table
+from rooflines.reports.formats import write_file
 from rooflines.reports.render import pdf
 from rooflines.reports.views import run as view
 from rooflines.reports.words.sentences import roofs_of_run
@@ -20,7 +21,7 @@ HOSTILE = ("#let x = 1", "[red]x", "<script>", "=cmd()", "$x$", '"); #panic()', 
 
 
 def read(analysis: Analysis, path) -> str:
-    reader = PdfReader(io.BytesIO(pdf.write(view.page(analysis), path / "deep" / "report.pdf").read_bytes()))
+    reader = PdfReader(io.BytesIO(write_file(view.page(analysis), "pdf", path / "deep" / "report.pdf").read_bytes()))
     return " ".join(" ".join(page.extract_text() for page in reader.pages).split())
 
 
@@ -66,7 +67,7 @@ def test_a_name_is_set_as_it_is(tmp_path, name):
 
 
 def test_the_same_analysis_gives_the_same_file(tmp_path):
-    first, second = (pdf.write(view.page(samples.analysis()), tmp_path / name / "report.pdf").read_bytes() for name in "ab")
+    first, second = (write_file(view.page(samples.analysis()), "pdf", tmp_path / name / "report.pdf").read_bytes() for name in "ab")
     assert first == second
 
 

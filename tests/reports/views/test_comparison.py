@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rooflines.reports.document import Bar
-from rooflines.reports.render import html
+from rooflines.reports.formats import write_file
 from rooflines.reports.views.comparison import comparison_csv, junit, page
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.comparison.compare import compare
@@ -156,7 +156,7 @@ def test_a_page_links_to_the_reports_that_are_there(tmp_path):
     (tmp_path / "run #1").mkdir()
     (tmp_path / "run #1" / "report.html").touch()
     compared = compare(sample(), changed(), (str(tmp_path / "run #1"), str(tmp_path / "after")))
-    text = html.write(page([compared]), tmp_path / "compared" / "report.html").read_text(encoding="utf-8")
+    text = write_file(page([compared]), "html", tmp_path / "compared" / "report.html").read_text(encoding="utf-8")
     assert '<a href="../run%20%231/report.html">' in text
     assert set(re.findall('<a href="([^#"]+)"', text)) == {"../run%20%231/report.html"}
 

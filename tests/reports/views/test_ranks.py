@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from rooflines.reports.render.html import render
-from rooflines.reports.views.ranks import bars, collectives_csv, page, ranks_csv
+from rooflines.reports.views.ranks import bars, page
+from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow, Waiting
 from tests.printing import HtmlPage, in_terminal
 
@@ -124,10 +125,10 @@ def test_bars_and_csv():
     assert [round(100 * part.share) for part in first.parts] == [50, 5, 20, 25]
     assert [(part.name, round(100 * part.share)) for part in second.parts] == [("compute", 50)]
     # Csv has every field and no formula.
-    rows = list(csv.reader(io.StringIO(ranks_csv(sample(ranks=(rank(0, source="=cmd|' /C calc'!A0"), rank(1)))))))
+    rows = list(csv.reader(io.StringIO(struct_csv(sample(ranks=(rank(0, source="=cmd|' /C calc'!A0"), rank(1))).ranks, RankRow))))
     assert tuple(rows[0]) == RankRow.__struct_fields__
     assert rows[1][1] == "'=cmd|' /C calc'!A0"
     assert float(rows[2][rows[0].index("compute_s")]) == 0.01
-    rows = list(csv.reader(io.StringIO(collectives_csv(sample(group="@SUM(A1)")))))
+    rows = list(csv.reader(io.StringIO(struct_csv(sample(group="@SUM(A1)").collectives, MatchedRow))))
     assert tuple(rows[0]) == MatchedRow.__struct_fields__
     assert rows[1][rows[0].index("group")] == "'@SUM(A1)"

@@ -12,7 +12,7 @@ from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
 from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.render import html, pdf
 from rooflines.reports.views import run as view
-from rooflines.reports.views.timeline import timeline_caption, usage_timeline
+from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
 from rooflines.roofline.usage.device_usage import Window, usage, usage_of
@@ -109,11 +109,11 @@ def test_the_timeline_and_its_steps(machine):
     power = timeline.rows[0]
     assert [(level.device, level.value) for level in power.levels] == [("cuda:0", 350.0), ("cuda:1", 350.0)]
     assert all(0 <= value <= row.top for row in timeline.rows for line in row.lines for value in line.y)
-    assert "50 timed steps, a line at the end of each" in timeline_caption(timeline)
+    assert "50 timed steps, a line at the end of each" in timeline_figure(timeline).caption
     # Many steps are a field without marks.
     timeline = usage_timeline(msgspec.structs.replace(machine, steps=msgspec.structs.replace(machine.steps, durations_s=(0.01,) * 500)))
     assert timeline.marks == ()
-    assert "a line" not in timeline_caption(timeline)
+    assert "a line" not in timeline_figure(timeline).caption
 
 
 def figure_texts(analysis):
@@ -159,7 +159,7 @@ def test_without_samples_each_report_says_so_or_nothing():
     assert usage_timeline(bare) is usage_table(bare) is None
     assert missing_usage(bare) in html.render(view.page(bare))
     assert "in the timed steps" not in terminal_text(bare)
-    assert saving(0.0, bare) == "saving not quantified"
+    assert saving(0.0, 1.0, "a step") == "saving not quantified"
 
 
 def test_samples_as_csv(tmp_path):
