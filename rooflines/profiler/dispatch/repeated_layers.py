@@ -32,8 +32,10 @@ class RepeatedLayers:
     def __init__(self, network: torch.nn.Module) -> None:
         config: Any = network.config
         number = config.get_text_config(decoder=True).num_hidden_layers
-        lists = ((path, part) for path, part in network.named_modules() if isinstance(part, torch.nn.ModuleList))
-        self._path, self._layers = next(((path, part) for path, part in lists if len(part) == number), ("", ()))
+        self._path, self._layers = "", torch.nn.ModuleList()
+        for path, part in network.named_modules():
+            if isinstance(part, torch.nn.ModuleList) and len(part) == number and not self._path:
+                self._path, self._layers = path, part
         self._kinds = [_kind(layer) for layer in self._layers]
         self._last = {kind: number for number, kind in enumerate(self._kinds)}
         self._paths = {id(part): f"{path}." for path, part in network.named_modules()}
