@@ -338,7 +338,7 @@ def _transformers(name: str, options: Options) -> Task:
 
 
 def _check_hub(name: str) -> None:
-    """Raise OSError where the hub is needed and cannot be reached: a download says so after half a minute only."""
+    """Raise OSError if the hub cannot be reached. A download would retry for half a minute first."""
     from huggingface_hub import model_info, try_to_load_from_cache
 
     try:
