@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
+from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, Steps
 from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.served_steps import ServedSteps
 from rooflines.roofline.step.input_pipeline import input_fraction, leading
 from rooflines.roofline.step.interference import paging, unsteady
 from rooflines.roofline.step.partition import MOST_UNKNOWN

@@ -6,7 +6,8 @@ from rooflines.reports.charts.curves import Curves, Series
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Figure, Paragraph, Section, said, section
 from rooflines.reports.views.serving import parts_table, reads_sentence, steps_table
-from rooflines.roofline.analysis import Analysis, Generation, TokenLatency
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.served_steps import Generation, TokenLatency
 from rooflines.units import binary_bytes, counted, interval, plus_minus, seconds, si, significant
 
 _METHOD = (

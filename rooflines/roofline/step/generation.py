@@ -20,8 +20,9 @@ from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, Mask
 from rooflines.profiler.trace.request_marks import Kind, RequestMark, phase_mark
 from rooflines.profiler.trace.tree import PHASES
 from rooflines.profiler.trace.windows import launched_ns, step_number
-from rooflines.roofline.analysis import Generation, MemoryFit, OperatorRow, ServedSteps, Steps, TokenLatency
+from rooflines.roofline.analysis import OperatorRow, Steps
 from rooflines.roofline.attribution.own import Attribution
+from rooflines.roofline.served_steps import Generation, MemoryFit, ServedSteps, TokenLatency
 from rooflines.roofline.step.partition import Label, partition
 from rooflines.roofline.step.serving import Ran, steps_of_kind, work_of
 from rooflines.roofline.step.times import median_interval

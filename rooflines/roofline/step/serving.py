@@ -19,13 +19,14 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.request_marks import KINDS, Kind, RequestMark
 from rooflines.profiler.trace.tree import Module
 from rooflines.profiler.trace.windows import launched_ns, step_number
-from rooflines.roofline.analysis import DecodeReads, OperatorRow, ServedSteps, ServedWork, Serving
+from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import Row
 from rooflines.roofline.bounds import memory_seconds
 from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.network_parts import part_of
 from rooflines.roofline.resolvers.batches import MARKED
+from rooflines.roofline.served_steps import DecodeReads, ServedSteps, ServedWork, Serving
 from rooflines.roofline.step.partition import Label, partition
 from rooflines.roofline.step.times import per_step
 
