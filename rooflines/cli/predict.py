@@ -9,16 +9,15 @@ from rooflines.cli.app import app
 from rooflines.cli.options import At, Format, Formulas, Model, Output, Target, option, options_of
 from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
 from rooflines.errors import UsageError
-from rooflines.profiler.options import OUTPUT, Options
+from rooflines.profiler.options import OUTPUT, PREDICTED_LISTS, Options
 
 _WHERE = "Devices"
-LISTS = ("batch_size", "sequence_length", "prompt_length")
 
 
 @app.command()
 @options_of(
-    Options, "mode", *LISTS, "image_size", "new_tokens", "kv_cache", "precision", "quantize", "channels_last", "optimizer",
-    "checkpointing", lists=LISTS,
+    Options, "mode", *PREDICTED_LISTS, "image_size", "new_tokens", "kv_cache", "precision", "quantize", "channels_last", "optimizer",
+    "checkpointing", lists=PREDICTED_LISTS,
 )  # fmt: skip
 def predict(
     target: Target = None,
@@ -69,7 +68,7 @@ def predict(
     from rooflines.sweeps.points import parse
 
     quiet_profiler()
-    lists = {name: parse(name, text) for name in LISTS if (text := options.pop(name)) is not None}
+    lists = {name: parse(name, text) for name in PREDICTED_LISTS if (text := options.pop(name)) is not None}
     with progress_bar(not sys.stderr.isatty()) as progress:
         forecast = predict(
             model or target or "", devices=device or [], like=like or [], layouts=layout or [], command=default_command(),

@@ -14,7 +14,7 @@ from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline.predicted_devices import find_devices
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PREDICTED_LISTS, Options
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.reader import paused
 from rooflines.roofline.by_key import longest_first
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 # The public traces of GPUs that come with the package, as a run to predict from.
 PUBLIC = "public"
-# The options that may have several values, of which each combination is a step.
-LISTS = ("batch_size", "sequence_length", "prompt_length")
 
 
 @paused()
@@ -94,8 +92,8 @@ def predict(
 
 def _combinations(options: Mapping[str, Any]) -> list[Options]:
     """The options of each step: every combination of the lists."""
-    lists = {name: value if isinstance(value, Sequence) else [value] for name, value in options.items() if name in LISTS}
-    rest = {name: value for name, value in options.items() if name not in LISTS}
+    lists = {name: value if isinstance(value, Sequence) else [value] for name, value in options.items() if name in PREDICTED_LISTS}
+    rest = {name: value for name, value in options.items() if name not in PREDICTED_LISTS}
     return [Options(**rest, **dict(zip(lists, chosen, strict=True))) for chosen in itertools.product(*lists.values())]
 
 
@@ -116,7 +114,7 @@ def _forecast(
     from rooflines.roofline.forecast.layouts import bound_layouts, parse_layouts
 
     first, generation = steps[0], steps[0].generation
-    chosen = parse_layouts(generation, layouts) if generation is not None else ()
+    chosen = parse_layouts(generation, layouts) if generation is not None and layouts else ()
     forecasts, columns = [], []
     for device in devices:
         efficiencies = _efficiencies(analyses, device) if like else None

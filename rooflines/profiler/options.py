@@ -29,6 +29,8 @@ Data = Literal["resident", "cifar10", "cifar100", "tiny-imagenet", "mnist", "fol
 Value: TypeAlias = bool | int | float | str
 # Groups of options.
 WHAT, HOW, DATA, MEASURE, OUTPUT = "Workload", "Execution", "Data", "Measurement", "Output"
+# What a prediction takes several values of: each combination is a step.
+PREDICTED_LISTS = ("batch_size", "sequence_length", "prompt_length")
 _DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 

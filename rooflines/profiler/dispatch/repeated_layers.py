@@ -31,11 +31,9 @@ class RepeatedLayers:
 
     def __init__(self, network: torch.nn.Module) -> None:
         config: Any = network.config
-        number = config.get_text_config(decoder=True).num_hidden_layers
-        self._path, self._layers = "", torch.nn.ModuleList()
-        for path, part in network.named_modules():
-            if isinstance(part, torch.nn.ModuleList) and len(part) == number and not self._path:
-                self._path, self._layers = path, part
+        depth = config.get_text_config(decoder=True).num_hidden_layers
+        lists = [(path, part) for path, part in network.named_modules() if isinstance(part, torch.nn.ModuleList) and len(part) == depth]
+        self._path, self._layers = [*lists, ("", torch.nn.ModuleList())][0]
         self._kinds = [_kind(layer) for layer in self._layers]
         self._last = {kind: number for number, kind in enumerate(self._kinds)}
         self._paths = {id(part): f"{path}." for path, part in network.named_modules()}
@@ -60,10 +58,9 @@ class RepeatedLayers:
     def _forward(self, number: int, forward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(forward)
         def called(hidden: Any, *args: Any, **kwargs: Any) -> Any:
-            kind = self._kinds[number]
-            key = kind, _shapes((hidden, args, kwargs))
+            key = self._kinds[number], _shapes((hidden, args, kwargs))
             like = self._ran.get(key)
-            if like is None or number == self._last[kind]:
+            if like is None or number == self._last[self._kinds[number]]:
                 self._inside = f"{self._path}.{number}."
                 result = forward(hidden, *args, **kwargs)
                 if self._inside and isinstance(result, torch.Tensor) and _shapes(result) == _shapes(hidden):
@@ -84,10 +81,11 @@ class RepeatedLayers:
 
     def completed(self, recording: StepCalls) -> StepCalls:
         """``recording``, which was made with skipped layers, with their calls; ``lossy`` calls are those that were made."""
-        parts: dict[str, list[int]] = {}  # the modules in each recorded layer, itself included
-        for at, module in enumerate(recording.modules):
-            parts.setdefault(self._layer_of(module.path), []).append(at)
         skipped = {f"{self._path}.{number}": f"{self._path}.{like}" for number, like in self._like.items()}
+        parts = {  # the modules in each recorded layer, itself included
+            like: [at for at, module in enumerate(recording.modules) if f"{module.path}.".startswith(f"{like}.")]
+            for like in set(skipped.values())
+        }
         modules: list[Module] = []
         calls_of: list[int] = []
         places: dict[int, list[int]] = {-1: [-1]}  # of a module's calls
@@ -100,11 +98,6 @@ class RepeatedLayers:
                 calls_of.append(recording.module_calls[part])
         calls = {replace(call, module=place): count for call, count in recording.calls.items() for place in places.get(call.module, ())}
         return replace(recording, calls=calls, modules=modules, module_calls=calls_of)
-
-    def _layer_of(self, path: str) -> str:
-        """The path of the layer that the module at ``path`` is in, or is; empty where it is in none."""
-        number = path.removeprefix(f"{self._path}.").partition(".")[0]
-        return f"{self._path}.{number}" if path.startswith(f"{self._path}.") else ""
 
 
 def _kind(layer: torch.nn.Module) -> tuple[Any, ...]:

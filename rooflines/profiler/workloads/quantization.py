@@ -111,10 +111,9 @@ def quantize(
                         if kernels < layers.quantized:
                             notes.append(f"{layers.quantized - kernels} quantized layers have no int8 kernel and compute in fp32")
     if not layers.quantized:
-        other = f"Use {arg('quantize', 'static-int8')} (not with {arg('mode', 'generate')})."
         raise WorkloadError(
             f"{arg('quantize', kind)} does not apply to {name}: {_left_out(network, kind, device) or 'it has no layers to quantize'}.",
-            hint=other if kind not in _EXPORTED else f"Remove {arg('quantize')}.",
+            hint=f"Use {arg('quantize', 'static-int8')} in inference." if kind not in _EXPORTED else f"Remove {arg('quantize')}.",
         )
     return Quantized(made, (f"{kind}: {layers.quantized} of {layers.total} layers", *filter(None, notes)), layers)
 

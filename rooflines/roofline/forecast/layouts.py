@@ -65,9 +65,8 @@ def parse_layouts(generation: GenerationCount, texts: Sequence[str]) -> tuple[La
     Experts are spread over replicas, so that ``ep=8`` is ``dp=8,ep=8``. Raises UsageError for any other text.
     """
     found: list[Layout] = []
-    facts = network_facts(generation) if texts else None
+    facts = network_facts(generation)
     for text in texts:
-        assert facts is not None
         try:
             if text.isdigit():
                 found += layouts_of(int(text), experts=facts.chosen > 0, heads=facts.heads)
