@@ -22,7 +22,7 @@ from rooflines.profiler.directory import load, save
 from rooflines.reports.render.html import render
 from rooflines.reports.views import ranks
 from tests import commands
-from tests.reports.render.test_browser import browser, violations  # noqa: F401
+from tests.reports.render.browser import browser, violations  # noqa: F401
 
 if sys.version_info >= (3, 11):
     import tomllib
