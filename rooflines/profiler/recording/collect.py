@@ -20,9 +20,11 @@ from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageErro
 from rooflines.profiler.compiled.inductor import InductorWatch, compile_seconds
 from rooflines.profiler.compiled.records import write_compiled
 from rooflines.profiler.directory import JOURNAL_FILE, RUN_FILE, create_directory, discard, file_stem, save
+from rooflines.profiler.guard import Guard
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
 from rooflines.profiler.recording.device import RecordedDevice
+from rooflines.profiler.recording.own_profilers import OwnProfilers
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
 from rooflines.profiler.records import GenerationSizes, Run, RunFile, Settings, Status, StepMemory, Workload
 from rooflines.profiler.reported_steps import VARIABLE, StepReport
@@ -77,6 +79,8 @@ class Recording:
         self._device = RecordedDevice(device)
         self._settings = settings or Settings()
         self._progress = progress or Silent()
+        # For what of ours runs inside of the program.
+        self.guard = Guard(self._give_up)
         self._inductor = InductorWatch()
         self._noted_calls: tuple[StoredCall, ...] = ()
         self._step_memory: StepMemory | None = None
@@ -103,20 +107,19 @@ class Recording:
         return self.passes.done
 
     def __enter__(self) -> Recording:
-        import torch
-
         if Recording._active is not None:
             raise UsageError(
                 f"a run is already being recorded into {str(Recording._active.directory)!r}.", hint="Stop it before starting another."
             )
-        if torch._C._autograd._profiler_enabled():
-            raise UsageError(
-                "a torch profiler is already running; its overhead would be part of the step times.",
-                hint="Stop it first. rooflines starts its own profiler.",
-            )
-        self._made = not self.directory.exists()
-        create_directory(self.directory)
         with contextlib.ExitStack() as stack:
+            profilers = stack.enter_context(OwnProfilers(self.passes.hold, self.passes.release, self.passes.take_exported, self.guard))
+            if profilers.active and self.workload.source in ("model", "step"):  # a loop or a script may end its own
+                raise UsageError(
+                    "a torch profiler is already running; its overhead would be part of the step times.",
+                    hint="Stop it first. rooflines starts its own profiler.",
+                )
+            self._made = not self.directory.exists()
+            create_directory(self.directory)
             Recording._active = self
             stack.callback(setattr, Recording, "_active", None)
             stack.enter_context(self._inductor)
@@ -132,7 +135,7 @@ class Recording:
             try:
                 save(self._place, self._facts)
                 self._device.synchronize()
-                self.passes.begin()
+                self.passes.begin(held=profilers.active)
             except BaseException:
                 self.passes.stop()
                 raise
@@ -160,6 +163,11 @@ class Recording:
     def resume(self) -> None:
         """The next step begins."""
         self.passes.tell("resume")
+
+    def _give_up(self, why: str) -> None:
+        """Something of ours went wrong inside of the program, which goes on without being recorded."""
+        self.notes.append(why)
+        self.passes.stop()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if os.getpid() != self._owner:  # a child that the program forked has nothing to record

@@ -118,6 +118,10 @@ class LoaderWatch:
 
         self._replaced.callback(restore)
 
+    def follow(self, thread: int) -> None:
+        """Another ``thread`` makes the steps."""
+        self._owner = (self._owner[0], thread)
+
     def take(self) -> Waited:
         """Return the waiting since the last call."""
         waited = Waited(self._wait_ns, self._batches, self._samples)

@@ -116,12 +116,13 @@ class RecordedDevice:
         """A watch over the memory that steps on the device take."""
         return PeakMemory(self.torch_device)
 
-    def tracer(self, *, steps: int, modules: ModuleRanges | None) -> Tracer:
-        """A profiler of the next ``steps`` steps; ``modules`` writes the modules into its trace."""
+    def tracer(self, *, steps: int, modules: ModuleRanges | None, marked: bool = True, all_threads: bool = False) -> Tracer:
+        """A profiler of the next ``steps`` steps; ``modules`` writes the modules into its trace, which is not ``marked`` where no
+        steps are told. Without GPUs it sees ``all_threads`` of the program."""
         import torch
 
         cuda = self.type == "cuda" or (not self.is_found and torch.cuda.is_available())
-        return Tracer(self._where, cuda=cuda, steps=steps, modules=modules)
+        return Tracer(self._where, cuda=cuda, steps=steps, modules=modules, marked=marked, all_threads=all_threads or not cuda)
 
     def _where(self) -> torch.device:
         """The device, or what can be said of it before it is found."""

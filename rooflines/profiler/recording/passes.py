@@ -9,7 +9,10 @@ rests on the passes that had ended. What we run ourselves makes as many steps as
 from __future__ import annotations
 
 import contextlib
+import gzip
+import itertools
 import math
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from rooflines.errors import RooflinesError, first_line
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE
@@ -44,6 +48,8 @@ from rooflines.profiler.records import WALL_CLOCK, Settings, StepTimes, TimedStr
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.trace.reader import read
+from rooflines.profiler.trace.tree import tree
 from rooflines.units import binary_bytes, counted, seconds
 
 Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
@@ -60,6 +66,11 @@ TRACE_LIMIT_BYTES = 200_000_000
 _FEW_PAGES = 500
 # While steps are timed, what was measured so far is saved at most this often, between two steps.
 _SAVE_PERIOD_S = 2.0
+# A copy of the trace that the program's own profiler exported last.
+_EXPORTED = ".exported.json"
+# What the program does that is part of no step; and how many of our own steps may go by while it profiles.
+_EVALUATING, _PROFILING = "evaluating", "profiling"
+_MOST_HELD = 1000
 
 
 @dataclass(kw_only=True, eq=False)
@@ -106,6 +117,9 @@ class Passes:
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
         self._program_cut = False
         self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
+        self._pauses: set[str] = set()  # what the program does that is part of no step: it evaluates, it profiles
+        self._held_ns: list[int] = []  # when steps ended while the program's own profiler was on
+        self.others_work = False  # threads besides the one that makes the steps run PyTorch
         self._begin_again(first=True)
 
     def _begin_again(self, *, first: bool) -> None:
@@ -146,8 +160,11 @@ class Passes:
         """Whether the trace holds as many steps as any traced pass has at least."""
         return self.traced.kind == "steps" and len(self.traced.times_ns) >= TRACED_MIN_STEPS
 
-    def begin(self) -> None:
-        """The first step begins."""
+    def begin(self, *, held: bool = False) -> None:
+        """The first step begins, ``held`` where the program's own profiler is on."""
+        if held:
+            self._pauses.add(_PROFILING)
+            self.loading.pause()
         if not self.early and not self.device.is_found and self.device.has_work:
             self._find_device()  # the first step is timed; what the program has done so far must do
         self._peak.start()
@@ -162,21 +179,69 @@ class Passes:
             # A program may show its model a batch on the CPU before it moves it: the second step has the last word.
             if not self.device.is_found or self._may_move:
                 self._find_device()
+            if _PROFILING in self._pauses:
+                self._held_ns.append(time.perf_counter_ns())
+                if not self.early and len(self._held_ns) > _MOST_HELD:  # our own steps, of which there is no end
+                    self.finish()
+                return
         elif event == "pause":
-            self.loading.pause()
+            self._pause(_EVALUATING)
+            return
         elif event == "resume":
-            self.loading.resume()
+            self._resume(_EVALUATING)
+            return
         self._advance(event)
+
+    def hold(self) -> None:
+        """The program's own profiler begins: ours stops, and steps do not count until ``release``."""
+        self._held_ns.clear()
+        self._pause(_PROFILING)
+
+    def release(self) -> None:
+        """The program's own profiler has ended."""
+        self._resume(_PROFILING)
+
+    def take_exported(self, path: str) -> None:
+        """The program has exported a trace of its own profiler to ``path``: it is kept as long as there is none of ours."""
+        if self.trace is None and not self.done:
+            shutil.copyfile(path, self.directory / _EXPORTED)
+
+    def _pause(self, why: str) -> None:
+        first = not self._pauses
+        self._pauses.add(why)
+        if first and self.stage != "done":
+            self.loading.pause()
+            self._advance("pause")
+
+    def _resume(self, why: str) -> None:
+        self._pauses.discard(why)
+        if not self._pauses and self.stage != "done":
+            self.loading.resume()
+            self._advance("resume")
+
+    def follow_threads(self) -> None:
+        """Several threads make steps at the same time: there are none to tell, and what all of them do is traced until it is too much.
+
+        While the first step is traced, which began with the program, that trace goes on.
+        """
+        if self.stage == "done" or (self.stage == "start-up" and self.steps == 0):
+            return
+        self._forget()
+        self._plan = self._of_threads()
+        self._advance(None)
 
     def restart(self) -> None:
         """A step begins that is of another kind than the steps so far, which are forgotten."""
+        self._forget()
+        self._advance(None)
+
+    def _forget(self) -> None:
         self._plan.close()
         self._stop_sampler()
         self.loading.restart()
         if self.trace is not None:
             (self.directory / self.trace).unlink(missing_ok=True)
         self._begin_again(first=False)
-        self._advance(None)
 
     def finish(self) -> None:
         """The program makes no more steps: stop what is running and keep what is whole."""
@@ -189,6 +254,10 @@ class Passes:
                 self.trace = None
             if self.trace is None and self._program is not None:
                 self._keep_program(self._program)
+            if not self.timed_ns and len(self._held_ns) > 1:
+                self._let_held_stand_in()
+            if self.trace is None:
+                self._keep_exported()
             if self.trace is not None and self.peak_bytes is None:
                 self.peak_bytes = self._peak.bytes()
         finally:
@@ -198,7 +267,7 @@ class Passes:
 
     def stop(self) -> None:
         """Stop what is running and keep nothing."""
-        self.early = False
+        self.early, self.stage = False, "done"
         with contextlib.suppress(Exception):
             self._plan.close()
         self._stop_sampler()
@@ -267,7 +336,10 @@ class Passes:
         bound = self._trace_program()
         try:
             while (event := (yield)) != "step":
-                if event == "call" and bound.reached:
+                if event == "pause":
+                    bound.stop()
+                    self._drop_program()
+                elif event == "resume" or (event == "call" and bound.reached):
                     # The trace was full before the first step had called a module: it is worth more from here on.
                     bound = self._trace_program()
             self.device.synchronize()
@@ -279,14 +351,39 @@ class Passes:
             if self._program is not None:
                 self._program.step()
 
-    def _trace_program(self) -> TraceBound:
-        tracer = self._tracer(1)
-        bound = TraceBound(lambda: tracer.stop(keep_step=True))
-        if bound.possible:
+    def _trace_program(self, *, marked: bool = True) -> TraceBound:
+        tracer = self._tracer(1, marked=marked)
+        bound = TraceBound(lambda: tracer.stop(keep_step=True), on_any_thread=tracer.all_threads)
+        if bound.possible and not self._pauses:
             self._program = tracer
             tracer.start()
             bound.start()
         return bound
+
+    def _drop_program(self) -> None:
+        if self._program is not None:
+            self._program.stop()
+            self._program = None
+
+    def _of_threads(self) -> Plan:
+        """Several threads make steps at the same time: from here on all they do is traced, as long as the trace stays small enough."""
+        self.stage = "start-up"
+        self.progress.stage("tracing the threads of the program", None)
+        self._start_sampler()
+        bound = self._trace_program(marked=False)
+        try:
+            while True:
+                event = yield
+                if event == "pause":
+                    bound.stop()
+                    self._drop_program()
+                elif event == "resume":
+                    bound = self._trace_program(marked=False)
+        finally:
+            bound.stop()
+            self._program_cut = bound.reached
+            if self._program is not None:
+                self._program.stop(keep_step=True)
 
     def _warm_up(self) -> Plan:
         """Steps until their times have settled. If the program ends meanwhile, they count as timed steps."""
@@ -323,6 +420,13 @@ class Passes:
             raise
         if self.warmup.problem:
             self.notes.append(self.warmup.problem)
+
+    def _let_held_stand_in(self) -> None:
+        """The program's own profiler was on in all steps: their times include what it takes."""
+        self.timed_ns = [ended - began for began, ended in itertools.pairwise(self._held_ns)]
+        self._timed_tokens, self._clock_name = [], "perf_counter"
+        self.warmup.rule = "the program's own profiler was on: the timed steps include what it takes"
+        self.notes.append(self.warmup.rule)
 
     def _one_step(self) -> Generator[None, Event | None, int]:
         """Until a step has ended, from now or from where an evaluation in it has; returns its nanoseconds."""
@@ -501,6 +605,8 @@ class Passes:
         """
         if kind != "probe":
             self.progress.stage("tracing", steps)
+        while self._pauses:
+            yield
         before = self.inductor.graphs
         self.loading.begin_traced(keep_batches=kind == "steps")
         pages = self._timed_faults
@@ -589,9 +695,9 @@ class Passes:
 
     # --- traces ------------------------------------------------------------------------------------------------------------------
 
-    def _tracer(self, steps: int) -> Tracer:
+    def _tracer(self, steps: int, *, marked: bool = True) -> Tracer:
         ranges = None if self._compiles_under_hooks else (self.ranges or ModuleRanges)()
-        tracer = self.device.tracer(steps=steps, modules=ranges)
+        tracer = self.device.tracer(steps=steps, modules=ranges, marked=marked, all_threads=self.others_work)
         self._first_tracer = tracer if self._may_move else None
         return tracer
 
@@ -617,6 +723,26 @@ class Passes:
         self.module_names |= tracer.module_names
         self.tf32 = self.device.tf32()
         self._program = None
+
+    def _keep_exported(self) -> None:
+        """The trace that the program's own profiler exported, where it has the shapes of operators in steps."""
+        exported = self.directory / _EXPORTED
+        if not exported.exists():
+            return
+        try:
+            calls = tree(read(exported))
+            if not len(calls.steps) or not calls.trace.shapes_recorded:
+                self.notes.append("the trace of the program's own profiler has no steps, or no shapes (record_shapes=True)")
+                return
+            with exported.open("rb") as source, gzip.open(self.directory / self.trace_name, "wb", compresslevel=6) as target:
+                shutil.copyfileobj(source, target)
+            self.trace = self.trace_name
+            self.traced = TracedSteps(times_ns=(calls.steps[:, 1] - calls.steps[:, 0]).tolist(), has_operators=True)
+            self.notes.append("operators are those of the trace that the program's own profiler exported")
+        except (RooflinesError, OSError) as error:
+            self.notes.append(f"the trace of the program's own profiler could not be used: {first_line(error)}")
+        finally:
+            exported.unlink(missing_ok=True)
 
     def _keep_program(self, tracer: Tracer) -> None:
         """The trace from the program's start on, where it holds an operator."""

@@ -25,6 +25,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rooflines.errors import Interrupted, RooflinesError, WorkloadError
+from rooflines.profiler.guard import Guard
 from rooflines.profiler.module_hooks import ModuleRanges, global_hooks
 from rooflines.profiler.options import Mode
 from rooflines.profiler.recording.collect import Recording, interrupted, user_error
@@ -33,20 +34,26 @@ from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
 
 # What the program does: a step ends, of its kind; an outermost module is called; an evaluation begins, and training goes on; others
-# than before begin to end the steps.
-Doing = Mode | Literal["call", "pause", "resume", "change"]
+# than before begin to end the steps; another thread runs PyTorch, and several make steps at the same time.
+Doing = Mode | Literal["call", "pause", "resume", "change", "thread", "threads"]
 
 # What ends the steps has not been called while others were called this often: the program has gone on to something else.
 _GONE_AFTER = 50
+# Steps are not told from this many calls on that overlap those of another thread.
+_AT_ONCE = 3
+# So many calls of one thread besides the main one, before the first step, that no other thread's overlaps: it makes the steps.
+_ADOPTED_AFTER = 10
 
 
 class StepHooks:
     """Context manager that calls ``on_doing`` with what the running program does.
 
     Others may begin to end the steps while ``may_change()``, or when the former have not been seen for long. From the first training
-    step on, only optimizers end steps. Only the thread that entered is watched, and only while it is not away: forked workers of a data
-    loader inherit the hooks, other threads have separate steps, and what runs inside a loader is not a step. ``mode`` is the kind of
-    steps that the program makes, None before the first one; ``evaluations`` between them took ``evaluating_s`` seconds.
+    step on, only optimizers end steps. One thread at a time makes them: another one takes over only where their calls do not overlap,
+    and where they do, no steps are told. Forked workers of a data loader inherit the hooks, but are not watched; what runs inside a
+    loader (``is_away``) is not a step. ``elsewhere`` are the calls of other threads. ``mode`` is the kind of steps that the program
+    makes, None before the first one; ``evaluations`` between them took ``evaluating_s`` seconds. ``guard`` is for our code in the
+    program.
     """
 
     def __init__(
@@ -54,16 +61,22 @@ class StepHooks:
         on_doing: Callable[[Doing], None],
         may_change: Callable[[], bool] = lambda: True,
         is_away: Callable[[], bool] = lambda: False,
+        guard: Guard | None = None,
     ) -> None:
         self.evaluations = 0
         self.evaluating_s = 0.0
         self.mode: Mode | None = None
+        self.elsewhere: list[ThreadCall] = []
         self._on_doing = on_doing
         self._may_change = may_change
         self._is_away = is_away
-        self._owner = _here()
-        self._depth = 0
-        self._optimizer_depth = 0
+        self._guard = guard or Guard(lambda _: None)
+        self._process = os.getpid()
+        self._owner: int | None = None  # the thread that makes the steps
+        self._at_once = 0  # calls that would end a step and overlapped those of another thread; none ends one from _AT_ONCE on
+        self._tentative = 0  # calls of other threads than the main one that would have made the first step
+        self._depths = _Depths()
+        self._calls: dict[int, ThreadCall] = {}  # the latest one of each thread
         self._optimizers: list[weakref.ref[Any]] = []
         self._turns = _Turns()
         self._evaluating_since: float | None = None
@@ -77,13 +90,14 @@ class StepHooks:
     def __enter__(self) -> StepHooks:
         from torch.optim import Optimizer
 
-        self._hooks.enter_context(global_hooks(self._before_forward, self._after_forward))
-        make = Optimizer.__init__
+        before, after = self._guard.around(self._before_forward), self._guard.around(self._after_forward)
+        self._hooks.enter_context(global_hooks(before, after))
+        make, watch = Optimizer.__init__, self._guard.around(self._watch)
 
         @functools.wraps(make)
         def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
             make(optimizer, *arguments, **keywords)
-            self._watch(optimizer)
+            watch(optimizer)
 
         Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
         self._hooks.callback(setattr, Optimizer, "__init__", make)
@@ -94,6 +108,11 @@ class StepHooks:
     def __exit__(self, *_: object) -> None:
         self._on = False
         self._hooks.close()
+
+    @property
+    def owner(self) -> int | None:
+        """The thread that makes the steps; None before the first one."""
+        return self._owner
 
     @property
     def makes_optimizers(self) -> bool:
@@ -119,16 +138,17 @@ class StepHooks:
         """
         self._optimizers.append(weakref.ref(optimizer))
         self._is_trained.clear()
+        after = self._guard.around(self._after_optimizer)
 
         @functools.wraps(type(optimizer).step)
         def step(this: Any, *arguments: Any, **keywords: Any) -> Any:
-            self._optimizer_depth += 1
+            self._depths.optimizers += 1
             try:
                 result = type(this).step(this, *arguments, **keywords)
             finally:
-                self._optimizer_depth -= 1
-            if self._optimizer_depth == 0 and self._watched():  # one optimizer may be made of others
-                self._after_optimizer(this)
+                self._depths.optimizers -= 1
+            if self._depths.optimizers == 0:  # one optimizer may be made of others
+                after(this)
             return result
 
         # A bound method, as learning-rate schedulers expect, which wrap it once more.
@@ -137,6 +157,8 @@ class StepHooks:
     def _after_optimizer(self, optimizer: Any) -> None:
         import torch
 
+        if not self._makes_step("training", optimizer):
+            return
         self._resume()
         if torch._C._current_graph_task_id() != -1 or _in_compiled_code():
             self._pending = optimizer
@@ -151,10 +173,15 @@ class StepHooks:
 
         if torch.compiler.is_compiling():  # before anything else: compiled code must not depend on our state
             return
-        if self._watched():
-            self._depth += 1
-            if self._depth == 1:
-                self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
+        if self._is_here():
+            self._depths.modules += 1
+            if self._depths.modules == 1:
+                thread = threading.get_ident()
+                self._calls[thread] = ThreadCall(thread, time.perf_counter_ns())
+                if self._owner in (None, thread):
+                    self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
+                if len(self._calls) == 2:
+                    self._on_doing("thread")
         if self._ranges is not None:
             self._ranges.before(module, inputs)
 
@@ -181,10 +208,36 @@ class StepHooks:
             return
         if self._ranges is not None:
             self._ranges.after()
-        if self._watched():
-            self._depth = max(0, self._depth - 1)
-            if self._depth == 0 and not torch.is_grad_enabled() and not self.generates.is_active and self._infers(module):
+        if self._is_here():
+            self._depths.modules = max(0, self._depths.modules - 1)
+            call = self._calls.get(threading.get_ident())
+            if self._depths.modules or call is None:
+                return
+            call.ended_ns = time.perf_counter_ns()
+            infers = not torch.is_grad_enabled() and not self.generates.is_active and self._infers(module)
+            if infers and self._makes_step("inference", module):
                 self._ended("inference", module)
+            elif self._owner != call.thread and threading.current_thread() is not threading.main_thread():
+                self.elsewhere.append(call)
+
+    def _makes_step(self, mode: Mode, by: Any) -> bool:
+        """Whether this thread makes the steps, or takes over: what it called, ``by``, ends one."""
+        thread, main = threading.get_ident(), threading.current_thread() is threading.main_thread()
+        if self._at_once >= _AT_ONCE or not self._is_here():
+            return False
+        call = self._calls.get(thread)
+        if len(self._calls) > 1 and call is not None and any(call.overlaps(other) for other in list(self._calls.values())):
+            others = self._owner not in (None, thread) or self._tentative
+            if others and (self._owner is None or (mode == self.mode and (mode == "training" or self._turns.knows(by)))):
+                self._at_once += 1
+                if self._at_once == _AT_ONCE:
+                    self._on_doing("threads")
+            return self._owner == thread
+        if self._owner is None and not main:
+            # A pool of threads begins with one, too.
+            self._tentative += 1
+            return self._tentative > _ADOPTED_AFTER
+        return self._owner in (None, thread) or (mode == self.mode and (mode == "training" or self._turns.knows(by)))
 
     def _after_generate(self, model: Any) -> None:
         if self._infers(model):
@@ -218,6 +271,7 @@ class StepHooks:
     def _ended(self, mode: Mode, by: Any) -> None:
         """``by``, an optimizer or a module, has done what may end a step."""
         first = self.mode is None
+        self._owner = threading.get_ident()
         if mode != self.mode:
             self.mode, self._turns = mode, _Turns()
             if not first:
@@ -228,8 +282,28 @@ class StepHooks:
         if turn != "inside":
             self._on_doing(mode if turn == "end" else "change")
 
+    def _is_here(self) -> bool:
+        """Whether this process is watched at this moment."""
+        return self._on and os.getpid() == self._process and not self._is_away()
+
     def _watched(self) -> bool:
-        return self._on and _here() == self._owner and not self._is_away()
+        """Whether this thread makes the steps, or may come to: before the first one."""
+        return self._is_here() and self._owner in (None, threading.get_ident())
+
+
+class ThreadCall:
+    """The latest call of an outermost module on a thread: when it began and, once it has, ended."""
+
+    __slots__ = ("began_ns", "ended_ns", "thread")
+
+    def __init__(self, thread: int, began_ns: int) -> None:
+        self.thread = thread
+        self.began_ns = began_ns
+        self.ended_ns: int | None = None
+
+    def overlaps(self, other: ThreadCall) -> bool:
+        """Whether ``other``, a call of another thread, ran while this one did, which has just ended."""
+        return other.thread != self.thread and (other.ended_ns is None or other.ended_ns > self.began_ns)
 
 
 class _Turns:
@@ -248,6 +322,10 @@ class _Turns:
         """``ending`` ends the steps."""
         self._seen[id(ending)] = ending
         self._last, self.taking, self._between = id(ending), 1, []
+
+    def knows(self, ending: Any) -> bool:
+        """Whether ``ending`` has had a turn."""
+        return id(ending) in self._seen
 
     def take(self, ending: Any, *, may_change: bool) -> Literal["end", "inside", "change"]:
         """It is the turn of ``ending``: whether that ends a step, lies inside one, or another kind of step begins behind it."""
@@ -290,9 +368,11 @@ def _in_compiled_code() -> bool:
     return False
 
 
-def _here() -> tuple[int, int]:
-    """This process and thread: a forked child's main thread has the same identifier as ours."""
-    return os.getpid(), threading.get_ident()
+class _Depths(threading.local):
+    """How many modules and optimizers a thread is in."""
+
+    def __init__(self) -> None:
+        self.modules = self.optimizers = 0
 
 
 class _Enough(BaseException):
@@ -330,7 +410,8 @@ class _Driver:
         self._to_end = to_end
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
-        self.hooks = StepHooks(self._on_doing, self._may_change, lambda: recording.loading.is_loading)
+        self._one_at_a_time = threading.RLock()
+        self.hooks = StepHooks(self._on_doing, self._may_change, lambda: recording.loading.is_loading, recording.guard)
         recording.passes.generations = self.hooks.generates.generations
         recording.sizes = lambda: self.hooks.generates.sizes
 
@@ -338,9 +419,17 @@ class _Driver:
         return self._recording.passes.stage not in ("timed", "traced", "done")
 
     def _on_doing(self, doing: Doing) -> None:
+        with self._one_at_a_time:
+            self._take(doing)
+
+    def _take(self, doing: Doing) -> None:
         recording = self._recording
         if doing == "training" or doing == "inference" or doing == "generate":
             self._on_step(doing)
+        elif doing == "thread":
+            recording.passes.others_work = True
+        elif doing == "threads":
+            recording.passes.follow_threads()
         elif doing != "change":
             recording.passes.tell(doing)
         elif self._may_change() or self.hooks.mode != recording.workload.mode:
@@ -353,6 +442,7 @@ class _Driver:
 
     def _on_step(self, mode: Mode) -> None:
         recording = self._recording
+        recording.loading.follow(threading.get_ident())
         self._made += 1
         if mode != recording.workload.mode:
             recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
@@ -366,7 +456,7 @@ class _Driver:
 
     def _end(self) -> None:
         recording = self._recording
-        if self._to_end:
+        if self._to_end or threading.current_thread() is not threading.main_thread():  # another thread cannot end the program
             return
         # The script ends here, while its data is still there: what is asked of its loader now, it will not miss.
         if recording.loading.resident_step():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import errno
+import gc
 import gzip
 import mmap
 import os
@@ -29,6 +30,7 @@ import psutil
 
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.recording.own_profilers import own_session
 from rooflines.profiler.recording.process import RunQueue, page_faults, since
 from rooflines.profiler.trace.records import STEP_PREFIX
 from rooflines.profiler.trace.signature import LOSSY
@@ -44,33 +46,38 @@ BLIND_LIMIT_S = 5.0
 _PERIOD_S = 0.1
 # Ignored by default, so that a run without a handler is not disturbed.
 _SIGNAL = getattr(signal, "SIGURG", None)
+_ALL_THREADS = "profile_all_threads"
 
 
 class TraceBound:
-    """Calls ``stop`` on the main thread once the C heap has grown by ``HEAP_LIMIT_BYTES`` since ``start``; ``reached`` says whether.
+    """Calls ``stop`` once the C heap has grown by ``HEAP_LIMIT_BYTES`` since ``start``; ``reached`` says whether.
 
-    Only the thread that started a profiler may stop it. On another thread than the main one, or where Python cannot interrupt that,
-    nothing is bounded and ``possible`` is False: do not trace there without knowing that the trace ends.
+    A profiler of all threads may be stopped ``on_any_thread``; another one only on the thread that started it, which a signal
+    interrupts. On another thread than the main one, or where Python cannot interrupt that, nothing is bounded and ``possible`` is
+    False: do not trace there without knowing that the trace ends.
     """
 
-    def __init__(self, stop: Callable[[], object]) -> None:
+    def __init__(self, stop: Callable[[], object], *, on_any_thread: bool = False) -> None:
         self.reached = False
-        self.possible = _SIGNAL is not None and threading.current_thread() is threading.main_thread()
+        self.possible = on_any_thread or (_SIGNAL is not None and threading.current_thread() is threading.main_thread())
+        self._on_any_thread = on_any_thread
         self._stop = stop
         self._over = threading.Event()
         self._before: Any = None
 
     def start(self) -> None:
         """Watch from here on."""
-        assert _SIGNAL is not None
-        self._before = signal.signal(_SIGNAL, self._on_signal)
-        threading.Thread(target=self._watch, name="rooflines-trace-bound", daemon=True).start()
+        if not self._on_any_thread:
+            assert _SIGNAL is not None
+            self._before = signal.signal(_SIGNAL, self._on_limit)
+        # Not a threading.Thread: the program would see it in threading.enumerate().
+        _thread.start_new_thread(self._watch, ())
 
     def stop(self) -> None:
         """Stop watching."""
         if not self._over.is_set():
             self._over.set()
-            if signal.getsignal(_SIGNAL) == self._on_signal:  # type: ignore[arg-type]
+            if self._before is not None and signal.getsignal(_SIGNAL) == self._on_limit:  # type: ignore[arg-type]
                 signal.signal(_SIGNAL, self._before)  # type: ignore[arg-type]
 
     def _watch(self) -> None:
@@ -79,10 +86,13 @@ class TraceBound:
             now = heap_bytes()
             too_long = heap is None and time.monotonic() - began > BLIND_LIMIT_S
             if too_long or (heap is not None and now is not None and now - heap > HEAP_LIMIT_BYTES):
-                _thread.interrupt_main(_SIGNAL)  # type: ignore[arg-type]
+                if self._on_any_thread:
+                    self._on_limit()
+                else:
+                    _thread.interrupt_main(_SIGNAL)  # type: ignore[arg-type]
                 return
 
-    def _on_signal(self, *_: object) -> None:
+    def _on_limit(self, *_: object) -> None:
         if not self._over.is_set():
             self.stop()
             self.reached = True
@@ -116,11 +126,16 @@ class TracedSteps:
 class Tracer:
     """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronize.
 
-    ``modules`` writes the modules into the trace; None leaves them out.
+    ``modules`` writes the modules into the trace; None leaves them out. Steps that are not ``marked`` have no range.
     ``cuda`` traces work of GPUs, too, wherever it runs; ``device`` gives the device to wait for when the profiler stops.
+    ``all_threads`` traces the operators of every thread, where this version of torch can (2.7), else those of the thread that starts
+    it, which alone may stop it then.
     """
 
-    def __init__(self, device: Callable[[], torch.device], *, cuda: bool, steps: int, modules: ModuleRanges | None) -> None:
+    def __init__(
+        self, device: Callable[[], torch.device], *, cuda: bool, steps: int, modules: ModuleRanges | None, marked: bool = True,
+        all_threads: bool = False,
+    ) -> None:  # fmt: skip
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
@@ -130,10 +145,13 @@ class Tracer:
         self._device = device
         self._queue = RunQueue()
         self._steps = steps
+        self.all_threads = all_threads and _has_setting(_ALL_THREADS)
         self._profiler: Any = profile(
-            activities=activities, record_shapes=True, profile_memory=True, experimental_config=_without_events()
+            activities=activities, record_shapes=True, profile_memory=True, experimental_config=_settings(self.all_threads)
         )
         self._modules = modules
+        self._marked = marked
+        self._one_at_a_time = threading.RLock()
         self._optimizers: dict[int, int] = {}
         self._stepped: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._open = contextlib.ExitStack()
@@ -162,7 +180,7 @@ class Tracer:
         """Profiler and hooks on."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        with warnings.catch_warnings():  # torch 2.11 warns that a second trace drops the events of the first, which is in its file
+        with own_session(), warnings.catch_warnings():  # torch 2.11 warns that a second trace drops the first's events: they are saved
             warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
             self._profiler.start()
         self._running = True
@@ -175,18 +193,19 @@ class Tracer:
 
     def step(self) -> bool:
         """End a step; True when it was the last one, or the tracer has been stopped (the profiler is off then)."""
-        if self._range is None:
-            return True
-        self.traced.times_ns.append(time.perf_counter_ns() - self._last)
-        self.traced.queue_ns.append(self._queue.since_ns())
-        self.traced.step_faults.append(since(self._step_faults))
-        self._range.__exit__(None, None, None)
-        self._range = None
-        if len(self.traced.times_ns) >= self._steps:
-            self.stop()
-            return True
-        self._open_step()
-        return False
+        with self._one_at_a_time:
+            if self._range is None:
+                return True
+            self.traced.times_ns.append(time.perf_counter_ns() - self._last)
+            self.traced.queue_ns.append(self._queue.since_ns())
+            self.traced.step_faults.append(since(self._step_faults))
+            self._range.__exit__(None, None, None)
+            self._range = None
+            if len(self.traced.times_ns) >= self._steps:
+                self.stop()
+                return True
+            self._open_step()
+            return False
 
     def write(self, path: Path) -> int:
         """Write the trace, gzipped, to ``path``, whole or not at all; returns its uncompressed size in bytes."""
@@ -217,7 +236,8 @@ class Tracer:
     def _open_step(self) -> None:
         from torch.profiler import record_function
 
-        self._range = record_function(f"{STEP_PREFIX}{len(self.traced.times_ns)}")
+        step = f"{STEP_PREFIX}{len(self.traced.times_ns)}"
+        self._range = record_function(step) if self._marked else contextlib.nullcontext()
         self._range.__enter__()
         self._step_faults = page_faults()
         self._queue.mark()
@@ -225,20 +245,23 @@ class Tracer:
 
     def stop(self, *, keep_step: bool = False) -> None:
         """Profiler and hooks off; a step that has not ended is not counted, unless ``keep_step`` ends it here."""
-        if self._range is not None and keep_step:
-            self._steps = len(self.traced.times_ns) + 1
-            self.step()
-        if self._range is not None:
-            self._unfinished = f"{STEP_PREFIX}{len(self.traced.times_ns)}"
-            self._range.__exit__(None, None, None)
-            self._range = None
-        if self._running:
-            self._running = False
-            self.traced.page_faults = since(self._faults)
-            self.traced.parameter_elements = sum(self._optimizers.values()) or None
-            self._queue.close()
-            self._open.close()
-            self._stop_profiler()
+        with self._one_at_a_time:
+            if self._range is not None and keep_step:
+                self._steps = len(self.traced.times_ns) + 1
+                self.step()
+            if self._range is not None:
+                self._unfinished = f"{STEP_PREFIX}{len(self.traced.times_ns)}"
+                self._range.__exit__(None, None, None)
+                self._range = None
+            if self._running:
+                self._running = False
+                self.traced.page_faults = since(self._faults)
+                self.traced.parameter_elements = sum(self._optimizers.values()) or None
+                self._queue.close()
+                self._open.close()
+                _end_open_ranges()
+                with own_session():
+                    self._stop_profiler()
 
     def _stop_profiler(self) -> None:
         """Stop the profiler. Its wait for torch's current GPU would open a context there: it waits for the device, or not at all."""
@@ -261,14 +284,32 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
-def _without_events() -> Any:
-    """The profiler's setting that keeps it from making Python objects of all events, which takes longer than the steps."""
+def _settings(all_threads: bool) -> Any:
+    """The profiler's settings: no Python objects of events, which take longer to make than the steps, and which threads."""
     import torch
 
-    try:
-        return torch._C._profiler._ExperimentalConfig(trace_only=True)
-    except TypeError:  # before torch 2.12
-        return None
+    # trace_only: from torch 2.12 on
+    names = (*(["trace_only"] if _has_setting("trace_only") else []), *([_ALL_THREADS] if all_threads else []))
+    return torch._C._profiler._ExperimentalConfig(**dict.fromkeys(names, True)) if names else None  # type: ignore[arg-type]
+
+
+def _has_setting(name: str) -> bool:
+    import torch
+
+    return f"{name}: bool" in (torch._C._profiler._ExperimentalConfig.__init__.__doc__ or "")
+
+
+def _end_open_ranges() -> None:
+    """End the program's ``record_function`` ranges that are open; when it ends one itself, nothing happens.
+
+    A range that begins in one session of the profiler and ends in a later one writes into freed memory.
+    """
+    import torch
+    from torch.autograd.profiler import record_function
+
+    for each in gc.get_objects():
+        if type(each) is record_function and each.record is not None:
+            torch.ops.profiler._record_function_exit._RecordFunction(each.record)
 
 
 def _ends_whole(trace: Path) -> bool:

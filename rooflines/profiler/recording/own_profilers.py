@@ -1,0 +1,142 @@
+"""The program's own profilers. torch has one profiling session at a time, and the program's wins: ours stops before it begins.
+
+All of torch's Python interfaces (``torch.profiler``, ``torch.autograd.profiler``, ``emit_nvtx``, ``emit_itt``, Lightning's and Hugging
+Face's callbacks) prepare, start and stop a session by the same few functions, which are wrapped here, as are those of the execution
+trace observer, whose file would contain our ranges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rooflines.profiler.guard import Guard
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# By module of torch: what begins a session, and what ends one.
+_SESSIONS: Final = {
+    "torch.autograd.profiler": (("_prepare_profiler", "_enable_profiler"), ("_disable_profiler",)),
+    "torch.autograd.profiler_legacy": (("_enable_profiler_legacy",), ("_disable_profiler_legacy",)),
+    "torch.profiler.profiler": (("_enable_execution_trace_observer",), ("_disable_execution_trace_observer",)),
+}
+# Tools that sys.monitoring (Python 3.12) has numbers for.
+_TOOLS: Final = 6
+_ours = threading.local()
+
+
+@contextlib.contextmanager
+def own_session() -> Iterator[None]:
+    """Inside, this thread starts or stops our session and not one of the program."""
+    before, _ours.starts = getattr(_ours, "starts", False), True
+    try:
+        yield
+    finally:
+        _ours.starts = before
+
+
+class OwnProfilers:
+    """Context manager: while it is open, ``on_begin`` is called before the program's first session begins and ``on_end`` after its last
+    one has ended. ``on_export`` gets the path of each Chrome trace that the program has exported."""
+
+    def __init__(
+        self, on_begin: Callable[[], None], on_end: Callable[[], None], on_export: Callable[[str], None], guard: Guard
+    ) -> None:
+        self._on_begin, self._on_end, self._on_export = guard.around(on_begin), guard.around(on_end), guard.around(on_export)
+        self._sessions: set[tuple[str, int]] = set()
+        self._replaced = contextlib.ExitStack()
+
+    @property
+    def active(self) -> bool:
+        """Whether a session of the program is prepared or running."""
+        return bool(self._sessions)
+
+    def __enter__(self) -> Self:
+        import torch.autograd.profiler
+        import torch.autograd.profiler_legacy
+        import torch.profiler
+
+        self._sessions = {("torch.autograd.profiler", threading.get_ident())} if _is_profiling() else set()
+        for name, (begins, ends) in _SESSIONS.items():
+            for function in (*begins, *ends):
+                self._wrap(sys.modules[name], function, functools.partial(self._begin if function in begins else self._end, name))
+        self._wrap(torch.autograd.profiler.profile, "export_chrome_trace", self._export)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._replaced.close()
+
+    def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        theirs = getattr(owner, name, None)
+        if theirs is None:  # another version of torch
+            return
+
+        @functools.wraps(theirs)
+        def ours(*arguments: Any, **keywords: Any) -> Any:
+            call = functools.partial(theirs, *arguments, **keywords)
+            return call() if getattr(_ours, "starts", False) else around(call, *arguments)
+
+        setattr(owner, name, ours)
+        self._replaced.callback(setattr, owner, name, theirs)
+
+    def _begin(self, name: str, call: Callable[[], Any], *_: Any) -> Any:
+        session, first = (name, threading.get_ident()), not self._sessions
+        new = session not in self._sessions
+        self._sessions.add(session)
+        if first:
+            self._on_begin()
+        try:
+            return call()
+        except BaseException:
+            if new:
+                self._ended(session)
+            raise
+
+    def _end(self, name: str, call: Callable[[], Any], *_: Any) -> Any:
+        try:
+            return call()
+        finally:
+            self._ended((name, threading.get_ident()))
+
+    def _ended(self, session: tuple[str, int]) -> None:
+        # A session that another thread began ends here, too.
+        self._sessions.discard(session if session in self._sessions else next(iter(self._sessions), session))
+        if not self._sessions:
+            self._on_end()
+
+    def _export(self, call: Callable[[], Any], _: Any, path: Any = None, *__: Any) -> Any:
+        result = call()
+        self._on_export(str(path))
+        return result
+
+
+def _is_profiling() -> bool:
+    """Whether the program has a session of torch's profiler: one that is running, or one that is prepared (the warm-up of a schedule),
+    which torch does not tell."""
+    import torch
+    from torch.profiler import ProfilerAction, profile
+
+    if torch._C._autograd._profiler_enabled():
+        return True
+    return any(
+        issubclass(type(each), profile) and getattr(each, "current_action", None) not in (None, ProfilerAction.NONE)
+        and getattr(each, "profiler", None) is not None and getattr(each.profiler, "kineto_results", None) is None
+        for each in gc.get_objects()
+    )  # fmt: skip
+
+
+def python_profiler() -> str | None:
+    """What observes this thread's Python code and slows it down: a profile or trace function, a tool of ``sys.monitoring``."""
+    for name, held in (("sys.setprofile", sys.getprofile()), ("sys.settrace", sys.gettrace())):
+        if held is not None:
+            kind = held if isinstance(held, type) or (callable(held) and hasattr(held, "__name__")) else type(held)
+            return f"{name} ({getattr(kind, '__name__', 'another object')})"
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tools = [monitoring.get_tool(number) for number in range(_TOOLS)] if monitoring is not None else []
+    return next((f"sys.monitoring ({tool})" for tool in tools if tool), None)
