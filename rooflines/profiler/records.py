@@ -122,7 +122,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     together); empty where steps are no generations.
     ``timed_queue_ns`` and ``traced_queue_ns`` are how long, in each step, threads of the process could run and waited for a processor,
     all together; empty where the system does not count it. ``range_ns`` is what writing the range of one module into the trace took the
-    host.
+    host. ``slowed_by`` names what of the program's own was on in the timed steps and is in their times: its profiler, a debugger.
     """
 
     warmup_ns: tuple[int, ...] = ()
@@ -142,6 +142,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     timed_queue_ns: tuple[int, ...] = ()
     traced_queue_ns: tuple[int, ...] = ()
     traced: Literal["steps", "early", "program"] = "steps"
+    slowed_by: str | None = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,7 +312,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     declare. ``loading`` is how the program was fed with data,
     absent where no loader was seen. ``other_processes`` are the programs that took processors from the timed pass to the traced one,
     with the number that each kept busy. ``generation_sizes`` are of the network that generates text.
-    ``notes`` are sentences for the reader about what was limited or left out.
+    ``notes`` are sentences for the reader about what was limited or left out, ``unrecorded`` those about operators that ran, or may
+    have, and were not recorded.
     """
 
     schema: str = RUN_SCHEMA
@@ -339,6 +341,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     generation_sizes: GenerationSizes | None = None
     other_processes: dict[str, float] = {}
     notes: tuple[str, ...] = ()
+    unrecorded: tuple[str, ...] = ()
     error: str | None = None
 
 

@@ -43,7 +43,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     are in no other figure. ``stacks`` says that the profiler recorded Python stacks, which makes the host slower. ``loader_workers``
     says whether torch's ``DataLoader`` had workers, by the names of its ranges in the trace; None without such ranges. ``start_up``
     says that the one step is a whole program from its start, or up to the end of its first step: imports, building the model and all
-    first calls are in its times.
+    first calls are in its times. ``shared_s`` is the time in which operators of several threads of a CPU ran at once.
     """
 
     per: Literal["step", "trace"] = "step"
@@ -54,6 +54,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     steady: bool = False
     ranges_s: float | None = None
     overhead_s: float | None = None
+    shared_s: float | None = None
     loader_workers: bool | None = None
 
 
@@ -64,6 +65,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     ``profiler_dilation`` is traced median / timed median: what the profiler cost, 1.08 is 8 % slower. ``first_s`` is the first step,
     in which libraries load, memory is allocated and code is compiled; ``compile_s`` is the part of it that ``torch.compile`` took.
     ``durations_s`` has every timed step; those in ``disturbed``, which other programs delayed, are in no other figure.
+    ``slowed_by`` is that of ``StepTimes``.
     """
 
     count: int
@@ -81,6 +83,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     clock: str = ""
     durations_s: tuple[float, ...] = ()
     disturbed: tuple[int, ...] = ()
+    slowed_by: str | None = None
 
     @property
     def quiet_s(self) -> tuple[float, ...]:
@@ -693,7 +696,9 @@ class Analysis(Shown, frozen=True, kw_only=True):
     device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps. ``activity`` is what ran
     when in one of them. ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its
     collectives by size. ``serving`` has the steps of a server by kind, ``generation`` the phases and latencies of steps that generate
-    text. ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from that in fp32.
+    text. ``unrecorded`` are sentences about operators that ran, or may have, and were not recorded: then nothing is said of shares,
+    idle time or what bounds the step. ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from
+    that in fp32.
     """
 
     schema: str = ANALYSIS_SCHEMA
@@ -737,6 +742,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     usage: Usage | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    unrecorded: tuple[str, ...] = ()
 
     @property
     def unmodelled(self) -> tuple[Unmodelled, ...]:

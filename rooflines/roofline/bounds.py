@@ -161,9 +161,8 @@ def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgmen
     """Compare ``row`` with ``ceilings``; ``precision`` is that of its matrix part."""
     time_s, work = row.time_ns / 1e9, row.count.work
     judged = _judged(row, time_s, work, ceilings, precision)
-    if row.is_incomplete:
-        lack = f"too little device time: the trace has no kernel for {row.lost:,} of its launches"
-        return Judgment(judged.bound if judged.lower_bound_s is None else "unknown", flag=lack)
+    if row.doubt is not None:
+        return Judgment(judged.bound if judged.lower_bound_s is None else "unknown", flag=row.doubt)
     if judged.efficiency is None:
         return replace(judged, flag="no device time was recorded for its work" if time_s <= 0 else None)
     flag = _FLAGS.get(judged.bound, _FASTER_THAN_LATENCY).format(judged.memory_level) if judged.efficiency > IMPLAUSIBLE else None

@@ -51,6 +51,9 @@ from rooflines.roofline.usage.device_usage import usage
 from rooflines.roofline.verdict import caveats, verdict
 from rooflines.units import counted
 
+# What is said of the step as a whole, and is not where operators may be missing.
+_OF_THE_WHOLE = ("timeline", "bound_breakdown", "category_breakdown", "division", "idle_breakdown")
+
 
 def judge_times(run: Run, ceilings: Ceilings | None) -> Analysis:
     """The analysis of a run without a trace."""
@@ -67,7 +70,7 @@ def _untraced(run: Run, roofs: Ceilings | None, quiet: QuietSteps) -> Analysis:
         status=facts.status, ceilings=roofs.ceilings if roofs else (), compiled=facts.workload.compiled, steps=steps,
         generation=generation(facts, None, (), (), timed_tokens(facts, quiet.timed), None, steps, None),
         input=feeding(facts, None, quiet.timed), memory=_memory(facts), other_programs=quiet.others, page_faults=page_faults(facts),
-        output_error=facts.output_error, notes=(*_notes(facts), *_doubtful(roofs)),
+        output_error=facts.output_error, unrecorded=facts.unrecorded, notes=(*_notes(facts), *_doubtful(roofs)),
     )  # fmt: skip
 
 
@@ -163,7 +166,9 @@ def _basis(attribution: Attribution, *, start_up: bool, timed: bool) -> Basis:
     return Basis(
         per="step" if attribution.steps else "trace", steps=steps, start_up=start_up, timed=timed,
         steady=len(attribution.quiet) >= FEWEST_STEPS, ranges_s=attribution.ranges_ns / 1e9 / steps or None, stacks=trace.has_stacks,
-        overhead_s=attribution.overhead_ns / 1e9 / steps or None, loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
+        overhead_s=attribution.overhead_ns / 1e9 / steps or None,
+        shared_s=sum(row.shared * row.traced_ns for row in (*attribution.rows, *attribution.gaps)) / 1e9 / steps or None,
+        loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
     )  # fmt: skip
 
 
@@ -176,6 +181,8 @@ def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: 
 
 def _concluded(measured: Analysis) -> Analysis:
     """The analysis with what follows from it; the verdict names the largest finding."""
+    if measured.unrecorded:
+        measured = msgspec.structs.replace(measured, **dict.fromkeys(_OF_THE_WHOLE), activity=None)
     step_s = measured.division.step_s if measured.division is not None else math.inf
     findings = ranked((*find(measured), *find_in_usage(measured)), step_s)
     judged = msgspec.structs.replace(measured, limited_by=limited_by(measured), findings=findings)

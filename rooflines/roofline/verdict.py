@@ -54,6 +54,7 @@ _OPENINGS = {
     "transfer": "Transfer-bound: copies between host and device take {}",
     "communication": "Communication-bound: communication that no computation hides takes {}",
     "unknown": "Bound unknown: {} is in operators without a work model",
+    "threads": "Bound unknown: for {}, operators of several threads ran at the same time",
     "graphs": "Bound unknown: {} is in CUDA or HIP graphs without a capture trace (--capture)",
     "host": "Host-bound: for {}, the device waits for the host to launch work",
     "idle": "The device is idle for {}, ",
@@ -94,7 +95,9 @@ def verdict(analysis: Analysis) -> str:
     sentences += [paging(analysis), _served(analysis)]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
-    if analysis.device_untraced and analysis.limited_by is None:
+    if analysis.unrecorded:
+        sentences.append(f"What bounds {_whole(analysis)} is not judged: {analysis.unrecorded[0]}.")
+    elif analysis.device_untraced and analysis.limited_by is None:
         sentences.append(f"What bounds {_whole(analysis)} is unknown: no work of {analysis.environment.device} was traced.")
     elif differs := _differing(analysis):
         sentences.append(differs)
@@ -276,13 +279,16 @@ def _bound(analysis: Analysis) -> str:
         return " ".join(filter(None, (f"{waiting}{f'; {rates}' if rates else ''}.", sentence(where))))
     elif bound in _OPENINGS and (judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")):
         share = f"{percent(shares[bound])} of {whole}"
-        opening = _OPENINGS["graphs" if bound == "unknown" and _is_in_graphs(analysis) else bound].format(share)
+        at_once = (analysis.basis.shared_s or 0.0) > breakdown[bound] / 2
+        why = "graphs" if _is_in_graphs(analysis) else "threads" if at_once else bound
+        opening = _OPENINGS[why if bound == "unknown" else bound].format(share)
         if bound == "far" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]
         if bound == "idle":
             opening += _idle_cause(analysis.idle_breakdown)
         if bound == "host" and analysis.idle_breakdown is None:
-            opening = f"Host-bound: for {share} no operator runs"
+            # Start-up is Python at work, too, and so are the pauses between requests.
+            opening = f"For {share} no operator runs" if analysis.basis.start_up else f"Host-bound: for {share} no operator runs"
     else:
         return sentence(where)
     return sentence(f"{opening}; {where}" if where else opening)

@@ -80,7 +80,7 @@ class ReplayDevice(RecordedDevice):
     def peak_memory(self) -> Any:
         return ReplayMemory(self.recorded.peak_bytes)
 
-    def tracer(self, *, steps: int, modules: ModuleRanges | None) -> Any:
+    def tracer(self, *, steps: int, modules: ModuleRanges | None, **_: bool) -> Any:
         return ReplayTracer(self, steps)
 
     def sampler(self, path: Path) -> SamplerProcess:

@@ -72,6 +72,7 @@ class Recording:
         self.run: Run | None = None
         self.workload = workload
         self.notes = list(notes)
+        self.unrecorded: list[str] = []
         # Whether the losses of the first and the last step were finite, where the step is ours and returns one.
         self.loss_finite: bool | None = None
         # What is known at the end of the network that generates text.
@@ -107,10 +108,9 @@ class Recording:
         return self.passes.done
 
     def __enter__(self) -> Recording:
-        if Recording._active is not None:
-            raise UsageError(
-                f"a run is already being recorded into {str(Recording._active.directory)!r}.", hint="Stop it before starting another."
-            )
+        outer = Recording._active
+        if outer is not None and outer.workload.source != "script":  # a script that records itself does so as without us
+            raise UsageError(f"a run is already being recorded into {str(outer.directory)!r}.", hint="Stop it before starting another.")
         with contextlib.ExitStack() as stack:
             profilers = stack.enter_context(OwnProfilers(self.passes.hold, self.passes.release, self.passes.take_exported, self.guard))
             if profilers.active and self.workload.source in ("model", "step"):  # a loop or a script may end its own
@@ -121,7 +121,11 @@ class Recording:
             self._made = not self.directory.exists()
             create_directory(self.directory)
             Recording._active = self
-            stack.callback(setattr, Recording, "_active", None)
+            stack.callback(setattr, Recording, "_active", outer)
+            if outer is not None:
+                outer.notes.append(f"the program records itself into {str(self.directory)!r}: steps meanwhile are in that run only")
+                outer.passes.hold("recording")
+                stack.callback(outer.passes.release, "recording")
             stack.enter_context(self._inductor)
             self._compiled_s = compile_seconds()
             if self.workload.source != "model" or self.workload.data is not None:  # others have their data already
@@ -223,6 +227,7 @@ class Recording:
             peak_memory_kind=passes.peak_kind, parameter_elements=passes.traced.parameter_elements,
             other_processes=passes.other_processes, tf32=passes.tf32,
             loading=self.loading.seen if self.loading.seen.loader else None, loss_finite=self.loss_finite, notes=tuple(self.notes),
+            unrecorded=tuple(self.unrecorded),
         )  # fmt: skip
 
     def _save_so_far(self) -> None:

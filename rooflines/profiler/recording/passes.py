@@ -30,6 +30,7 @@ from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Live, LiveProgress, Progress
 from rooflines.profiler.recording.data_loading import DataLoading
 from rooflines.profiler.recording.device import MpsMemory, RecordedDevice, wall_step_ns
+from rooflines.profiler.recording.own_profilers import python_profiler
 from rooflines.profiler.recording.process import HeapReserve, RunQueue, page_faults, since
 from rooflines.profiler.recording.step_counts import (
     BUSY_MAX_STEPS,
@@ -141,6 +142,7 @@ class Passes:
         self._page_s: float | None = None
         self._stretches: list[TimedStretch] = []
         self._timed_began_ns: int | None = None
+        self._slowed_by: str | None = None
         self._trace_bytes = 0
         self._compiles_under_hooks = False
         self._plan = self._in_order(first=first)
@@ -179,7 +181,7 @@ class Passes:
             # A program may show its model a batch on the CPU before it moves it: the second step has the last word.
             if not self.device.is_found or self._may_move:
                 self._find_device()
-            if _PROFILING in self._pauses:
+            if self._pauses - {_EVALUATING}:
                 self._held_ns.append(time.perf_counter_ns())
                 if not self.early and len(self._held_ns) > _MOST_HELD:  # our own steps, of which there is no end
                     self.finish()
@@ -192,14 +194,14 @@ class Passes:
             return
         self._advance(event)
 
-    def hold(self) -> None:
-        """The program's own profiler begins: ours stops, and steps do not count until ``release``."""
+    def hold(self, why: str = _PROFILING) -> None:
+        """The program's own profiler begins, or what else ``why`` names: ours stops, and steps do not count until ``release``."""
         self._held_ns.clear()
-        self._pause(_PROFILING)
+        self._pause(why)
 
-    def release(self) -> None:
+    def release(self, why: str = _PROFILING) -> None:
         """The program's own profiler has ended."""
-        self._resume(_PROFILING)
+        self._resume(why)
 
     def take_exported(self, path: str) -> None:
         """The program has exported a trace of its own profiler to ``path``: it is kept as long as there is none of ours."""
@@ -353,7 +355,7 @@ class Passes:
 
     def _trace_program(self, *, marked: bool = True) -> TraceBound:
         tracer = self._tracer(1, marked=marked)
-        bound = TraceBound(lambda: tracer.stop(keep_step=True), on_any_thread=tracer.all_threads)
+        bound = TraceBound(lambda: tracer.stop(keep_step=True), on_any_thread=tracer.traced.all_threads)
         if bound.possible and not self._pauses:
             self._program = tracer
             tracer.start()
@@ -424,9 +426,7 @@ class Passes:
     def _let_held_stand_in(self) -> None:
         """The program's own profiler was on in all steps: their times include what it takes."""
         self.timed_ns = [ended - began for began, ended in itertools.pairwise(self._held_ns)]
-        self._timed_tokens, self._clock_name = [], "perf_counter"
-        self.warmup.rule = "the program's own profiler was on: the timed steps include what it takes"
-        self.notes.append(self.warmup.rule)
+        self._timed_tokens, self._clock_name, self._slowed_by = [], "perf_counter", "the program's own profiler"
 
     def _one_step(self) -> Generator[None, Event | None, int]:
         """Until a step has ended, from now or from where an evaluation in it has; returns its nanoseconds."""
@@ -499,6 +499,7 @@ class Passes:
         waited: list[int | None] = []
         tokens: list[tuple[int, ...]] = []
         self.generations.clear()
+        self._slowed_by = python_profiler()
         self._begin_step()
         before, tokens_before, whole, ended = self.timed_ns, self._timed_tokens, list[bool](), False
         cut, saved = False, time.perf_counter()
@@ -555,6 +556,7 @@ class Passes:
             self._timed_tokens = [*tokens_before, *(each for each, kept in zip(tokens[:noted], whole, strict=True) if kept)]
             self._timed_queue_ns = [ns for ns, kept in zip(waited, whole, strict=True) if kept]
             self._queue.close()
+            self._slowed_by = self._slowed_by or python_profiler()
             self.loading.end_timed([*earlier, *whole])
 
     def _begin_step(self) -> None:
@@ -775,5 +777,5 @@ class Passes:
             timed_stretch=longest if len(self._stretches) > 1 else None, range_ns=self._range_ns,
             timed_token_ns=tuple(self._timed_tokens) if self.timed_ns and all(self._timed_tokens) else (),
             timed_queue_ns=known(self._timed_queue_ns, len(self.timed_ns)),
-            traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)),
+            traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)), slowed_by=self._slowed_by,
         )  # fmt: skip

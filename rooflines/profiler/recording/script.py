@@ -18,6 +18,7 @@ import time
 import traceback
 import types
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -51,9 +52,9 @@ class StepHooks:
     Others may begin to end the steps while ``may_change()``, or when the former have not been seen for long. From the first training
     step on, only optimizers end steps. One thread at a time makes them: another one takes over only where their calls do not overlap,
     and where they do, no steps are told. Forked workers of a data loader inherit the hooks, but are not watched; what runs inside a
-    loader (``is_away``) is not a step. ``elsewhere`` are the calls of other threads. ``mode`` is the kind of steps that the program
-    makes, None before the first one; ``evaluations`` between them took ``evaluating_s`` seconds. ``guard`` is for our code in the
-    program.
+    loader (``is_away``) is not a step. ``elsewhere`` is how often other threads have called modules. ``mode`` is the kind of steps
+    that the program makes, None before the first one; ``evaluations`` between them took ``evaluating_s`` seconds. ``guard`` is for our
+    code in the program.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class StepHooks:
         self.evaluations = 0
         self.evaluating_s = 0.0
         self.mode: Mode | None = None
-        self.elsewhere: list[ThreadCall] = []
+        self.elsewhere = Counter[int]()
         self._on_doing = on_doing
         self._may_change = may_change
         self._is_away = is_away
@@ -110,14 +111,19 @@ class StepHooks:
         self._hooks.close()
 
     @property
-    def owner(self) -> int | None:
-        """The thread that makes the steps; None before the first one."""
-        return self._owner
+    def called(self) -> bool:
+        """Whether the program has called a module."""
+        return bool(self._calls)
 
     @property
     def makes_optimizers(self) -> bool:
         """Whether the program has made an optimizer, and so is likely to train."""
         return bool(self._optimizers)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether several threads make steps at the same time, so that none are told."""
+        return self._at_once >= _AT_ONCE
 
     @property
     def several(self) -> int:
@@ -218,7 +224,7 @@ class StepHooks:
             if infers and self._makes_step("inference", module):
                 self._ended("inference", module)
             elif self._owner != call.thread and threading.current_thread() is not threading.main_thread():
-                self.elsewhere.append(call)
+                self.elsewhere[call.thread] += 1
 
     def _makes_step(self, mode: Mode, by: Any) -> bool:
         """Whether this thread makes the steps, or takes over: what it called, ``by``, ends one."""
@@ -464,6 +470,17 @@ class _Driver:
         recording.loading.run_loader_alone(ends=True)
         raise _Enough
 
+    def tell_of_threads(self) -> None:
+        """Say what other threads did: it is in the trace, or it was not recorded."""
+        hooks, recording = self.hooks, self._recording
+        called = f"modules {counted(sum(hooks.elsewhere.values()), 'time')} on {counted(len(hooks.elsewhere), 'other thread')}"
+        if hooks.at_once:
+            recording.notes.append("several threads make steps at the same time, so no step is timed and no rate is given")
+        if hooks.elsewhere and recording.passes.traced.all_threads:
+            recording.notes.append(f"the program called {called}; operators of all threads are in the trace")
+        elif hooks.elsewhere:
+            recording.unrecorded.append(f"the program called {called}, and the trace has one thread")
+
     def notes(self) -> Iterator[str]:
         """Warnings about the steps for the reader."""
         hooks = self.hooks
@@ -514,10 +531,12 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
                     raise WorkloadError(
                         f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
                     )
+                why = "" if driver.hooks.called else ", because no optimizer stepped and no module was called with gradients off"
                 recording.notes.append(
-                    "no step was recognized, because no optimizer stepped and no module was called with gradients off: the whole "
-                    "program is one step. To mark steps: with rooflines.record() as r: ... r.step()"
+                    f"no step was recognized{why}: the whole program is one step. To mark steps: with rooflines.record() as r: ... "
+                    "r.step()"
                 )
+            driver.tell_of_threads()
     except KeyboardInterrupt:
         if recording.run is None:
             raise Interrupted("interrupted before anything was recorded.") from None

@@ -110,7 +110,8 @@ class TracedSteps:
     """What a tracer measured besides its trace: for each step its time, how long threads waited for a processor and the pages taken
     from the system; the pages of all steps, and the elements of parameters that the optimizers of a step updated.
 
-    Once the trace is written it is known whether it has operators, and any of those that ``lack_arguments`` (``LOSSY``).
+    ``all_threads`` says that it has the operators of every thread. Once the trace is written it is known whether it has operators, and
+    any of those that ``lack_arguments`` (``LOSSY``).
     """
 
     times_ns: list[int] = field(default_factory=list)
@@ -120,6 +121,7 @@ class TracedSteps:
     parameter_elements: int | None = None
     kind: Literal["steps", "early", "program"] = "steps"
     has_operators: bool = False
+    all_threads: bool = False
     lack_arguments: bool = False
 
 
@@ -145,9 +147,9 @@ class Tracer:
         self._device = device
         self._queue = RunQueue()
         self._steps = steps
-        self.all_threads = all_threads and _has_setting(_ALL_THREADS)
+        self.traced.all_threads = all_threads and _has_setting(_ALL_THREADS)
         self._profiler: Any = profile(
-            activities=activities, record_shapes=True, profile_memory=True, experimental_config=_settings(self.all_threads)
+            activities=activities, record_shapes=True, profile_memory=True, experimental_config=_settings(self.traced.all_threads)
         )
         self._modules = modules
         self._marked = marked
@@ -212,7 +214,8 @@ class Tracer:
         # On a full disk the profiler leaves a file that ends short, or none, without an error; gzip, which we write ourselves, has one.
         plain, packed = path.with_name(f".{path.name}.json"), path.with_name(f".{path.name}.gz")
         try:
-            self._profiler.export_chrome_trace(str(plain))
+            with own_session():
+                self._profiler.export_chrome_trace(str(plain))
             if path.parent.is_dir() and not _ends_whole(plain):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             size = plain.stat().st_size

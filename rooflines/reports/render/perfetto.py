@@ -82,7 +82,7 @@ def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples:
     arguments = [_arguments(attribution, *each) for each in zip_longest(rows, operators)]
     row_of = np.where(parts.row < 0, len(operators) - 2 - parts.row, parts.row)
     # The figures of a call are spread evenly over its pieces. They are NaN in gaps, and in rows that lost kernels.
-    figures = [[None if row.is_incomplete else args.get(name) for name in _RATES] for row, args in zip(rows, arguments, strict=True)]
+    figures = [[None if row.doubt else args.get(name) for name in _RATES] for row, args in zip(rows, arguments, strict=True)]
     _, call = distinct(parts.call)
     seconds = np.bincount(call, parts.end_ns - parts.start_ns)[call] / 1e9
     rates = np.array(figures, np.float64).reshape(-1, len(_RATES))[row_of].T / seconds

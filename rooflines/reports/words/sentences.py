@@ -61,6 +61,8 @@ def missing_operators(analysis: Analysis) -> str | None:
     """The reason why there is no operator table, or None."""
     if analysis.rows:
         return None
+    if analysis.steps is not None and analysis.steps.slowed_by:
+        return f"No operators: {analysis.steps.slowed_by} was on in all steps, and exported no trace of steps with shapes."
     return "No operators: this run has no trace" + (
         ", because it ended before its traced pass." if analysis.status != "complete" else "; profile it again to record one."
     )
@@ -153,15 +155,16 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     known = steps.samples_per_s if steps.count > 1 else None
     rate = f"{significant(known)} {analysis.workload.unit}/s" if known is not None else ""
     pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
+    profiler = "the profiler off" if steps.slowed_by is None else f"{steps.slowed_by} on, whose cost is in them"
     if steps.ci95_s is not None:
         how = (
-            f"median of {steps.count} with the profiler off, 95 % interval {seconds(steps.ci95_s[0])} to {seconds(steps.ci95_s[1])}, "
+            f"median of {steps.count} with {profiler}, 95 % interval {seconds(steps.ci95_s[0])} to {seconds(steps.ci95_s[1])}, "
             f"10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}"
         )
     elif steps.count > 1:
-        how = f"wall time of {steps.count} steps with the profiler off, divided by their number; no interval"
+        how = f"wall time of {steps.count} steps with {profiler}, divided by their number; no interval"
     else:
-        how = "a single step with the profiler off, error unknown"
+        how = f"a single step with {profiler}, error unknown"
     texts = [f"{pace}: {how}."]
     if steps.rule or steps.warmup_count:
         # A rule that tells the count itself is not told it again.

@@ -1,11 +1,15 @@
-"""The time of a CPU: an owner's time is its duration, or that of the wrapper around it, steady over the steps (``steady.py``)."""
+"""The time of a CPU: an owner's time is its duration, or that of the wrapper around it, steady over the steps (``steady.py``).
+
+Where operators of several threads run at once, each thread gets an equal part of that time, so that rows, gaps and idle time are the
+span.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.distinct import distinct_rows
+from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import exclusive
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
@@ -13,7 +17,7 @@ from rooflines.profiler.trace.tree import Calls
 from rooflines.profiler.trace.windows import step_number
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.attribution.rows import DividedTime, Pieces, Row, calls_by_step, longest_by_group
-from rooflines.roofline.attribution.steady import FEWEST_STEPS, call_sites, steady_times
+from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
 from rooflines.roofline.resolvers.counts import Counts
 
 
@@ -43,6 +47,11 @@ def attribute_host(
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
+    order = np.argsort(np.concatenate((owned, saved, passed_through)), kind="stable")
+    lasting = np.concatenate((owned, saved, passed_through))[order]  # a wrapper's time is that of the operator in it
+    which, starts, ends = exclusive(host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting])
+    part, shared = _parts(order[which], starts, ends, len(events))
+    time = np.rint(time * part).astype(np.int64)
     keys, group = distinct_rows(counts.of_event[events], calls.module[events], calls.phase[events])
     steady = time.astype(np.float64)
     if len(quiet) >= FEWEST_STEPS:
@@ -57,21 +66,33 @@ def attribute_host(
     numbers = np.bincount(group, minlength=len(keys))
     began = calls_by_step(group, len(keys), step[events], len(quiet))
     longest = longest_by_group(group, len(keys), host.start_ns[events], duration[events], step[events])
-    columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), began, longest, strict=True)
-    for place, ((variant, module, phase), each, total, number, step_calls, most) in enumerate(columns):
+    shares = np.divide(np.bincount(group, shared * time, len(keys)), np.maximum(np.bincount(group, time, len(keys)), 1)).tolist()
+    columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), began, longest, shares, strict=True)
+    for place, ((variant, module, phase), each, total, number, step_calls, most, share) in enumerate(columns):
         call, step_ns = counts.variants[variant], tuple(each) if len(quiet) > 1 else ()
         found, row_of_key[place] = (gaps, -2 - len(gaps)) if call.count.kind == "unknown" else (rows, len(rows))
-        found.append(
-            Row(call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=step_calls, longest=most)
-        )
+        found.append(Row(
+            call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=step_calls, longest=most,
+            shared=share,
+        ))  # fmt: skip
     row = row_of_key[group]
     weight = np.divide(steady, time, out=np.zeros_like(steady), where=time > 0)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
-    # A wrapper's time is that of the operator in it.
-    lasting = np.concatenate((owned, saved, passed_through))
-    order = np.argsort(lasting, kind="stable")
-    events, lasting, row, weight = events[order], lasting[order], row[order], weight[order]
-    which, starts, ends = exclusive(host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting])
+    events, row, weight = events[order], row[order], weight[order]
     call = np.where(row >= 0, events, -1)
     return DividedTime(tuple(rows), tuple(gaps), Pieces(events[which], starts, ends, row[which], call[which], weight[which]), busy)
+
+
+def _parts(event: Int64s, start: Int64s, end: Int64s, events: int) -> tuple[Floats, Floats]:
+    """The part of its own time that each of ``events`` gets where pieces of several threads overlap, and the share of it that does."""
+    edges, place = distinct(np.concatenate((start, end)))
+    running = np.cumsum(np.bincount(place, np.repeat((1, -1), len(start)), len(edges)))[:-1]
+    lasting = np.diff(edges).astype(np.float64)
+    sums = np.zeros((2, len(edges)))
+    np.cumsum(np.divide(lasting, running, out=np.zeros_like(lasting), where=running > 0), out=sums[0, 1:])
+    np.cumsum(lasting * (running > 1), out=sums[1, 1:])
+    first, last = place[: len(start)], place[len(start) :]
+    whole = np.maximum(np.bincount(event, end - start, events), 1)
+    part, overlapped = (np.bincount(event, each[last] - each[first], events) / whole for each in sums)
+    return np.where(overlapped > 0, part, 1.0), overlapped

@@ -12,9 +12,12 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import Int64s, LaunchShape
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import CallCount, Work
+from rooflines.units import percent
 
 # The share of the calls whose kernel may be lost: times are not known better, and the lost kernel may be all of its call.
 _MOST_LOST = 0.05
+# The share of the time of a row that may be shared with other threads.
+_MOST_SHARED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ class Row:
     (``partition.py`` on the priority), of a row without any the time in which no other kernel runs; None on a CPU. ``alternates_ns``
     are the times of calls of attention of which every other one is short, and the rest long. ``caller`` is the nearest operator around
     most of its calls on a device that is none of ATen's: of autograd, another library, compiled code; empty without. ``lost`` is the
-    number of its launches whose kernels the trace lacks.
+    number of its launches whose kernels the trace lacks, ``shared`` the share of its time in which operators of other threads of a CPU
+    ran, too: ``time_ns`` then has its part of that time, an equal one for each thread.
     """
 
     signature: Signature
@@ -78,11 +82,16 @@ class Row:
     alternates_ns: tuple[float, float] | None = None
     caller: str = ""
     lost: int = 0
+    shared: float = 0.0
 
     @property
-    def is_incomplete(self) -> bool:
-        """Whether its device time may be so much too short that no rate follows from it."""
-        return self.lost > _MOST_LOST * self.calls
+    def doubt(self) -> str | None:
+        """Why no rate follows from its time; None where one does."""
+        if self.lost > _MOST_LOST * self.calls:
+            return f"too little device time: the trace has no kernel for {self.lost:,} of its launches"
+        if self.shared > _MOST_SHARED:
+            return f"operators of other threads ran in {percent(self.shared)} of its time: its part of the processor is not known"
+        return None
 
     @property
     def name(self) -> str:

@@ -30,7 +30,7 @@ def lost_work(attribution: Attribution, operators: Sequence[OperatorRow]) -> Los
     times = np.concatenate((attribution.trace.host.start_ns[lost.launches], starts))
     numbers = distinct(step_number(times, attribution.calls.steps))[0].tolist() if attribution.steps else []
     flops = sum(row.flops for row in operators)
-    unjudged = sum(one.flops for row, one in zip(attribution.rows, operators, strict=True) if row.is_incomplete)
+    unjudged = sum(one.flops for row, one in zip(attribution.rows, operators, strict=True) if row.doubt)
     return LostWork(
         launches=lost.launched,
         without_kernel=len(lost.launches),

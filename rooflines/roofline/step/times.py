@@ -38,7 +38,7 @@ def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | Non
         samples_per_s=workload.batch_size / median if workload.batch_size else None,
         profiler_dilation=float(np.median(np.array(times.traced_ns)[traced])) / 1e9 / median if dilated else None,
         warmup_count=len(times.warmup_ns), first_s=times.warmup_ns[0] / 1e9 if times.warmup_ns and times.traced != "program" else None,
-        compile_s=compile_s, settled=times.settled, rule=times.rule, clock=times.clock,
+        compile_s=compile_s, settled=times.settled, rule=times.rule, clock=times.clock, slowed_by=times.slowed_by,
         durations_s=() if together else tuple((np.array(times.timed_ns) / 1e9).tolist()),
         disturbed=() if together else tuple(np.flatnonzero(~timed).tolist()),
     )  # fmt: skip

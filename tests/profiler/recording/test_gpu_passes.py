@@ -97,7 +97,7 @@ class GpuDouble(RecordedDevice):
     def peak_memory(self):
         return Memory() if self.type == "cuda" else super().peak_memory()
 
-    def tracer(self, *, steps, modules):
+    def tracer(self, *, steps, modules, **_):
         self.noted.append("tracer")
         return Tracer(lambda: CPU, cuda=False, steps=steps, modules=modules)
 

@@ -1,0 +1,117 @@
+"""Programs with profilers of their own: theirs win, nothing crashes, and what we could see meanwhile is said."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import rooflines
+from tests.commands import quick, run, write_ceilings
+from tests.profiler.recording import random_programs
+
+# Two products forward, two gradients of weights, one of an input.
+STEP_FLOPS = 2 * (2 * 4 * 16 * 32) + 3 * (2 * 4 * 32 * 8)
+
+
+def answered(tmp_path, source, *options):
+    """The answer to profiling a program to its end, and its run."""
+    (tmp_path / "train.py").write_text(random_programs.STEPS + textwrap.dedent(source))
+    answer = run("profile", "train.py", "--to-end", *quick(tmp_path), "-o", "out", *options, cwd=tmp_path)
+    return answer, rooflines.load(tmp_path / "out")
+
+
+def test_a_schedule_of_the_program_gets_its_events_and_steps_beside_it_are_recorded(tmp_path):
+    answer, recorded = answered(
+        tmp_path,
+        """
+        with profile(activities=CPU, schedule=schedule(wait=1, warmup=1, active=2, repeat=2)) as p:
+            for _ in range(50):
+                step()
+                p.step()
+        print("rows", len([row for row in p.key_averages() if row.key == "aten::mm"]), p.step_num)
+        """,
+    )
+    assert answer.code == 0, answer
+    assert answer.out.startswith("rows 1 50\n")
+    assert rooflines.analyze(recorded).totals.matrix_flops == STEP_FLOPS
+
+
+def test_a_profiler_around_all_steps_leaves_their_times_and_its_exported_trace_their_operators(tmp_path):
+    source = """
+        with profile(activities=CPU, record_shapes={shapes}) as p:
+            for _ in range(6):
+                step()
+                p.step()
+        p.export_chrome_trace("own.json")
+        print("rows", sum(row.count for row in p.key_averages() if row.key == "aten::mm"))
+    """
+    answer, recorded = answered(tmp_path, source.format(shapes=False))
+    assert (answer.code, answer.out.partition("\n")[0]) == (0, "rows 30")
+    analysis = rooflines.analyze(recorded)
+    assert analysis.steps.slowed_by == "the program's own profiler"
+    assert not analysis.operators
+    assert "with the program's own profiler on, whose cost is in them" in " ".join(answer.out.split())
+
+
+def test_the_trace_that_the_program_exports_is_used_where_there_is_none_of_ours(tmp_path):
+    answer, recorded = answered(
+        tmp_path,
+        """
+        with profile(activities=CPU, record_shapes=True, on_trace_ready=lambda p: p.export_chrome_trace("own.json"),
+                     schedule=schedule(wait=0, warmup=1, active=5)) as p:
+            for _ in range(6):
+                step()
+                p.step()
+        """,
+    )
+    assert answer.code == 0, answer
+    assert (tmp_path / "own.json").stat().st_size
+    analysis = rooflines.analyze(recorded)
+    assert analysis.totals.matrix_flops == STEP_FLOPS
+    assert any("the program's own profiler exported" in note for note in analysis.notes)
+
+
+def test_a_program_that_records_itself_does_so_under_a_recording(tmp_path):
+    answer, recorded = answered(
+        tmp_path,
+        """
+        import rooflines
+        with rooflines.record("inner", formats="json", ceilings="ceilings.json") as r:
+            for _ in range(30):
+                step()
+                r.step()
+        print("inner", rooflines.analyze("inner").totals.matrix_flops)
+        """,
+    )
+    assert answer.out.startswith(f"inner {STEP_FLOPS}\n"), answer
+    assert any("records itself into 'inner'" in note for note in recorded.facts.notes)
+
+
+@pytest.mark.parametrize(("observed", "named"), [
+    ("cProfile.Profile().runcall(loop)", "sys.setprofile (Profile)" if sys.version_info < (3, 12) else "sys.monitoring (cProfile)"),
+    pytest.param("sys.settrace(tracer); loop()", "sys.settrace (tracer)", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_what_observes_the_programs_python_code_is_named_beside_its_times(tmp_path, observed, named):
+    answer, recorded = answered(tmp_path, f"""
+        import cProfile
+        def tracer(*_):
+            return None
+        def loop():
+            for _ in range(30):
+                step()
+        {observed}
+        """)  # fmt: skip
+    assert answer.code == 0, answer
+    assert recorded.facts.steps.slowed_by == f"the program's {named}"
+
+
+@pytest.mark.parametrize("programs", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_programs_with_profilers_never_crash(tmp_path, programs):
+    write_ceilings(tmp_path)
+    command = [sys.executable, "-m", random_programs.__name__, str(programs)]
+    answer = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path.cwd())}, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout[-4000:] + answer.stderr[-4000:]
+    assert f"{programs} programs" in answer.stdout
