@@ -1,4 +1,4 @@
-"""Random programs with profilers of their own, each profiled in a forked copy of a process that has imported torch and computed nothing.
+"""Random programs with profilers of their own, each profiled in a forked copy of a process that has imported torch and not used it.
 
 ``python -m tests.profiler.recording.random_programs 200`` runs so many, in the working directory, which has a ``ceilings.json``.
 """
@@ -104,6 +104,7 @@ RANDOM = STEPS + textwrap.dedent("""
             kinds[kind](*arguments)
         except RuntimeError:
             pass  # of two profilers of its own at the same time
+    step()
     print("ended")
 """)
 
