@@ -134,6 +134,16 @@ def has_own_kernel(func: Any, device_type: str) -> bool:
     return key is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
 
 
+def python_kernel(func: Any, device_type: str) -> Any:
+    """The set of the dispatch key that calls an operator's kernel on this device, where that is written in Python; else None."""
+    name = func._schema.name.partition("::")[2] + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
+    key = _BACKEND_KEYS.get(device_type)
+    kernels = (f"{func.namespace}/{name}/{place}" for place in (key, "CompositeExplicitAutograd"))
+    if key is None or torch.library._impls.isdisjoint(kernels):
+        return None
+    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in ``value``: itself, or those in nested lists and tuples."""
     if isinstance(value, torch.Tensor):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -104,6 +105,13 @@ def count(
     found = count_by(lambda: formula_of(plain, hints), entry.category)
     passed = found.kind == "counted" and (entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
     return replace(found, decomposes=True) if passed else found
+
+
+@cache
+def lacks_formula(name: str) -> bool:
+    """Whether the operator is only counted by what it calls."""
+    found = count(Signature(name))
+    return found.kind == "composite" or found.reason == NO_FORMULA
 
 
 def _without_overload(name: str) -> str:
