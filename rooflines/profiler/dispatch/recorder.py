@@ -86,7 +86,7 @@ class Call:
 class StepCalls:
     """The calls of a step: distinct calls with their counts, in the order of their first call.
 
-    ``lossy`` are those that a trace cannot hold whole (indices, packed weights), each as often as it was made and in that order.
+    ``lossy`` are those that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as it was made and in that order.
     ``fake`` says whether it ran on fake tensors; ``reason`` why it did not, where fake tensors were tried first. ``unopened`` names an
     operator whose own kernel, which is not run on fake tensors, was to be recorded. ``settled`` says whether later steps do the same:
     lazy modules are made in the first one, and TorchScript is compiled in the first ones. ``memory`` is there where it was followed
@@ -132,7 +132,7 @@ def record(
         stack.enter_context(recorder)
         step()
     modules = recorder.modules
-    return StepCalls(recorder.calls, recorder.lossy, modules.seen, modules.calls, fake is not None, modules.settled, recorder.unopened)
+    return StepCalls(recorder.calls, recorder.lossy(), modules.seen, modules.calls, fake is not None, modules.settled, recorder.unopened)
 
 
 def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:
@@ -166,7 +166,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.unopened = ""
         self._values = ConcreteValues(fake) if fake is not None else None
         self.calls: dict[Call, int] = {}
-        self.lossy: list[Call] = []
+        self._made: list[Call] = []
         self.modules = _ModuleStack()
         self._watcher = watcher or Watcher()
         self._routing = Routing()
@@ -261,8 +261,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._routing.note(signature.name, tensors_of(result))
         call = Call(signature, tuple(tensor_arg(tensor) for tensor in tensors_of(result)), module, phase)
         self.calls[call] = self.calls.get(call, 0) + 1
-        if signature.name.startswith(LOSSY):
-            self.lossy.append(call)
+        self._made.append(call)
+
+    def lossy(self) -> list[Call]:
+        """The calls, in order, that a trace cannot hold whole; of operators that are given sparse tensors, every call."""
+        sparse = {call.signature.name for call in self.calls if any(tensor.stored for tensor in call.signature.tensors)}
+        return [call for call in self._made if call.signature.name in sparse or call.signature.name.startswith(LOSSY)]
 
     def _as_fake(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

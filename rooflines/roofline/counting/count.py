@@ -162,9 +162,10 @@ def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: 
     if given is not None or not must_be_real(fn):
         try:
             recording = record(lambda: step(lambda tensor: as_fake(mode, tensor)), mode, opens=lacks_formula)
-            if given is not None or not recording.unopened:
+            lacking = "" if given is not None else _lacking(recording)
+            if not lacking:
                 return summarize(recording)
-            reason = _opened(recording)
+            reason = f"run on real tensors to record {lacking}"
         except Exception as error:
             if given is not None or _is_final(error):
                 raise
@@ -216,9 +217,10 @@ def record_network(name: str, options: Options, *, memory: bool = False) -> Netw
                 if memory:
                     recording.memory = record_with_memory(prepared.step, mode, before=1).memory
             faked = NetworkRecording(prepared, mode, recording)
-            if not recording.unopened:
+            lacking = _lacking(recording)
+            if not lacking:
                 return faked
-            reason = _opened(recording)
+            reason = f"run on real tensors to record {lacking}"
         except Exception as error:
             if _is_final(error):
                 raise
@@ -279,8 +281,15 @@ def _why_real(error: BaseException) -> str:
     return f"run on real tensors because fake tensors were not enough ({first_line(error.__cause__ or error)})"
 
 
-def _opened(recording: StepCalls) -> str:
-    return f"run on real tensors to record what {recording.unopened} calls"
+def _lacking(recording: StepCalls) -> str:
+    """What is counted on real tensors and was not recorded on fake ones; empty for nothing."""
+    from rooflines.roofline.formulas.matmul import SPARSE
+
+    if recording.unopened:
+        return f"what {recording.unopened} calls"
+    signatures = (call.signature for call in recording.calls)
+    sparse = (signature for signature in signatures if any(tensor.strides is None for tensor in signature.tensors))
+    return "the elements of sparse tensors" if any(count_call(signature).reason == SPARSE for signature in sparse) else ""
 
 
 def summarize(recording: StepCalls) -> Count:

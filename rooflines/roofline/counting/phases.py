@@ -103,7 +103,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
     except RooflinesError:
         raise
     except Exception as error:
-        raise WorkloadError(f"{name} cannot be counted without data: {first_line(error)}.") from error
+        raise WorkloadError(f"{name} cannot be counted: {first_line(error)}.") from error
     if served:
         counted = [with_served_latent_attention(phase, options.batch_size or 1) for phase in counted]
     return GenerationCount(
