@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nested._internal.nested_tensor import NestedTensor
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -176,6 +177,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._working = False  # whether an operator that does some work was called
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if NestedTensor in types:
+            return NotImplemented  # it computes on the tensors inside, which come here, too
         kwargs = kwargs or {}
         given = args, kwargs
         is_operator = isinstance(func, torch._ops.OpOverload)

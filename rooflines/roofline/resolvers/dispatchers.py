@@ -63,8 +63,10 @@ def pass_unrecorded_calls(counts: Counts) -> Iterable[Group]:
     decomposed = trace.named(lambda name: name.removeprefix("aten::") in DECOMPOSED, OPERATOR)
     working = counts.where(lambda variant: variant.count.kind == "counted" and variant.count.work != Work())
     unknown = counts.where(lambda variant: variant.count.kind == "unknown")
-    passed = python | given | (decomposed & (enclosed(working, calls.after) > 0))
-    return counts.dispatching(np.flatnonzero(unknown & passed))
+    # Where one operand has no shape, the count is that of the other.
+    lacking = counts.where(lambda variant: None in variant.signature.args[:2])
+    passed = (unknown & (python | (decomposed & (enclosed(working, calls.after) > 0)))) | (given & (unknown | lacking))
+    return counts.dispatching(np.flatnonzero(passed))
 
 
 def pass_wrapped_attention(counts: Counts) -> Iterable[Group]:
