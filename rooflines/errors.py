@@ -21,7 +21,9 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sysconfig
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -113,6 +115,14 @@ def terminated_as_interrupted() -> Iterator[None]:
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message without the period at its end, or the name of its class."""
     return str(error).strip().partition("\n")[0].rstrip(".!") or type(error).__name__
+
+
+def described(error: BaseException) -> str:
+    """The class of an exception, its message, and its place in the user's code: ``TypeError: message (file.py:12)``."""
+    installed = (*sysconfig.get_paths().values(), str(Path(__file__).parent), "<")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(installed)]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {first_line(error)}{place}"
 
 
 class DataError(RooflinesError):

@@ -184,7 +184,6 @@ def _check_memory(name: str, options: Options) -> None:
     """Raise OutOfMemoryError before a language model is built that plainly does not fit. One that cannot be counted is not refused."""
     if options.mode != "generate" or not name.startswith("hf:"):
         return
-    from rooflines.profiler.dispatch.fakes import needs_data
     from rooflines.roofline.counting.memory_fit import check_memory
     from rooflines.roofline.counting.phases import count_generation
 
@@ -192,7 +191,7 @@ def _check_memory(name: str, options: Options) -> None:
     try:
         counted = count_generation(name, options, keys=())
     except WorkloadError as error:
-        if error.__cause__ is None or not needs_data(error.__cause__):
+        if error.__cause__ is None:
             raise
         return
     check_memory(name, counted, free_bytes, free, options)

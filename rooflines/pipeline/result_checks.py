@@ -19,7 +19,7 @@ from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import OutputError, Run
 from rooflines.profiler.training.loop import NotFiniteError, Trainer, not_finite
 from rooflines.profiler.training.records import Epoch, Failure
-from rooflines.profiler.workloads.networks import tensors_in
+from rooflines.profiler.workloads.inputs import tensors_in
 from rooflines.profiler.workloads.prepare import Prepared
 from rooflines.profiler.workloads.steps import default_rate
 from rooflines.roofline.failures import AT_CHANCE, Explanation, TrainingFacts, explain, explain_step

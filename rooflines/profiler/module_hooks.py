@@ -71,8 +71,10 @@ class ModuleWatch:
         """A module's forward begins."""
         if self._is_compiling():
             return
-        # What torch.compile wraps keeps its name. A module takes a microsecond to say that it lacks an attribute.
-        module = module._modules.get("_orig_mod") or module
+        # What torch.compile wraps keeps its name. A module takes a microsecond to say that it lacks an attribute, and the parts of a
+        # scripted one are no dict.
+        parts: Any = module._modules
+        module = parts["_orig_mod"] if "_orig_mod" in parts else module  # noqa: SIM401
         kind = type(module).__name__
         if not self._threads.open and id(module) not in self._roots:
             # The module itself is kept, so that its id cannot be given to another one meanwhile.

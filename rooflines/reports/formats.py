@@ -55,10 +55,11 @@ OF_PAGES = tuple(name for name, one in FORMATS.items() if not one.of_trace)
 
 
 def check_formats(names: Iterable[str], *, traced: bool | None = False) -> tuple[str, ...]:
-    """The names as a tuple, each once, or for ``all`` every format; only if ``traced`` with those of a trace.
+    """The names (or a single one) as a tuple, each once, or for ``all`` every format; only if ``traced`` with those of a trace.
 
     Where that is not yet known (None), ``all`` stays. Raises UsageError for an unknown one, and for one of a trace where there is none.
     """
+    names = (names,) if isinstance(names, str) else names
     chosen, offered = tuple(dict.fromkeys(names)), OF_PAGES if traced is False else tuple(FORMATS)
     if chosen == ("all",):
         return chosen if traced is None else (*usable(offered), *entries("formats"))

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from weakref import ref
 
 import torch
 from torch._guards import detect_fake_mode
-from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.jit._script import RecursiveScriptModule
+from torch.nn.attention.bias import CausalBias
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
@@ -28,20 +29,7 @@ from rooflines.profiler.dispatch.signatures import UNWRITTEN, tensors_in
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# How torch says that a fake tensor will not do.
-_FAKE_ERRORS: Final = (
-    fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException, fake_tensor.UnsupportedOperatorException,
-    fake_tensor.UnsupportedFakeTensorException, fake_tensor.MetadataMismatchError,
-)  # fmt: skip
 _QUANTIZED: Final = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
-_FAKE_WORDS: Final = (
-    "FakeTensor", "NestedTensor", "fake tensor", "tensor subclass", "meta tensor", "'Meta' backend", "data-dependent", "data_ptr",
-    "Couldn't swap",  # Module.to() of a module that has run
-)  # fmt: skip
-_RULES_OF_TORCH: Final = (
-    "torch._meta_registrations", "torch._refs", "torch._decomp", "torch._prims", "torch._subclasses.fake_impls",
-    "torch._subclasses.meta_utils", "torch._higher_order_ops",
-)  # fmt: skip
 _CACHED: Final = type(functools.lru_cache(lambda: None))
 _DEPTH: Final = 4  # the function, its entries, an entry, the result, what the result holds
 
@@ -63,30 +51,10 @@ def fake_mode_of(*values: Any) -> FakeTensorMode | None:
     return mode
 
 
-def is_quantized(*values: Any) -> bool:
-    """Whether a module in ``values`` holds packed integer weights: their kernels read memory that a fake tensor does not have."""
+def must_be_real(*values: Any) -> bool:
+    """Whether a module in ``values`` reads memory that a fake tensor does not have: packed integer weights, TorchScript's constants."""
     modules = [module for value in tree_leaves(values) if isinstance(value, torch.nn.Module) for module in value.modules()]
-    return any(type(module).__module__.startswith(_QUANTIZED) for module in modules)
-
-
-def needs_data(error: BaseException) -> bool:
-    """Whether a step failed on fake tensors for being fake: a shape or a branch depends on values, or an operator has no shape rule."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, _FAKE_ERRORS) or any(word in str(seen) for word in _FAKE_WORDS):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
-
-
-def refused_by_a_rule(error: BaseException) -> bool:
-    """Whether one of torch's rules for fake tensors raised the error: kernels may accept what it refuses, or say it better."""
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").startswith(_RULES_OF_TORCH):
-            return True
-        trace = trace.tb_next
-    return False
+    return any(isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith(_QUANTIZED) for module in modules)
 
 
 def quiet_refusals() -> contextlib.AbstractContextManager[None]:
@@ -273,6 +241,10 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __enter__(self) -> Self:
         # trunc_normal_ draws until all values fit, which fake ones never tell: it leaves them as they are.
         self._around.enter_context(_replaced(torch.nn.init, "_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor))
+        # TorchScript reads the constants that it is loaded with or frozen to.
+        loads = ("import_ir_module", "import_ir_module_from_buffer")
+        for owner, name in ((RecursiveScriptModule, "__init__"), *((torch._C, load) for load in loads)):
+            self._around.enter_context(_replaced(owner, name, lambda _: _refuse_script))
         self._around.callback(register_module_parameter_registration_hook(self._registered).remove)
         self._around.enter_context(torch_threads(1))  # to wake others takes longer than the few elements
         super().__enter__()  # type: ignore[no-untyped-call]
@@ -288,6 +260,15 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return self._values.call(func, args, kwargs or {})
+
+
+def _refuse_script(*_: Any) -> NoReturn:
+    raise NotImplementedError("TorchScript")
+
+
+def biases_made() -> contextlib.AbstractContextManager[None]:
+    """Masks of ``torch.nn.attention.bias`` can be made: below a dispatch mode, torch makes no tensor of a subclass by its class."""
+    return _replaced(CausalBias, "__new__", lambda _: lambda kind, *_: torch.empty(0).as_subclass(kind))
 
 
 def seen_by_transformers() -> contextlib.AbstractContextManager[None]:

@@ -50,7 +50,7 @@ _MOST_TENSORS: Final = 10
 
 def record_with_memory(
     step: Callable[[], object], fake: FakeTensorMode | None, *, before: int = 0, restore: bool = True,
-    held: Callable[[], Iterable[torch.Tensor]] = tuple,
+    held: Callable[[], Iterable[torch.Tensor]] = tuple, opens: Callable[[str], bool] = lambda _: False,
 ) -> StepCalls:  # fmt: skip
     """``record(step, fake)`` with the memory of the step at its peak.
 
@@ -65,7 +65,7 @@ def record_with_memory(
         with followed:
             step()
 
-    recording = record(watched, fake, followed, restore)
+    recording = record(watched, fake, followed, restore, opens)
     recording.memory = followed.peak(recording)
     return recording
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nested._internal.nested_tensor import NestedTensor
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -27,6 +28,7 @@ from rooflines.profiler.dispatch.fakes import (
     RULES,
     ConcreteValues,
     as_fake,
+    biases_made,
     empty_caches_of_fakes,
     quiet_refusals,
     seen_by_transformers,
@@ -35,12 +37,14 @@ from rooflines.profiler.dispatch.routing import GROUPED, Routing
 from rooflines.profiler.dispatch.signatures import (
     COMPOSITE,
     LIFTS,
+    UNWRITTEN,
     any_nested,
     argument_of,
     device_type,
     has_own_kernel,
     name_of,
     operator_of,
+    python_kernel,
     running_node,
     tensor_arg,
     tensors_of,
@@ -83,9 +87,11 @@ class Call:
 class StepCalls:
     """The calls of a step: distinct calls with their counts, in the order of their first call.
 
-    ``lossy`` are those that a trace cannot hold whole (indices, packed weights), each as often as it was made and in that order.
-    ``fake`` says whether it ran on fake tensors; ``reason`` why it did not, where fake tensors were tried first. ``memory`` is there
-    where it was followed (memory.py).
+    ``lossy`` are those that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as it was made and in that order.
+    ``fake`` says whether it ran on fake tensors; ``reason`` why it did not, where fake tensors were tried first. ``unopened`` names an
+    operator whose own kernel, which is not run on fake tensors, was to be recorded. ``settled`` says whether later steps do the same:
+    lazy modules are made in the first one, and TorchScript is compiled in the first ones. ``memory`` is there where it was followed
+    (memory.py).
     """
 
     calls: dict[Call, int] = field(default_factory=dict)
@@ -93,17 +99,23 @@ class StepCalls:
     modules: list[Module] = field(default_factory=list)
     module_calls: list[int] = field(default_factory=list)
     fake: bool = True
+    settled: bool = True
+    unopened: str = ""
     reason: str = ""
     memory: StepMemory | None = None
 
 
-def record(step: Callable[[], object], fake: FakeTensorMode | None, watcher: Watcher | None = None, restore: bool = True) -> StepCalls:
+def record(
+    step: Callable[[], object], fake: FakeTensorMode | None, watcher: Watcher | None = None, restore: bool = True,
+    opens: Callable[[str], bool] = lambda _: False,
+) -> StepCalls:  # fmt: skip
     """Run ``step`` once and return the operators that it calls; on fake tensors where a mode is given, else on what it works with.
 
     The modules that it calls and their gradients are afterwards as they were before; on real tensors only where ``restore`` is set.
-    What the step raises passes through. ``watcher`` is shown every call as it happens.
+    What the step raises passes through. ``watcher`` is shown every call as it happens. An operator that ``opens`` chooses by its name
+    and whose kernel is written in Python is recorded as what that kernel calls.
     """
-    recorder = _Recorder(fake, watcher)
+    recorder = _Recorder(fake, watcher, opens)
     with contextlib.ExitStack() as stack:
         stack.callback(recorder.close)
         stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -115,11 +127,13 @@ def record(step: Callable[[], object], fake: FakeTensorMode | None, watcher: Wat
             stack.enter_context(seen_by_transformers())
             stack.enter_context(fake)
             stack.enter_context(quiet_refusals())
+        stack.enter_context(biases_made())
         stack.enter_context(recorder.modules)
         stack.enter_context(listening(recorder.declared))
         stack.enter_context(recorder)
         step()
-    return StepCalls(recorder.calls, recorder.lossy, recorder.modules.seen, recorder.modules.calls, fake is not None)
+    modules = recorder.modules
+    return StepCalls(recorder.calls, recorder.lossy(), modules.seen, modules.calls, fake is not None, modules.settled, recorder.unopened)
 
 
 def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:
@@ -146,20 +160,25 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, fake: FakeTensorMode | None, watcher: Watcher | None) -> None:
+    def __init__(self, fake: FakeTensorMode | None, watcher: Watcher | None, opens: Callable[[str], bool]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._fake = fake
+        self._opens = opens
+        self.unopened = ""
         self._values = ConcreteValues(fake) if fake is not None else None
         self.calls: dict[Call, int] = {}
-        self.lossy: list[Call] = []
+        self._made: list[Call] = []
         self.modules = _ModuleStack()
         self._watcher = watcher or Watcher()
         self._routing = Routing()
         self._optimizer_ranges: list[bool] = []
         self._module_of_node: dict[int, int] = {}
         self._depth = 0  # of operators that PyTorch decomposes, around what is being called
+        self._working = False  # whether an operator that does some work was called
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if NestedTensor in types:
+            return NotImplemented  # it computes on the tensors inside, which come here, too
         kwargs = kwargs or {}
         given = args, kwargs
         is_operator = isinstance(func, torch._ops.OpOverload)
@@ -181,6 +200,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                         return func._op_dk(COMPOSITE, *args, **kwargs)
                 finally:
                     self._depth -= 1
+            kernel = python_kernel(func, device_type(args)) if self._opens(name) else None
+            # Kernels may hand the address of a tensor's data to code that is not torch's, and a fake tensor has none.
+            if kernel is not None and self._fake is not None:
+                self.unopened = name
             # Values that torch.tensor lifts stay known to the fake mode, so that an optimizer's step counter can be read.
             if self._fake is not None and name not in LIFTS:
                 # The mode computes some operators for real where all tensors are real: num_batches_tracked.add_(1) would be added to.
@@ -190,21 +213,35 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name == GROUPED:
                 signature = self._routing.known(signature, args, kwargs, fake=self._fake is not None)
         else:  # it takes functions, and nothing below it is seen
-            name = name_of(func)
+            name, kernel = name_of(func), None
             signature = Signature(name, tuple(argument_of(value) for value in args))
         phase, module = self._place()
         before = self._watcher.calling(func, *given)
+        opened = False
         if is_operator and self._values is not None:
             result = self._values.call(func, args, kwargs, RULES.get(name))
+        elif kernel is not None:
+            result, opened = self._by_kernel(func, kernel, args, kwargs)
         else:
             result = func(*args, **kwargs)
         if self._depth and is_operator and func.is_view and name != "aten::detach" and torch.is_inference_mode_enabled():
             _keep_requires_grad(given[0], result)
         if phase == BACKWARD and name in _IN_PLACE:
             signature = self._as_without_a_mode(signature)
-        self._note(signature, result, module, phase)
+        if not opened:
+            self._note(signature, result, module, phase)
+            self._working = self._working or not is_operator or not (func.is_view or name in UNWRITTEN or name in LIFTS)
         self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module, before)
         return result
+
+    def _by_kernel(self, func: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+        """The result of an operator's own kernel, and whether the operators that do its work were recorded: NumPy leaves none."""
+        working, self._working = self._working, False
+        try:
+            with self, torch._C._AutoDispatchBelowAutograd():
+                return func.redispatch(kernel, *args, **kwargs), self._working
+        finally:
+            self._working = self._working or working
 
     def _as_without_a_mode(self, signature: Signature) -> Signature:
         """A call of a backward formula as autograd makes it without a dispatch mode."""
@@ -227,8 +264,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._routing.note(signature.name, tensors_of(result))
         call = Call(signature, tuple(tensor_arg(tensor) for tensor in tensors_of(result)), module, phase)
         self.calls[call] = self.calls.get(call, 0) + 1
-        if signature.name.startswith(LOSSY):
-            self.lossy.append(call)
+        self._made.append(call)
+
+    def lossy(self) -> list[Call]:
+        """The calls, in order, that a trace cannot hold whole; of operators that are given sparse tensors, every call."""
+        sparse = {call.signature.name for call in self.calls if any(tensor.stored for tensor in call.signature.tensors)}
+        return [call for call in self._made if call.signature.name in sparse or call.signature.name.startswith(LOSSY)]
 
     def _as_fake(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -277,7 +318,12 @@ class _ModuleStack(ModuleWatch):
         self.seen: list[Module] = []
         self.calls: list[int] = []
         self.current = -1
+        self.settled = True
         self._numbers: dict[tuple[str, str], int] = {}
+
+    def found_root(self, module: torch.nn.Module) -> None:
+        scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+        self.settled = self.settled and not scripted and not any(map(is_lazy, module.parameters()))
 
     def entered(self, path: str, kind: str) -> int:
         number = self._numbers.setdefault((path, kind), len(self.seen))

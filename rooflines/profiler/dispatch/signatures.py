@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Final
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -26,6 +27,12 @@ _DTYPE_NAMES: Final = {
     value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype) and str(value) == f"torch.{name}"
 }
 _SCALAR_NUMBERS: Final = {name: number for number, name in SCALAR_TYPES.items()}
+# The methods that return what a sparse tensor is made of, its elements last.
+_PARTS: Final = {
+    torch.sparse_coo: ("_indices", "_values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
+}
 _BACKEND_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "meta": "Meta"}
 
 
@@ -79,7 +86,15 @@ def call_signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def tensor_arg(tensor: torch.Tensor) -> TensorArg:
     """A tensor's shape, dtype and strides (None for layouts without strides)."""
     strides = tuple(tensor.stride()) if tensor.layout is torch.strided else None
-    return TensorArg(tuple(tensor.shape), _DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), strides)
+    return TensorArg(tuple(tensor.shape), _DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), strides, _stored(tensor))
+
+
+def _stored(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """``TensorArg.stored``; a fake sparse tensor has none."""
+    if tensor.layout not in _PARTS or isinstance(tensor, FakeTensor):
+        return None
+    parts: list[torch.Tensor] = [getattr(tensor, part)() for part in _PARTS[tensor.layout]]
+    return parts[-1].numel(), sum(part.nbytes for part in parts)
 
 
 def any_nested(args: tuple[Any, ...]) -> bool:
@@ -132,6 +147,16 @@ def has_own_kernel(func: Any, device_type: str) -> bool:
     """Whether a decomposable operator has a separate kernel on this device, which then runs instead of its parts."""
     key = _BACKEND_KEYS.get(device_type)
     return key is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
+
+
+def python_kernel(func: Any, device_type: str) -> Any:
+    """The set of the dispatch key that calls an operator's kernel on this device, where that is written in Python; else None."""
+    name = func._schema.name.partition("::")[2] + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
+    key = _BACKEND_KEYS.get(device_type)
+    kernels = (f"{func.namespace}/{name}/{place}" for place in (key, "CompositeExplicitAutograd"))
+    if key is None or torch.library._impls.isdisjoint(kernels):
+        return None
+    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

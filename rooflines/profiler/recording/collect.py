@@ -284,15 +284,14 @@ class Recording:
 
     def follow_memory(self, step: Callable[[], object]) -> None:
         """Follow the memory of ``step`` on fake tensors, unmeasured: what fills it at the peak. Not known where they cannot run it."""
-        from rooflines.profiler.dispatch.fakes import fake_tensors, needs_data
+        from rooflines.profiler.dispatch.fakes import fake_tensors
         from rooflines.profiler.dispatch.memory import record_with_memory
 
         self._progress.stage("tracking memory", 1)
         try:
             self._step_memory = record_with_memory(step, fake_tensors()).memory
         except Exception as error:
-            if not needs_data(error):
-                self.notes.append(f"peak memory could not be attributed: {first_line(error)}")
+            self.notes.append(f"peak memory could not be attributed: {first_line(error)}")
         self._progress.advance()
 
     # --- the end ---------------------------------------------------------------------------------------------------------------

@@ -64,9 +64,10 @@ _OTHER_DTYPES: Final[dict[str, str]] = {
 
 
 # Operators of which a trace does not hold every argument: the tensors of an index, the packed weights of a quantized layer, the sizes
-# of groups.
+# of groups. One that asks a sparse tensor for its elements is called by those that are given one.
 LOSSY: Final = (
-    "aten::index", "aten::_unsafe_index", "aten::_index_put_impl_", "aten::_grouped_mm", "quantized::", "onednn::", "torchao::",
+    "aten::index", "aten::_unsafe_index", "aten::_index_put_impl_", "aten::_grouped_mm", "aten::_nnz", "quantized::", "onednn::",
+    "torchao::",
 )  # fmt: skip
 
 # A tensor's elements, and every integer among arguments, fit into 64 bits; torch itself stops at 64 dimensions in its kernels.
@@ -80,11 +81,15 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class TensorArg:
-    """A tensor argument: its shape, dtype (``float32``) and strides in elements (None where the trace has none)."""
+    """A tensor argument: its shape, dtype (``float32``) and strides in elements (None where the trace has none).
+
+    ``stored`` is the number of elements that a sparse tensor stores, and their bytes with those of their places, where they are known.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     strides: tuple[int, ...] | None = None
+    stored: tuple[int, int] | None = None
 
     @property
     def numel(self) -> int:
@@ -278,7 +283,9 @@ class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
 
 def _encoded(value: Argument) -> Any:
     if isinstance(value, TensorArg):
-        return {"shape": list(value.shape), "dtype": value.dtype, "strides": None if value.strides is None else list(value.strides)}
+        strides = None if value.strides is None else list(value.strides)
+        sparse = {} if value.stored is None else {"stored": list(value.stored)}
+        return {"shape": list(value.shape), "dtype": value.dtype, "strides": strides, **sparse}
     if isinstance(value, tuple):
         return [_encoded(item) for item in value]
     if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
@@ -292,8 +299,8 @@ def _decoded(value: Any) -> Argument:
             return MISSING
         if "number" in value:
             return float(value["number"])
-        strides = value.get("strides")
-        return TensorArg(tuple(value["shape"]), value["dtype"], None if strides is None else tuple(strides))
+        strides, stored = (None if given is None else tuple(given) for given in map(value.get, ("strides", "stored")))
+        return TensorArg(tuple(value["shape"]), value["dtype"], strides, stored)
     if isinstance(value, list):
         return tuple(map(_decoded, value))
     return value

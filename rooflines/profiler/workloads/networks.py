@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
-from rooflines.errors import WorkloadError, first_line
+from rooflines.errors import WorkloadError, described, first_line
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.causal_models import causal_network, vocab_size
 from rooflines.profiler.workloads.generation import PROTOCOL, is_generator
+from rooflines.profiler.workloads.inputs import tensors_in
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.quantization import quiet_torchao
 
@@ -83,23 +84,6 @@ def sum_of_outputs(output: Any) -> torch.Tensor:
     if not tensors:
         raise WorkloadError("the model's output has no floating-point tensor to train on.", hint=f"Use {arg('mode', 'inference')}.")
     return torch.stack([t.sum() for t in tensors]).sum()
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in ``value``, however deep in its mappings, lists, tuples and dataclasses."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from tensors_in(getattr(value, field.name, None))
 
 
 # --- torchvision -------------------------------------------------------------------------------------------------------------------
@@ -433,7 +417,7 @@ def _user_code(what: str, label: str, options: Options, device: torch.device) ->
     except (Exception, SystemExit) as error:
         facts = Workload(name=label, mode=options.mode, batch_size=options.batch_size)
         shortage = memory_shortage(error, facts, device)
-        raise shortage or WorkloadError(f"{what}: {type(error).__name__}: {error}") from error
+        raise shortage or WorkloadError(f"{what}: {described(error)}.") from error
 
 
 def _load_file(path: Path) -> Any:

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +25,7 @@ from rooflines.profiler.workloads import quantization
 from rooflines.profiler.workloads.causal_models import CausalModel, check_context, is_causal, vocab_size
 from rooflines.profiler.workloads.datasets import DataSet, check_batch, find_dataset, make_loader
 from rooflines.profiler.workloads.generation import PROTOCOL, Generator, TokenClock, generation_step, is_generator
+from rooflines.profiler.workloads.inputs import as_arguments, batch_size_of, tensors_in, with_tensors
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.networks import (
     Task,
@@ -33,7 +34,6 @@ from rooflines.profiler.workloads.networks import (
     find_network,
     generating_task,
     sum_of_outputs,
-    tensors_in,
 )
 from rooflines.profiler.workloads.steps import (
     Batch,
@@ -131,11 +131,11 @@ def module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tup
         return made.network, made.inputs, made.keywords
     if not isinstance(made, tuple):
         raise WorkloadError(f"{label} returns a step function, not a module.", hint="Return (module, inputs).")
-    return made[0], *_as_arguments(made[1])
+    return made[0], *as_arguments(made[1])
 
 
 def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name: str | None = None) -> Prepared:
-    """A workload that calls ``network`` with ``inputs`` (a tensor, a tuple, or a dict of keywords).
+    """A workload that calls ``network`` with ``inputs`` (``as_arguments``).
 
     In training the network's own loss is used where its output has one (``.loss``, a dict of losses), otherwise the sum of its
     floating-point outputs. The network is moved, converted and trained in place; ``restore`` of the result undoes that.
@@ -148,10 +148,8 @@ def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name
         raise WorkloadError(f"inputs do not apply to {arg('mode', 'generate')}: it makes prompts of {arg('prompt_length')} tokens.")
     if inputs is None:
         raise WorkloadError(f"the module {name} requires inputs.", hint="Give a tensor, a tuple, or a dict of keyword arguments.")
-    positional, keywords = _as_arguments(inputs)
-    # The first dimension of the first tensor is what most people call the batch.
-    batch_size = next((int(tensor.shape[0]) for tensor in tensors_in(inputs) if tensor.dim()), None)
-    task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=batch_size, classifies=True)
+    positional, keywords = as_arguments(inputs)
+    task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=batch_size_of(inputs), classifies=True)
     prepared = _given_back(task, options, device, name, dataset_of(options))
     return replace(prepared, classifies=options.data != "resident")
 
@@ -330,7 +328,9 @@ def place(network: torch.nn.Module, inputs: Any, options: Options, device: torch
     import torch
 
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
-    network = _converted(network, device, dtype).train(options.mode == "training")
+    network = _converted(network, device, dtype)
+    with contextlib.suppress(NotImplementedError):  # an exported graph has no modes
+        network.train(options.mode == "training")
     notes = []
     if options.channels_last:
         _store_channels_last(network, inputs, name)
@@ -380,7 +380,8 @@ def _kept(network: torch.nn.Module, *, trained: bool) -> Callable[[], None]:
     """
     from torch.nn.parameter import is_lazy
 
-    modules = [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in network.modules()]
+    # A frozen TorchScript module does not say whether it trains, and what holds the tensors of a scripted one is no dict.
+    modules = [(m, getattr(m, "training", False), dict(m._parameters.items()), dict(m._buffers.items())) for m in network.modules()]
     unique = {id(t): t for t in (*network.parameters(), *network.buffers()) if not is_lazy(t)}
     tensors = [(t, t.data, t.data.to("cpu", copy=True) if trained else None, t.grad) for t in unique.values()]
     for tensor in unique.values():
@@ -389,8 +390,10 @@ def _kept(network: torch.nn.Module, *, trained: bool) -> Callable[[], None]:
     def restore() -> None:
         for module, training, parameters, buffers in modules:
             module.training = training
-            module._parameters.update(parameters)
-            module._buffers.update(buffers)
+            for name, parameter in parameters.items():
+                module._parameters[name] = parameter
+            for name, buffer in buffers.items():
+                module._buffers[name] = buffer
         for tensor, data, values, gradient in tensors:
             if values is not None:
                 data.copy_(values)
@@ -465,23 +468,11 @@ _CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}
 def _to_device(value: Any, device: torch.device, dtype: torch.dtype | None, channels_last: bool) -> Any:
     import torch
 
-    if isinstance(value, torch.Tensor):
-        to = dtype if value.is_floating_point() else None
-        moved = value.to(device=device, dtype=to, non_blocking=value.is_pinned() if device.type == "cuda" else False)
-        if channels_last and moved.dim() in _CHANNELS_LAST:
-            return moved.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[moved.dim()]))
-        return moved
-    if isinstance(value, Mapping):
-        return {key: _to_device(item, device, dtype, channels_last) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [_to_device(item, device, dtype, channels_last) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple takes its fields one by one
-    return value
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        to = dtype if tensor.is_floating_point() else None
+        made = tensor.to(device=device, dtype=to, non_blocking=tensor.is_pinned() if device.type == "cuda" else False)
+        if channels_last and made.dim() in _CHANNELS_LAST:
+            return made.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[made.dim()]))
+        return made
 
-
-def _as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, (tuple, list)):
-        return tuple(inputs), {}
-    return (inputs,), {}
+    return with_tensors(moved, value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from rooflines.errors import UsageError, WorkloadError, first_line
+from rooflines.errors import OutOfMemoryError, RooflinesError, UsageError, WorkloadError, described, first_line
 from rooflines.profiler.records import StepMemory
 from rooflines.profiler.trace.tree import PHASES
-from rooflines.profiler.workloads.networks import tensors_in
+from rooflines.profiler.workloads.inputs import tensors_in, with_tensors
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas import count as count_call
+from rooflines.roofline.formulas.counter import lacks_formula
 from rooflines.roofline.operator_rows import with_ancestors
 from rooflines.shown import Shown
 from rooflines.units import binary_bytes
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 COUNT_SCHEMA = "rooflines.count/1"
 _OF_MODULES = ("flops", "matrix_flops", "bytes")
-_PACKED = "run on real tensors, because quantized kernels read their packed weights"
+_NEVER_FAKE = "run on real tensors, because quantized kernels read their packed weights, and TorchScript its constants"
+# Steps in which TorchScript compiles forward and backward, and lazy modules are made.
+_SETTLING = 4
 
 
 class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +144,7 @@ def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: 
     """
     import torch
 
-    from rooflines.profiler.dispatch.fakes import as_fake, fake_mode_of, fake_tensors, is_quantized, needs_data, refused_by_a_rule
+    from rooflines.profiler.dispatch.fakes import as_fake, fake_mode_of, fake_tensors, must_be_real
     from rooflines.profiler.dispatch.memory import record_with_memory
     from rooflines.profiler.dispatch.recorder import record as record_calls
 
@@ -150,23 +152,27 @@ def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: 
     given = fake_mode_of(fn, inputs, keywords)
 
     def step(of: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        positional, named = _tensors_as(of, (inputs, keywords))
+        positional, named = with_tensors(of, (inputs, keywords))
         output = fn(*positional, **named)
         if backward:
             _backward(output)
 
     mode = given or fake_tensors()
-    reason = _PACKED
-    if not is_quantized(fn):
+    reason = _NEVER_FAKE
+    if given is not None or not must_be_real(fn):
         try:
-            return summarize(record(lambda: step(lambda tensor: as_fake(mode, tensor)), mode))
+            recording = record(lambda: step(lambda tensor: as_fake(mode, tensor)), mode, opens=lacks_formula)
+            lacking = "" if given is not None else _lacking(recording)
+            if not lacking:
+                return summarize(recording)
+            reason = f"run on real tensors to record {lacking}"
         except Exception as error:
-            if given is not None or not (needs_data(error) or refused_by_a_rule(error)):
+            if given is not None or _is_final(error):
                 raise
             reason = _why_real(error)
     initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     with torch.random.fork_rng([torch.cuda.current_device()] if initialized else []):
-        recording = record(lambda: step(_copy), None)
+        recording = record(lambda: step(_copy), None, opens=lacks_formula)
     recording.reason = reason
     return summarize(recording)
 
@@ -194,42 +200,62 @@ def record_network(name: str, options: Options, *, memory: bool = False) -> Netw
     """The recording that ``count_network`` counts. Its ``memory`` is that of the step after it: optimizers have their state by then."""
     import psutil
 
-    from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
+    from rooflines.profiler.dispatch.fakes import Building, fake_tensors
     from rooflines.profiler.dispatch.memory import record_with_memory
     from rooflines.profiler.dispatch.recorder import record
     from rooflines.profiler.workloads.prepare import prepare
 
     mode = fake_tensors()
     building = Building(mode)
-    reason = _PACKED
+    reason, faked = _NEVER_FAKE, None
     if not name.startswith("quantized_"):
         try:
             with mode, building:
                 prepared = prepare(name, options)
             with prepared.flags():
-                recording = record(prepared.step, mode)
+                recording = record(prepared.step, mode, opens=lacks_formula)
                 if memory:
                     recording.memory = record_with_memory(prepared.step, mode, before=1).memory
-                return NetworkRecording(prepared, mode, recording)
+            faked = NetworkRecording(prepared, mode, recording)
+            lacking = _lacking(recording)
+            if not lacking:
+                return faked
+            reason = f"run on real tensors to record {lacking}"
         except Exception as error:
-            if not needs_data(error):
+            if _is_final(error):
                 raise
             reason = _why_real(error)
-            # Parameters, in training with gradients and momentum.
-            needed, free = building.parameter_bytes * (3 if options.mode == "training" else 1), psutil.virtual_memory().available
-            if needed > free:
-                raise WorkloadError(
-                    f"not enough memory to count {name}: its parameters need {binary_bytes(needed)}, {binary_bytes(free)} are free "
-                    f"({reason}).",
-                    hint="Count it with fewer layers or experts: a folder with a config.json, or path/to/file.py:factory.",
-                ) from None
-    prepared = prepare(name, options)
-    with prepared.flags():
-        recording = record(prepared.step, None, restore=False)
-        if memory:
-            recording.memory = record_with_memory(prepared.step, None, restore=False).memory
+        # Parameters, in training with gradients and momentum.
+        needed, free = building.parameter_bytes * (3 if options.mode == "training" else 1), psutil.virtual_memory().available
+        if needed > free:
+            if faked is not None:
+                return faked
+            raise WorkloadError(
+                f"not enough memory to count {name}: its parameters need {binary_bytes(needed)}, {binary_bytes(free)} are free "
+                f"({reason}).",
+                hint="Count it with fewer layers or experts: a folder with a config.json, or path/to/file.py:factory.",
+            )
+    try:
+        prepared = prepare(name, options)
+        with prepared.flags():
+            recording = record(prepared.step, None, restore=False, opens=lacks_formula)
+            if not recording.settled:
+                for _ in range(_SETTLING):
+                    prepared.step()
+                recording = record(prepared.step, None, restore=False, opens=lacks_formula)
+            if memory:
+                recording.memory = record_with_memory(prepared.step, None, restore=False).memory
+    except RooflinesError as error:
+        raise error from None
+    except Exception as error:
+        raise WorkloadError(f"{name} raised {described(error)}.") from None
     recording.reason = reason
     return NetworkRecording(prepared, None, recording)
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether a step that failed on fake tensors would fail on real ones as well: what was asked of us is wrong, not what it runs."""
+    return isinstance(error, RooflinesError) and (error.__cause__ is None or isinstance(error, OutOfMemoryError))
 
 
 def _backward(output: Any) -> None:
@@ -244,56 +270,6 @@ def _backward(output: Any) -> None:
     torch.autograd.backward(reduce(add, losses))
 
 
-def _tensors_as(of: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """``value`` with ``of(tensor)`` in place of its tensors: the caller's own get no gradient and are not written to.
-
-    A tensor that is given twice is one and the same afterwards, too: attention does other things with a query that is its key. Objects
-    that hold tensors, as a cache of keys and values does, are copied: a step that adds to one leaves the caller's as it was.
-    """
-    import torch
-    from torch.utils._pytree import tree_map
-
-    made: dict[int, torch.Tensor] = {}
-
-    def once(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in made:
-            made[id(tensor)] = of(tensor)
-        return made[id(tensor)]
-
-    def replaced(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return once(leaf)
-        return leaf if isinstance(leaf, _ATOMS) or callable(leaf) else _copy_with(once, leaf)
-
-    return tree_map(replaced, value)
-
-
-_ATOMS = (type(None), bool, int, float, complex, str, bytes)
-
-
-def _copy_with(of: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """A deep copy with ``of(tensor)`` for each tensor; ``value`` itself if it cannot be copied or holds a module."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    class Copying(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is not torch.Tensor.__deepcopy__:
-                return func(*args, **(kwargs or {}))
-            tensor, memo = args
-            if id(tensor) not in memo:
-                memo[id(tensor)] = of(tensor)
-            return memo[id(tensor)]
-
-    memo: dict[int, Any] = {}
-    try:
-        with Copying():
-            copied = copy.deepcopy(value, memo)
-    except Exception:  # what an object of the caller's raises when it is copied is its own affair
-        return value
-    return value if any(isinstance(item, torch.nn.Module) for item in memo.values()) else copied
-
-
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -303,6 +279,17 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _why_real(error: BaseException) -> str:
     return f"run on real tensors because fake tensors were not enough ({first_line(error.__cause__ or error)})"
+
+
+def _lacking(recording: StepCalls) -> str:
+    """What is counted on real tensors and was not recorded on fake ones; empty for nothing."""
+    from rooflines.roofline.formulas.matmul import SPARSE
+
+    if recording.unopened:
+        return f"what {recording.unopened} calls"
+    signatures = (call.signature for call in recording.calls)
+    sparse = (signature for signature in signatures if any(tensor.strides is None for tensor in signature.tensors))
+    return "the elements of sparse tensors" if any(count_call(signature).reason == SPARSE for signature in sparse) else ""
 
 
 def summarize(recording: StepCalls) -> Count:

@@ -81,7 +81,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
     ``served``: as servers compute it (``served_attention``). Raises WorkloadError as ``rooflines profile`` does, and for a model whose
     operators need data.
     """
-    from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
+    from rooflines.profiler.dispatch.fakes import Building, fake_tensors
     from rooflines.profiler.workloads.generation_sizes import generation_sizes
 
     mode = fake_tensors()
@@ -103,8 +103,7 @@ def count_generation(name: str, options: Options, *, keys: Sequence[int] | None 
     except RooflinesError:
         raise
     except Exception as error:
-        without = " without data" if needs_data(error) else ""
-        raise WorkloadError(f"{name} cannot be counted{without}: {first_line(error)}.") from error
+        raise WorkloadError(f"{name} cannot be counted: {first_line(error)}.") from error
     if served:
         counted = [with_served_latent_attention(phase, options.batch_size or 1) for phase in counted]
     return GenerationCount(

@@ -78,20 +78,19 @@ def count_module(module: torch.nn.Module, inputs: Any, mode: str) -> CountedStep
     backward; the optimizer is not known."""
     import torch
 
-    from rooflines.profiler.workloads.networks import tensors_in
+    from rooflines.profiler.workloads.inputs import as_arguments, batch_size_of
     from rooflines.roofline.counting.count import count
 
     if mode not in ("inference", "training"):
         raise UsageError(f"mode={mode!r} requires a model by name.", hint="For example: hf:path/to/config.json")
-    positional = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
-    keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
+    positional, keywords = as_arguments(inputs)
     with torch.set_grad_enabled(mode == "training"):
         found = count(module, *positional, backward=mode == "training", memory=True, **keywords)
     dtypes = [str(parameter.dtype) for parameter in module.parameters() if parameter.is_floating_point()]
     workload = Workload(
         name=type(module).__name__, mode=mode,  # type: ignore[arg-type]
         precision=(precision_of(dtypes[0].removeprefix("torch.")) or "") if dtypes else "",
-        batch_size=next((int(tensor.shape[0]) for tensor in tensors_in(inputs) if tensor.dim()), None),
+        batch_size=batch_size_of(inputs),
     )  # fmt: skip
     return _of_count(workload, found, None)
 

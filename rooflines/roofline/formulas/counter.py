@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -25,7 +26,7 @@ IS_COMMUNICATION: Final = "communication is bound by the link, not by the device
 # Names that the autograd engine, optimizers, FSDP, torch.compile, torchao, FBGEMM and SGLang's profiler give to what they call; the
 # operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
-    r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
+    r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward(AutogradNestedTensor)?\d+\Z"
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
@@ -104,6 +105,13 @@ def count(
     found = count_by(lambda: formula_of(plain, hints), entry.category)
     passed = found.kind == "counted" and (entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
     return replace(found, decomposes=True) if passed else found
+
+
+@cache
+def lacks_formula(name: str) -> bool:
+    """Whether the operator is only counted by what it calls."""
+    found = count(Signature(name))
+    return found.kind == "composite" or found.reason == NO_FORMULA
 
 
 def _without_overload(name: str) -> str:

@@ -228,7 +228,7 @@ _MASKS: Final = {"where": 0, "masked_fill": 1, "_masked_scale": 1, "native_dropo
 def _register(name: str, plain: str, in_place: bool) -> None:
     mask = _MASKS.get(plain)
 
-    @formula(f"aten::{name}", category="element-wise")
+    @formula(name, category="element-wise")
     def _formula(signature: Signature) -> Work:
         if plain == "where" and len(signature.args) == 1:
             raise Dispatches  # where(condition) calls nonzero
@@ -236,11 +236,18 @@ def _register(name: str, plain: str, in_place: bool) -> None:
 
 
 for _name in RULES:
-    _register(_name, _name, in_place=False)
+    _register(f"aten::{_name}", _name, in_place=False)
 for _name in _IN_PLACE:
-    _register(f"{_name}_", _name, in_place=True)
+    _register(f"aten::{_name}_", _name, in_place=True)
 for _name in ("and", "or", "xor", "lshift", "rshift"):
-    _register(f"__i{_name}__", f"__{_name}__", in_place=True)
+    _register(f"aten::__i{_name}__", f"__{_name}__", in_place=True)
+# What decompositions written in Python call, such as those of forward-mode derivatives.
+for _name in words(
+    "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos cosh digamma div eq erf erfc"
+    " exp exp2 expm1 floor fmax fmin fmod gcd ge gt hypot igamma igammac isfinite le lgamma log log10 log1p log2 lt maximum minimum mul"
+    " ne neg nextafter pow reciprocal remainder round rsqrt sign signbit sin sinh sqrt sub tan tanh trunc where"
+):
+    _register(f"prims::{_name}", _name, in_place=False)
 
 
 @formula("aten::_add_relu", "aten::_add_relu_", category="element-wise")

@@ -66,7 +66,10 @@ def product(left: TensorArg, right: TensorArg) -> tuple[int, tuple[int, ...]]:
     batch = broadcast((a[:-2], b[:-2]))
     rows = a[-2:-1] if len(left.shape) > 1 else ()
     columns = b[-1:] if len(right.shape) > 1 else ()
-    return product_flops(prod(batch), a[-2], a[-1], b[-1], left.dtype), (*batch, *rows, *columns)
+    summed = (prod(batch), a[-2], a[-1], b[-1])
+    if left.stored or right.stored:  # each stored element is a factor in a row, or a column, of results
+        summed = (1, 1, left.stored[0], b[-1]) if left.stored else (1, 1, right.stored[0] if right.stored else 0, a[-2])
+    return product_flops(*summed, left.dtype), (*batch, *rows, *columns)
 
 
 @named
@@ -82,7 +85,12 @@ def results_of(left: Tensors, right: Tensors) -> int:
 
 
 def _refuse_sparse(*tensors: TensorArg) -> None:
-    """A sparse operand has no strides where the others have some: None in a recording, an empty list in a trace."""
+    """A sparse operand has no strides where the others have some: None in a recording, an empty list in a trace.
+
+    The product of one with a dense operand is known where its elements are.
+    """
+    if sum(tensor.stored is not None for tensor in tensors) == 1:
+        return
     with_strides = [tensor.strides is not None and len(tensor.strides) == len(tensor.shape) for tensor in tensors]
     if any(tensor.strides == () and tensor.shape for tensor in tensors) or (any(with_strides) and not all(with_strides)):
         raise NotCounted(SPARSE)
@@ -115,7 +123,7 @@ def _plain(signature: Signature) -> Work:
     return product_work(args.tensor("self"), args.tensor("other"), out_dtype=dtype)
 
 
-@formula(*aten("addmm addmm_ addmv addmv_ baddbmm baddbmm_ _addmm_activation addbmm addbmm_"), category="matmul")
+@formula(*aten("addmm addmm_ addmv addmv_ baddbmm baddbmm_ _addmm_activation addbmm addbmm_ _sparse_addmm"), category="matmul")
 def _with_addition(signature: Signature) -> Work:
     """beta * self + alpha * (left @ right); the addition is one FLOP a result. ``addbmm`` sums its products over the batch."""
     gelu = signature.name == "aten::_addmm_activation"

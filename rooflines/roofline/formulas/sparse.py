@@ -1,6 +1,6 @@
 """Sparse tensors: what their indices and values, passed as tensors, tell; everything else depends on where the values are.
 
-A sparse tensor has the shape of the dense one, in a trace and in a recording: how many values it holds is in neither.
+A sparse tensor has the shape of the dense one: how many values it holds is known in a recording and not in a trace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SPARSE: Final = aten(
     "_to_dense _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc _coalesce _coalesced sparse_mask"
     " _sparse_mask_projection _spdiags copy_sparse_to_sparse copy_sparse_to_sparse_ _sparse_broadcast_to_copy resize_as_sparse"
     " sparse_resize sparse_resize_and_clear _sparse_sum _sparse_sum_backward _sparse_csr_sum _sparse_csr_prod _sparse_softmax"
-    " _sparse_softmax_backward_data _sparse_log_softmax _sparse_log_softmax_backward_data _sparse_addmm _sparse_sparse_matmul"
+    " _sparse_softmax_backward_data _sparse_log_softmax _sparse_log_softmax_backward_data _sparse_sparse_matmul"
     " hspmm sparse_sampled_addmm _sparse_mm_reduce_impl _sparse_mm_reduce_impl_backward _spsolve"
 )
 SEARCH: Final = "aten::_cslt_sparse_mm_search"

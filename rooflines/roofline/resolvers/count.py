@@ -10,7 +10,12 @@ from rooflines.roofline.resolvers.batches import from_batches
 from rooflines.roofline.resolvers.cached_kernels import from_inductor_cache
 from rooflines.roofline.resolvers.compiled import from_compiled_code
 from rooflines.roofline.resolvers.counts import NOTHING, Counts, Known, Resolver, count_signatures
-from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls, pass_wrapped_attention
+from rooflines.roofline.resolvers.dispatchers import (
+    pass_decomposed_calls,
+    pass_repeated_calls,
+    pass_unrecorded_calls,
+    pass_wrapped_attention,
+)
 from rooflines.roofline.resolvers.index_views import from_index_views
 from rooflines.roofline.resolvers.launched_kernels import from_launched_kernels
 from rooflines.roofline.resolvers.library_gradients import from_forward_calls
@@ -32,6 +37,7 @@ RESOLVERS: Final[dict[Resolver, tuple[Resolver, ...]]] = {
     from_inductor_cache: (from_compiled_code,),  # leaves alone what the run itself recorded
     from_launched_kernels: (from_compiled_code, from_inductor_cache, pass_wrapped_attention),  # kernels that nobody owns yet
     pass_decomposed_calls: (from_launched_kernels, pass_repeated_calls, from_forward_calls),  # asks what anything below has counted
+    pass_unrecorded_calls: (pass_decomposed_calls,),
 }
 
 

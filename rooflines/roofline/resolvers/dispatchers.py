@@ -11,7 +11,7 @@ from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work
-from rooflines.roofline.formulas.decomposed import SOMETIMES_DECOMPOSED
+from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
 from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 
@@ -51,6 +51,22 @@ def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:
     visible = working & ~covered(counted & ~decomposes, after)
     parts = np.where(products & libraries, enclosed(visible & products, after), enclosed(visible, after))
     return counts.dispatching(np.flatnonzero(decomposes & (parts > 0)))
+
+
+def pass_unrecorded_calls(counts: Counts) -> Iterable[Group]:
+    """Pass through calls whose own arguments were not recorded (nested and sparse tensors), where others make up their work: a tensor
+    subclass computes in Python, or PyTorch decomposes them and something below them has work."""
+    trace, calls = counts.trace, counts.calls
+    python = trace.named("PythonSubclass".__eq__, OPERATOR)
+    given = np.zeros(len(python), bool)
+    given[calls.above[python & (calls.above >= 0)]] = True
+    decomposed = trace.named(lambda name: name.removeprefix("aten::") in DECOMPOSED, OPERATOR)
+    working = counts.where(lambda variant: variant.count.kind == "counted" and variant.count.work != Work())
+    unknown = counts.where(lambda variant: variant.count.kind == "unknown")
+    # Where one operand has no shape, the count is that of the other.
+    lacking = counts.where(lambda variant: None in variant.signature.args[:2])
+    passed = (unknown & (python | (decomposed & (enclosed(working, calls.after) > 0)))) | (given & (unknown | lacking))
+    return counts.dispatching(np.flatnonzero(passed))
 
 
 def pass_wrapped_attention(counts: Counts) -> Iterable[Group]:

@@ -5,9 +5,10 @@ import functools
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 import rooflines
-from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
+from rooflines.profiler.dispatch.fakes import Building, fake_tensors
 from rooflines.profiler.dispatch.recorder import record
 
 DATA = torch.rand(4)
@@ -61,16 +62,14 @@ def test_values_follow_what_is_written():
         view += DATA[1:]
         return x.tolist()
 
-    with pytest.raises(Exception) as raised:  # noqa: PT011 (torch's own error has no common class)
+    with pytest.raises(DataDependentOutputException):
         asked(overwritten)
-    assert needs_data(raised.value)
 
 
 def test_which_values_are_known():
     # Memory that nobody wrote is not known.
-    with pytest.raises(Exception) as raised:  # noqa: PT011
+    with pytest.raises(DataDependentOutputException):
         asked(lambda: torch.empty(2).tolist())
-    assert needs_data(raised.value)
     # Integers that were given are known and floats are not.
     tokens, mask = torch.tensor([[4, 7, 0]]), torch.tensor([[1, 1, 0]])
     counted = rooflines.count(lambda tokens, mask: torch.rand(int(tokens.max()), 2)[: int(mask.sum())] * 2, tokens, mask)
