@@ -22,8 +22,8 @@ FAST = {"exits_well", "half_lines", "main_module", "optimizers", "raises", "rand
 ARGUMENTS = {"main_module": ["--steps", "3", "--device", "mine"], "refuses_arguments": ["--nonsense"]}
 MODULES = {"package_program", "package_program.part"}
 INPUT = {"reads_input": "Ada\nsecond line\nthird\nfourth\n", "streams": "not read\n"}
-# Addresses, and the time of a line in torch's log.
-_VARIES = re.compile(r"0x[0-9a-f]+|(?<=\[[WE])\d{4} [\d:.]+|(?<=thread )\d{6,}")
+# Addresses, and the times and processes in lines of torch's logs; one of them is written once in a process.
+_VARIES = re.compile(r"0x[0-9a-f]+|(?<=\[[WE])\d{4} [\d:.]+|(?<=USDT:)[\d: -]+|^ERROR:.*gpuGetDeviceCount.*\n", re.MULTILINE)
 _PAGE = re.compile(r"^\S+ · .* · rooflines .*\n(?:.*\n)*?rebuild   .*\n(?:all ranks .*\n)?", re.MULTILINE)
 _PROGRESS = re.compile(r"^ *\d+ s  [a-z].*\n", re.MULTILINE)
 _COMPLAINT = re.compile(r"^rooflines: .*\n(?:  .*\n)?", re.MULTILINE)
@@ -61,9 +61,22 @@ def left(line, place, given):
 
 def both(name, folder):
     """What ``name`` leaves under Python and under us, there without our own lines."""
-    program = ["-m", name] if name in MODULES else [str(PROGRAMS / f"{name}.py")]
+    program = ["-m", name] if name in MODULES else [os.path.relpath(PROGRAMS / f"{name}.py", folder / "place")]
     own, given = ARGUMENTS.get(name, []), INPUT.get(name, "")
-    options = ["--ceilings", write_ceilings(folder), "--formats", "json", "--device", "cpu", "--steps", "3", "--warmup", "2", "-o", "out"]
+    options = [
+        "--ceilings",
+        write_ceilings(folder),
+        "--formats",
+        "json",
+        "--device",
+        "cpu",
+        "--steps",
+        "3",
+        "--warmup",
+        "2",
+        "-o",
+        "out",
+    ]
     plain = left([sys.executable, *program, *own], folder / "place", given)
     ours = left(command("profile", *options, "--to-end", *program, "--", *own), folder / "place", given)
     out, err = _PAGE.sub("", ours.out), _COMPLAINT.sub("", _PROGRESS.sub("", ours.err))

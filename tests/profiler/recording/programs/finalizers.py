@@ -22,11 +22,13 @@ def generate():
         print("generator closed")
 
 
-kept = Loud("global")
+kept, circle = Loud("global"), Loud("circle")
+circle.itself = circle
 running = generate()
 next(running)
 weakref.finalize(kept, print, "finalized")
 train(6)
+del circle
 model, optimizer = train(10)
 references = [weakref.ref(model), weakref.ref(model[0].weight), weakref.ref(optimizer)]
 del model, optimizer

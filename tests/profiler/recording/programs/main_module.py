@@ -4,8 +4,9 @@ import inspect
 import os
 import sys
 
-import __main__
 from small import train
+
+import __main__
 
 
 def function():
