@@ -68,7 +68,7 @@ class Program(NamedTuple):
             atexit.register(after.restore)  # runs before the handlers of the program, which were registered earlier
 
     def _run_file(self, own: types.ModuleType) -> None:
-        path = os.path.abspath(self.name)
+        path = os.path.join(os.getcwd(), self.name.removeprefix("./"))  # as Python shows it
         own.__dict__.update(__file__=path, __cached__=None, __loader__=importlib.machinery.SourceFileLoader("__main__", path))
         with io.open_code(path) as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)

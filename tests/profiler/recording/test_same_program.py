@@ -64,19 +64,8 @@ def both(name, folder):
     program = ["-m", name] if name in MODULES else [os.path.relpath(PROGRAMS / f"{name}.py", folder / "place")]
     own, given = ARGUMENTS.get(name, []), INPUT.get(name, "")
     options = [
-        "--ceilings",
-        write_ceilings(folder),
-        "--formats",
-        "json",
-        "--device",
-        "cpu",
-        "--steps",
-        "3",
-        "--warmup",
-        "2",
-        "-o",
-        "out",
-    ]
+        "--ceilings", write_ceilings(folder), "--formats", "json", "--device", "cpu", "--steps", "3", "--warmup", "2", "-o", "out",
+    ]  # fmt: skip
     plain = left([sys.executable, *program, *own], folder / "place", given)
     ours = left(command("profile", *options, "--to-end", *program, "--", *own), folder / "place", given)
     out, err = _PAGE.sub("", ours.out), _COMPLAINT.sub("", _PROGRESS.sub("", ours.err))

@@ -19,7 +19,7 @@ class Both:
         self.stream.flush()
 
 
-file = open("copy.txt", "w", buffering=1)  # noqa: SIM115 (until the end)
+file = open("copy.txt", "w", buffering=1)
 with contextlib.redirect_stdout(io.StringIO()) as memory, contextlib.redirect_stderr(memory):
     train(5)
 print("in memory", memory.getvalue().count("loss"), len(memory.getvalue()))
