@@ -35,11 +35,12 @@ class RooflinesError(Exception):
     """Base class.
 
     ``marked_message`` and ``marked_hint`` have their arguments marked, for ``arguments.as_options``. ``reported`` is the run whose
-    reports were written all the same.
+    reports were written all the same; ``is_told`` says that the traceback of the cause was printed.
     """
 
     exit_code = 1
     reported: Path | None = None
+    is_told = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         # torch raises an error of a loader's worker again with the worker's traceback as its message.

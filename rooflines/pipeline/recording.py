@@ -7,7 +7,6 @@ report is a function of the run directory.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import difflib
 import functools
 import gc
@@ -29,10 +28,11 @@ from rooflines.pipeline.reporting import report_run
 from rooflines.pipeline.result_checks import FirstResult, floats, output_error, reference_options, with_cause
 from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank, saved_with
 from rooflines.profiler.options import Mode, Options, Precision, Value, find_device
-from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.progress import LiveProgress, Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
+from rooflines.profiler.recording.torch_logs import quiet_logs
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
@@ -92,13 +92,14 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
     options.refuse(("to_end",), "models", "Only scripts have an end.")
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     directory, given = _checked(options, name, options.mode)
+    quiet_profiler()
     progress = options.progress or Silent()
     progress.stage("building the model", None)
     with _generators_kept(options):
         prepared = _prepare(model, inputs, options, name)
         plain = reference_options(options) if prepared.facts.source == "model" and options.trace else None
         step = FirstResult(prepared.step) if plain is not None else prepared.step
-        with prepared.flags(), _without_warnings():
+        with prepared.flags(), quiet_logs():
             recording = Recording(
                 directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
                 notes=prepared.notes, traced_steps=TRACED_STEPS if options.trace else 0,
@@ -141,7 +142,6 @@ def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = F
     directory = directory_of_rank(directory) if as_rank else directory
     check_directory(directory)
     given = given_ceilings(options.ceilings, None if as_rank and options.device == "auto" else str(options.device))
-    quiet_profiler()
     return directory, given
 
 
@@ -208,22 +208,6 @@ def _generators_kept(options: Options) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Without warnings in torch's C++ log, such as the allocator's about memory from before the profiler started."""
-    import torch
-
-    level = ctypes.c_int(0)
-    with contextlib.suppress(OSError, ValueError, StopIteration):  # a build with another log
-        library = next(Path(torch.__file__).parent.glob("lib/libc10.[sd]*"))
-        level = ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "FLAGS_caffe2_log_level")
-    before, level.value = level.value, max(level.value, 2)
-    try:
-        yield
-    finally:
-        level.value = before
-
-
 def profile_script(script: Path | str, arguments: list[str], options: ProfileOptions, *, module: bool = False) -> Run:
     """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
 
@@ -236,15 +220,19 @@ def profile_script(script: Path | str, arguments: list[str], options: ProfileOpt
     Raises WorkloadError when the script raises or exits with an error, with its exception as ``__cause__``, and Interrupted on Ctrl-C,
     both after what had been recorded was reported (``reported``).
     """
-    from rooflines.profiler.recording.script import Program, collect_script
+    from rooflines.profiler.recording.program import Program
+    from rooflines.profiler.recording.script import collect_script
 
     options.refuse(NOT_FOR_SCRIPTS, "scripts", "Set it in the script or with the script's own arguments.")
     name = _check_module(str(script)) if module else _check_script(Path(script))
     directory, given = _checked(options, Path(name).stem, "script", as_rank=True)
     device = program_device(options.device)
     workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")
-    recording = Recording(directory, workload, device, settings=_settings(options), progress=options.progress)
+    # A screen is drawn around the program's own lines; a line of ours would end up inside one of them.
+    screen = options.progress if isinstance(options.progress, LiveProgress) else None
+    recording = Recording(directory, workload, device, settings=_settings(options), progress=screen)
     program = Program(str(script), arguments, module)
+    (options.progress or Silent()).stage(f"running {name}", None)
     failure: RooflinesError | None = None
     try:
         with torch_threads(options.threads):
@@ -391,7 +379,7 @@ def record(
     directory, given = _checked(options, name, mode, as_rank=True)
     workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision, source="loop")
     recording = Recording(directory, workload, program_device(device), settings=_settings(options), progress=progress)
-    with _without_warnings(), recording:
+    with recording:
         yield recording
     assert recording.run is not None
     recording.run = _finish(recording.run, given, options)

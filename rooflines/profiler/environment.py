@@ -159,6 +159,7 @@ def git_commit() -> str | None:
     try:
         answer = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--exclude=*"],
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=True,

@@ -29,7 +29,7 @@ _WIDTH = 40  # of a bar
 
 def has_screen() -> bool:
     """Whether standard error is a terminal on which lines can be replaced."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and os.name == "posix"
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and os.name == "posix"
 
 
 class Lines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ from rooflines.profiler.reported_steps import reported_steps
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import FIELDS
 from rooflines.profiler.samplers.storage import last_bytes, read_journal
+from rooflines.profiler.streams import own_stream
 from rooflines.units import quantity
 
 if TYPE_CHECKING:
@@ -48,14 +50,15 @@ def line(label: str, value: str, curve: str = "") -> str:
 
 def region(lines: Callable[[], Iterable[str]], per_second: int = 0) -> Live:
     """A context that shows ``lines`` below what Python prints, cut where there is no room: drawn ``per_second`` by a thread, or if 0
-    whenever ``refresh`` is called."""
+    whenever ``refresh`` is called. What does not go to the terminal is left alone."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     return Live(
         get_renderable=lambda: Text("\n".join(lines()), no_wrap=True, overflow="crop"),
-        console=Console(stderr=True, highlight=False),
+        console=Console(file=own_stream(sys.stderr), highlight=False),
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         auto_refresh=per_second > 0,
         refresh_per_second=per_second or 1,
         transient=True,

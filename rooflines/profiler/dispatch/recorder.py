@@ -133,7 +133,9 @@ def record(
         stack.enter_context(recorder)
         step()
     modules = recorder.modules
-    return StepCalls(recorder.calls, recorder.lossy(), modules.seen, modules.calls, fake is not None, modules.settled, recorder.unopened)
+    return StepCalls(
+        recorder.calls, recorder.lossy(), modules.seen, modules.calls, fake is not None, modules.settled, recorder.unopened
+    )
 
 
 def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:

@@ -361,7 +361,7 @@ def interrupted(directory: Path) -> Interrupted:
     )
 
 
-def user_error(error: Exception, what: str, recording: Recording) -> RooflinesError:
+def user_error(error: BaseException, what: str, recording: Recording) -> RooflinesError:
     """Our error for one of the user's code in ``recording``; ``what`` raised it."""
     kept = f"The recording so far is in {str(recording.directory)!r}."
     shortage = memory_shortage(error, recording.workload, recording.device)

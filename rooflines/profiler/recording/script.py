@@ -11,17 +11,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import runpy
 import sys
 import threading
 import time
-import traceback
 import types
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,6 +28,7 @@ from rooflines.profiler.module_hooks import ModuleRanges, global_hooks
 from rooflines.profiler.options import Mode
 from rooflines.profiler.recording.collect import Recording, interrupted, user_error
 from rooflines.profiler.recording.generate_calls import GenerateCalls
+from rooflines.profiler.recording.program import Enough, Program
 from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
 
@@ -381,33 +379,6 @@ class _Depths(threading.local):
         self.modules = self.optimizers = 0
 
 
-class _Enough(BaseException):
-    """Everything is recorded: unwind the script. Not an Exception, so that the script's own handlers let it pass."""
-
-
-class Program(NamedTuple):
-    """A script, or with ``is_module`` a module (``python -m``), with its own command line; ``name`` is its path or its name."""
-
-    name: str
-    arguments: list[str]
-    is_module: bool = False
-
-    def run(self) -> None:
-        """Run it to its end, in the directory and with the command line that it was given; both are put back."""
-        argv, path, directory = sys.argv, list(sys.path), os.getcwd()
-        sys.argv = [self.name, *self.arguments]
-        sys.path.insert(0, directory if self.is_module else str(Path(self.name).resolve().parent))
-        try:
-            if self.is_module:
-                runpy.run_module(self.name, run_name="__main__", alter_sys=True)
-            else:
-                runpy.run_path(self.name, run_name="__main__")
-        finally:
-            sys.argv, sys.path[:] = argv, path
-            with contextlib.suppress(OSError):
-                os.chdir(directory)
-
-
 class _Driver:
     """Passes on to a recording what the hooks see of a program, and ends the program when enough is recorded."""
 
@@ -468,7 +439,7 @@ class _Driver:
         if recording.loading.resident_step():
             return
         recording.loading.run_loader_alone(ends=True)
-        raise _Enough
+        raise Enough
 
     def tell_of_threads(self) -> None:
         """Say what other threads did: it is in the trace, or it was not recorded."""
@@ -502,24 +473,24 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
     It is stopped once everything is recorded, unless ``to_end``. Its exceptions come back as WorkloadError with the original as
     ``__cause__`` and the exit code that it would have had; what had been recorded is on disk (``recording.run``).
     """
-    what, owner = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}", os.getpid()
+    what = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}"
     driver = _Driver(recording, to_end=to_end)
     recording.passes.ranges = driver.hooks.ranges
+    theirs: BaseException | None = None
     try:
         with recording, driver.hooks:
             try:
-                program.run()
-            except _Enough:
+                program.run(lambda: recording.loading.resident)
+            except Enough:
                 pass
             except SystemExit as ending:
                 if ending.code not in (None, 0) and not recording.loading.resident:
                     raise
             except Exception as error:
                 if not recording.loading.resident:
+                    theirs = error
                     raise
                 recording.loading.end_resident_steps(error)  # everything is recorded, and to its own data it did not object
-            if os.getpid() != owner:
-                _end_child(0)
             if recording.loading.resident:
                 recording.loading.end_resident_steps()
             recording.notes.extend(driver.notes())
@@ -528,30 +499,27 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
                     recording.workload = msgspec.structs.replace(recording.workload, mode="training")
                 recording.passes.finish()
                 if recording.passes.trace is None:
-                    raise WorkloadError(
+                    nothing = WorkloadError(
                         f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
                     )
+                    nothing.exit_code = 0
+                    raise nothing
                 why = "" if driver.hooks.called else ", because no optimizer stepped and no module was called with gradients off"
                 recording.notes.append(
                     f"no step was recognized{why}: the whole program is one step. To mark steps: with rooflines.record() as r: ... "
                     "r.step()"
                 )
             driver.tell_of_threads()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if recording.run is None:
-            raise Interrupted("interrupted before anything was recorded.") from None
-        raise interrupted(recording.directory) from None
+            raise Interrupted("interrupted before anything was recorded.") from error
+        raise interrupted(recording.directory) from error
     except SystemExit as ending:
-        if os.getpid() != owner:
-            _end_child(ending.code)
         how = f"exited with {ending.code!r}" if isinstance(ending.code, int) else f"exited: {ending.code}"
         raise _ended(WorkloadError(f"{what} {how}."), recording, ending.code if isinstance(ending.code, int) else 1) from ending
-    except RooflinesError:
-        raise  # as it is, with its own cause
-    except Exception as error:
-        if os.getpid() != owner:
-            traceback.print_exc()
-            _end_child(1)
+    except BaseException as error:
+        if isinstance(error, RooflinesError) and error is not theirs:
+            raise  # as it is, with its own cause
         raise _ended(user_error(error, what, recording), recording, 1) from error
     assert recording.run is not None
     return recording.run
@@ -559,22 +527,12 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
 
 def _ended(error: RooflinesError, recording: Recording, code: int) -> RooflinesError:
     """``error`` with the program's exit code, and a hint that says what was recorded."""
-    error.exit_code = code
+    error.exit_code, error.is_told = code, True
     if recording.run is None:
         error.marked_hint = ""
     elif not error.hint:
         error.marked_hint = f"The recording so far is in {str(recording.directory)!r}."
     return error
-
-
-def _end_child(code: Any) -> None:
-    """End a child that the program forked and that has come to the program's end: what follows is for the parent."""
-    if code is not None and not isinstance(code, int):
-        print(code, file=sys.stderr)  # noqa: T201 (as Python does)
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code or 0)
 
 
 def _times(count: int) -> str:

@@ -32,6 +32,7 @@ from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording.own_profilers import own_session
 from rooflines.profiler.recording.process import RunQueue, page_faults, since
+from rooflines.profiler.recording.torch_logs import quiet_logs
 from rooflines.profiler.trace.records import STEP_PREFIX
 from rooflines.profiler.trace.signature import LOSSY
 
@@ -157,6 +158,7 @@ class Tracer:
         self._optimizers: dict[int, int] = {}
         self._stepped: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._open = contextlib.ExitStack()
+        self._quiet = contextlib.ExitStack()
         self._range: Any = None
         self._unfinished = ""
         self._running = False
@@ -182,9 +184,11 @@ class Tracer:
         """Profiler and hooks on."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        with own_session(), warnings.catch_warnings():  # torch 2.11 warns that a second trace drops the first's events: they are saved
+        with own_session(), quiet_logs() as quiet, warnings.catch_warnings():
+            # torch 2.11 warns that a second trace drops the events of the first, which is in its file
             warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
             self._profiler.start()
+            self._quiet = quiet.pop_all()
         self._running = True
         if self._modules is not None:
             self._open.enter_context(self._modules)
@@ -214,7 +218,7 @@ class Tracer:
         # On a full disk the profiler leaves a file that ends short, or none, without an error; gzip, which we write ourselves, has one.
         plain, packed = path.with_name(f".{path.name}.json"), path.with_name(f".{path.name}.gz")
         try:
-            with own_session():
+            with own_session(), quiet_logs():
                 self._profiler.export_chrome_trace(str(plain))
             if path.parent.is_dir() and not _ends_whole(plain):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -263,7 +267,7 @@ class Tracer:
                 self._queue.close()
                 self._open.close()
                 _end_open_ranges()
-                with own_session():
+                with own_session(), self._quiet:
                     self._stop_profiler()
 
     def _stop_profiler(self) -> None:

@@ -139,10 +139,14 @@ class Case:
         return coverage is None or coverage.modelled_time_fraction is None or coverage.modelled_time_fraction >= 0.5
 
     @cached_property
-    def on_amd(self) -> bool:
-        """Whether the device is one of AMD's, by its name or its kernels."""
-        names = (kernel.name for kernel in self.kernels())
-        return _AMD.search(self.analysis.environment.device_name) is not None or any(map(_AMD_KERNEL.match, names))
+    def kind(self) -> str:
+        """The kind of device, on which libraries and settings depend."""
+        return device_kind(self.analysis)
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether torch calls the device ``cuda``: a GPU with graphs, pinned memory and the settings of ``torch.cuda``."""
+        return self.kind in ("cuda", "hip")
 
     def attainable(self, precision: str | None, without: Collection[Key] = ()) -> float:
         """The share of the compute roof of ``precision`` that products attain on this device: the sustained rate if measured, else that
@@ -205,6 +209,17 @@ class Case:
     def kernels(self) -> Iterator[Kernel]:
         """All kernels."""
         return (kernel for ran in self.every() for kernel in ran.kernels)
+
+
+def device_kind(analysis: Analysis) -> str:
+    """torch's name for the kind of device (``cpu``, ``cuda``, ``mps``), and ``hip`` for GPUs of AMD's, which torch calls ``cuda``.
+
+    Processors have the names of vendors of GPUs, too: the kind decides before the name or the kernels do.
+    """
+    kind = analysis.environment.device.partition(":")[0]
+    kernels = (kernel.name for row in analysis.rows for kernel in row.kernels)
+    amd = kind == "cuda" and (_AMD.search(analysis.environment.device_name) or any(map(_AMD_KERNEL.match, kernels)))
+    return "hip" if amd else kind
 
 
 def idle_of(analysis: Analysis, cause: str) -> float:

@@ -142,10 +142,13 @@ def _newer_library(found: list[Ran]) -> str | None:
 
 
 def _faster_attention(case: Case, found: list[Ran]) -> str | None:
+    needs = ", which needs half precision and no dense mask" if case.on_cuda else ""
     names = [" ".join((one.row.name, *(short_kernel(kernel.name) for kernel in one.kernels[:1]))).lower() for one in found]
     if not all(any(word in name for word in ("flash", "efficient", "cudnn", "paged", "aiter", "fmha")) for name in names):
-        return "a fused backend (torch.nn.attention.sdpa_kernel), which needs half precision and no dense mask"
-    if case.on_amd:
+        return f"a fused backend (torch.nn.attention.sdpa_kernel){needs}"
+    if not case.on_cuda:
+        return None if case.on_device else str(larger_batch(case.analysis))
+    if case.kind == "hip":
         return None if all("aiter" in name for name in names) else "AITER's attention: it runs fused already"
     if is_hopper(case):
         newest = all("version 3" in name or "cudnn" in name for name in names)
@@ -163,7 +166,8 @@ def _faster_products(case: Case, found: list[Ran]) -> str | None:
         return f"sizes that are multiples of {TILE} instead of {', '.join(map(str, sizes[:4]))}: the library computes whole tiles"
     if any(kernel.name.startswith(("triton_tem_", "triton_mm")) for one in case.every() for kernel in one.kernels):
         return None
-    return 'torch.compile(mode="max-autotune"), which measures other kernels for each size; check the clock (nvidia-smi -q -d CLOCK)'
+    clock = "; check the clock (nvidia-smi -q -d CLOCK)" if case.kind == "cuda" else ""
+    return f'torch.compile(mode="max-autotune"), which measures other kernels for each size{clock}'
 
 
 def _tuned_experts(found: list[Ran]) -> str | None:
@@ -179,5 +183,6 @@ def _faster_images(category: str, case: Case, found: list[Ran]) -> str | None:
     """Settings for convolutions and normalization of images that the kernels do not show to be in use."""
     last = channels_last(case) or any("nhwc" in kernel.name.lower() for one in found for kernel in one.kernels)
     images = any(len(tensor) == 4 for one in found for tensor in one.tensors)
-    measures = ["torch.backends.cudnn.benchmark = True (if it is not set): it measures algorithms"] * (category == "convolution")
+    searched = category == "convolution" and case.on_cuda
+    measures = ["torch.backends.cudnn.benchmark = True (if it is not set): it measures algorithms"] * searched
     return "; ".join([*measures, *["channels-last images"] * (images and not last)]) or None

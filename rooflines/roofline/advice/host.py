@@ -76,7 +76,8 @@ def load_faster(case: Case) -> Advice | None:
             return None
         meanwhile = "the device is idle" if division.of == "device" else "no operator runs"
         evidence = f"for {case.share(loading_s)} ({seconds(loading_s)}) {meanwhile} while the host is in the data loader"
-        return Advice(_TITLE, loading_s, evidence, _OF_TRACES[analysis.basis.loader_workers], {"data_loading": loading_s})
+        remedy = _OF_TRACES[analysis.basis.loader_workers].replace("" if case.on_cuda else "pin_memory=True, ", "")
+        return Advice(_TITLE, loading_s, evidence, remedy, {"data_loading": loading_s})
     slower, rates, workers = loader_is_slower(analysis), rates_sentence(analysis), ""
     # Copies to a device that begin in memory which can be paged out hold the host up.
     pageable = found.pin_memory is False and division is not None and division.host_to_device_s
@@ -248,11 +249,11 @@ def allocating(case: Case) -> Advice | None:
     """Memory that the steps take from the driver. A cache that is off gives back as often as it takes, for every tensor; one that is
     short or fragmented gives back little; calls of a single step may fill an empty one."""
     found, idle_s = _host_work(case, lambda work: work.kind == "allocator" and not _initialises(work))
-    if idle_s <= 0:
+    if idle_s <= 0 or not case.on_cuda:
         return None
     taken, given = (sum(work.calls for work in found if word in work.name) for word in ("Malloc", "Free"))
     off = min(taken, given) >= UNCACHED and given >= 0.5 * taken
-    remedy = f"PYTORCH_{'HIP' if case.on_amd else 'CUDA'}_ALLOC_CONF=expandable_segments:True (if it is not set)"
+    remedy = f"PYTORCH_{'HIP' if case.kind == 'hip' else 'CUDA'}_ALLOC_CONF=expandable_segments:True (if it is not set)"
     remedy += "; no torch.cuda.empty_cache() in the step" if given else ""
     if not _recurs(case, taken):
         remedy = f"a few steps before the recording, which fill the cache; if the calls stay: {remedy}"
@@ -291,7 +292,7 @@ def launching(case: Case) -> Advice | None:
         remedy = _launch_less(case)
     elif case.analysis.workload.source == "model":
         remedy = larger_batch(case.analysis)
-    elif compiled_s > 0.5 * idle_s and generates(case) and not has_graph(case.analysis):
+    elif case.on_cuda and compiled_s > 0.5 * idle_s and generates(case) and not has_graph(case.analysis):
         remedy = COMPILED_GRAPH
     else:  # kernels are long: it is not launching that takes the host's time
         remedy = f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
@@ -311,9 +312,9 @@ def _launch_less(case: Case) -> Setting | str:
     """Fewer launches for the same work."""
     analysis = case.analysis
     if analysis.serving is not None:
-        return fewer_in_server(analysis)
+        return fewer_in_server(case)
     larger = larger_batch(analysis)
-    if not analysis.environment.device.startswith("cuda"):
+    if not case.on_cuda:
         return larger
     if has_graph(analysis):
         return MORE_GRAPHS
@@ -379,9 +380,9 @@ def oversubscribed(case: Case) -> Advice | None:
 def eager_decode(case: Case) -> Advice | None:
     """Decode steps of a server or a generation that the host launches kernel by kernel, more slowly than the device runs them."""
     served, generated = case.analysis.serving, case.analysis.generation
-    kinds = served.kinds if served is not None else generated.phases if generated is not None and case.on_device else ()
+    kinds = served.kinds if served is not None else generated.phases if generated is not None else ()
     decode = next((kind for kind in kinds if kind.kind == "decode"), None)
-    if decode is None or has_graph(case.analysis) or decode.step_s <= 0:
+    if decode is None or not case.on_cuda or has_graph(case.analysis) or decode.step_s <= 0:
         return None
     idle_s, host_s = decode.category_breakdown.get("idle", 0.0), case.idle_s("host_bound")
     steps = sum(kind.steps for kind in kinds) if served is not None else case.analysis.basis.steps

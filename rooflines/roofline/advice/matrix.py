@@ -76,6 +76,8 @@ def _compiled(case: Case, hopper: bool) -> Advice | None:
 
 def is_hopper(case: Case) -> bool:
     """Whether the device is an H100 or one of its kind, by its name or its kernels."""
+    if case.kind != "cuda":
+        return False
     name, kernels = case.analysis.environment.device_name, (kernel for one in case.every() for kernel in one.kernels)
     return _HOPPER.search(name) is not None if name else any(kernel.name.startswith("sm90_") for kernel in kernels)
 

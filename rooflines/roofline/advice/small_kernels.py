@@ -1,4 +1,4 @@
-"""Advice on kernels that are too small (fusion, CUDA graphs, a larger batch), and on chains of operators that could be one kernel each:
+"""Advice on kernels that are too small (fusion, graphs, a larger batch), and on chains of operators that could be one kernel each:
 only what a chain reads and writes from outside needs memory."""
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rooflines.roofline.shapes import tensor_bytes, tensors
 from rooflines.units import seconds, si
 
 FUSABLE = ("element-wise", "normalization", "reduction", "copy")
-GRAPH = 'a CUDA graph where shapes do not change: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables'
-COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: a CUDA graph launches the kernels of a compiled region together'
+GRAPH = 'a graph where shapes do not change: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables'
+COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: a graph launches the kernels of a compiled region together'
 NOT_GENERATED = "torch.compile with a backend that generates kernels (inductor): what is compiled here runs operator by operator"
-GENERATION_GRAPHS = 'a static KV cache and torch.compile(mode="reduce-overhead"), which replays decode steps as CUDA graphs'
-SERVER_GRAPHS = "the server's CUDA graphs (vLLM: without --enforce-eager; SGLang: without --disable-cuda-graph)"
-MORE_GRAPHS = "larger CUDA graphs (TORCH_LOGS=graph_breaks,cudagraphs names what ends or prevents one), or a larger batch"
+GENERATION_GRAPHS = 'a static KV cache and torch.compile(mode="reduce-overhead"), which replays decode steps as graphs'
+SERVER_GRAPHS = "the server's graphs (vLLM: without --enforce-eager; SGLang: without --disable-cuda-graph)"
+MORE_GRAPHS = "larger graphs (TORCH_LOGS=graph_breaks,cudagraphs names what ends or prevents one), or a larger batch"
 # A device whose kernels fill fewer of its units for this share of the busy time could do more work in the same time.
 UNDERUSED = 0.30
 # What reaches this share of its memory or compute roof does not lack blocks.
@@ -52,9 +52,9 @@ def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
     """Suggest more work per launch: fusion if the operators allow it, else a larger batch."""
     analysis = case.analysis
     if analysis.serving is not None:
-        return fewer_in_server(analysis)
+        return fewer_in_server(case)
     if analysis.compiled:
-        return COMPILED_GRAPH if case.on_device and generates(case) and not has_graph(analysis) else larger_batch(analysis)
+        return COMPILED_GRAPH if case.on_cuda and generates(case) and not has_graph(analysis) else larger_batch(analysis)
     return setting(analysis, "compile", "on") if _fusable(found) else larger_batch(analysis)
 
 
@@ -71,13 +71,14 @@ def of_library(one: Ran) -> bool:
 
 
 def has_graph(analysis: Analysis) -> bool:
-    """Whether kernels were launched by a CUDA graph."""
+    """Whether kernels were launched by a graph."""
     return analysis.coverage is not None and analysis.coverage.graph_launch_time_s > 0
 
 
-def fewer_in_server(analysis: Analysis) -> Setting | str:
+def fewer_in_server(case: Case) -> Setting | str:
     """Suggest graphs to a server that runs without: whole ones for decode steps, parts of the network for prefills of many sizes."""
-    if has_graph(analysis):
+    analysis = case.analysis
+    if has_graph(analysis) or not case.on_cuda:
         return larger_batch(analysis)
     decodes = analysis.serving is not None and any(one.kind == "decode" for one in analysis.serving.kinds)
     return SERVER_GRAPHS if decodes else f"{SERVER_GRAPHS}, of parts of the network in a prefill; or {larger_batch(analysis)}"

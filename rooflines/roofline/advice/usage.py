@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from rooflines.roofline.advice.case import device_kind
 from rooflines.roofline.advice.host import GRAPHS_UNRECORDED
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
 from rooflines.roofline.usage.device_usage import HOST
@@ -30,10 +31,14 @@ PAGES_PER_S = 10.0
 # What the drivers' reasons are about, by words in them; a reason with none of them is something else.
 _CAUSES = {"its power limit": ("power cap", "power brake", "board limit"), "heat": ("thermal", "processor hot"), "its driver": ()}
 _REMEDIES = {
-    "its power limit": "a higher limit (nvidia-smi -pl), or lower precision, which takes less energy for the same work",
-    "heat": "better cooling, or a lower power limit (nvidia-smi -pl)",
-    "its driver": "check nvidia-smi -q -d PERFORMANCE,CLOCK",
+    "its power limit": "a higher limit ({}), or lower precision, which takes less energy for the same work",
+    "heat": "better cooling, or a lower power limit ({})",
+    "its driver": "check {}",
 }
+# The commands that set or show these, on GPUs of NVIDIA's and AMD's.
+_COMMANDS = {"its driver": ("nvidia-smi -q -d PERFORMANCE,CLOCK", "amd-smi metric --clock --power")}
+_SET_LIMIT = ("nvidia-smi -pl", "amd-smi set --power-cap")
+_SHOW_ERRORS = ("nvidia-smi -q -d ECC,PAGE_RETIREMENT,ROW_REMAPPER", "amd-smi metric --ecc")
 
 
 _ECC = "Take this GPU out of use and check it"
@@ -65,7 +70,7 @@ def _uncorrected_errors(analysis: Analysis, usage: Usage) -> Finding | None:
         title=_ECC,
         saves_s=0.0,
         evidence=f"uncorrected memory errors (ECC) {_meanwhile(usage)}: {counted}; results of this run may be wrong",
-        suggestion="nvidia-smi -q -d ECC,PAGE_RETIREMENT,ROW_REMAPPER; then a reset, or another GPU",
+        suggestion=f"{_SHOW_ERRORS[device_kind(analysis) == 'hip']}; then a reset, or another GPU",
     )
 
 
@@ -120,6 +125,7 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
         # What went on after the last reading of a device is not known.
         saved = 0.0 if worst.ended else _step_s(analysis) * (lost or 0.0) * part * (compute or 0.0)
         until = " until its samples end" if worst.ended else ""
+        command = _COMMANDS.get(cause, _SET_LIMIT)[device_kind(analysis) == "hip"]
         basis = f"; {percent(compute)} of the time is compute-bound and scales with the clock" if lost and compute else ""
         return Finding(
             title=f"{worst.device} is held back by {cause}",
@@ -128,7 +134,7 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
                 f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the time{until} ({reasons})"
                 f"{clock}{basis}{others}"
             ),
-            suggestion=f"{_REMEDIES[cause]}{_limit(worst) if cause == 'its power limit' else heat}",
+            suggestion=f"{_REMEDIES[cause].format(command)}{_limit(worst) if cause == 'its power limit' else heat}",
         )
 
     return rule

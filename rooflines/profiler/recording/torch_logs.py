@@ -1,0 +1,41 @@
+"""What torch's libraries write to standard error: less while our own profiler runs, and otherwise what the program has them write."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+# The levels from which on c10 (2: errors) and Kineto (nothing is so high) write.
+_C10_QUIET, _KINETO_QUIET = 2, 99
+# The level that Kineto sets for itself as it starts, unless this variable has another one.
+_KINETO_LEVEL, _KINETO_VARIABLE = 4, "KINETO_LOG_LEVEL"
+
+
+@contextlib.contextmanager
+def quiet_logs() -> Iterator[contextlib.ExitStack]:
+    """Without warnings in torch's C++ log, such as the allocator's about memory from before the profiler started, and without Kineto's
+    lines about its stages. What it yields puts the levels back; take it over with ``pop_all`` to do so later."""
+    with contextlib.ExitStack() as stack:
+        if (c10 := _level("libc10", "FLAGS_caffe2_log_level")) is not None:
+            stack.callback(setattr, c10, "value", c10.value)
+            c10.value = max(c10.value, _C10_QUIET)
+        kineto = _level("libtorch_cpu", "_ZN9libkineto6Logger14severityLevel_E")
+        if kineto is not None and _KINETO_VARIABLE not in os.environ:  # else its lines were asked for
+            stack.callback(setattr, kineto, "value", kineto.value or _KINETO_LEVEL)
+            kineto.value = _KINETO_QUIET
+            os.environ[_KINETO_VARIABLE] = str(_KINETO_QUIET)
+            stack.callback(os.environ.pop, _KINETO_VARIABLE, None)
+        yield stack
+
+
+def _level(library: str, name: str) -> ctypes.c_int | None:
+    """The variable of a library of torch's that has the level of its log; None in a build with another log."""
+    import torch
+
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        path = next(Path(torch.__file__).parent.glob(f"lib/{library}.[sd]*"))
+        return ctypes.c_int.in_dll(ctypes.CDLL(str(path)), name)
+    return None

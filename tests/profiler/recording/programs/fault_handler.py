@@ -1,0 +1,12 @@
+"""faulthandler, on from the start, with a timer that is cancelled."""
+
+import faulthandler
+
+from small import train
+
+print("enabled before", faulthandler.is_enabled())
+faulthandler.enable()
+faulthandler.dump_traceback_later(60, exit=True)
+train()
+faulthandler.cancel_dump_traceback_later()
+print("enabled", faulthandler.is_enabled())

@@ -1,0 +1,80 @@
+"""The law of the recorder: a program prints, writes and exits the same with and without ``rooflines profile``.
+
+Each program in ``programs/`` runs with Python and under ``rooflines profile --to-end``, in the same new directory. What is left of
+standard output and error without our own lines, the exit code and the files must be equal.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.commands import TIMEOUT_S, command, environment, write_ceilings
+
+PROGRAMS = Path(__file__).parent / "programs"
+# Run by `make test`; all others are slow.
+FAST = {"exits_well", "half_lines", "main_module", "optimizers", "raises", "random_numbers", "reads_input", "streams", "warns"}
+ARGUMENTS = {"main_module": ["--steps", "3", "--device", "mine"], "refuses_arguments": ["--nonsense"]}
+MODULES = {"package_program", "package_program.part"}
+INPUT = {"reads_input": "Ada\nsecond line\nthird\nfourth\n", "streams": "not read\n"}
+# Addresses, and the times and processes in lines of torch's logs; one of them is written once in a process.
+_VARIES = re.compile(r"0x[0-9a-f]+|(?<=\[[WE])\d{4} [\d:.]+|(?<=USDT:)[\d: -]+|^ERROR:.*gpuGetDeviceCount.*\n", re.MULTILINE)
+_PAGE = re.compile(r"^\S+ · .* · rooflines .*\n(?:.*\n)*?rebuild   .*\n(?:all ranks .*\n)?", re.MULTILINE)
+_PROGRESS = re.compile(r"^ *\d+ s  [a-z].*\n", re.MULTILINE)
+_COMPLAINT = re.compile(r"^rooflines: .*\n(?:  .*\n)?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a program left behind."""
+
+    code: int
+    out: str
+    err: str
+    files: dict[str, bytes]
+
+
+def names():
+    """All programs."""
+    files = {path.stem for path in PROGRAMS.glob("*.py")} - {"small"}
+    return [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in sorted(files | MODULES)]
+
+
+def left(line, place, given):
+    """Run a command line in ``place``, which is new."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    variables = {**environment(), "PYTHONPATH": os.pathsep.join([str(PROGRAMS), str(Path(__file__).parents[3])])}
+    done = subprocess.run(line, cwd=place, env=variables, input=given, capture_output=True, text=True, timeout=TIMEOUT_S)
+    files = {
+        str(path.relative_to(place)): path.read_bytes()
+        for path in sorted(place.rglob("*"))
+        if path.is_file() and "out" not in path.parts and "board" not in path.parts and path.suffix not in (".json", ".pyc")
+    }
+    return Left(done.returncode, _VARIES.sub("_", done.stdout), _VARIES.sub("_", done.stderr), files)
+
+
+def both(name, folder):
+    """What ``name`` leaves under Python and under us, there without our own lines."""
+    program = ["-m", name] if name in MODULES else [os.path.relpath(PROGRAMS / f"{name}.py", folder / "place")]
+    own, given = ARGUMENTS.get(name, []), INPUT.get(name, "")
+    options = [
+        "--ceilings", write_ceilings(folder), "--formats", "json", "--device", "cpu", "--steps", "3", "--warmup", "2", "-o", "out",
+    ]  # fmt: skip
+    plain = left([sys.executable, *program, *own], folder / "place", given)
+    ours = left(command("profile", *options, "--to-end", *program, "--", *own), folder / "place", given)
+    out, err = _PAGE.sub("", ours.out), _COMPLAINT.sub("", _PROGRESS.sub("", ours.err))
+    return plain, Left(ours.code, out, err, ours.files)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_program_is_the_same_under_us(name, tmp_path):
+    plain, ours = both(name, tmp_path)
+    assert ours.out == plain.out
+    assert ours.err == plain.err
+    assert (ours.code, ours.files) == (plain.code, plain.files)
