@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import threading
 import time
-import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +35,9 @@ class ModuleWatch:
         from torch.compiler import is_compiling
 
         self._is_compiling = is_compiling
-        self._threads = _Threads()
+        self._threads = _Threads([])
         self._names: dict[int, str] = {}
-        self._roots: dict[int, Any] = {}
+        self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._around = contextlib.ExitStack()
 
     @property
@@ -63,9 +63,10 @@ class ModuleWatch:
         self.leave_all()
 
     def leave_all(self) -> None:
-        """Leave what is open on this thread: Ctrl-C in a forward skips the hooks that would have done it."""
-        while self._threads.open:
-            self.left(self._threads.open.pop())
+        """Leave what is open on all threads: Ctrl-C in a forward skips the hooks that would have done it."""
+        for is_open in self._threads.every:
+            while is_open:
+                self.left(is_open.pop())
 
     def before(self, module: torch.nn.Module, _: Any) -> None:
         """A module's forward begins."""
@@ -76,9 +77,13 @@ class ModuleWatch:
         parts: Any = module._modules
         module = parts["_orig_mod"] if "_orig_mod" in parts else module  # noqa: SIM401
         kind = type(module).__name__
-        if not self._threads.open and id(module) not in self._roots:
-            # The module itself is kept, so that its id cannot be given to another one meanwhile.
-            self._roots[id(module)] = module
+        root = self._roots.get(id(module))
+        if not self._threads.open and (root is None or root() is not module):
+            if root is not None:  # the program has dropped modules, whose ids now are those of others
+                self._roots = {identity: alive for identity, alive in self._roots.items() if alive() is not None}
+                for child in module.modules():
+                    self._names.pop(id(child), None)
+            self._roots[id(module)] = weakref.ref(module)
             is_network = any(True for _ in itertools.chain(module.parameters(), module.children()))
             above = "" if is_network and "" not in self._names.values() else self._unused(kind)
             for path, child in module.named_modules():
@@ -149,19 +154,38 @@ def range_cost_ns() -> float:
 def global_hooks(before: Callable[[Any, Any], None], after: Callable[[Any, Any, Any], None]) -> Iterator[None]:
     """Inside, ``before`` is called before every module's forward and ``after`` when it has ended, also by an exception.
 
-    Suppresses torch's warning that global hooks see a compiled module as a separate call: the recording handles that.
+    torch warns that global hooks see a compiled module as a separate call, which a recording handles: it is asked for others only.
     """
     from torch.nn.modules import module
 
     called_before = module.register_module_forward_pre_hook(before)
     called_after = module.register_module_forward_hook(after, always_call=True)
-    with warnings.catch_warnings(), called_before, called_after:
-        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
-        yield
+    tables: Any = [getattr(module, f"_global_{kind}_hooks", {}) for kind in ("backward_pre", "backward", "forward_pre", "forward")]
+    asked = getattr(module, "_has_any_global_hook", None)
+
+    def has_others() -> bool:
+        return any(hook not in _OURS for table in tables for hook in table.values())
+
+    _OURS.extend((before, after))
+    if asked is not None:
+        module._has_any_global_hook = has_others
+    try:
+        with called_before, called_after:
+            yield
+    finally:
+        _OURS.remove(before)
+        _OURS.remove(after)
+        if asked is not None:
+            module._has_any_global_hook = asked
+
+
+_OURS: list[Callable[..., object]] = []
 
 
 class _Threads(threading.local):
-    """What ``entered`` returned for the modules that this thread runs, outermost first."""
+    """What ``entered`` returned for the modules that this thread runs, outermost first, and the same of every thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: list[list[Any]]) -> None:
         self.open: list[Any] = []
+        self.every = every
+        every.append(self.open)

@@ -319,22 +319,23 @@ class _Turns:
     def __init__(self) -> None:
         self.taking = 1
         self._last: int | None = None
-        self._seen: dict[int, Any] = {}  # held, so that no id is given again
+        self._seen: dict[int, weakref.ref[Any]] = {}
         self._between: list[int] = []  # since the last step ended
 
     def begin_with(self, ending: Any) -> None:
         """``ending`` ends the steps."""
-        self._seen[id(ending)] = ending
+        self._seen[id(ending)] = weakref.ref(ending)
         self._last, self.taking, self._between = id(ending), 1, []
 
     def knows(self, ending: Any) -> bool:
         """Whether ``ending`` has had a turn."""
-        return id(ending) in self._seen
+        seen = self._seen.get(id(ending))
+        return seen is not None and seen() is ending
 
     def take(self, ending: Any, *, may_change: bool) -> Literal["end", "inside", "change"]:
         """It is the turn of ``ending``: whether that ends a step, lies inside one, or another kind of step begins behind it."""
-        new = id(ending) not in self._seen
-        self._seen[id(ending)] = ending
+        new = not self.knows(ending)
+        self._seen[id(ending)] = weakref.ref(ending)
         if self._last is None or id(ending) == self._last:
             self._last, self.taking, self._between = id(ending), max(self.taking, len({*self._between}) + 1), []
             return "end"
