@@ -43,7 +43,8 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     are in no other figure. ``stacks`` says that the profiler recorded Python stacks, which makes the host slower. ``loader_workers``
     says whether torch's ``DataLoader`` had workers, by the names of its ranges in the trace; None without such ranges. ``start_up``
     says that the one step is a whole program from its start, or up to the end of its first step: imports, building the model and all
-    first calls are in its times. ``shared_s`` is the time in which operators of several threads of a CPU ran at once.
+    first calls are in its times. ``shared_s`` is the time in which operators of several threads of a CPU ran at once. ``served``
+    is that of ``StepTimes``.
     """
 
     per: Literal["step", "trace"] = "step"
@@ -55,6 +56,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     ranges_s: float | None = None
     overhead_s: float | None = None
     shared_s: float | None = None
+    served: bool = False
     loader_workers: bool | None = None
 
 

@@ -75,7 +75,7 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
     if analysis.other_programs is not None and not analysis.other_programs.judged:
         return (_quieter(analysis),)
     start_up = analysis.basis.start_up
-    only_input = start_up or analysis.device_untraced
+    only_input = start_up or analysis.basis.served or analysis.device_untraced
     rules = _UNTRACED_RULES if analysis.timeline is None else _INPUT_RULES if only_input else (*load_all("findings"), *RULES)
     found = sorted(_found(Case(analysis), rules), key=lambda finding: -finding.saves_s)
     return (*found[:MOST], *([_MORE_STEPS] if start_up else []))

@@ -130,7 +130,12 @@ def judge(
             untraced,
             workload=_workload(facts.workload, operators, coverage),
             memory=_with_allocated(untraced.memory, attribution),
-            basis=_basis(attribution, start_up=start_up, timed=step_s is not None and steps is not None),
+            basis=_basis(
+                attribution,
+                start_up=start_up,
+                timed=step_s is not None and steps is not None,
+                served=facts.steps is not None and facts.steps.served,
+            ),
             ceilings=roofs.ceilings if roofs else untraced.ceilings,
             totals=totals,
             timeline=divided.timeline,
@@ -160,11 +165,11 @@ def judge(
     )
 
 
-def _basis(attribution: Attribution, *, start_up: bool, timed: bool) -> Basis:
+def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: bool) -> Basis:
     trace, steps = attribution.trace, attribution.steps or 1
     loaders = [name for name in trace.names if name.startswith("enumerate(DataLoader)#_")]
     return Basis(
-        per="step" if attribution.steps else "trace", steps=steps, start_up=start_up, timed=timed,
+        per="step" if attribution.steps else "trace", steps=steps, start_up=start_up, timed=timed, served=served,
         steady=len(attribution.quiet) >= FEWEST_STEPS, ranges_s=attribution.ranges_ns / 1e9 / steps or None, stacks=trace.has_stacks,
         overhead_s=attribution.overhead_ns / 1e9 / steps or None,
         shared_s=sum(row.shared * row.traced_ns for row in (*attribution.rows, *attribution.gaps)) / 1e9 / steps or None,

@@ -288,7 +288,8 @@ def _bound(analysis: Analysis) -> str:
             opening += _idle_cause(analysis.idle_breakdown)
         if bound == "host" and analysis.idle_breakdown is None:
             # Start-up is Python at work, too, and so are the pauses between requests.
-            opening = f"For {share} no operator runs" if analysis.basis.start_up else f"Host-bound: for {share} no operator runs"
+            is_host = not (analysis.basis.start_up or analysis.basis.served)
+            opening = f"{'Host-bound: for' if is_host else 'For'} {share} no operator runs"
     else:
         return sentence(where)
     return sentence(f"{opening}; {where}" if where else opening)

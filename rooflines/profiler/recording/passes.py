@@ -120,6 +120,7 @@ class Passes:
         self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
         self._pauses: set[str] = set()  # what the program does that is part of no step: it evaluates, it profiles
         self._held_ns: list[int] = []  # when steps ended while the program's own profiler was on
+        self.served = False
         self.others_work = False  # threads besides the one that makes the steps run PyTorch
         self._begin_again(first=True)
 
@@ -777,5 +778,5 @@ class Passes:
             timed_stretch=longest if len(self._stretches) > 1 else None, range_ns=self._range_ns,
             timed_token_ns=tuple(self._timed_tokens) if self.timed_ns and all(self._timed_tokens) else (),
             timed_queue_ns=known(self._timed_queue_ns, len(self.timed_ns)),
-            traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)), slowed_by=self._slowed_by,
+            traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)), slowed_by=self._slowed_by, served=self.served,
         )  # fmt: skip

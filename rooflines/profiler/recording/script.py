@@ -407,6 +407,7 @@ class _Driver:
         elif doing == "thread":
             recording.passes.others_work = True
         elif doing == "threads":
+            recording.passes.served = True
             recording.passes.follow_threads()
         elif doing != "change":
             recording.passes.tell(doing)
@@ -424,6 +425,7 @@ class _Driver:
         self._made += 1
         if mode != recording.workload.mode:
             recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
+        recording.passes.served = mode != "training" and threading.current_thread() is not threading.main_thread()
         if mode == "generate":
             recording.workload = self.hooks.generates.described(recording.workload)
         if not recording.done:
