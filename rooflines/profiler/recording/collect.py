@@ -88,7 +88,7 @@ class Recording:
         self._owner = os.getpid()
         self._report = StepReport(reports) if (reports := os.environ.get(VARIABLE)) else None
         self._compiled_s = 0.0
-        self.loading = DataLoading(self._device, self._progress, self.notes)
+        self.loading = DataLoading(self._device, self._progress, self.notes, self.guard)
         # The program may change its directory, and remove ours.
         self._place, self._began_in = directory.absolute(), os.getcwd()
         self.passes = Passes(

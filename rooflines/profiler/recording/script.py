@@ -83,7 +83,7 @@ class StepHooks:
         self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._on = False
         self._ranges: ModuleRanges | None = None
-        self.generates = GenerateCalls(self._after_generate, self._watched)
+        self.generates = GenerateCalls(self._after_generate, self._watched, self._guard)
         self._hooks = contextlib.ExitStack()
 
     def __enter__(self) -> StepHooks:
