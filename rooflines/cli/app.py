@@ -47,7 +47,8 @@ def main() -> None:
         arguments = ["analyze", *arguments]
     try:
         load(arguments)
-        sys.exit(app(arguments, prog_name="rooflines", standalone_mode=False))
+        # Not app(), which replaces sys.excepthook: a program that is profiled has its own, or Python's.
+        sys.exit(typer.main.get_command(app)(arguments, prog_name="rooflines", standalone_mode=False))
     except RooflinesError as error:
         _print_cause(error)
         _complain(as_options(error.marked_message), as_options(error.marked_hint))
