@@ -513,10 +513,10 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
                     "r.step()"
                 )
             driver.tell_of_threads()
-    except KeyboardInterrupt as error:
+    except KeyboardInterrupt:
         if recording.run is None:
-            raise Interrupted("interrupted before anything was recorded.") from error
-        raise interrupted(recording.directory) from error
+            raise Interrupted("interrupted before anything was recorded.") from None
+        raise interrupted(recording.directory) from None
     except SystemExit as ending:
         how = f"exited with {ending.code!r}" if isinstance(ending.code, int) else f"exited: {ending.code}"
         raise _ended(WorkloadError(f"{what} {how}."), recording, ending.code if isinstance(ending.code, int) else 1) from ending

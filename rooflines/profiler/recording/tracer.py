@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording.own_profilers import own_session
 from rooflines.profiler.recording.process import RunQueue, page_faults, since
-from rooflines.profiler.recording.torch_logs import quiet_logs
+from rooflines.profiler.recording.torch_logs import quiet_logs, quiet_start
 from rooflines.profiler.trace.records import STEP_PREFIX
 from rooflines.profiler.trace.signature import LOSSY
 
@@ -184,9 +183,8 @@ class Tracer:
         """Profiler and hooks on."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        with own_session(), quiet_logs() as quiet, warnings.catch_warnings():
-            # torch 2.11 warns that a second trace drops the events of the first, which is in its file
-            warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
+        self._profiler.profiler = None  # else torch 2.11 warns that a second trace drops the events of the first, which is in its file
+        with own_session(), quiet_logs() as quiet, quiet_start():
             self._profiler.start()
             self._quiet = quiet.pop_all()
         self._running = True
