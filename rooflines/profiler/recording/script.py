@@ -27,8 +27,10 @@ import msgspec
 from rooflines.errors import Interrupted, RooflinesError, WorkloadError
 from rooflines.profiler.module_hooks import ModuleRanges, global_hooks
 from rooflines.profiler.options import Mode
+from rooflines.profiler.recording.children import Children
 from rooflines.profiler.recording.collect import Recording, interrupted, user_error
 from rooflines.profiler.recording.generate_calls import GenerateCalls
+from rooflines.profiler.recording.hard_end import HardEnds
 from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
 
@@ -322,7 +324,7 @@ class Program(NamedTuple):
                 os.chdir(directory)
 
 
-class _Driver:
+class Driver:
     """Passes on to a recording what the hooks see of a program, and ends the program when enough is recorded."""
 
     def __init__(self, recording: Recording, *, to_end: bool) -> None:
@@ -374,7 +376,41 @@ class _Driver:
         recording.loading.run_loader_alone(ends=True)
         raise _Enough
 
-    def notes(self) -> Iterator[str]:
+    def called(self, module: Any, inputs: Any) -> None:
+        """``module`` is called, and its call is the first that is seen."""
+        self.hooks._before_forward(module, inputs)
+
+    def leave(self) -> None:
+        """In a forked process: the program is recorded in another one."""
+        self.hooks.__exit__(None, None, None)
+        Recording.leave()
+
+    def close(self, what: str) -> None:
+        """End the recording of a program, ``what``, that ends before it comes back to us."""
+        self.hooks.__exit__(None, None, None)
+        with contextlib.ExitStack() as open_recording:
+            open_recording.push(self._recording)
+            self.conclude(what)
+
+    def conclude(self, what: str) -> None:
+        """The program, ``what``, has ended. Raises NoOperators where there is nothing to keep."""
+        recording = self._recording
+        recording.notes.extend(self._notes())
+        if recording.passes.steps:
+            return
+        if self.hooks.makes_optimizers:
+            recording.workload = msgspec.structs.replace(recording.workload, mode="training")
+        recording.passes.finish()
+        if recording.passes.trace is None:
+            raise NoOperators(
+                f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
+            )
+        recording.notes.append(
+            "no step was recognized, because no optimizer stepped and no module was called with gradients off: the whole program is "
+            "one step. To mark steps: with rooflines.record() as r: ... r.step()"
+        )
+
+    def _notes(self) -> Iterator[str]:
         """Warnings about the steps for the reader."""
         hooks = self.hooks
         if hooks.several > 1:
@@ -389,17 +425,43 @@ class _Driver:
             yield f"not counted: {counted(self.before, 'step')} before these began (an evaluation before training, or parts of a step)"
 
 
-def collect_script(program: Program, recording: Recording, *, to_end: bool) -> Run:
-    """Run ``program`` under ``recording``.
+class NoOperators(WorkloadError):
+    """The program has run no PyTorch operator: there is nothing to report, and it ended as it does alone."""
+
+    exit_code = 0
+
+
+def collect_script(
+    program: Program,
+    recording: Recording,
+    *,
+    to_end: bool,
+    children: Children | None = None,
+    on_hard_end: Callable[[RooflinesError | None], object] = lambda _: None,
+) -> Run:
+    """Run ``program`` under ``recording``, and its ``children``.
 
     It is stopped once everything is recorded, unless ``to_end``. Its exceptions come back as WorkloadError with the original as
-    ``__cause__`` and the exit code that it would have had; what had been recorded is on disk (``recording.run``).
+    ``__cause__`` and the exit code that it would have had; what had been recorded is on disk (``recording.run``). ``on_hard_end`` is
+    called, with our error if any, before it ends this process without coming back to us.
     """
     what, owner = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}", os.getpid()
-    driver = _Driver(recording, to_end=to_end)
+    driver = Driver(recording, to_end=to_end)
     recording.passes.ranges = driver.hooks.ranges
+
+    def end_hard(how: str) -> None:
+        error: RooflinesError | None = None
+        recording.notes.append(f"the program ended with {how}")
+        try:
+            driver.close(what)
+        except RooflinesError as problem:
+            error = problem
+        on_hard_end(error)
+
+    if children is not None:
+        children.recorder = driver
     try:
-        with recording, driver.hooks:
+        with recording, driver.hooks, children or contextlib.nullcontext(), HardEnds(end_hard):
             try:
                 program.run()
             except _Enough:
@@ -415,19 +477,7 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
                 _end_child(0)
             if recording.loading.resident:
                 recording.loading.end_resident_steps()
-            recording.notes.extend(driver.notes())
-            if not recording.passes.steps:
-                if driver.hooks.makes_optimizers:
-                    recording.workload = msgspec.structs.replace(recording.workload, mode="training")
-                recording.passes.finish()
-                if recording.passes.trace is None:
-                    raise WorkloadError(
-                        f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
-                    )
-                recording.notes.append(
-                    "no step was recognized, because no optimizer stepped and no module was called with gradients off: the whole "
-                    "program is one step. To mark steps: with rooflines.record() as r: ... r.step()"
-                )
+            driver.conclude(what)
     except KeyboardInterrupt:
         if recording.run is None:
             raise Interrupted("interrupted before anything was recorded.") from None

@@ -162,7 +162,10 @@ class Tracer:
         """Profiler and hooks on."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        with warnings.catch_warnings():  # torch 2.11 warns that a second trace drops the events of the first, which is in its file
+        with (
+            _quiet_kineto(),
+            warnings.catch_warnings(),
+        ):  # torch 2.11 warns that a second trace drops the events of the first, which is in its file
             warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
             self._profiler.start()
         self._running = True
@@ -255,6 +258,18 @@ class Tracer:
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._optimizers[id(optimizer)] = sum(p.numel() for p in _parameters(optimizer) if p.grad is not None)
         self._stepped[id(optimizer)] = weakref.ref(optimizer)
+
+
+@contextlib.contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """Inside, a first profiler starts without the lines of Kineto's log, and the environment of the program is as it was afterwards."""
+    given = "KINETO_LOG_LEVEL" in os.environ
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    try:
+        yield
+    finally:
+        if not given:
+            os.environ.pop("KINETO_LOG_LEVEL", None)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

@@ -1,0 +1,189 @@
+"""Processes that a recorded program starts: what they need so that each that runs PyTorch is recorded, too (``child``).
+
+A Python program starts with our start-up file, by variables in its environment alone: those of the program that starts it stay as they
+are. A forked process goes on with what it inherits. Both wait for the first module that is called, or the first optimizer, and then
+``begin``. Nothing is imported for it: this module is used in every Python program that is started. Windows starts processes otherwise,
+and is not followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import shlex
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rooflines.profiler.imports import when_imported
+
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
+_SHELLS = ("sh", "bash", "dash", "zsh")
+# With these options the interpreter takes neither our variables nor our file.
+_ISOLATED = re.compile(r"-[a-zA-VYZ]*[IES]")
+
+
+class Recorder(Protocol):
+    """What records this process."""
+
+    def called(self, module: Any, inputs: Any) -> None:
+        """``module`` is called."""
+
+    def leave(self) -> None:
+        """In a process forked from this one: forget what is recorded here."""
+
+
+class Children:
+    """Context manager: Python programs and forked processes that are started inside are followed, and those that they start.
+
+    ``environment`` returns the variables for a program that starts with ``order``, and ``begin`` records this process by it, None where
+    it cannot. ``recorder`` is what records this process. Workers of torch's loaders are left alone.
+    """
+
+    def __init__(
+        self, order: str, environment: Callable[[str, Mapping[str, str]], dict[str, str]], begin: Callable[[str], Recorder | None]
+    ) -> None:
+        self.recorder: Recorder | None = None
+        self._order, self._environment, self._begin = order, environment, begin
+        self._on = self._waits = False
+        self._replaced, self._hooks = contextlib.ExitStack(), contextlib.ExitStack()
+
+    def __enter__(self) -> Children:
+        if not hasattr(os, "register_at_fork"):
+            return self
+        import _posixsubprocess
+        import posix
+
+        self._on = True
+        os.register_at_fork(after_in_child=self._forked)
+        for place, name in ((_posixsubprocess, "fork_exec"), (sys.modules.get("subprocess"), "_fork_exec")):
+            if hasattr(place, name):
+                replace(self._replaced, (place,), name, self._starting)
+        for name in ("posix_spawn", "posix_spawnp"):
+            if hasattr(posix, name):
+                replace(self._replaced, (os, posix), name, self._spawning)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._on = False
+        self._replaced.close()
+
+    # --- programs ----------------------------------------------------------------------------------------------------------------
+
+    def _starting(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(start)
+        def fork_exec(arguments: Any, executables: Any, close: Any, keep: Any, directory: Any, environment: Any, *rest: Any) -> Any:
+            with contextlib.suppress(Exception):
+                if self._on and starts_python(arguments, executables):
+                    current = os.environ if environment is None else _decoded(environment)
+                    environment = [os.fsencode(f"{key}={value}") for key, value in self._environment(self._order, current).items()]
+            return start(arguments, executables, close, keep, directory, environment, *rest)
+
+        return fork_exec
+
+    def _spawning(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(start)
+        def spawn(path: Any, arguments: Any, environment: Any, **rest: Any) -> Any:
+            with contextlib.suppress(Exception):
+                if self._on and starts_python(arguments, [shutil.which(path) or path]):
+                    current = {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
+                    environment = self._environment(self._order, current)
+            return start(path, arguments, environment, **rest)
+
+        return spawn
+
+    # --- this process ------------------------------------------------------------------------------------------------------------
+
+    def _forked(self) -> None:
+        if self._on:
+            with contextlib.suppress(Exception):
+                recorder, self.recorder = self.recorder, None
+                if recorder is not None:
+                    recorder.leave()
+                self.wait()
+
+    def wait(self) -> None:
+        """Record this process from its first module or optimizer on."""
+        if not self._waits:
+            self._waits = True
+            self._hooks.enter_context(when_imported("torch", self._watch))
+
+    def _watch(self) -> None:
+        from torch.nn.modules import module
+        from torch.optim import Optimizer
+
+        self._hooks.enter_context(module.register_module_forward_pre_hook(self._before_forward))
+        replace(self._hooks, (Optimizer,), "__init__", self._making)
+
+    def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
+            from torch.optim import Optimizer
+
+            self._record()
+            (make if self._waits else Optimizer.__init__)(optimizer, *arguments, **keywords)
+
+        return made
+
+    def _before_forward(self, module: Any, inputs: Any) -> None:
+        import torch
+
+        if not torch.compiler.is_compiling():
+            self._record()
+            if self.recorder is not None:
+                with contextlib.suppress(Exception):
+                    self.recorder.called(module, inputs)
+
+    def _record(self) -> None:
+        """Begin, unless this is a worker of a loader or not the main thread, in which steps are."""
+        workers = sys.modules.get("torch.utils.data._utils.worker")
+        if threading.current_thread() is threading.main_thread() and getattr(workers, "_worker_info", None) is None:
+            self._waits = False
+            self._hooks.close()
+            with contextlib.suppress(Exception):
+                self.recorder = self._begin(self._order)
+
+
+def replace(stack: contextlib.ExitStack, places: Sequence[Any], name: str, by: Callable[[Any], Any]) -> None:
+    """Put ``by`` of the attribute ``name`` in its place until ``stack`` closes: in all ``places``, so that it is pickled by name."""
+    original = getattr(places[0], name)
+    ours = by(original)
+    for place in places:
+        setattr(place, name, ours)
+        stack.callback(setattr, place, name, original)
+
+
+def starts_python(arguments: Sequence[Any], executables: Sequence[Any]) -> bool:
+    """Whether the first of ``executables`` that exists, called with ``arguments``, is a Python program that takes our start-up file.
+
+    Programs of ours are none: they record by themselves.
+    """
+    words = [os.fsdecode(word) for word in arguments]
+    path = next((path for path in map(os.fsdecode, executables) if os.path.isfile(path)), "")
+    if os.path.basename(path) in _SHELLS and words[1:2] == ["-c"] and not re.search(r"[;&|<>$`(){}\n*?]", words[2]):
+        words = shlex.split(words[2])
+        path = shutil.which(words[0]) or ""
+    if any(os.path.basename(word).partition(".")[0] == "rooflines" for word in words[:3]):
+        return False
+    if not _PYTHON.fullmatch(os.path.basename(path)):
+        with open(path, "rb") as file:  # a script: the line that names its interpreter, or the lines of pip where that is too long
+            first = file.read(512).decode(errors="replace").splitlines()[:2]
+        line = " ".join(first if first[0] == "#!/bin/sh" else first[:1])
+        if not line.startswith("#!") or "python" not in line:
+            return False
+        words = line.split()
+    options = []
+    for word in words[1:]:
+        if word[:1] != "-":
+            break
+        options.append(word)
+    return not any(_ISOLATED.match(option) for option in options)
+
+
+def _decoded(environment: Sequence[bytes]) -> dict[str, str]:
+    pairs = (os.fsdecode(entry).partition("=") for entry in environment)
+    return {name: value for name, _, value in pairs}

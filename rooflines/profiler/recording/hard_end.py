@@ -1,0 +1,69 @@
+"""Ends of a process that run no exit handler: ``os._exit``, and a program that puts another one in its place (``os.exec*``)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rooflines.profiler.recording.children import replace
+
+# All others of ``os.exec*`` call these.
+_EXECS = ("execv", "execve")
+
+
+class HardEnds:
+    """Context manager: before the program ends this process in such a way, ``end`` is called with how: ``os._exit(3)``.
+
+    What ``end`` prints goes to the files of the process; what the program has not flushed stays unflushed. Nothing that it raises
+    reaches the program. Processes forked from this one end as they do.
+    """
+
+    def __init__(self, end: Callable[[str], object]) -> None:
+        self._end, self._owner = end, os.getpid()
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> HardEnds:
+        home = sys.modules[os._exit.__module__]  # posix or nt
+        for name in ("_exit", *_EXECS):
+            replace(self._open, (os, home), name, self._ending)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._owner = 0
+        self._open.close()
+
+    def _ending(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def ending(*arguments: Any, **keywords: Any) -> Any:
+            name = call.__name__
+            if self._owner == os.getpid() and (name not in _EXECS or _can_run(*arguments, **keywords)):
+                self._owner = 0
+                with contextlib.suppress(BaseException), _own_streams():
+                    self._end(f"os.{name}" + ("" if name in _EXECS else f"({', '.join(map(str, (*arguments, *keywords.values())))})"))
+            return call(*arguments, **keywords)
+
+        return ending
+
+
+def _can_run(path: Any, *_: Any, **__: Any) -> bool:
+    """Whether the system can run ``path``: ``os.execvp`` tries one folder after another."""
+    return isinstance(path, int) or shutil.which(os.path.abspath(os.fsdecode(path))) is not None
+
+
+@contextlib.contextmanager
+def _own_streams() -> Iterator[None]:
+    """Standard output and error are files of our own inside, on the same descriptors."""
+    with contextlib.ExitStack() as stack:
+        for number, redirect in ((1, contextlib.redirect_stdout), (2, contextlib.redirect_stderr)):
+            try:
+                file = os.fdopen(os.dup(number), "w", encoding="utf-8", errors="replace")
+            except OSError:  # the program has closed it
+                file = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            stack.enter_context(file)
+            stack.enter_context(redirect(file))
+        yield
