@@ -69,7 +69,7 @@ class Child:
         """What records this process from here on by ``order``; None where a recording is on, or a GPU cannot be used after a fork."""
         import torch
 
-        if Recording.is_active() or torch.cuda._is_in_bad_fork():
+        if Recording.is_active() or (torch.cuda._is_in_bad_fork() and torch.cuda.device_count()):
             return None
         return Child(msgspec.json.decode(order, type=Order))._begin()
 

@@ -19,7 +19,7 @@ import msgspec
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError, first_line
 from rooflines.profiler.compiled.inductor import InductorWatch, compile_seconds
 from rooflines.profiler.compiled.records import write_compiled
-from rooflines.profiler.directory import JOURNAL_FILE, RUN_FILE, create_directory, discard, file_stem, save
+from rooflines.profiler.directory import JOURNAL_FILE, RUN_FILE, STEPS_FILE, create_directory, discard, file_stem, save
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
 from rooflines.profiler.recording.device import RecordedDevice
@@ -195,7 +195,7 @@ class Recording:
             nothing = error is not None and not passes.steps and passes.trace is None
             if nothing and (isinstance(error, WorkloadError) or self.workload.source == "script"):
                 # Leave nothing behind: the same command can be given again with another input.
-                discard(self.place, JOURNAL_FILE, RUN_FILE, made=self._made)
+                discard(self.place, JOURNAL_FILE, STEPS_FILE, RUN_FILE, made=self._made)
                 return
             if early and not passes.traced_enough:
                 self.notes.append(self._ended_early())
@@ -256,7 +256,8 @@ class Recording:
     def _save(self, status: Status) -> None:
         try:
             run = self._write(self._facts, self.passes.samples)
-            (self.place / JOURNAL_FILE).unlink(missing_ok=True)
+            for name in (JOURNAL_FILE, STEPS_FILE):
+                (self.place / name).unlink(missing_ok=True)
         except (OutputError, ImportError, MemoryError) as problem:
             if status == "complete":
                 raise

@@ -448,6 +448,9 @@ def collect_script(
     what, owner = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}", os.getpid()
     driver = Driver(recording, to_end=to_end)
     recording.passes.ranges = driver.hooks.ranges
+    recording.passes.farewell = (
+        f"rooflines: {what} was killed before its run was complete.\n  See what was recorded: rooflines analyze {recording.directory}\n"
+    )
 
     def end_hard(how: str) -> None:
         error: RooflinesError | None = None
