@@ -271,12 +271,13 @@ def profile_script(
     order = Order(directory=str(recording.place), workload=workload, settings=settings, device=str(options.device))
 
     def report(failure: RooflinesError | None) -> Run:
-        own, (runs, notes) = recording.run, gather(recording.place)
+        here = directory if directory.absolute() == recording.place else recording.place  # the program may have changed its own
+        own, (runs, notes) = recording.run, gather(here)
         if runs and not recording.passes.steps:
             if own is not None:
                 discard(own.directory, RUN_FILE, SAMPLES_FILE, own.facts.trace or RUN_FILE, made=False)
             runs = [_finish(run, given, options) for run in runs]
-            report_job(runs, notes, options.formats, recording.directory, options.progress or Silent())
+            report_job(runs, notes, options.formats, here, options.progress or Silent())
             run = runs[0]
             if isinstance(failure, NoOperators):
                 return run

@@ -7,6 +7,7 @@ import functools
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,14 +18,16 @@ _EXECS = ("execv", "execve")
 
 
 class HardEnds:
-    """Context manager: before the program ends this process in such a way, ``end`` is called with how: ``os._exit(3)``.
+    """Context manager: before the program ends this process in such a way, ``end`` is called with how: ``os._exit``.
 
-    What ``end`` prints goes to the files of the process; what the program has not flushed stays unflushed. Nothing that it raises
-    reaches the program. Processes forked from this one end as they do.
+    Another thread than the one that enters calls ``elsewhere``: what is recorded cannot be ended there. What is printed goes to the
+    files of the process; what the program has not flushed stays unflushed. Nothing that is raised reaches the program. Processes
+    forked from this one end as they do.
     """
 
-    def __init__(self, end: Callable[[str], object]) -> None:
-        self._end, self._owner = end, os.getpid()
+    def __init__(self, end: Callable[[str], object], elsewhere: Callable[[], object] = lambda: None) -> None:
+        self._end, self._elsewhere = end, elsewhere
+        self._owner, self._thread = os.getpid(), threading.get_ident()
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> HardEnds:
@@ -43,8 +46,9 @@ class HardEnds:
             name = call.__name__
             if self._owner == os.getpid() and (name not in _EXECS or _can_run(*arguments, **keywords)):
                 self._owner = 0
+                how = f"os.{name}; the program in its place is not recorded" if name in _EXECS else "os._exit"
                 with contextlib.suppress(BaseException), _own_streams():
-                    self._end(f"os.{name}" + ("" if name in _EXECS else f"({', '.join(map(str, (*arguments, *keywords.values())))})"))
+                    self._end(how) if threading.get_ident() == self._thread else self._elsewhere()
             return call(*arguments, **keywords)
 
         return ending

@@ -397,7 +397,7 @@ class Passes:
         self.generations.clear()
         self._begin_step()
         before, tokens_before, whole, ended = self.timed_ns, self._timed_tokens, list[bool](), False
-        cut = False
+        cut, journal = False, str(self.directory / STEPS_FILE)
         stretch: tuple[int, int] | None = (now_ns(), 0)  # when it began, and the steps before it
         goal = planned
         try:
@@ -415,7 +415,7 @@ class Passes:
                         self._mps.note()
                     if not self._on_gpu and whole[-1]:
                         self._live.timed_ns.append(self._clock.last_ns())
-                        add_step(self.directory, self._live.timed_ns[-1])
+                        add_step(journal, self._live.timed_ns[-1])
                     if len(self._clock) == goal:
                         goal += self._patience.further_timed(planned, self._clock.so_far_ns(), waited)
                     self._queue.mark()

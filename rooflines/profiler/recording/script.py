@@ -456,15 +456,19 @@ def collect_script(
         error: RooflinesError | None = None
         recording.notes.append(f"the program ended with {how}")
         try:
-            driver.close(what)
+            driver.close(f"{what} ({how})")
         except RooflinesError as problem:
             error = problem
         on_hard_end(error)
 
+    def end_elsewhere() -> None:
+        if recording.done:  # else the sampler does it
+            sys.stderr.write(recording.passes.farewell)
+
     if children is not None:
         children.recorder = driver
     try:
-        with recording, driver.hooks, children or contextlib.nullcontext(), HardEnds(end_hard):
+        with recording, driver.hooks, children or contextlib.nullcontext(), HardEnds(end_hard, end_elsewhere):
             try:
                 program.run()
             except _Enough:

@@ -162,10 +162,8 @@ class Tracer:
         """Profiler and hooks on."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        with (
-            _quiet_kineto(),
-            warnings.catch_warnings(),
-        ):  # torch 2.11 warns that a second trace drops the events of the first, which is in its file
+        with _environment_kept(), warnings.catch_warnings():
+            # torch 2.11 warns that a second trace drops the events of the first, which is in its file.
             warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
             self._profiler.start()
         self._running = True
@@ -261,15 +259,15 @@ class Tracer:
 
 
 @contextlib.contextmanager
-def _quiet_kineto() -> Iterator[None]:
-    """Inside, a first profiler starts without the lines of Kineto's log, and the environment of the program is as it was afterwards."""
-    given = "KINETO_LOG_LEVEL" in os.environ
+def _environment_kept() -> Iterator[None]:
+    """Inside, a first profiler starts without the lines of Kineto's log; what that and torch add to the environment is removed."""
+    before = {*os.environ}
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
         yield
     finally:
-        if not given:
-            os.environ.pop("KINETO_LOG_LEVEL", None)
+        for name in os.environ.keys() - before:
+            del os.environ[name]
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
