@@ -22,18 +22,15 @@ from rooflines.units import counted
 
 
 def gather(directory: Path) -> tuple[list[Run], list[str]]:
-    """The runs of the child processes below ``directory``, numbered by rank or by start, and a sentence for each other child.
-
-    Waits for the children that Python waits for as it ends.
-    """
-    _join()
-    found = sorted((_process(path) for path in directory.glob(f"{PREFIX}*/{PROCESS_FILE}")), key=lambda child: child.began_ns)
+    """The runs of the child processes below ``directory``, numbered by rank or by start, and a sentence for each other child."""
+    files = directory.glob(f"{PREFIX}*/{PROCESS_FILE}")
+    found = sorted((read_json(file, ChildProcess) for file in files), key=lambda child: child.began_ns)
     runs: dict[ChildProcess, Run] = {}
     notes = []
     for child in found:
         place, what = directory / f"{PREFIX}{child.pid}", f"the process {child.name!r} ({child.pid})"
         run = load(place) if (place / RUN_FILE).is_file() else None
-        if run is not None and run.facts.status == "running" and psutil.pid_exists(child.pid):
+        if run is not None and run.facts.status == "running" and _runs(child.pid):
             notes.append(f"{what} still runs; what it records is in {place}")
         elif run is None or run.facts.steps is None or not (run.trace_path or run.facts.steps.timed_ns):
             notes.append(f"{what} ended before anything that it ran was recorded")
@@ -63,12 +60,15 @@ def report_job(runs: Sequence[Run], notes: Sequence[str], formats: Sequence[str]
     saved_with(runs[0], *notes)
 
 
-def _process(path: Path) -> ChildProcess:
-    return read_json(path, ChildProcess)
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
-def _join() -> None:
-    """End the children of multiprocessing as Python does when it ends."""
+def join() -> None:
+    """Wait for the children of multiprocessing, or end them, as Python does when it ends."""
     processes: Any = sys.modules.get("multiprocessing.process")
     for child in processes.active_children() if processes is not None else ():
         if child.daemon:

@@ -258,7 +258,7 @@ def profile_script(
     options.refuse(NOT_FOR_SCRIPTS, "scripts", "Set it in the script or with the script's own arguments.")
     name = _check_module(str(script)) if module else _check_script(Path(script))
     directory, given = _checked(options, Path(name).stem, "script", as_rank=True)
-    from rooflines.pipeline.jobs import gather, report_job
+    from rooflines.pipeline.jobs import gather, join, report_job
     from rooflines.profiler.monitor.python_startup.sitecustomize import child_environment
     from rooflines.profiler.recording.child import Child, Order
     from rooflines.profiler.recording.children import Children
@@ -314,6 +314,7 @@ def profile_script(
             )  # fmt: skip
     except RooflinesError as error:
         failure = error
+    join()
     return report(failure)
 
 

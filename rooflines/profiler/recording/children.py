@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rooflines.profiler.imports import when_imported
 
@@ -27,27 +28,15 @@ _SHELLS = ("sh", "bash", "dash", "zsh")
 _ISOLATED = re.compile(r"-[a-zA-VYZ]*[IES]")
 
 
-class Recorder(Protocol):
-    """What records this process."""
-
-    def called(self, module: Any, inputs: Any) -> None:
-        """``module`` is called."""
-
-    def leave(self) -> None:
-        """In a process forked from this one: forget what is recorded here."""
-
-
 class Children:
     """Context manager: Python programs and forked processes that are started inside are followed, and those that they start.
 
-    ``environment`` returns the variables for a program that starts with ``order``, and ``begin`` records this process by it, None where
-    it cannot. ``recorder`` is what records this process. Workers of torch's loaders are left alone.
+    ``environment`` returns the variables for a program that starts with ``order``, and ``begin`` records this process by it and returns
+    its ``recorder`` (``script.Driver``), None where it cannot. Workers of torch's loaders are left alone.
     """
 
-    def __init__(
-        self, order: str, environment: Callable[[str, Mapping[str, str]], dict[str, str]], begin: Callable[[str], Recorder | None]
-    ) -> None:
-        self.recorder: Recorder | None = None
+    def __init__(self, order: str, environment: Callable[..., dict[str, str]], begin: Callable[[str], Any]) -> None:
+        self.recorder: Any = None
         self._order, self._environment, self._begin = order, environment, begin
         self._on = self._waits = False
         self._replaced, self._hooks = contextlib.ExitStack(), contextlib.ExitStack()
@@ -56,16 +45,13 @@ class Children:
         if not hasattr(os, "register_at_fork"):
             return self
         import _posixsubprocess
-        import posix
 
+        subprocess = sys.modules.get("subprocess")  # imported later, it takes ours from there
         self._on = True
         os.register_at_fork(after_in_child=self._forked)
-        for place, name in ((_posixsubprocess, "fork_exec"), (sys.modules.get("subprocess"), "_fork_exec")):
-            if hasattr(place, name):
-                replace(self._replaced, (place,), name, self._starting)
-        for name in ("posix_spawn", "posix_spawnp"):
-            if hasattr(posix, name):
-                replace(self._replaced, (os, posix), name, self._spawning)
+        replace(self._replaced, (_posixsubprocess,), "fork_exec", self._starting)
+        if hasattr(subprocess, "_fork_exec"):  # since Python 3.11
+            replace(self._replaced, (subprocess,), "_fork_exec", self._starting)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,25 +62,19 @@ class Children:
 
     def _starting(self, start: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(start)
-        def fork_exec(arguments: Any, executables: Any, close: Any, keep: Any, directory: Any, environment: Any, *rest: Any) -> Any:
+        def started(*arguments: Any) -> Any:
+            given = [*arguments]  # words, places of the program, three others, the environment
             with contextlib.suppress(Exception):
-                if self._on and starts_python(arguments, executables):
-                    current = os.environ if environment is None else _decoded(environment)
-                    environment = [os.fsencode(f"{key}={value}") for key, value in self._environment(self._order, current).items()]
-            return start(arguments, executables, close, keep, directory, environment, *rest)
+                if self._on and starts_python(given[0], given[1]):
+                    given[5] = self._with_order(given[5])
+            return start(*given)
 
-        return fork_exec
+        return started
 
-    def _spawning(self, start: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(start)
-        def spawn(path: Any, arguments: Any, environment: Any, **rest: Any) -> Any:
-            with contextlib.suppress(Exception):
-                if self._on and starts_python(arguments, [shutil.which(path) or path]):
-                    current = {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
-                    environment = self._environment(self._order, current)
-            return start(path, arguments, environment, **rest)
-
-        return spawn
+    def _with_order(self, entries: Sequence[bytes] | None) -> list[bytes]:
+        pairs = (os.fsdecode(entry).partition("=") for entry in entries or ())
+        current = os.environ if entries is None else {name: value for name, _, value in pairs}
+        return [os.fsencode(f"{name}={value}") for name, value in self._environment(self._order, current).items()]
 
     # --- this process ------------------------------------------------------------------------------------------------------------
 
@@ -176,14 +156,5 @@ def starts_python(arguments: Sequence[Any], executables: Sequence[Any]) -> bool:
         if not line.startswith("#!") or "python" not in line:
             return False
         words = line.split()
-    options = []
-    for word in words[1:]:
-        if word[:1] != "-":
-            break
-        options.append(word)
-    return not any(_ISOLATED.match(option) for option in options)
-
-
-def _decoded(environment: Sequence[bytes]) -> dict[str, str]:
-    pairs = (os.fsdecode(entry).partition("=") for entry in environment)
-    return {name: value for name, _, value in pairs}
+    options = itertools.takewhile(lambda word: word.startswith("-"), words[1:])
+    return not any(map(_ISOLATED.match, options))

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from rooflines.profiler.recording.children import replace
@@ -20,9 +20,8 @@ _EXECS = ("execv", "execve")
 class HardEnds:
     """Context manager: before the program ends this process in such a way, ``end`` is called with how: ``os._exit``.
 
-    Another thread than the one that enters calls ``elsewhere``: what is recorded cannot be ended there. What is printed goes to the
-    files of the process; what the program has not flushed stays unflushed. Nothing that is raised reaches the program. Processes
-    forked from this one end as they do.
+    Another thread than the one that enters calls ``elsewhere``: what is recorded cannot be ended there. What the program has not
+    flushed stays unflushed. Nothing that is raised reaches the program. Processes forked from this one end as they do.
     """
 
     def __init__(self, end: Callable[[str], object], elsewhere: Callable[[], object] = lambda: None) -> None:
@@ -47,7 +46,8 @@ class HardEnds:
             if self._owner == os.getpid() and (name not in _EXECS or _can_run(*arguments, **keywords)):
                 self._owner = 0
                 how = f"os.{name}; the program in its place is not recorded" if name in _EXECS else "os._exit"
-                with contextlib.suppress(BaseException), _own_streams():
+                # Through a file of our own: what the program has not flushed stays where it is.
+                with contextlib.suppress(BaseException), open(os.dup(1), "w") as output, contextlib.redirect_stdout(output):
                     self._end(how) if threading.get_ident() == self._thread else self._elsewhere()
             return call(*arguments, **keywords)
 
@@ -57,17 +57,3 @@ class HardEnds:
 def _can_run(path: Any, *_: Any, **__: Any) -> bool:
     """Whether the system can run ``path``: ``os.execvp`` tries one folder after another."""
     return isinstance(path, int) or shutil.which(os.path.abspath(os.fsdecode(path))) is not None
-
-
-@contextlib.contextmanager
-def _own_streams() -> Iterator[None]:
-    """Standard output and error are files of our own inside, on the same descriptors."""
-    with contextlib.ExitStack() as stack:
-        for number, redirect in ((1, contextlib.redirect_stdout), (2, contextlib.redirect_stderr)):
-            try:
-                file = os.fdopen(os.dup(number), "w", encoding="utf-8", errors="replace")
-            except OSError:  # the program has closed it
-                file = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-            stack.enter_context(file)
-            stack.enter_context(redirect(file))
-        yield
