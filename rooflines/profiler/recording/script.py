@@ -25,6 +25,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rooflines.errors import Interrupted, RooflinesError, WorkloadError
+from rooflines.profiler.distributed import Agreement, rank_here
 from rooflines.profiler.module_hooks import ModuleRanges, global_hooks
 from rooflines.profiler.options import Mode
 from rooflines.profiler.recording.children import Children
@@ -330,6 +331,7 @@ class Driver:
     def __init__(self, recording: Recording, *, to_end: bool) -> None:
         self._recording = recording
         self._to_end = to_end
+        self._is_rank = rank_here() is not None
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
         self.hooks = StepHooks(self._on_doing, self._may_change, lambda: recording.loading.is_loading)
@@ -368,7 +370,7 @@ class Driver:
 
     def _end(self) -> None:
         recording = self._recording
-        if self._to_end:
+        if self._to_end or (not self._is_rank and Agreement().has_peers):  # its children wait for it in every step
             return
         # The script ends here, while its data is still there: what is asked of its loader now, it will not miss.
         if recording.loading.resident_step():
