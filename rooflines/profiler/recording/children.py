@@ -45,6 +45,7 @@ class Children:
         if not hasattr(os, "register_at_fork"):
             return self
         import _posixsubprocess
+        import posix
 
         subprocess = sys.modules.get("subprocess")  # imported later, it takes ours from there
         self._on = True
@@ -52,6 +53,8 @@ class Children:
         replace(self._replaced, (_posixsubprocess,), "fork_exec", self._starting)
         if hasattr(subprocess, "_fork_exec"):  # since Python 3.11
             replace(self._replaced, (subprocess,), "_fork_exec", self._starting)
+        if hasattr(posix, "posix_spawn"):  # which subprocess calls since Python 3.13
+            replace(self._replaced, (os, posix), "posix_spawn", self._spawning)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,6 +73,20 @@ class Children:
             return start(*given)
 
         return started
+
+    def _spawning(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(start)
+        def spawned(path: Any, words: Any, environment: Any, /, **rest: Any) -> Any:
+            with contextlib.suppress(Exception):
+                if self._on and starts_python(words, [path]):
+                    pairs = {
+                        os.fsdecode(name): os.fsdecode(value)
+                        for name, value in (os.environ if environment is None else environment).items()
+                    }
+                    environment = self._environment(self._order, pairs)
+            return start(path, words, environment, **rest)
+
+        return spawned
 
     def _with_order(self, entries: Sequence[bytes] | None) -> list[bytes]:
         pairs = (os.fsdecode(entry).partition("=") for entry in entries or ())
