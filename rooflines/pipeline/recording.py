@@ -260,7 +260,7 @@ def profile_script(
     directory, given = _checked(options, Path(name).stem, "script", as_rank=True)
     from rooflines.pipeline.jobs import gather, join, report_job
     from rooflines.profiler.monitor.python_startup.sitecustomize import child_environment
-    from rooflines.profiler.recording.child import Child, Order
+    from rooflines.profiler.recording.child import Child, ChildOrder
     from rooflines.profiler.recording.children import Children
     from rooflines.profiler.recording.script import NoOperators, Program, collect_script
 
@@ -268,7 +268,7 @@ def profile_script(
     workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")
     settings = _settings(options)
     recording = Recording(directory, workload, device, settings=settings, progress=options.progress)
-    order = Order(directory=str(recording.place), workload=workload, settings=settings, device=str(options.device))
+    order = ChildOrder(directory=str(recording.place), workload=workload, settings=settings, device=str(options.device))
 
     def report(failure: RooflinesError | None) -> Run:
         here = directory if directory.absolute() == recording.place else recording.place  # the program may have changed its own

@@ -17,7 +17,7 @@ from rooflines.profiler.distributed import rank_of_program
 from rooflines.profiler.recording.collect import Recording
 from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.hard_end import HardEnds
-from rooflines.profiler.recording.script import Doing, Driver
+from rooflines.profiler.recording.script import Doing, ProgramDriver
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.trace.sources import shown
@@ -28,7 +28,7 @@ PROCESS_FILE = "process.json"
 PREFIX = "process-"
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
     """How the children of a program are recorded: below ``directory``, with the ``workload`` and ``settings`` of the program."""
 
     directory: str
@@ -53,7 +53,7 @@ class ChildProcess(msgspec.Struct, frozen=True, kw_only=True):
 class Child:
     """Records this process from its first module or optimizer until it ends."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ChildOrder) -> None:
         place, workload = Path(order.directory, f"{PREFIX}{os.getpid()}"), order.workload
         script = os.path.basename(sys.argv[0] or "")
         if script.endswith(".py"):
@@ -65,15 +65,15 @@ class Child:
         self._ended = False
 
     @staticmethod
-    def begun(order: str) -> Driver | None:
+    def begun(order: str) -> ProgramDriver | None:
         """What records this process from here on by ``order``; None where a recording is on, or a GPU cannot be used after a fork."""
         import torch
 
         if Recording.is_active() or (torch.cuda._is_in_bad_fork() and torch.cuda.device_count()):
             return None
-        return Child(msgspec.json.decode(order, type=Order))._begin()
+        return Child(msgspec.json.decode(order, type=ChildOrder))._begin()
 
-    def _begin(self) -> Driver:
+    def _begin(self) -> ProgramDriver:
         self._recording.__enter__()
         self._note()
         self._driver.hooks.__enter__()
@@ -101,7 +101,7 @@ class Child:
         write_json(self._recording.place / PROCESS_FILE, self._process)
 
 
-class _ChildDriver(Driver):
+class _ChildDriver(ProgramDriver):
     """The driver of a child, which is never stopped before its end."""
 
     def __init__(self, child: Child) -> None:

@@ -32,7 +32,7 @@ class Children:
     """Context manager: Python programs and forked processes that are started inside are followed, and those that they start.
 
     ``environment`` returns the variables for a program that starts with ``order``, and ``begin`` records this process by it and returns
-    its ``recorder`` (``script.Driver``), None where it cannot. Workers of torch's loaders are left alone.
+    its ``recorder`` (``script.ProgramDriver``), None where it cannot. Workers of torch's loaders are left alone.
     """
 
     def __init__(self, order: str, environment: Callable[..., dict[str, str]], begin: Callable[[str], Any]) -> None:

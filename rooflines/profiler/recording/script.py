@@ -325,7 +325,7 @@ class Program(NamedTuple):
                 os.chdir(directory)
 
 
-class Driver:
+class ProgramDriver:
     """Passes on to a recording what the hooks see of a program, and ends the program when enough is recorded."""
 
     def __init__(self, recording: Recording, *, to_end: bool) -> None:
@@ -448,7 +448,7 @@ def collect_script(
     called, with our error if any, before it ends this process without coming back to us.
     """
     what, owner = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}", os.getpid()
-    driver = Driver(recording, to_end=to_end)
+    driver = ProgramDriver(recording, to_end=to_end)
     recording.passes.ranges = driver.hooks.ranges
     recording.passes.farewell = (
         f"rooflines: {what} was killed before its run was complete.\n  See what was recorded: rooflines analyze {recording.directory}\n"
