@@ -51,7 +51,8 @@ def main() -> None:
         sys.exit(typer.main.get_command(app)(arguments, prog_name="rooflines", standalone_mode=False))
     except RooflinesError as error:
         _print_cause(error)
-        _fail(as_options(error.marked_message), as_options(error.marked_hint), error.exit_code)
+        print_error(error)
+        sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted.", "No run was being recorded.", Interrupted.exit_code)
     except ModuleNotFoundError as error:
@@ -81,10 +82,19 @@ def load(arguments: list[str]) -> None:
         import_module(f"rooflines.cli.{name}")
 
 
-def _fail(message: str, hint: str, code: int) -> NoReturn:
+def print_error(error: RooflinesError) -> None:
+    """Print its message and hint on standard error."""
+    _complain(as_options(error.marked_message), as_options(error.marked_hint))
+
+
+def _complain(message: str, hint: str) -> None:
     print(f"rooflines: {message}", file=sys.stderr)
     if hint:
         print(f"  {hint}", file=sys.stderr)
+
+
+def _fail(message: str, hint: str, code: int) -> NoReturn:
+    _complain(message, hint)
     sys.exit(code)
 
 

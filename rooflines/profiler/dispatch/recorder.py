@@ -135,14 +135,9 @@ def record(
         step()
     modules = recorder.modules
     return StepCalls(
-<<<<<<< HEAD
-        recorder.calls, recorder.lossy(), modules.seen, modules.calls, fake is not None, modules.settled, recorder.unopened
-    )
-=======
         recorder.calls, recorder.lossy(), modules.seen, modules.calls, fake=fake is not None, settled=modules.settled,
         unopened=recorder.unopened,
     )  # fmt: skip
->>>>>>> h-count
 
 
 def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:

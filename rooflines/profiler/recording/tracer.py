@@ -184,7 +184,7 @@ class Tracer:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._profiler.profiler = None  # else torch 2.11 warns that a second trace drops the events of the first, which is in its file
-        with own_session(), quiet_logs() as quiet, quiet_start():
+        with own_session(), _environment_kept(), quiet_logs() as quiet, quiet_start():
             self._profiler.start()
             self._quiet = quiet.pop_all()
         self._running = True
@@ -283,6 +283,17 @@ class Tracer:
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._optimizers[id(optimizer)] = sum(p.numel() for p in _parameters(optimizer) if p.grad is not None)
         self._stepped[id(optimizer)] = weakref.ref(optimizer)
+
+
+@contextlib.contextmanager
+def _environment_kept() -> Iterator[None]:
+    """What torch adds to the environment inside is removed."""
+    before = {*os.environ}
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before:
+            del os.environ[name]
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

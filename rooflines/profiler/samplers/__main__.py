@@ -6,6 +6,7 @@ It imports no torch and no numpy, so it is up in a fraction of a second and take
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -35,10 +36,13 @@ def main(order: Order) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.put(None))
 
+    told = True
+
     def wait_for_order() -> None:
         # A byte on standard input, or its end, which comes by itself when the process that started us is killed. Not sys.stdin: its
         # lock, held here, would make the interpreter abort when it ends for another reason.
-        os.read(0, 1)
+        nonlocal told
+        told = bool(os.read(0, 1))
         stop.put(None)
 
     threading.Thread(target=wait_for_order, daemon=True).start()
@@ -55,6 +59,9 @@ def main(order: Order) -> None:
             write_entry(file, Entry(problem=problem))
         share = LOW_OVERHEAD_SHARE if order.low_overhead else BUSIEST_SHARE
         SamplingLoop(samplers, file, watched=lambda: _runs(watched), period_s=order.period_s, stop=stop, share=share).run()
+    if order.farewell and not (told and _runs(watched)):
+        with contextlib.suppress(OSError):
+            os.write(order.terminal, order.farewell.encode())
 
 
 def open_samplers(pid: int, period_s: float, gpus: Mapping[str, str] | None) -> tuple[list[Sampler], list[str]]:

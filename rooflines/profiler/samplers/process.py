@@ -45,7 +45,8 @@ class SamplerProcess:
     ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``low_overhead`` is for steps timed on the CPU:
     where readings cost what these would feel, there are fewer. Entering waits until the first reading is near, so that the sampler's
     start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none, and
-    ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
+    ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C. If we are
+    killed, it prints ``farewell`` on our standard error.
 
     Raises UsageError for a ``period_s`` that ``check_period`` refuses.
     """
@@ -59,6 +60,7 @@ class SamplerProcess:
         self._period_s = period_s
         self._gpus = gpus
         self._low_overhead = low_overhead
+        self.farewell = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._failure = ""
@@ -94,15 +96,19 @@ class SamplerProcess:
 
     def start(self) -> None:
         """Start the sampler and wait until it samples, or until it is clear that it will not."""
+        terminal: tuple[int, ...] = ()
         try:
             self._path.unlink(missing_ok=True)
+            if self.farewell and os.name == "posix":
+                terminal = (os.dup(2),)
             # A file, not a pipe: it is not read during the run, and a full pipe would block the writer.
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
             self._process = subprocess.Popen(
-                self._command(),
+                self._command(*terminal),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
+                pass_fds=terminal,
                 # A module named like ours or like the standard library's in the user's directory must not be imported.
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
                 # Out of the terminal's foreground group: Ctrl-C is for the run, also before the sampler could say that it ignores it.
@@ -111,6 +117,9 @@ class SamplerProcess:
         except (OSError, UnicodeError) as error:
             self._failure = f"No device samples: the sampler did not start: {error}."
             return
+        finally:
+            for descriptor in terminal:
+                os.close(descriptor)
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._process.poll() is None and not read_journal(self._path).started:
             if time.monotonic() > deadline:
@@ -140,11 +149,12 @@ class SamplerProcess:
         if self._errors is not None:
             self._errors.close()
 
-    def _command(self) -> list[str]:
+    def _command(self, *terminal: int) -> list[str]:
         # Entry points are looked up here: it takes 50 ms and 2 MB, which the sampler process is spared.
         order = Order(
             pid=self._pid, output=str(self._path), period_s=self._period_s, epoch_ns=epoch_ns(), low_overhead=self._low_overhead,
             gpus=None if self._gpus is None else dict(self._gpus), plugins=entries("samplers"),
+            farewell=self.farewell if terminal else "", terminal=max(terminal, default=2),
         )  # fmt: skip
         return [sys.executable, "-m", "rooflines.profiler.samplers", msgspec.json.encode(order).decode()]
 
