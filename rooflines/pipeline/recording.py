@@ -32,7 +32,7 @@ from rooflines.profiler.progress import LiveProgress, Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.torch_logs import quiet_logs
+from rooflines.profiler.recording.torch_logs import quiet_logs, quiet_start
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
@@ -242,7 +242,8 @@ def profile_script(script: Path | str, arguments: list[str], options: ProfileOpt
         if recording.run is None:
             raise
         failure, run = error, recording.run
-    run = _finish(run, given, options)
+    with quiet_logs(), quiet_start():
+        run = _finish(run, given, options)
     if failure is not None:
         failure.reported = run.directory
         raise failure
@@ -383,4 +384,5 @@ def record(
     with recording:
         yield recording
     assert recording.run is not None
-    recording.run = _finish(recording.run, given, options)
+    with quiet_logs(), quiet_start():
+        recording.run = _finish(recording.run, given, options)
