@@ -40,7 +40,7 @@ from rooflines.profiler.progress import LiveProgress, Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.torch_logs import quiet_logs
+from rooflines.profiler.recording.torch_logs import quiet_logs, quiet_start
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
@@ -300,8 +300,8 @@ def profile_script(
     except RooflinesError as error:
         failure = error
     join()
-    return report(failure)
-
+    with quiet_logs(), quiet_start():
+        return report(failure)
 
 def _check_script(script: Path) -> str:
     """The file's name; raises WorkloadError if the file does not exist."""
@@ -437,4 +437,5 @@ def record(
     with recording:
         yield recording
     assert recording.run is not None
-    recording.run = _finish(recording.run, given, options)
+    with quiet_logs(), quiet_start():
+        recording.run = _finish(recording.run, given, options)

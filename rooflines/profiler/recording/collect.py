@@ -106,9 +106,10 @@ class Recording:
     @classmethod
     def leave(cls) -> None:
         """In a forked process: what is being recorded is recorded in another one, for which the profiler may be on here."""
-        import torch
+        import torch.autograd.profiler
 
-        cls._active, cls._inherits_profiler = None, torch._C._autograd._profiler_enabled()
+        # torch._C tells of this thread's own profiler only.
+        cls._active, cls._inherits_profiler = None, torch.autograd.profiler._is_profiler_enabled
 
     @property
     def device(self) -> torch.device:
@@ -130,6 +131,10 @@ class Recording:
             Recording._inherits_profiler = False
             torch._C._autograd._disable_profiler()
         with contextlib.ExitStack() as stack:
+            if outer is not None:
+                outer.notes.append(f"the program records itself into {str(self.directory)!r}: steps meanwhile are in that run only")
+                outer.passes.hold("recording")
+                stack.callback(outer.passes.release, "recording")
             profilers = stack.enter_context(OwnProfilers(self.passes.hold, self.passes.release, self.passes.take_exported, self.guard))
             if profilers.active and self.workload.source in ("model", "step"):  # a loop or a script may end its own
                 raise UsageError(
@@ -140,10 +145,6 @@ class Recording:
             create_directory(self.directory)
             Recording._active = self
             stack.callback(setattr, Recording, "_active", outer)
-            if outer is not None:
-                outer.notes.append(f"the program records itself into {str(self.directory)!r}: steps meanwhile are in that run only")
-                outer.passes.hold("recording")
-                stack.callback(outer.passes.release, "recording")
             stack.enter_context(self._inductor)
             self._compiled_s = compile_seconds()
             if self.workload.source != "model" or self.workload.data is not None:  # others have their data already

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -49,6 +50,7 @@ class OwnProfilers:
         self, on_begin: Callable[[], None], on_end: Callable[[], None], on_export: Callable[[str], None], guard: Guard
     ) -> None:
         self._on_begin, self._on_end, self._on_export = guard.around(on_begin), guard.around(on_end), guard.around(on_export)
+        self._process = os.getpid()
         self._sessions: set[tuple[str, int]] = set()
         self._replaced = contextlib.ExitStack()
 
@@ -80,7 +82,8 @@ class OwnProfilers:
         @functools.wraps(theirs)
         def ours(*arguments: Any, **keywords: Any) -> Any:
             call = functools.partial(theirs, *arguments, **keywords)
-            return call() if getattr(_ours, "starts", False) else around(call, *arguments)
+            unwatched = getattr(_ours, "starts", False) or os.getpid() != self._process  # in a forked process
+            return call() if unwatched else around(call, *arguments)
 
         setattr(owner, name, ours)
         self._replaced.callback(setattr, owner, name, theirs)

@@ -23,7 +23,7 @@ def quiet_logs() -> Iterator[contextlib.ExitStack]:
             stack.callback(setattr, c10, "value", c10.value)
             c10.value = max(c10.value, _C10_QUIET)
         kineto = _level("libtorch_cpu", "_ZN9libkineto6Logger14severityLevel_E")
-        if kineto is not None and _KINETO_VARIABLE not in os.environ:  # else its lines were asked for
+        if kineto is not None and os.environ.get(_KINETO_VARIABLE, "") in ("", str(_KINETO_QUIET)):  # else its lines were asked for
             stack.callback(setattr, kineto, "value", kineto.value or _KINETO_LEVEL)
             kineto.value = _KINETO_QUIET
         yield stack
