@@ -303,6 +303,7 @@ def profile_script(
     with quiet_logs(), quiet_start():
         return report(failure)
 
+
 def _check_script(script: Path) -> str:
     """The file's name; raises WorkloadError if the file does not exist."""
     if not script.is_file():

@@ -13,6 +13,7 @@ import gc
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,8 @@ _SESSIONS: Final = {
 # Tools that sys.monitoring (Python 3.12) has numbers for.
 _TOOLS: Final = 6
 _ours = threading.local()
+# The profilers of our recordings, also of the one that a forked process began in.
+OURS = weakref.WeakSet[Any]()
 
 
 @contextlib.contextmanager
@@ -127,11 +130,11 @@ def _is_profiling() -> bool:
 
     if torch._C._autograd._profiler_enabled():
         return True
+    theirs: Any = (each for each in gc.get_objects() if issubclass(type(each), profile) and each not in OURS)
     return any(
-        issubclass(type(each), profile) and getattr(each, "current_action", None) not in (None, ProfilerAction.NONE)
-        and getattr(each, "profiler", None) is not None and getattr(each.profiler, "kineto_results", None) is None
-        for each in gc.get_objects()
-    )  # fmt: skip
+        each.current_action != ProfilerAction.NONE and each.profiler is not None and each.profiler.kineto_results is None
+        for each in theirs
+    )
 
 
 def python_profiler() -> str | None:

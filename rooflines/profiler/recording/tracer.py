@@ -29,7 +29,7 @@ import psutil
 
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
-from rooflines.profiler.recording.own_profilers import own_session
+from rooflines.profiler.recording.own_profilers import OURS, own_session
 from rooflines.profiler.recording.process import RunQueue, page_faults, since
 from rooflines.profiler.recording.torch_logs import quiet_logs, quiet_start
 from rooflines.profiler.trace.records import STEP_PREFIX
@@ -151,6 +151,7 @@ class Tracer:
         self._profiler: Any = profile(
             activities=activities, record_shapes=True, profile_memory=True, experimental_config=_settings(self.traced.all_threads)
         )
+        OURS.add(self._profiler)
         self._modules = modules
         self._marked = marked
         self._one_at_a_time = threading.RLock()
