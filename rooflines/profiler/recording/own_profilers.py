@@ -131,10 +131,8 @@ def _is_profiling() -> bool:
     if torch._C._autograd._profiler_enabled():
         return True
     theirs: Any = (each for each in gc.get_objects() if issubclass(type(each), profile) and each not in OURS)
-    return any(
-        each.current_action != ProfilerAction.NONE and each.profiler is not None and each.profiler.kineto_results is None
-        for each in theirs
-    )
+    begun = (each.profiler for each in theirs if each.current_action != ProfilerAction.NONE)
+    return any(session is not None and session.kineto_results is None for session in begun)
 
 
 def python_profiler() -> str | None:

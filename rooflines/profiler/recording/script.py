@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 import time
-import types
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -80,6 +79,7 @@ class StepHooks:
         self._depths = _Depths()
         self._calls: dict[int, ThreadCall] = {}  # the latest one of each thread
         self._optimizers: list[weakref.ref[Any]] = []
+        self._steps: set[Any] = set()  # ours, in place of those of classes of optimizers
         self._turns = _Turns()
         self._evaluating_since: float | None = None
         self._pending: Any = None  # the optimizer that stepped in a backward pass or in compiled code, where no step may end
@@ -140,26 +140,38 @@ class StepHooks:
     def _watch(self, optimizer: Any) -> None:
         """Be told when ``optimizer`` has stepped.
 
-        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, and a profiler that is stopped in
-        an open range leaves a pointer to freed memory behind.
+        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, which a step of ours would cut.
+        Its class is changed, as torch does it: the optimizer itself is what the program made, also where it is copied or stored.
         """
         self._optimizers.append(weakref.ref(optimizer))
         self._is_trained.clear()
+        kind, theirs = type(optimizer), type(optimizer).step
+        if theirs in self._steps:
+            return
         after = self._guard.around(self._after_optimizer)
 
-        @functools.wraps(type(optimizer).step)
+        @functools.wraps(theirs)
         def step(this: Any, *arguments: Any, **keywords: Any) -> Any:
             self._depths.optimizers += 1
             try:
-                result = type(this).step(this, *arguments, **keywords)
+                result = theirs(this, *arguments, **keywords)
             finally:
                 self._depths.optimizers -= 1
             if self._depths.optimizers == 0:  # one optimizer may be made of others
                 after(this)
             return result
 
-        # A bound method, as learning-rate schedulers expect, which wrap it once more.
-        optimizer.step = types.MethodType(step, optimizer)
+        def restore() -> None:
+            if vars(kind).get("step") is step:  # else the program has changed it again, and ours only passes calls on
+                if is_own:
+                    kind.step = theirs
+                else:
+                    del kind.step
+
+        is_own = "step" in vars(kind)
+        kind.step = step
+        self._steps.add(step)
+        self._hooks.callback(restore)
 
     def _after_optimizer(self, optimizer: Any) -> None:
         import torch

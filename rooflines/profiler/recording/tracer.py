@@ -204,8 +204,7 @@ class Tracer:
             self.traced.times_ns.append(time.perf_counter_ns() - self._last)
             self.traced.queue_ns.append(self._queue.since_ns())
             self.traced.step_faults.append(since(self._step_faults))
-            self._range.__exit__(None, None, None)
-            self._range = None
+            self._close_step()
             if len(self.traced.times_ns) >= self._steps:
                 self.stop()
                 return True
@@ -244,10 +243,16 @@ class Tracer:
 
         step = f"{STEP_PREFIX}{len(self.traced.times_ns)}"
         self._range = record_function(step) if self._marked else contextlib.nullcontext()
-        self._range.__enter__()
+        with _unseen():
+            self._range.__enter__()
         self._step_faults = page_faults()
         self._queue.mark()
         self._last = time.perf_counter_ns()
+
+    def _close_step(self) -> None:
+        with _unseen():
+            self._range.__exit__(None, None, None)
+        self._range = None
 
     def stop(self, *, keep_step: bool = False) -> None:
         """Profiler and hooks off; a step that has not ended is not counted, unless ``keep_step`` ends it here."""
@@ -257,8 +262,7 @@ class Tracer:
                 self.step()
             if self._range is not None:
                 self._unfinished = f"{STEP_PREFIX}{len(self.traced.times_ns)}"
-                self._range.__exit__(None, None, None)
-                self._range = None
+                self._close_step()
             if self._running:
                 self._running = False
                 self.traced.page_faults = since(self._faults)
@@ -282,7 +286,8 @@ class Tracer:
             self._profiler.stop()
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._optimizers[id(optimizer)] = sum(p.numel() for p in _parameters(optimizer) if p.grad is not None)
+        with _unseen():
+            self._optimizers[id(optimizer)] = sum(p.numel() for p in _parameters(optimizer) if p.grad is not None)
         self._stepped[id(optimizer)] = weakref.ref(optimizer)
 
 
@@ -324,9 +329,20 @@ def _end_open_ranges() -> None:
     import torch
     from torch.autograd.profiler import record_function
 
-    for each in gc.get_objects():
-        if type(each) is record_function and each.record is not None:
-            torch.ops.profiler._record_function_exit._RecordFunction(each.record)
+    with _unseen():
+        for each in gc.get_objects():
+            if type(each) is record_function and each.record is not None:
+                torch.ops.profiler._record_function_exit._RecordFunction(each.record)
+
+
+@contextlib.contextmanager
+def _unseen() -> Iterator[None]:
+    """Inside, the program's own modes do not see what we call."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch._C.DisableTorchFunction(), _disable_current_modes():  # type: ignore[attr-defined, unused-ignore]
+        yield
 
 
 def _ends_whole(trace: Path) -> bool:

@@ -30,6 +30,11 @@ from rooflines.profiler.samplers.storage import Entry, Order, write_entry
 
 def main(order: Order) -> None:
     """Sample until the end."""
+    if order.detached:
+        if (sampler := os.fork()) != 0:
+            os.write(1, str(sampler).encode())
+            os._exit(0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     clock.set_epoch(order.epoch_ns)
     stop: StopRequests = queue.SimpleQueue()
     # Ctrl-C reaches every process of the terminal's group; whether the run ends is its decision, and then it tells us.
