@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR
 from rooflines.profiler.trace.signature import TensorArg
@@ -82,7 +83,7 @@ def from_interpreter(counts: Counts) -> Iterator[Group]:
     trace, above = counts.trace, counts.calls.above
     functions = counts.where(lambda variant: variant.count.reason == NO_FORMULA and "::" not in variant.signature.name)
     called = (trace.host.kind == OPERATOR) & (above >= 0) & functions[above]
-    for code in np.unique(trace.host.signature[called]).tolist():
+    for code in distinct(trace.host.signature[called])[0].tolist():
         signature = fitted(trace.signatures[code])
         if signature != trace.signatures[code]:
             yield np.flatnonzero(called & (trace.host.signature == code)), Variant(signature, count(signature))
