@@ -6,7 +6,6 @@ import errno
 import math
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -92,8 +91,12 @@ class Trainer:
         first_s, skipped, input_s = None, 0, 0.0
         scale = self.scaler.get_scale()
         others = OthersMeter()
+        loader = make_loader(
+            self.images.train, self.batch_size, workers=self.options.data_workers, pin_memory=self.options.pin_memory,
+            seed=_seed(self.seed, number), training=True,
+        )  # fmt: skip
         began = last = time.perf_counter()
-        for step, batch in enumerate(self._batches(number), 1):
+        for step, batch in enumerate(loader, 1):
             input_s += time.perf_counter() - last
             pending.append(self.step(batch))
             if not self._ran:
@@ -125,13 +128,6 @@ class Trainer:
             group["lr"] = rate
         self.placed.network.train()
         return rate
-
-    def _batches(self, number: int) -> Iterator[Any]:
-        options, seed = self.options, _seed(self.seed, number)
-        loader = make_loader(
-            self.images.train, self.batch_size, workers=options.data_workers, pin_memory=options.pin_memory, seed=seed, training=True
-        )
-        return iter(loader)
 
     def _read(self, pending: list[torch.Tensor], number: int) -> None:
         import torch
