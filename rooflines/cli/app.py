@@ -47,13 +47,11 @@ def main() -> None:
         arguments = ["analyze", *arguments]
     try:
         load(arguments)
-        sys.exit(app(arguments, prog_name="rooflines", standalone_mode=False))
+        # Not app(), which replaces sys.excepthook: a program that is profiled has its own, or Python's.
+        sys.exit(typer.main.get_command(app)(arguments, prog_name="rooflines", standalone_mode=False))
     except RooflinesError as error:
         _print_cause(error)
-        _complain(as_options(error.marked_message), as_options(error.marked_hint))
-        if isinstance(error.__cause__, KeyboardInterrupt):  # of a program, which Python ends by the signal
-            sys.excepthook = lambda *_: None
-            raise error.__cause__ from None
+        print_error(error)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted.", "No run was being recorded.", Interrupted.exit_code)
@@ -84,15 +82,20 @@ def load(arguments: list[str]) -> None:
         import_module(f"rooflines.cli.{name}")
 
 
-def _fail(message: str, hint: str, code: int) -> NoReturn:
-    _complain(message, hint)
-    sys.exit(code)
+def print_error(error: RooflinesError) -> None:
+    """Print its message and hint on standard error."""
+    _complain(as_options(error.marked_message), as_options(error.marked_hint))
 
 
 def _complain(message: str, hint: str) -> None:
     print(f"rooflines: {message}", file=sys.stderr)
     if hint:
         print(f"  {hint}", file=sys.stderr)
+
+
+def _fail(message: str, hint: str, code: int) -> NoReturn:
+    _complain(message, hint)
+    sys.exit(code)
 
 
 def _print_cause(error: RooflinesError) -> None:

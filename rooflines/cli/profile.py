@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rooflines.cli.app import app
+from rooflines.cli.app import app, print_error
 from rooflines.cli.options import Formulas, Quiet, option, options_of, parse_formats
-from rooflines.cli.output import print_page, progress_bar
+from rooflines.cli.output import page_of, print_page, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.profiler.options import WHAT
@@ -52,18 +52,24 @@ def profile(
     program, own = _program(target, arguments or [], module, model)
     rank = rank_here() if program is not None else None
     silent = rank is not None and rank.number > 0  # only rank 0 prints
+
+    def show(directory: Path | None, error: RooflinesError | None) -> None:
+        if directory is not None and not silent:
+            _print_run(directory, chosen, quiet, rank)
+        if error is not None:
+            print_error(error)
+
     try:
         with progress_bar(quiet or silent) as progress:
             if program is not None:
-                run = pipeline.profile_script(program, own, ProfileOptions(**options, progress=progress), module=module is not None)
+                chosen_options = ProfileOptions(**options, progress=progress)
+                run = pipeline.profile_script(program, own, chosen_options, module=module is not None, show=show)
             else:
                 run = pipeline.profile(model or target or "", **options, progress=progress)
     except RooflinesError as error:
-        if error.reported is not None and not silent:
-            _print_run(error.reported, chosen, quiet, rank)
+        show(error.reported, None)
         raise
-    if not silent:
-        _print_run(run.directory, chosen, quiet, rank)
+    show(run.directory, None)
 
 
 def _program(target: str | None, arguments: list[str], module: str | None, model: str | None) -> tuple[str | None, list[str]]:
@@ -85,13 +91,20 @@ def _program(target: str | None, arguments: list[str], module: str | None, model
 def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: ProcessRank | None) -> None:
     from rooflines import pipeline
 
-    shown = directory / ("report.html" if "html" in formats else pipeline.ANALYSIS_FILE)
+    is_job = (directory.parent / pipeline.RANKS_FILE).is_file()
+    record = pipeline.RANKS_FILE if is_job else pipeline.ANALYSIS_FILE
+    directory = directory.parent if is_job else directory
+    shown = directory / ("report.html" if "html" in formats else record)
     if quiet:
         print(shown)
         return
-    from rooflines.reports.views import run
+    if is_job:
+        from rooflines.roofline.ranks.records import RankAnalysis
+        from rooflines.serial import read_json
 
-    print_page(run.page(pipeline.analyze(directory)))
+        print_page(page_of(read_json(directory / record, RankAnalysis)))
+    else:
+        print_page(page_of(pipeline.analyze(directory)))
     print(f"\nreport    {shown}")
     print(f"rebuild   rooflines report {shlex.quote(str(directory))}")
     if "tensorboard" in formats:

@@ -26,13 +26,21 @@ from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import report_run
 from rooflines.pipeline.result_checks import FirstResult, floats, output_error, reference_options
-from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank, saved_with
+from rooflines.profiler.directory import (
+    RUN_FILE,
+    SAMPLES_FILE,
+    check_directory,
+    default_directory,
+    directory_of_rank,
+    discard,
+    saved_with,
+)
 from rooflines.profiler.options import Mode, Options, Precision, Value, find_device
 from rooflines.profiler.progress import LiveProgress, Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.torch_logs import quiet_logs
+from rooflines.profiler.recording.torch_logs import quiet_logs, quiet_start
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
@@ -205,44 +213,92 @@ def _generators_kept(options: Options) -> Iterator[None]:
         yield
 
 
-def profile_script(script: Path | str, arguments: list[str], options: ProfileOptions, *, module: bool = False) -> Run:
+def profile_script(
+    script: Path | str,
+    arguments: list[str],
+    options: ProfileOptions,
+    *,
+    module: bool = False,
+    show: Callable[[Path | None, RooflinesError | None], object] = lambda *_: None,
+) -> Run:
     """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
 
     ``script`` is a file, or with ``module`` the name of a module (``python -m``). A step ends with ``optimizer.step()``, or in a script
     without optimizer when an outermost module returns with gradients off; a script without any step is recorded as one. It is stopped
     when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched, for ``auto`` the one that the
     first step runs on; ``batch_size`` and ``precision`` only label the run. As one rank of a job, ``output`` is the job's directory and
-    the run is in ``rankN`` below it.
+    the run is in ``rankN`` below it. So are the runs of its child processes; if it makes no steps itself, the first of them is
+    returned. Where the script itself ends this process (``os._exit``), ``show`` is called before with the directory of the report and
+    our error, None where there is none.
 
     Raises WorkloadError when the script raises or exits with an error, with its exception as ``__cause__``, and Interrupted on Ctrl-C,
     both after what had been recorded was reported (``reported``).
     """
-    from rooflines.profiler.recording.program import Program
-    from rooflines.profiler.recording.script import collect_script
-
     options.refuse(NOT_FOR_SCRIPTS, "scripts", "Set it in the script or with the script's own arguments.")
     name = _check_module(str(script)) if module else _check_script(Path(script))
     directory, given = _checked(options, Path(name).stem, "script", as_rank=True)
+    from rooflines.pipeline.jobs import gather, join, report_job
+    from rooflines.profiler.monitor.python_startup.sitecustomize import child_environment
+    from rooflines.profiler.recording.child import Child, ChildOrder
+    from rooflines.profiler.recording.children import Children
+    from rooflines.profiler.recording.program import Program
+    from rooflines.profiler.recording.script import NoOperators, collect_script
+
     device = program_device(options.device)
     workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")
     # A screen is drawn around the program's own lines; a line of ours would end up inside one of them.
     screen = options.progress if isinstance(options.progress, LiveProgress) else None
-    recording = Recording(directory, workload, device, settings=_settings(options), progress=screen)
-    program = Program(str(script), arguments, module)
-    (options.progress or Silent()).stage(f"running {name}", None)
+    settings = _settings(options)
+    recording = Recording(directory, workload, device, settings=settings, progress=screen)
+    order = ChildOrder(directory=str(recording.place), workload=workload, settings=settings, device=str(options.device))
+
+    def report(failure: RooflinesError | None) -> Run:
+        here = directory if directory.absolute() == recording.place else recording.place  # the program may have changed its own
+        own, (runs, notes) = recording.run, gather(here)
+        if runs and not recording.passes.steps:
+            if own is not None:
+                discard(own.directory, RUN_FILE, SAMPLES_FILE, own.facts.trace or RUN_FILE, made=False)
+            runs = [_finish(run, given, options) for run in runs]
+            report_job(runs, notes, options.formats, here, options.progress or Silent())
+            run = runs[0]
+            if isinstance(failure, NoOperators):
+                return run
+        elif own is None:
+            assert failure is not None
+            failure.marked_hint = " ".join((failure.marked_hint, *(f"{note[0].upper()}{note[1:]}." for note in notes))).strip()
+            raise failure
+        else:
+            notes += [f"a process that the program started was recorded, too: rooflines analyze {run.directory}" for run in runs]
+            run = _finish(saved_with(own, *notes), given, options)
+        if failure is not None:
+            failure.reported = run.directory
+            raise failure
+        return run
+
+    def end_hard(failure: RooflinesError | None) -> None:
+        try:
+            if len(sys._current_frames()) > 1 and recording.run is not None:
+                directory = recording.run.directory
+                raise RooflinesError(
+                    f"the program ended itself while it had other threads; the run is in {str(directory)!r}.",
+                    hint=f"Write its report: rooflines report {directory}",
+                )
+            show(report(failure).directory, None)
+        except RooflinesError as error:
+            show(error.reported, error)
+
     failure: RooflinesError | None = None
     try:
         with torch_threads(options.threads):
-            run = collect_script(program, recording, to_end=options.to_end)
+            collect_script(
+                Program(str(script), arguments, module), recording, to_end=options.to_end,
+                children=Children(order.text(), child_environment, Child.begun), on_hard_end=end_hard,
+            )  # fmt: skip
     except RooflinesError as error:
-        if recording.run is None:
-            raise
-        failure, run = error, recording.run
-    run = _finish(run, given, options)
-    if failure is not None:
-        failure.reported = run.directory
-        raise failure
-    return run
+        failure = error
+    join()
+    with quiet_logs(), quiet_start():
+        return report(failure)
 
 
 def _check_script(script: Path) -> str:
@@ -379,4 +435,5 @@ def record(
     with recording:
         yield recording
     assert recording.run is not None
-    recording.run = _finish(recording.run, given, options)
+    with quiet_logs(), quiet_start():
+        recording.run = _finish(recording.run, given, options)

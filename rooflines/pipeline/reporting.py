@@ -69,7 +69,9 @@ def report(
             create_directory(directory)
         return report_run(record, chosen, analysis=analysis, divided=divided, output=directory, progress=progress)
     if isinstance(analysis, RankAnalysis):
-        return _report_ranks(analysis, chosen, directory, progress)
+        directory = directory or default_directory(f"{len(analysis.ranks)}-ranks", "trace")
+        create_directory(directory)
+        return report_ranks(analysis, chosen, directory, progress)
     return _report_monitored(record, analysis, chosen, directory, progress)
 
 
@@ -139,13 +141,11 @@ def report_run(
     return written
 
 
-def _report_ranks(analysis: RankAnalysis, formats: Sequence[str], output: Path | None, progress: Progress | None) -> dict[str, Path]:
+def report_ranks(analysis: RankAnalysis, formats: Sequence[str], directory: Path, progress: Progress | None) -> dict[str, Path]:
+    """Write the reports of a job into ``directory``; returns what was written, by format, and the analysis."""
     from rooflines.reports.views import ranks as view
     from rooflines.reports.words.text import struct_csv
     from rooflines.roofline.ranks.records import MatchedRow, RankRow
-
-    directory = output or default_directory(f"{len(analysis.ranks)}-ranks", "trace")
-    create_directory(directory)
 
     def csv(path: Path) -> Path:
         path.with_name("collectives.csv").write_text(struct_csv(analysis.collectives, MatchedRow), encoding="utf-8")

@@ -1,7 +1,8 @@
 """Directories that something is recorded into: their names, whether they can be written, and how what is in them is written and read.
 
 A directory holds a file of facts (``run.json``, ``monitor.json``), replaced atomically, and the device samples: a table once all is
-over, and while it lasts, and where they could not be made a table, a journal of JSON lines.
+over, and while it lasts, and where they could not be made a table, a journal of JSON lines. While steps are timed, their durations are
+in a journal as well.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ SAMPLES_FILE = "samples.parquet"
 # The same without pyarrow: a line for each sample.
 LINES_FILE = "samples.jsonl"
 JOURNAL_FILE = ".samples.jsonl"
+# The durations of the timed steps while they are timed, eight bytes each.
+STEPS_FILE = ".timed_ns"
 
 T = TypeVar("T")
 
@@ -138,6 +141,17 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
         raise RunError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check the file's permissions.") from None
 
 
+def add_step(journal: str, step_ns: int) -> None:
+    """Add a timed step to the file ``journal``, which stays if this process is killed. Takes five microseconds.
+
+    The file is not kept open: a program may close descriptors that it has not opened, and open others.
+    """
+    with contextlib.suppress(OSError):
+        file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.write(file, step_ns.to_bytes(8, "little"))
+        os.close(file)
+
+
 def stored_samples(directory: Path, *, what: str) -> Journal:
     """The device samples in ``directory``, and the extra facts of the journal if there is no table.
 
@@ -192,6 +206,11 @@ def load(directory: Path | str) -> Run:
     facts = read_facts(path, RunFile, RUN_SCHEMA, what=what, again="record it again")
     if facts.trace is not None and os.path.basename(facts.trace) != facts.trace:
         raise RunError(f"{what} is corrupt: the trace {facts.trace!r} is not a file name.", hint="Record it again.")
+    steps, journal = facts.steps, directory / STEPS_FILE
+    if steps is not None and not steps.timed_ns and journal.is_file():
+        times = journal.read_bytes()
+        timed_ns = tuple(int.from_bytes(times[at : at + 8], "little") for at in range(0, len(times) - 7, 8))
+        facts = msgspec.structs.replace(facts, steps=msgspec.structs.replace(steps, timed_ns=timed_ns))
     stored = stored_samples(directory, what=what)
     problems = [f"device samples: {problem}" for problem in stored.problems]
     facts = msgspec.structs.replace(facts, **journal_facts(facts, stored, problems))

@@ -38,6 +38,16 @@ def rank_here() -> ProcessRank | None:
     return None
 
 
+def rank_of_program() -> int | None:
+    """The rank that this process has in the program: of torch's process group, else as the launcher gave it."""
+    import torch.distributed as ranks
+
+    if ranks.is_available() and ranks.is_initialized():
+        return ranks.get_rank()
+    given = rank_here()
+    return None if given is None else given.number
+
+
 def local_rank() -> int | None:
     """The number of this process among those of its machine, as torchrun gives it; None without it."""
     text = os.environ.get("LOCAL_RANK", "")

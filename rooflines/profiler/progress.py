@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -24,7 +23,7 @@ class Live:
     the trace while it is that of one step."""
 
     journal: Path
-    timed_ns: Sequence[int] = ()
+    timed_ns: list[int] = field(default_factory=list)
     step_trace: Path | None = None
 
 

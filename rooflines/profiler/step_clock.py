@@ -49,6 +49,11 @@ class StepClock:
         """The durations of finished steps, without waiting for the device: empty on CUDA before ``take_ns``."""
         return [] if self._device.type == "cuda" else [ended - begun for begun, ended in self._spans]
 
+    def last_ns(self) -> int:
+        """The duration of the last step on the host's clock."""
+        begun, ended = self._spans[-1]
+        return int(ended - begun)
+
     def take_ns(self) -> list[int]:
         """Return and remove the durations of finished steps. Waits for the device."""
         spans, self._spans = self._spans, []

@@ -26,6 +26,12 @@ def picks(batch_size):
 def raises():
     raise ValueError("no weights here")
 
+def fails():
+    class Fails(nn.Module):
+        def forward(self, x):
+            raise ValueError("no\\ngood input")
+    return Fails(), torch.randn(2)
+
 class Tokens(nn.Module):
     vocab_size = 16
 
@@ -129,6 +135,12 @@ def test_what_needs_data_is_run_and_says_so(count):
     answer = count(factory="picks")
     assert answer.code == 0
     assert "Run on real tensors because fake tensors were not enough" in answer.out
+
+
+def test_what_fails_on_real_tensors_too_is_one_line_with_its_place(count, tmp_path):
+    answer, path = count(factory="fails"), tmp_path / "models.py"
+    line = path.read_text().splitlines().index('            raise ValueError("no\\ngood input")') + 1
+    assert (answer.code, answer.err.splitlines()) == (2, [f"rooflines: {path}:fails raised ValueError: no (models.py:{line})."])
 
 
 def test_a_transformer_given_by_its_config_without_its_memory(tmp_path, capsys, monkeypatch):

@@ -122,3 +122,7 @@ def test_formats_and_the_size_of_a_page():
     assert formats.check_formats(["all"], traced=None) == ("all",)
     with pytest.raises(UsageError, match="'perfetto' needs the complete trace of one run"):
         formats.check_formats(["html", "perfetto"])
+
+
+def test_one_format_is_a_list_of_one():
+    assert formats.check_formats("json") == formats.check_formats(["json"]) == ("json",)

@@ -87,7 +87,8 @@ class Call:
 class StepCalls:
     """The calls of a step: distinct calls with their counts, in the order of their first call.
 
-    ``lossy`` are those that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as it was made and in that order.
+    ``lossy`` are those that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as it was made and in
+    that order.
     ``fake`` says whether it ran on fake tensors; ``reason`` why it did not, where fake tensors were tried first. ``unopened`` names an
     operator whose own kernel, which is not run on fake tensors, was to be recorded. ``settled`` says whether later steps do the same:
     lazy modules are made in the first one, and TorchScript is compiled in the first ones. ``memory`` is there where it was followed
@@ -134,13 +135,15 @@ def record(
         step()
     modules = recorder.modules
     return StepCalls(
-        recorder.calls, recorder.lossy(), modules.seen, modules.calls, fake is not None, modules.settled, recorder.unopened
-    )
+        recorder.calls, recorder.lossy(), modules.seen, modules.calls, fake=fake is not None, settled=modules.settled,
+        unopened=recorder.unopened,
+    )  # fmt: skip
 
 
 def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:
     """Run ``step`` once and return, in order, the calls whose arguments a trace leaves out. What the step raises passes through."""
-    return tuple(StoredCall.of(call.signature, call.outputs) for call in record(step, None, restore=False).lossy)
+    recording = record(step, None, restore=False, opens=lambda name: not name.startswith(LOSSY))
+    return tuple(StoredCall.of(call.signature, call.outputs) for call in recording.lossy)
 
 
 class Watcher:

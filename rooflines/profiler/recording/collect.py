@@ -19,7 +19,7 @@ import msgspec
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError, first_line
 from rooflines.profiler.compiled.inductor import InductorWatch, compile_seconds
 from rooflines.profiler.compiled.records import write_compiled
-from rooflines.profiler.directory import JOURNAL_FILE, RUN_FILE, create_directory, discard, file_stem, save
+from rooflines.profiler.directory import JOURNAL_FILE, RUN_FILE, STEPS_FILE, create_directory, discard, file_stem, save
 from rooflines.profiler.guard import Guard
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
@@ -65,6 +65,7 @@ class Recording:
     """
 
     _active: Recording | None = None
+    _inherits_profiler = False  # stopped where it matters: that takes longer the more has been traced
 
     def __init__(
         self,
@@ -97,14 +98,27 @@ class Recording:
         self._owner = os.getpid()
         self._report = StepReport(reports) if (reports := os.environ.get(VARIABLE)) else None
         self._compiled_s = 0.0
-        self.loading = DataLoading(self._device, self._progress, self.notes)
+        self.loading = DataLoading(self._device, self._progress, self.notes, self.guard)
         # The program may change its directory, and remove ours.
-        self._place, self._began_in = directory.absolute(), os.getcwd()
+        self.place, self._began_in = directory.absolute(), os.getcwd()
         self.passes = Passes(
-            directory=self._place, trace_name=f"{file_stem(workload.name)}.pt.trace.json.gz", device=self._device,
+            directory=self.place, trace_name=f"{file_stem(workload.name)}.pt.trace.json.gz", device=self._device,
             settings=self._settings, early=workload.source in ("script", "loop"), loading=self.loading, inductor=self._inductor,
             progress=self._progress, notes=self.notes, save=self._save_so_far, traced_steps=traced_steps,
         )  # fmt: skip
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Whether a run is being recorded in this process."""
+        return cls._active is not None
+
+    @classmethod
+    def leave(cls) -> None:
+        """In a forked process: what is being recorded is recorded in another one, for which the profiler may be on here."""
+        import torch.autograd.profiler
+
+        # torch._C tells of this thread's own profiler only.
+        cls._active, cls._inherits_profiler = None, torch.autograd.profiler._is_profiler_enabled
 
     @property
     def device(self) -> torch.device:
@@ -120,7 +134,16 @@ class Recording:
         outer = Recording._active
         if outer is not None and outer.workload.source != "script":  # a script that records itself does so as without us
             raise UsageError(f"a run is already being recorded into {str(outer.directory)!r}.", hint="Stop it before starting another.")
+        if Recording._inherits_profiler:
+            import torch
+
+            Recording._inherits_profiler = False
+            torch._C._autograd._disable_profiler()
         with contextlib.ExitStack() as stack:
+            if outer is not None:
+                outer.notes.append(f"the program records itself into {str(self.directory)!r}: steps meanwhile are in that run only")
+                outer.passes.hold("recording")
+                stack.callback(outer.passes.release, "recording")
             profilers = stack.enter_context(OwnProfilers(self.passes.hold, self.passes.release, self.passes.take_exported, self.guard))
             if profilers.active and self.workload.source in ("model", "step"):  # a loop or a script may end its own
                 raise UsageError(
@@ -131,10 +154,6 @@ class Recording:
             create_directory(self.directory)
             Recording._active = self
             stack.callback(setattr, Recording, "_active", outer)
-            if outer is not None:
-                outer.notes.append(f"the program records itself into {str(self.directory)!r}: steps meanwhile are in that run only")
-                outer.passes.hold("recording")
-                stack.callback(outer.passes.release, "recording")
             stack.enter_context(self._inductor)
             self._compiled_s = compile_seconds()
             if self.workload.source != "model" or self.workload.data is not None:  # others have their data already
@@ -146,7 +165,7 @@ class Recording:
                 settings=self._settings,
             )
             try:
-                save(self._place, self._facts)
+                save(self.place, self._facts)
                 self._device.synchronize()
                 self.passes.begin(held=profilers.active)
             except BaseException:
@@ -200,7 +219,7 @@ class Recording:
             nothing = error is not None and not passes.steps and passes.trace is None
             if nothing and (isinstance(error, WorkloadError) or self.workload.source == "script"):
                 # Leave nothing behind: the same command can be given again with another input.
-                discard(self._place, JOURNAL_FILE, RUN_FILE, made=self._made)
+                discard(self.place, JOURNAL_FILE, STEPS_FILE, RUN_FILE, made=self._made)
                 return
             if early and not passes.traced_enough:
                 self.notes.append(self._ended_early())
@@ -245,8 +264,8 @@ class Recording:
             self._write(self._so_far())
 
     def _write(self, facts: RunFile, samples: tuple[DeviceSample, ...] = ()) -> Run:
-        self._place.mkdir(parents=True, exist_ok=True)
-        return save(self._place, facts, samples)
+        self.place.mkdir(parents=True, exist_ok=True)
+        return save(self.place, facts, samples)
 
     def _write_compiled(self) -> str | None:
         """Write down what was compiled; returns the file's name."""
@@ -254,7 +273,7 @@ class Recording:
         if code is None:
             return None
         try:
-            return write_compiled(code, self._place)
+            return write_compiled(code, self.place)
         except OSError as error:
             self.notes.append(f"compiled.json could not be written: {error.strerror or error}")
             return None
@@ -262,7 +281,8 @@ class Recording:
     def _save(self, status: Status) -> None:
         try:
             run = self._write(self._facts, self.passes.samples)
-            (self._place / JOURNAL_FILE).unlink(missing_ok=True)
+            for name in (JOURNAL_FILE, STEPS_FILE):
+                (self.place / name).unlink(missing_ok=True)
         except (OutputError, ImportError, MemoryError) as problem:
             if status == "complete":
                 raise

@@ -22,6 +22,7 @@ import msgspec
 
 from rooflines.errors import first_line
 from rooflines.profiler.distributed import Agreement
+from rooflines.profiler.guard import Guard
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.records import LoaderAlone, Loading
@@ -61,7 +62,9 @@ class LoaderWatch:
     for. Forked workers and other threads are not watched: the step may not wait for what they wait for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._guard = guard or Guard(lambda _: None)
+        self._arrived = self._guard.around(self._note)
         self.keep = self.resident = self.paused = self.tracing = False
         self._on = self._inside = False
         self._owner = (0, 0)
@@ -92,10 +95,14 @@ class LoaderWatch:
         def watched_fetch(iterator: Any) -> Any:
             if not self._watched() or self._inside:
                 return fetch(iterator)
+            return self._waited_for(lambda: fetch(iterator), found(iterator))
+
+        @self._guard.around
+        def found(iterator: Any) -> _Source:
             source = self._source(self._loader_of.get(iterator), iterator)
             if source.workers:
                 self._iterators.add(iterator)
-            return self._waited_for(lambda: fetch(iterator), source)
+            return source
 
         self._replace(DataLoader, "__iter__", watched_begin)
         self._replace(_BaseDataLoaderIter, "__next__", watched_fetch)
@@ -187,13 +194,16 @@ class LoaderWatch:
             if source is not None:
                 source.wait_ns += waited
         if source is not None:
-            source.batches += 1
-            self._batches += 1
-            samples = samples_in(batch, source.batch_size)
-            self._samples = None if samples is None or self._samples is None else self._samples + samples
-            if self.keep:
-                self._last[source.key] = copied(batch)
+            self._arrived(source, batch)
         return batch
+
+    def _note(self, source: _Source, batch: Any) -> None:
+        source.batches += 1
+        self._batches += 1
+        samples = samples_in(batch, source.batch_size)
+        self._samples = None if samples is None or self._samples is None else self._samples + samples
+        if self.keep:
+            self._last[source.key] = copied(batch)
 
     def _source(self, loader: Any, iterator: Any = None, *, again: bool | None = None) -> _Source:
         """Where batches come from: the loader or, where it began before we looked, its iterator."""
@@ -390,8 +400,8 @@ class DataLoading(LoaderWatch):
     are added to ``notes``.
     """
 
-    def __init__(self, device: RecordedDevice, progress: Progress, notes: list[str]) -> None:
-        super().__init__()
+    def __init__(self, device: RecordedDevice, progress: Progress, notes: list[str], guard: Guard | None = None) -> None:
+        super().__init__(guard)
         self.seen = Loading()
         self._device = device
         self._progress = progress

@@ -138,7 +138,7 @@ class RecordedDevice:
             self._gpus = tuple(torch.device(name) for name in names)
             gpus = torch_gpus(*names)
         # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
-        return SamplerProcess(os.getpid(), path, gpus=gpus, low_overhead=self.type == "cpu")
+        return SamplerProcess(os.getpid(), path, gpus=gpus, low_overhead=self.type == "cpu", detached=True)
 
     def tf32(self) -> dict[str, bool] | None:
         """Where TF32 is allowed now (``tf32_state``); None on devices that do not have it."""

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from rooflines.profiler.generation_phases import generating
+from rooflines.profiler.guard import Guard
 from rooflines.profiler.imports import when_imported
 from rooflines.profiler.records import GenerationSizes, Workload
 from rooflines.profiler.trace.request_marks import Kind
@@ -31,7 +32,8 @@ class GenerateCalls:
     ``sizes`` those of the model.
     """
 
-    def __init__(self, on_end: Callable[[Any], None], is_watched: Callable[[], bool]) -> None:
+    def __init__(self, on_end: Callable[[Any], None], is_watched: Callable[[], bool], guard: Guard | None = None) -> None:
+        self._guard = guard or Guard(lambda _: None)
         self.generations: list[tuple[int, ...]] = []
         self.lengths: tuple[int, int, int] | None = None
         self.sizes: GenerationSizes | None = None
@@ -61,25 +63,34 @@ class GenerateCalls:
         mixin: Any = sys.modules["transformers.generation.utils"].GenerationMixin
         original = mixin.generate
 
+        @self._guard.around
+        def clock_of(model: Any) -> TokenClock | None:
+            return None if self.is_active or not self._is_watched() or model.config.is_encoder_decoder else TokenClock(model.device)
+
         @functools.wraps(original)
         def generate(model: Any, *arguments: Any, **keywords: Any) -> Any:
-            if self.is_active or not self._is_watched() or model.config.is_encoder_decoder:
+            if (clock := clock_of(model)) is None:
                 return original(model, *arguments, **keywords)
-            return self._generate(model, functools.partial(original, model, *arguments, **keywords))
+            return self._generate(model, clock, functools.partial(original, model, *arguments, **keywords))
 
         mixin.generate = generate
         self._patched.callback(setattr, mixin, "generate", original)
 
-    def _generate(self, model: Any, call: Callable[[], Any]) -> Any:
-        prepare, clock = model.prepare_inputs_for_generation, TokenClock(model.device)
+    def _generate(self, model: Any, clock: TokenClock, call: Callable[[], Any]) -> Any:
+        prepare = model.prepare_inputs_for_generation
         clock.generations = self.generations
         seen: list[tuple[int, int, int]] = []  # sequences, tokens and keys of each forward
         prompt, cache = 0, None
 
         @functools.wraps(prepare)
         def prepared(input_ids: Any, *arguments: Any, **keywords: Any) -> Any:
-            nonlocal prompt, cache
             inputs = prepare(input_ids, *arguments, **keywords)
+            note(input_ids, inputs)
+            return inputs
+
+        @self._guard.around
+        def note(input_ids: Any, inputs: Any) -> None:
+            nonlocal prompt, cache
             if not seen:
                 prompt = input_ids.shape[1]
             computed, cache = inputs.get("input_ids"), inputs.get("past_key_values")
@@ -93,7 +104,6 @@ class GenerateCalls:
             seen.append((requests, tokens, keys))
             kind: Kind = "prefill" if is_prompt else "decode"
             self._phase.enter_context(generating(kind, requests=requests, tokens=requests * tokens, keys=requests * keys))
-            return inputs
 
         self.is_active = True
         model.prepare_inputs_for_generation = prepared
@@ -104,7 +114,10 @@ class GenerateCalls:
             self.is_active = False
             del model.prepare_inputs_for_generation
             self.leave_phase()
-        if seen:
+
+        @self._guard.around
+        def ended() -> None:
+            nonlocal cache
             clock.ready()
             clock.end()
             lengths = seen[-1][0], prompt, sum(keys >= prompt for _, _, keys in seen)
@@ -112,6 +125,9 @@ class GenerateCalls:
             if first or lengths != self.lengths:  # the last call that differs, which is not the program's first one to warm up
                 self.sizes = generation_sizes(model, cache)
                 self.lengths = lengths if first else None
-        cache = None
-        self._on_end(model)
+            cache = None
+
+        if seen:
+            ended()
+        self._guard.around(self._on_end)(model)
         return result

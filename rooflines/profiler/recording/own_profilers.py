@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +31,8 @@ _SESSIONS: Final = {
 # Tools that sys.monitoring (Python 3.12) has numbers for.
 _TOOLS: Final = 6
 _ours = threading.local()
+# The profilers of our recordings, also of the one that a forked process began in.
+OURS = weakref.WeakSet[Any]()
 
 
 @contextlib.contextmanager
@@ -49,6 +53,7 @@ class OwnProfilers:
         self, on_begin: Callable[[], None], on_end: Callable[[], None], on_export: Callable[[str], None], guard: Guard
     ) -> None:
         self._on_begin, self._on_end, self._on_export = guard.around(on_begin), guard.around(on_end), guard.around(on_export)
+        self._process = os.getpid()
         self._sessions: set[tuple[str, int]] = set()
         self._replaced = contextlib.ExitStack()
 
@@ -80,7 +85,8 @@ class OwnProfilers:
         @functools.wraps(theirs)
         def ours(*arguments: Any, **keywords: Any) -> Any:
             call = functools.partial(theirs, *arguments, **keywords)
-            return call() if getattr(_ours, "starts", False) else around(call, *arguments)
+            unwatched = getattr(_ours, "starts", False) or os.getpid() != self._process  # in a forked process
+            return call() if unwatched else around(call, *arguments)
 
         setattr(owner, name, ours)
         self._replaced.callback(setattr, owner, name, theirs)
@@ -124,11 +130,9 @@ def _is_profiling() -> bool:
 
     if torch._C._autograd._profiler_enabled():
         return True
-    return any(
-        issubclass(type(each), profile) and getattr(each, "current_action", None) not in (None, ProfilerAction.NONE)
-        and getattr(each, "profiler", None) is not None and getattr(each.profiler, "kineto_results", None) is None
-        for each in gc.get_objects()
-    )  # fmt: skip
+    theirs: Any = (each for each in gc.get_objects() if issubclass(type(each), profile) and each not in OURS)
+    begun = (each.profiler for each in theirs if each.current_action != ProfilerAction.NONE)
+    return any(session is not None and session.kineto_results is None for session in begun)
 
 
 def python_profiler() -> str | None:

@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 from rooflines.errors import RooflinesError, first_line
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.profiler.compiled.inductor import InductorWatch
-from rooflines.profiler.directory import JOURNAL_FILE
+from rooflines.profiler.directory import JOURNAL_FILE, STEPS_FILE, add_step
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.others import OthersMeter
@@ -65,8 +65,6 @@ TRACED_S = 2.0
 TRACE_LIMIT_BYTES = 200_000_000
 # Steps that take at most this many pages from the system are traced with a reserve of memory, so that the profiler adds none.
 _FEW_PAGES = 500
-# While steps are timed, what was measured so far is saved at most this often, between two steps.
-_SAVE_PERIOD_S = 2.0
 # A copy of the trace that the program's own profiler exported last.
 _EXPORTED = ".exported.json"
 # What the program does that is part of no step; and how many of our own steps may go by while it profiles.
@@ -80,7 +78,7 @@ class Passes:
 
     ``early`` is for programs that may end after any step. ``save`` is called whenever there is more that a killed process should
     leave. ``ranges`` makes the context manager that writes modules into a trace. Steps that generate text add to ``generations`` when
-    they end. Sentences for the reader are added to ``notes``.
+    they end. Sentences for the reader are added to ``notes``. ``farewell`` is printed if the process is killed while steps are timed.
     """
 
     directory: Path
@@ -95,6 +93,7 @@ class Passes:
     save: Callable[[], None]
     ranges: Callable[[], ModuleRanges] | None = None
     traced_steps: int = TRACED_STEPS
+    farewell: str = ""
 
     generations: list[tuple[int, ...]] = field(default_factory=list)
     module_names: dict[int, str] = field(default_factory=dict)
@@ -470,6 +469,7 @@ class Passes:
         self.progress.stage("timing steps with the profiler off", planned)
         self._start_sampler()
         self._others = OthersMeter()
+        (self.directory / STEPS_FILE).unlink(missing_ok=True)
         self.save()
         self._begin_stretch()
         self._timed_began_ns = now_ns()
@@ -503,7 +503,7 @@ class Passes:
         self._slowed_by = python_profiler()
         self._begin_step()
         before, tokens_before, whole, ended = self.timed_ns, self._timed_tokens, list[bool](), False
-        cut, saved = False, time.perf_counter()
+        cut, journal = False, str(self.directory / STEPS_FILE)
         stretch: tuple[int, int] | None = (now_ns(), 0)  # when it began, and the steps before it
         goal = planned
         try:
@@ -519,10 +519,9 @@ class Passes:
                     self.progress.advance()
                     if self._mps is not None:
                         self._mps.note()
-                    if not self._on_gpu and time.perf_counter() - saved > _SAVE_PERIOD_S:
-                        self.timed_ns = self._live.timed_ns = self._clock.so_far_ns()
-                        self.save()
-                        saved = time.perf_counter()
+                    if not self._on_gpu and whole[-1]:
+                        self._live.timed_ns.append(self._clock.last_ns())
+                        add_step(journal, self._live.timed_ns[-1])
                     if len(self._clock) == goal:
                         goal += self._patience.further_timed(planned, self._clock.so_far_ns(), waited)
                     self._queue.mark()
@@ -677,6 +676,7 @@ class Passes:
     def _start_sampler(self) -> None:
         if self._sampler is None:
             self._sampler = self.device.sampler(self.directory / JOURNAL_FILE)
+            self._sampler.farewell = self.farewell
             self._sampler.start()
 
     def _stop_sampler(self) -> None:

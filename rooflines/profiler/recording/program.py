@@ -19,6 +19,11 @@ from typing import NamedTuple, NoReturn
 
 from rooflines.profiler.streams import own_stream
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 # Where the files of our hooks are.
 _OURS = str(Path(__file__).parents[1]) + os.sep
 
@@ -80,11 +85,12 @@ class Enough(BaseException):
 
 
 class _Surroundings:
-    """What a program may change of this process, as it is now: command line, search path, directory, main module and streams."""
+    """What a program may change of this process, as it is now: command line, search path, directory, main module, streams, limits."""
 
     def __init__(self) -> None:
         self.argv, self._path, self.main = sys.argv, list(sys.path), sys.modules["__main__"]
         self.streams = sys.stdin, sys.stdout, sys.stderr
+        self._limits = _limits()
         self._directory: str | None = None
         with contextlib.suppress(OSError):  # it is gone
             self._directory = os.getcwd()
@@ -94,9 +100,18 @@ class _Surroundings:
         _flush()
         sys.argv, sys.path[:], sys.modules["__main__"] = self.argv, self._path, self.main
         sys.stdin, sys.stdout, sys.stderr = self.streams
+        for kind, limit in self._limits.items():
+            with contextlib.suppress(OSError, ValueError):  # the program gave it up for good
+                resource.setrlimit(kind, limit)
         if self._directory is not None:
             with contextlib.suppress(OSError):
                 os.chdir(self._directory)
+
+
+def _limits() -> dict[int, tuple[int, int]]:
+    """The limits of memory, files and their size, within which we write our reports."""
+    kinds = (resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE) if resource is not None else ()
+    return {kind: resource.getrlimit(kind) for kind in kinds}
 
 
 def _end_child(ending: BaseException | None) -> NoReturn:

@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 import time
-import types
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,11 +22,14 @@ from typing import Any, Literal
 import msgspec
 
 from rooflines.errors import Interrupted, RooflinesError, WorkloadError
+from rooflines.profiler.distributed import Agreement, rank_here
 from rooflines.profiler.guard import Guard
 from rooflines.profiler.module_hooks import ModuleRanges, global_hooks
 from rooflines.profiler.options import Mode
+from rooflines.profiler.recording.children import Children
 from rooflines.profiler.recording.collect import Recording, interrupted, user_error
 from rooflines.profiler.recording.generate_calls import GenerateCalls
+from rooflines.profiler.recording.hard_end import HardEnds
 from rooflines.profiler.recording.program import Enough, Program
 from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
@@ -77,13 +79,14 @@ class StepHooks:
         self._depths = _Depths()
         self._calls: dict[int, ThreadCall] = {}  # the latest one of each thread
         self._optimizers: list[weakref.ref[Any]] = []
+        self._steps: set[Any] = set()  # ours, in place of those of classes of optimizers
         self._turns = _Turns()
         self._evaluating_since: float | None = None
         self._pending: Any = None  # the optimizer that stepped in a backward pass or in compiled code, where no step may end
         self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._on = False
         self._ranges: ModuleRanges | None = None
-        self.generates = GenerateCalls(self._after_generate, self._watched)
+        self.generates = GenerateCalls(self._after_generate, self._watched, self._guard)
         self._hooks = contextlib.ExitStack()
 
     def __enter__(self) -> StepHooks:
@@ -137,26 +140,38 @@ class StepHooks:
     def _watch(self, optimizer: Any) -> None:
         """Be told when ``optimizer`` has stepped.
 
-        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, and a profiler that is stopped in
-        an open range leaves a pointer to freed memory behind.
+        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, which a step of ours would cut.
+        Its class is changed, as torch does it: the optimizer itself is what the program made, also where it is copied or stored.
         """
         self._optimizers.append(weakref.ref(optimizer))
         self._is_trained.clear()
+        kind, theirs = type(optimizer), type(optimizer).step
+        if theirs in self._steps:
+            return
         after = self._guard.around(self._after_optimizer)
 
-        @functools.wraps(type(optimizer).step)
+        @functools.wraps(theirs)
         def step(this: Any, *arguments: Any, **keywords: Any) -> Any:
             self._depths.optimizers += 1
             try:
-                result = type(this).step(this, *arguments, **keywords)
+                result = theirs(this, *arguments, **keywords)
             finally:
                 self._depths.optimizers -= 1
             if self._depths.optimizers == 0:  # one optimizer may be made of others
                 after(this)
             return result
 
-        # A bound method, as learning-rate schedulers expect, which wrap it once more.
-        optimizer.step = types.MethodType(step, optimizer)
+        def restore() -> None:
+            if vars(kind).get("step") is step:  # else the program has changed it again, and ours only passes calls on
+                if is_own:
+                    kind.step = theirs
+                else:
+                    del kind.step
+
+        is_own = "step" in vars(kind)
+        kind.step = step
+        self._steps.add(step)
+        self._hooks.callback(restore)
 
     def _after_optimizer(self, optimizer: Any) -> None:
         import torch
@@ -380,12 +395,13 @@ class _Depths(threading.local):
         self.modules = self.optimizers = 0
 
 
-class _Driver:
+class ProgramDriver:
     """Passes on to a recording what the hooks see of a program, and ends the program when enough is recorded."""
 
     def __init__(self, recording: Recording, *, to_end: bool) -> None:
         self._recording = recording
         self._to_end = to_end
+        self._is_rank = rank_here() is not None
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
         self._one_at_a_time = threading.RLock()
@@ -438,13 +454,15 @@ class _Driver:
         recording = self._recording
         if self._to_end or threading.current_thread() is not threading.main_thread():  # another thread cannot end the program
             return
+        if not self._is_rank and Agreement().has_peers:  # its children wait for it in every step
+            return
         # The script ends here, while its data is still there: what is asked of its loader now, it will not miss.
         if recording.loading.resident_step():
             return
         recording.loading.run_loader_alone(ends=True)
         raise Enough
 
-    def tell_of_threads(self) -> None:
+    def _tell_of_threads(self) -> None:
         """Say what other threads did: it is in the trace, or it was not recorded."""
         hooks, recording = self.hooks, self._recording
         called = f"modules {counted(sum(hooks.elsewhere.values()), 'time')} on {counted(len(hooks.elsewhere), 'other thread')}"
@@ -455,7 +473,43 @@ class _Driver:
         elif hooks.elsewhere:
             recording.unrecorded.append(f"the program called {called}, and the trace has one thread")
 
-    def notes(self) -> Iterator[str]:
+    def called(self, module: Any, inputs: Any) -> None:
+        """``module`` is called, and its call is the first that is seen."""
+        self.hooks._before_forward(module, inputs)
+
+    def leave(self) -> None:
+        """In a forked process: the program is recorded in another one."""
+        self.hooks.__exit__(None, None, None)
+        Recording.leave()
+
+    def close(self, what: str) -> None:
+        """End the recording of a program, ``what``, that ends before it comes back to us."""
+        self.hooks.__exit__(None, None, None)
+        with contextlib.ExitStack() as open_recording:
+            open_recording.push(self._recording)
+            self.conclude(what)
+
+    def conclude(self, what: str) -> None:
+        """The program, ``what``, has ended. Raises NoOperators where there is nothing to keep."""
+        recording = self._recording
+        recording.notes.extend(self._notes())
+        if recording.passes.steps:
+            self._tell_of_threads()
+            return
+        if self.hooks.makes_optimizers:
+            recording.workload = msgspec.structs.replace(recording.workload, mode="training")
+        recording.passes.finish()
+        if recording.passes.trace is None:
+            raise NoOperators(
+                f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
+            )
+        why = "" if self.hooks.called else ", because no optimizer stepped and no module was called with gradients off"
+        recording.notes.append(
+            f"no step was recognized{why}: the whole program is one step. To mark steps: with rooflines.record() as r: ... r.step()"
+        )
+        self._tell_of_threads()
+
+    def _notes(self) -> Iterator[str]:
         """Warnings about the steps for the reader."""
         hooks = self.hooks
         if hooks.several > 1:
@@ -470,18 +524,51 @@ class _Driver:
             yield f"not counted: {counted(self.before, 'step')} before these began (an evaluation before training, or parts of a step)"
 
 
-def collect_script(program: Program, recording: Recording, *, to_end: bool) -> Run:
-    """Run ``program`` under ``recording``.
+class NoOperators(WorkloadError):
+    """The program has run no PyTorch operator: there is nothing to report, and it ended as it does alone."""
+
+    exit_code = 0
+
+
+def collect_script(
+    program: Program,
+    recording: Recording,
+    *,
+    to_end: bool,
+    children: Children | None = None,
+    on_hard_end: Callable[[RooflinesError | None], object] = lambda _: None,
+) -> Run:
+    """Run ``program`` under ``recording``, and its ``children``.
 
     It is stopped once everything is recorded, unless ``to_end``. Its exceptions come back as WorkloadError with the original as
-    ``__cause__`` and the exit code that it would have had; what had been recorded is on disk (``recording.run``).
+    ``__cause__`` and the exit code that it would have had; what had been recorded is on disk (``recording.run``). ``on_hard_end`` is
+    called, with our error if any, before it ends this process without coming back to us.
     """
     what = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}"
-    driver = _Driver(recording, to_end=to_end)
+    driver = ProgramDriver(recording, to_end=to_end)
     recording.passes.ranges = driver.hooks.ranges
     theirs: BaseException | None = None
+    recording.passes.farewell = (
+        f"rooflines: {what} was killed before its run was complete.\n  See what was recorded: rooflines analyze {recording.directory}\n"
+    )
+
+    def end_hard(how: str) -> None:
+        error: RooflinesError | None = None
+        recording.notes.append(f"the program ended with {how}")
+        try:
+            driver.close(f"{what} ({how})")
+        except RooflinesError as problem:
+            error = problem
+        on_hard_end(error)
+
+    def end_elsewhere() -> None:
+        if recording.done:  # else the sampler does it
+            sys.stderr.write(recording.passes.farewell)
+
+    if children is not None:
+        children.recorder = driver
     try:
-        with recording, driver.hooks:
+        with recording, driver.hooks, children or contextlib.nullcontext(), HardEnds(end_hard, end_elsewhere):
             try:
                 program.run(lambda: recording.loading.resident)
             except Enough:
@@ -496,27 +583,11 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
                 recording.loading.end_resident_steps(error)  # everything is recorded, and to its own data it did not object
             if recording.loading.resident:
                 recording.loading.end_resident_steps()
-            recording.notes.extend(driver.notes())
-            if not recording.passes.steps:
-                if driver.hooks.makes_optimizers:
-                    recording.workload = msgspec.structs.replace(recording.workload, mode="training")
-                recording.passes.finish()
-                if recording.passes.trace is None:
-                    nothing = WorkloadError(
-                        f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
-                    )
-                    nothing.exit_code = 0
-                    raise nothing
-                why = "" if driver.hooks.called else ", because no optimizer stepped and no module was called with gradients off"
-                recording.notes.append(
-                    f"no step was recognized{why}: the whole program is one step. To mark steps: with rooflines.record() as r: ... "
-                    "r.step()"
-                )
-            driver.tell_of_threads()
-    except KeyboardInterrupt as error:
+            driver.conclude(what)
+    except KeyboardInterrupt:
         if recording.run is None:
-            raise Interrupted("interrupted before anything was recorded.") from error
-        raise interrupted(recording.directory) from error
+            raise Interrupted("interrupted before anything was recorded.") from None
+        raise interrupted(recording.directory) from None
     except SystemExit as ending:
         how = f"exited with {ending.code!r}" if isinstance(ending.code, int) else f"exited: {ending.code}"
         raise _ended(WorkloadError(f"{what} {how}."), recording, ending.code if isinstance(ending.code, int) else 1) from ending

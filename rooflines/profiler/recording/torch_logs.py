@@ -23,12 +23,21 @@ def quiet_logs() -> Iterator[contextlib.ExitStack]:
             stack.callback(setattr, c10, "value", c10.value)
             c10.value = max(c10.value, _C10_QUIET)
         kineto = _level("libtorch_cpu", "_ZN9libkineto6Logger14severityLevel_E")
-        if kineto is not None and _KINETO_VARIABLE not in os.environ:  # else its lines were asked for
+        if kineto is not None and os.environ.get(_KINETO_VARIABLE, "") in ("", str(_KINETO_QUIET)):  # else its lines were asked for
             stack.callback(setattr, kineto, "value", kineto.value or _KINETO_LEVEL)
             kineto.value = _KINETO_QUIET
-            os.environ[_KINETO_VARIABLE] = str(_KINETO_QUIET)
-            stack.callback(os.environ.pop, _KINETO_VARIABLE, None)
         yield stack
+
+
+@contextlib.contextmanager
+def quiet_start() -> Iterator[None]:
+    """Inside, Kineto starts, if it has not yet, at a level at which it writes nothing."""
+    given = os.environ.setdefault(_KINETO_VARIABLE, str(_KINETO_QUIET))
+    try:
+        yield
+    finally:
+        if given == str(_KINETO_QUIET):
+            os.environ.pop(_KINETO_VARIABLE, None)
 
 
 def _level(library: str, name: str) -> ctypes.c_int | None:

@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,9 +29,9 @@ import psutil
 
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
-from rooflines.profiler.recording.own_profilers import own_session
+from rooflines.profiler.recording.own_profilers import OURS, own_session
 from rooflines.profiler.recording.process import RunQueue, page_faults, since
-from rooflines.profiler.recording.torch_logs import quiet_logs
+from rooflines.profiler.recording.torch_logs import quiet_logs, quiet_start
 from rooflines.profiler.trace.records import STEP_PREFIX
 from rooflines.profiler.trace.signature import LOSSY
 
@@ -152,6 +151,7 @@ class Tracer:
         self._profiler: Any = profile(
             activities=activities, record_shapes=True, profile_memory=True, experimental_config=_settings(self.traced.all_threads)
         )
+        OURS.add(self._profiler)
         self._modules = modules
         self._marked = marked
         self._one_at_a_time = threading.RLock()
@@ -184,9 +184,8 @@ class Tracer:
         """Profiler and hooks on."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        with own_session(), quiet_logs() as quiet, warnings.catch_warnings():
-            # torch 2.11 warns that a second trace drops the events of the first, which is in its file
-            warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
+        self._profiler.profiler = None  # else torch 2.11 warns that a second trace drops the events of the first, which is in its file
+        with own_session(), _environment_kept(), quiet_logs() as quiet, quiet_start():
             self._profiler.start()
             self._quiet = quiet.pop_all()
         self._running = True
@@ -205,8 +204,7 @@ class Tracer:
             self.traced.times_ns.append(time.perf_counter_ns() - self._last)
             self.traced.queue_ns.append(self._queue.since_ns())
             self.traced.step_faults.append(since(self._step_faults))
-            self._range.__exit__(None, None, None)
-            self._range = None
+            self._close_step()
             if len(self.traced.times_ns) >= self._steps:
                 self.stop()
                 return True
@@ -245,10 +243,16 @@ class Tracer:
 
         step = f"{STEP_PREFIX}{len(self.traced.times_ns)}"
         self._range = record_function(step) if self._marked else contextlib.nullcontext()
-        self._range.__enter__()
+        with _unseen():
+            self._range.__enter__()
         self._step_faults = page_faults()
         self._queue.mark()
         self._last = time.perf_counter_ns()
+
+    def _close_step(self) -> None:
+        with _unseen():
+            self._range.__exit__(None, None, None)
+        self._range = None
 
     def stop(self, *, keep_step: bool = False) -> None:
         """Profiler and hooks off; a step that has not ended is not counted, unless ``keep_step`` ends it here."""
@@ -258,8 +262,7 @@ class Tracer:
                 self.step()
             if self._range is not None:
                 self._unfinished = f"{STEP_PREFIX}{len(self.traced.times_ns)}"
-                self._range.__exit__(None, None, None)
-                self._range = None
+                self._close_step()
             if self._running:
                 self._running = False
                 self.traced.page_faults = since(self._faults)
@@ -283,8 +286,20 @@ class Tracer:
             self._profiler.stop()
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._optimizers[id(optimizer)] = sum(p.numel() for p in _parameters(optimizer) if p.grad is not None)
+        with _unseen():
+            self._optimizers[id(optimizer)] = sum(p.numel() for p in _parameters(optimizer) if p.grad is not None)
         self._stepped[id(optimizer)] = weakref.ref(optimizer)
+
+
+@contextlib.contextmanager
+def _environment_kept() -> Iterator[None]:
+    """What torch adds to the environment inside is removed."""
+    before = {*os.environ}
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before:
+            del os.environ[name]
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
@@ -314,9 +329,20 @@ def _end_open_ranges() -> None:
     import torch
     from torch.autograd.profiler import record_function
 
-    for each in gc.get_objects():
-        if type(each) is record_function and each.record is not None:
-            torch.ops.profiler._record_function_exit._RecordFunction(each.record)
+    with _unseen():
+        for each in gc.get_objects():
+            if type(each) is record_function and each.record is not None:
+                torch.ops.profiler._record_function_exit._RecordFunction(each.record)
+
+
+@contextlib.contextmanager
+def _unseen() -> Iterator[None]:
+    """Inside, the program's own modes do not see what we call."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch._C.DisableTorchFunction(), _disable_current_modes():  # type: ignore[attr-defined, unused-ignore]
+        yield
 
 
 def _ends_whole(trace: Path) -> bool:

@@ -6,6 +6,7 @@ It imports no torch and no numpy, so it is up in a fraction of a second and take
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -29,16 +30,24 @@ from rooflines.profiler.samplers.storage import Entry, Order, write_entry
 
 def main(order: Order) -> None:
     """Sample until the end."""
+    if order.detached:
+        if (sampler := os.fork()) != 0:
+            os.write(1, str(sampler).encode())
+            os._exit(0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     clock.set_epoch(order.epoch_ns)
     stop: StopRequests = queue.SimpleQueue()
     # Ctrl-C reaches every process of the terminal's group; whether the run ends is its decision, and then it tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.put(None))
 
+    told = True
+
     def wait_for_order() -> None:
         # A byte on standard input, or its end, which comes by itself when the process that started us is killed. Not sys.stdin: its
         # lock, held here, would make the interpreter abort when it ends for another reason.
-        os.read(0, 1)
+        nonlocal told
+        told = bool(os.read(0, 1))
         stop.put(None)
 
     threading.Thread(target=wait_for_order, daemon=True).start()
@@ -55,6 +64,9 @@ def main(order: Order) -> None:
             write_entry(file, Entry(problem=problem))
         share = LOW_OVERHEAD_SHARE if order.low_overhead else BUSIEST_SHARE
         SamplingLoop(samplers, file, watched=lambda: _runs(watched), period_s=order.period_s, stop=stop, share=share).run()
+    if order.farewell and not (told and _runs(watched)):
+        with contextlib.suppress(OSError):
+            os.write(order.terminal, order.farewell.encode())
 
 
 def open_samplers(pid: int, period_s: float, gpus: Mapping[str, str] | None) -> tuple[list[Sampler], list[str]]:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 import msgspec
+import psutil
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
@@ -43,23 +44,28 @@ class SamplerProcess:
 
     ``path`` is the file of JSON lines that the sampler writes; it replaces one that is there. ``gpus`` maps names to UUIDs (see
     ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``low_overhead`` is for steps timed on the CPU:
-    where readings cost what these would feel, there are fewer. Entering waits until the first reading is near, so that the sampler's
+    where readings cost what these would feel, there are fewer. A ``detached`` sampler is no child of this process, whose program may
+    wait for all children (POSIX). Entering waits until the first reading is near, so that the sampler's
     start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none, and
-    ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
+    ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C. If we are
+    killed, it prints ``farewell`` on our standard error.
 
     Raises UsageError for a ``period_s`` that ``check_period`` refuses.
     """
 
     def __init__(
-        self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *, low_overhead: bool = False
-    ) -> None:
+        self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *,
+        low_overhead: bool = False, detached: bool = False,
+    ) -> None:  # fmt: skip
         check_period(period_s)
         self._pid = pid
         self._path = Path(path).absolute()
         self._period_s = period_s
         self._gpus = gpus
         self._low_overhead = low_overhead
-        self._process: subprocess.Popen[bytes] | None = None
+        self.farewell = ""
+        self._detached = detached and hasattr(os, "fork")
+        self._process: subprocess.Popen[bytes] | _Detached | None = None
         self._errors: IO[bytes] | None = None
         self._failure = ""
 
@@ -94,15 +100,19 @@ class SamplerProcess:
 
     def start(self) -> None:
         """Start the sampler and wait until it samples, or until it is clear that it will not."""
+        terminal: tuple[int, ...] = ()
         try:
             self._path.unlink(missing_ok=True)
+            if self.farewell and os.name == "posix":
+                terminal = (os.dup(2),)
             # A file, not a pipe: it is not read during the run, and a full pipe would block the writer.
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
-            self._process = subprocess.Popen(
-                self._command(),
+            started = self._process = subprocess.Popen(
+                self._command(*terminal),
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if self._detached else subprocess.DEVNULL,
                 stderr=self._errors,
+                pass_fds=terminal,
                 # A module named like ours or like the standard library's in the user's directory must not be imported.
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
                 # Out of the terminal's foreground group: Ctrl-C is for the run, also before the sampler could say that it ignores it.
@@ -111,6 +121,14 @@ class SamplerProcess:
         except (OSError, UnicodeError) as error:
             self._failure = f"No device samples: the sampler did not start: {error}."
             return
+        finally:
+            for descriptor in terminal:
+                os.close(descriptor)
+        if started.stdout is not None:
+            with started.stdout as number:
+                pid = number.read(16)
+            if started.wait() == 0 and pid:
+                self._process = _Detached(int(pid), started.stdin)
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._process.poll() is None and not read_journal(self._path).started:
             if time.monotonic() > deadline:
@@ -130,21 +148,22 @@ class SamplerProcess:
             process.stdin.write(b".")
             process.stdin.close()
         code = _wait(process)
-        if code != 0 and not self._failure:
+        if (code != 0 or (self._detached and ended_early)) and not self._failure:
             if code is None:
                 how = "does not end, even when killed"
             else:
-                cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-                how = f"{'ended early' if ended_early else 'did not end when requested'} ({cause})"
+                cause = f" (signal {-code})" if code < 0 else f" (exit code {code})" if code else ""
+                how = f"{'ended early' if ended_early else 'did not end when requested'}{cause}"
             self._failure = f"Device samples may be incomplete: the sampler {how}{self._last_words()}."
         if self._errors is not None:
             self._errors.close()
 
-    def _command(self) -> list[str]:
+    def _command(self, *terminal: int) -> list[str]:
         # Entry points are looked up here: it takes 50 ms and 2 MB, which the sampler process is spared.
         order = Order(
             pid=self._pid, output=str(self._path), period_s=self._period_s, epoch_ns=epoch_ns(), low_overhead=self._low_overhead,
             gpus=None if self._gpus is None else dict(self._gpus), plugins=entries("samplers"),
+            farewell=self.farewell if terminal else "", terminal=max(terminal, default=2),
         )  # fmt: skip
         return [sys.executable, "-m", "rooflines.profiler.samplers", msgspec.json.encode(order).decode()]
 
@@ -187,7 +206,28 @@ def gpus_in_use(device: torch.device) -> tuple[str, ...]:
     return tuple(dict.fromkeys((str(device), *used)))
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int | None:
+class _Detached(psutil.Process):
+    """A sampler that is no child of this process: how it ends is not known, and its code is 0."""
+
+    def __init__(self, pid: int, stdin: IO[bytes] | None) -> None:
+        super().__init__(pid)
+        self.stdin = stdin
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(psutil.Error):
+            return None if self.is_running() and self.status() != psutil.STATUS_ZOMBIE else 0
+        return 0
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = time.monotonic() + (timeout or STOP_TIMEOUT_S)
+        while self.poll() is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired("the sampler", timeout or STOP_TIMEOUT_S)
+            time.sleep(0.005)
+        return 0
+
+
+def _wait(process: subprocess.Popen[bytes] | _Detached) -> int | None:
     """Its exit code once it has ended, which is insisted on; None where it survives being killed.
 
     A process does while one of its threads is in a driver's call that no signal interrupts: do not wait for that.
@@ -197,5 +237,6 @@ def _wait(process: subprocess.Popen[bytes]) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(STOP_TIMEOUT_S)
         for number in signals:
-            process.send_signal(number)
+            with contextlib.suppress(psutil.Error):  # it has ended just now
+                process.send_signal(number)
     return process.poll()

@@ -23,7 +23,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What the sampler process is started for: the process ``pid``, read every ``period_s`` seconds into the file ``output``.
 
     ``epoch_ns`` is what the process that starts it adds to the monotonic clock. ``gpus`` maps names to UUIDs, None means every GPU.
-    ``plugins`` are the entry points of other packages' samplers by name.
+    ``plugins`` are the entry points of other packages' samplers by name. A ``detached`` one is no child of the process that starts it,
+    and tells its number on standard output. ``farewell`` is written to the descriptor ``terminal`` if the
+    process that starts it ends without a word.
     """
 
     pid: int
@@ -33,6 +35,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     low_overhead: bool = False
     gpus: dict[str, str] | None = None
     plugins: dict[str, str] = {}
+    detached: bool = False
+    farewell: str = ""
+    terminal: int = 2
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

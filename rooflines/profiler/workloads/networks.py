@@ -421,6 +421,25 @@ def _user_code(what: str, label: str, options: Options, device: torch.device) ->
 
 
 def _load_file(path: Path) -> Any:
+    """The file as a module: run once, as an import is, because operators cannot be registered twice; its tensors are real ones."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    status = path.stat()
+    key = path.resolve(), status.st_mtime_ns, status.st_size
+    with _disable_current_modes():
+        if key not in _LOADED:
+            _LOADED[key] = _run_file(path), torch.get_rng_state()
+        module, state = _LOADED[key]
+        torch.set_rng_state(state)
+    return module
+
+
+# Files that were run, with the state of torch's random generator after that.
+_LOADED: dict[tuple[Path, int, int], tuple[Any, torch.Tensor]] = {}
+
+
+def _run_file(path: Path) -> Any:
     # The name lets its classes be pickled; one that is taken (json.py, types.py) must not be replaced for everybody else.
     name = path.stem if path.stem not in sys.modules else f"{path.stem}__workload"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -19,7 +19,7 @@ from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.interference import noise_s, shared_machine
-from rooflines.units import percent, seconds, significant
+from rooflines.units import counted, percent, seconds, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
@@ -43,10 +43,11 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
 
 def status_sentences(analysis: Analysis) -> str | None:
     """Warnings that the run did not end, or that other programs disturbed it; None without any."""
+    after = f" after {counted(analysis.steps.count, 'timed step')}" if analysis.steps is not None else ""
     ended = {
         "interrupted": "This run was interrupted: the report covers the completed steps.",
         "failed": "This run failed: the report covers the steps before the error.",
-        "running": "This run has not ended or was killed: the report covers the data so far.",
+        "running": f"This run has not ended or was killed{after}: the report covers the data so far.",
     }.get(analysis.status)
     others = analysis.other_programs
     return " ".join(filter(None, (ended, shared_machine(others) if others is not None else None))) or None

@@ -164,9 +164,8 @@ def size_of(dtype: str) -> int:
 
 def size(*tensors: TensorArg | None) -> int:
     """Bytes of the distinct elements of all these tensors, or of what sparse ones store; None counts as no tensor."""
-    return sum(
-        tensor.stored[1] if tensor.stored else distinct(tensor) * size_of(tensor.dtype) for tensor in tensors if tensor is not None
-    )
+    given = (tensor for tensor in tensors if tensor is not None)
+    return sum(tensor.stored[1] if tensor.stored else distinct(tensor) * size_of(tensor.dtype) for tensor in given)
 
 
 def written(*tensors: TensorArg | None) -> int:

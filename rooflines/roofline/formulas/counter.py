@@ -26,8 +26,9 @@ IS_COMMUNICATION: Final = "communication is bound by the link, not by the device
 # Names that the autograd engine, optimizers, FSDP, torch.compile, torchao, FBGEMM and SGLang's profiler give to what they call; the
 # operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
-    r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward(AutogradNestedTensor)?\d+\Z"
-    r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
+    r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)"
+    r"|\w+Backward(AutogradNestedTensor)?\d+\Z"
+    r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
     r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|(de)?quantize_affine(_float8_non_decomposed)?)\Z|_Round\Z"

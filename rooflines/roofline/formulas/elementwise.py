@@ -243,9 +243,9 @@ for _name in ("and", "or", "xor", "lshift", "rshift"):
     _register(f"aten::__i{_name}__", f"__{_name}__", in_place=True)
 # What decompositions written in Python call, such as those of forward-mode derivatives.
 for _name in words(
-    "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos cosh digamma div eq erf erfc"
-    " exp exp2 expm1 floor fmax fmin fmod gcd ge gt hypot igamma igammac isfinite le lgamma log log10 log1p log2 lt maximum minimum mul"
-    " ne neg nextafter pow reciprocal remainder round rsqrt sign signbit sin sinh sqrt sub tan tanh trunc where"
+    "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos cosh digamma div eq"
+    " erf erfc exp exp2 expm1 floor fmax fmin fmod gcd ge gt hypot igamma igammac isfinite le lgamma log log10 log1p log2 lt"
+    " maximum minimum mul ne neg nextafter pow reciprocal remainder round rsqrt sign signbit sin sinh sqrt sub tan tanh trunc where"
 ):
     _register(f"prims::{_name}", _name, in_place=False)
 

@@ -18,6 +18,21 @@ def infer(signature: Signature) -> tuple[TensorArg, ...] | None:
     return _infer(signature, repr(signature))
 
 
+def fitted(signature: Signature) -> Signature:
+    """The call with the last arguments that one of its overloads has, or as it is where all of them fit one, or none does."""
+    import torch
+
+    schemas: list[list[str]] = []
+    with contextlib.suppress(RuntimeError):  # a name that no operator has
+        found = torch._C._jit_get_schemas_for_operator(signature.name)
+        schemas = [[str(argument.type) for argument in schema.arguments] for schema in found]
+    for kinds in sorted(schemas, key=len, reverse=True):
+        given = signature.args[-len(kinds) :]
+        if len(given) == len(kinds) and all(value is MISSING or _fits(kind, value) for kind, value in zip(kinds, given, strict=True)):
+            return Signature(signature.name, given)
+    return signature
+
+
 @lru_cache(maxsize=4096)
 def _infer(signature: Signature, text: str) -> tuple[TensorArg, ...] | None:
     """``text`` keeps ``add(x, 1)`` and ``add(x, 1.0)`` apart, which are equal as signatures."""

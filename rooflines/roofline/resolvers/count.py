@@ -19,7 +19,12 @@ from rooflines.roofline.resolvers.dispatchers import (
 from rooflines.roofline.resolvers.index_views import from_index_views
 from rooflines.roofline.resolvers.launched_kernels import from_launched_kernels
 from rooflines.roofline.resolvers.library_gradients import from_forward_calls
-from rooflines.roofline.resolvers.recorded_facts import from_allocations, from_parameters, from_stored_calls
+from rooflines.roofline.resolvers.recorded_facts import (
+    from_allocations,
+    from_interpreter,
+    from_parameters,
+    from_stored_calls,
+)
 from rooflines.roofline.resolvers.related_calls import from_related_calls
 
 # Each with the earlier ones that it needs: whose counts it reads, or knows better. ``count`` goes from the first to the last.
@@ -29,6 +34,7 @@ RESOLVERS: Final[dict[Resolver, tuple[Resolver, ...]]] = {
     from_index_views: (from_allocations, from_related_calls),
     from_forward_calls: (),
     from_parameters: (),
+    from_interpreter: (from_allocations, from_related_calls),
     from_stored_calls: (from_allocations, from_related_calls, from_index_views, from_parameters),  # the very arguments
     from_batches: (from_stored_calls,),
     pass_repeated_calls: (from_stored_calls, from_batches),

@@ -18,6 +18,7 @@ from rooflines.profiler.trace.signature import TensorArg
 from rooflines.profiler.trace.tree import OPTIMIZER
 from rooflines.profiler.trace.windows import inside, step_window
 from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.shapes import fitted
 from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 _OF_LISTS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
@@ -73,6 +74,17 @@ def from_parameters(counts: Counts) -> Iterator[Group]:
         if len(events):
             each = elements * steps // len(events)
             yield events, Variant(signature, count(signature, parameter_elements=each, parameter_dtype=counts.known.parameter_dtype))
+
+
+def from_interpreter(counts: Counts) -> Iterator[Group]:
+    """Count what a function of TorchScript calls with its own arguments: below them, its interpreter records the rest of its stack."""
+    trace, above = counts.trace, counts.calls.above
+    functions = trace.named(lambda name: "::" not in name, OPERATOR)
+    called = (trace.host.kind == OPERATOR) & (above >= 0) & functions[above]
+    for code in np.unique(trace.host.signature[called]).tolist():
+        signature = fitted(trace.signatures[code])
+        if signature != trace.signatures[code]:
+            yield np.flatnonzero(called & (trace.host.signature == code)), Variant(signature, count(signature))
 
 
 def from_stored_calls(counts: Counts) -> Iterator[Group]:

@@ -5,18 +5,22 @@ behave as real ones do. They have nothing in common before the formulas.
 """
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+import rooflines
 from rooflines.profiler.dispatch.recorder import record
+from rooflines.profiler.options import Options
 from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.profiler.workloads.prepare import prepare
 from rooflines.roofline.attribution.own import own
-from rooflines.roofline.counting.count import record_network
+from rooflines.roofline.counting.count import record_network, summarize
 from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Known
+from tests.commands import write_ceilings
 from tests.pipeline.networks.recordings import CASES, full_name, options
 
 # Matrix FLOPs, other FLOPs, bytes read, bytes written, calls of one step.
@@ -74,3 +78,19 @@ BY_THEIR_DATA = {"faster_rcnn"}
 @pytest.mark.parametrize(("name", "mode"), [case for case in CASES if case.values[0] not in BY_THEIR_DATA])
 def test_a_trace_and_a_recording_of_a_network_agree(recordings, name, mode):
     assert recorded(name, mode, fake=(name, mode) not in REAL) == traced(recordings.run(name, mode))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # of what torch calls beta, or deprecated
+def test_a_profile_and_a_count_agree_on_what_is_no_dense_tensor_and_no_operator_of_torch(tmp_path):
+    name = f"{Path(__file__).with_name('programs.py')}:programs"
+    counted = summarize(record_network(name, Options(device="cpu")).recording)
+    products = 2 * (10 * 4 * 16 * (8 + 16)), 2 * (5 * 8 * 4), 2 * (9 + 9) * 4, 2 * (3 * 8 * 8) * 3
+    assert (counted.matrix_flops, counted.coverage, counted.tensors) == (sum(products), 1.0, "real")
+    run = rooflines.profile(
+        name, device="cpu", steps=1, warmup=1, formats="json", ceilings=str(write_ceilings(tmp_path)), output=tmp_path / "run"
+    )
+    found = run.analysis
+    assert found.workload.batch_size == 3  # sequences, and not their elements
+    for figure in ("matrix_flops", "flops", "bytes"):
+        assert getattr(found.totals, figure) == getattr(counted, figure)
+    assert {row.name for row in found.coverage.unmodelled} <= {"forward", "rooflines_programs::product"}

@@ -18,12 +18,17 @@ from tests.commands import TIMEOUT_S, command, environment, write_ceilings
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Run by `make test`; all others are slow.
-FAST = {"exits_well", "half_lines", "main_module", "optimizers", "raises", "random_numbers", "reads_input", "streams", "warns"}
+FAST = {"exits_well", "half_lines", "optimizers", "raises", "reads_input", "streams", "warns"}
 ARGUMENTS = {"main_module": ["--steps", "3", "--device", "mine"], "refuses_arguments": ["--nonsense"]}
 MODULES = {"package_program", "package_program.part"}
 INPUT = {"reads_input": "Ada\nsecond line\nthird\nfourth\n", "streams": "not read\n"}
-# Addresses, and the times and processes in lines of torch's logs; one of them is written once in a process.
-_VARIES = re.compile(r"0x[0-9a-f]+|(?<=\[[WE])\d{4} [\d:.]+|(?<=USDT:)[\d: -]+|^ERROR:.*gpuGetDeviceCount.*\n", re.MULTILINE)
+# Addresses, and the times and processes in lines of torch's logs; a line that Kineto writes once in a process. Frames of torch's call
+# of a module, which takes another way where there are hooks.
+_VARIES = re.compile(
+    r"(?<=0x)[0-9a-f]+|(?<=\[[WE])\d{4} [\d:.]+|(?<=USDT:)[\d: -]+|^ERROR:.*gpuGetDeviceCount.*\n"
+    r'|^  File ".*/torch/nn/modules/module\.py", .*\n    .*\n(?: +[~^]+\n)?',
+    re.MULTILINE,
+)
 _PAGE = re.compile(r"^\S+ · .* · rooflines .*\n(?:.*\n)*?rebuild   .*\n(?:all ranks .*\n)?", re.MULTILINE)
 _PROGRESS = re.compile(r"^ *\d+ s  [a-z].*\n", re.MULTILINE)
 _COMPLAINT = re.compile(r"^rooflines: .*\n(?:  .*\n)?", re.MULTILINE)
@@ -56,7 +61,7 @@ def left(line, place, given):
         for path in sorted(place.rglob("*"))
         if path.is_file() and "out" not in path.parts and "board" not in path.parts and path.suffix not in (".json", ".pyc")
     }
-    return Left(done.returncode, _VARIES.sub("_", done.stdout), _VARIES.sub("_", done.stderr), files)
+    return Left(done.returncode, _VARIES.sub("", done.stdout), _VARIES.sub("", done.stderr), files)
 
 
 def both(name, folder):
@@ -69,6 +74,9 @@ def both(name, folder):
     plain = left([sys.executable, *program, *own], folder / "place", given)
     ours = left(command("profile", *options, "--to-end", *program, "--", *own), folder / "place", given)
     out, err = _PAGE.sub("", ours.out), _COMPLAINT.sub("", _PROGRESS.sub("", ours.err))
+    if name == "interrupts_itself":  # Python ends it by the signal or with 1; we with what a shell says of the signal
+        assert ours.code == 130
+        return plain, Left(plain.code, out, err, ours.files)
     return plain, Left(ours.code, out, err, ours.files)
 
 

@@ -16,6 +16,7 @@ from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.dispatch.fakes import fake_tensors
 from rooflines.profiler.options import Options
 from rooflines.roofline.counting.count import count_network
+from rooflines.roofline.formulas.registry import FORMULAS
 
 
 @settings(max_examples=30, deadline=None)
@@ -182,12 +183,14 @@ def test_rows_of_different_lengths_are_unknown_and_crash_nothing():
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-def test_nested_inputs_are_unknown_and_crash_nothing(layout):
-    rows = torch.nested.nested_tensor([torch.rand(2, 8), torch.rand(3, 8)], layout=layout)
-    counted = rooflines.count(nn.Linear(8, 4), rows)
-    assert (counted.coverage, counted.matrix_flops) == (0, 0)
-    assert [row.name for row in counted.operators] == ["aten::linear"]
+def test_nested_inputs_are_counted_by_the_operators_on_their_values_where_torch_has_such():
+    strided, jagged = (
+        rooflines.count(nn.Linear(8, 4), torch.nested.nested_tensor([torch.rand(2, 8), torch.rand(3, 8)], layout=layout))
+        for layout in (torch.strided, torch.jagged)
+    )
+    assert (strided.coverage, strided.matrix_flops) == (0, 0)
+    assert [row.name for row in strided.operators] == ["aten::linear"]
+    assert (jagged.coverage, jagged.matrix_flops) == (1, 2 * (2 + 3) * 8 * 4)
 
 
 def test_lazy_modules_are_counted_and_stay_lazy():
@@ -212,11 +215,76 @@ def test_the_outputs_of_a_dataclass_are_propagated_back():
 def test_an_unknown_operator_is_listed_and_in_no_total():
     with torch.library._scoped_library("rooflines_test", "DEF") as library:
         library.define("secret(Tensor x) -> Tensor")
-        library.impl("secret", lambda x: x + 1, "CompositeExplicitAutograd")
+        library.impl("secret", lambda x: torch.from_numpy(x.numpy() + 1), "CompositeExplicitAutograd")
         counted = rooflines.count(lambda x: torch.ops.rooflines_test.secret(x) * 2, torch.rand(3))
     assert (counted.coverage, counted.flops) == (0.5, 3)
     row = counted.to_dataframe().set_index("name").loc["rooflines_test::secret"]
     assert (row["kind"], row["reason"]) == ("unknown", "no formula")
+
+
+def test_a_custom_operator_is_what_its_kernel_calls_unless_it_has_a_formula():
+    with torch.library._scoped_library("rooflines_test", "DEF") as library:
+        for name in ("product", "twice", "priced"):
+            library.define(f"{name}(Tensor a, Tensor b) -> Tensor")
+        library.impl("product", torch.mm, "CPU")
+        torch.library.register_fake("rooflines_test::product", torch.mm, lib=library)
+        library.impl("twice", lambda a, b: torch.ops.rooflines_test.product(a, b) * 2, "CPU")
+        library.impl("priced", torch.mm, "CPU")
+        rooflines.formula("rooflines_test::priced", category="matmul")(lambda _: rooflines.Work(7, 0, 0, 0))
+        a, b = torch.rand(2, 3), torch.rand(3, 5, requires_grad=True)
+        counted = rooflines.count(torch.ops.rooflines_test.twice, a, b.detach())
+        assert (counted.matrix_flops, counted.other_flops, counted.tensors) == (2 * 2 * 3 * 5, 2 * 5, "real")
+        assert rooflines.count(torch.ops.rooflines_test.priced, a, b.detach()).matrix_flops == 7
+        # Of tensors that are fake already, what it calls is not known.
+        with fake_tensors() as mode:
+            fake = mode.from_tensor(a), mode.from_tensor(b.detach())
+            (row,) = rooflines.count(torch.ops.rooflines_test.product, *fake).operators
+        assert (row.name, row.kind) == ("rooflines_test::product", "unknown")
+    FORMULAS.pop("rooflines_test::priced")
+
+
+class Counting(nn.Module):
+    """Changes all of its state, then asks for data and raises unless it is told not to."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.calls = nn.BatchNorm1d(3), 0
+
+    def forward(self, x, fails=False):
+        self.calls += 1
+        scaled = self.layer(x) * torch.rand(1)
+        scaled.sum().backward()
+        if fails or not bool((x > 0).any()):
+            raise ValueError("no positive number")
+        return scaled
+
+
+def test_what_fails_on_fake_tensors_is_run_on_real_ones_and_nothing_changes():
+    model, x = Counting(), torch.rand(4, 3)
+    torch.manual_seed(3)
+    before, state = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
+    assert rooflines.count(model, x).tensors == "real"
+    with pytest.raises(ValueError, match="no positive number") as raised:
+        rooflines.count(model, x, fails=True)
+    assert raised.value.__context__ is None
+    assert model.calls == 0
+    assert model.layer.weight.grad is None
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_tensor_subclass_is_made_in_a_recording():
+    query, key = torch.rand(2, 8, 16, 32), torch.rand(2, 8, 24, 32)
+    mask = torch.nn.attention.bias.causal_lower_right
+    counted = rooflines.count(lambda: nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask(16, 24)))
+    assert counted.matrix_flops == 2 * 2 * 8 * 16 * 24 * (32 + 32)
+
+
+def test_primitives_of_forward_derivatives_have_formulas():
+    x = torch.rand(4)
+    counted = rooflines.count(torch.func.hessian(lambda x: (torch.tanh(x) / (1 + x)).sum()), x)
+    assert counted.coverage == 1.0
+    assert {"prims::add", "prims::mul"} <= set(counted.to_dataframe()["name"])
 
 
 def test_a_network_that_is_too_large_to_be_real_is_refused(tmp_path):

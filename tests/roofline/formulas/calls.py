@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -914,10 +915,28 @@ def inductor() -> dict[str, Call]:
     }
 
 
+def primitives() -> dict[str, Call]:
+    """What decompositions written in Python call."""
+    x, whole = rand(4, 5), torch.arange(1, 21)
+    of_one = (
+        "abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor isfinite lgamma log log10 log1p log2"
+        " neg reciprocal round rsqrt sign signbit sin sinh sqrt tan tanh trunc"
+    )
+    of_two = "add atan2 div eq fmax fmin fmod ge gt hypot igamma igammac le lt maximum minimum mul ne nextafter pow remainder sub"
+    of_integers = "bitwise_and bitwise_or bitwise_xor gcd"
+    return {
+        **{name: partial(getattr(prims, name), x) for name in of_one.split()},
+        **{name: partial(getattr(prims, name), x, x) for name in of_two.split()},
+        **{name: partial(getattr(prims, name), whole, whole) for name in of_integers.split()},
+        "bitwise_not": lambda: prims.bitwise_not(whole),
+        "where": lambda: prims.where(x > 0.5, x, x),
+    }
+
+
 GROUPS: dict[str, Callable[[], dict[str, Call]]] = {
     group.__name__: group
     for group in (
         layouts, gathers, bags, convolutions, products, attentions, recurrent, lists, optimizers, norms, pools, movements, boxes,
-        quantizations, quantized_tables, inductor,
+        quantizations, quantized_tables, inductor, primitives,
     )
 }  # fmt: skip

@@ -1,9 +1,10 @@
-"""Python's own allocations of a program, followed by tracemalloc: their peak, and the lines that held most of it.
+"""What a program starts with: its own allocations, followed by tracemalloc, or what records it as a child of a recorded program.
 
 Every interpreter imports this module when it starts with this folder in PYTHONPATH. It need not be ours and need not have rooflines
-installed, so that only the standard library is imported, of Python 3.9 or newer. With ``OUTPUT`` in the environment the process is
-followed, unless that file is there already. The program finds ``sys.path``, its environment and its own ``sitecustomize`` as they would
-be without this module, and what it starts is not followed.
+installed, so that only the standard library is imported, of Python 3.9 or newer. With ``OUTPUT`` in the environment the allocations are
+followed, their peak and the lines that held most of it, unless that file is there already; what the program starts is not followed.
+With ``ORDER`` the program is recorded where it runs PyTorch (``recording.children``), if rooflines is installed for it. The program
+finds ``sys.path``, its environment and its own ``sitecustomize`` as they would be without this module.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 OUTPUT = "ROOFLINES_PYTHON_MEMORY"
+ORDER = "ROOFLINES_CHILD"
 SCHEMA = "rooflines.python_memory/1"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -29,10 +31,15 @@ _FIRST_WAIT_S, _LAST_WAIT_S = 0.01, 0.2
 _SITES = 30
 
 
-def environment(output: str, current: Mapping[str, str]) -> dict[str, str]:
+def environment(output: str, current: Mapping[str, str], name: str = OUTPUT) -> dict[str, str]:
     """The environment ``current`` for a program whose interpreter writes what it allocates to the file ``output``."""
     path = current.get("PYTHONPATH")  # an empty one means none, but behind a separator the working directory
-    return {**current, OUTPUT: output, "PYTHONPATH": _HERE if path is None else f"{_HERE}{os.pathsep}{path or _HERE}"}
+    return {**current, name: output, "PYTHONPATH": _HERE if path is None else f"{_HERE}{os.pathsep}{path or _HERE}"}
+
+
+def child_environment(order: str, current: Mapping[str, str]) -> dict[str, str]:
+    """The environment ``current`` for a program that is recorded by ``order`` if it runs PyTorch."""
+    return environment(order, current, ORDER)
 
 
 def _leave_no_trace() -> None:
@@ -144,9 +151,24 @@ class Follower:
             pass  # a full disk does not concern the program; the reader of the file reports that it is missing
 
 
-if (_output := os.environ.pop(OUTPUT, None)) is not None:
+def record(order: str) -> Any:
+    """Record this process by ``order``: called when it runs PyTorch."""
+    from rooflines.profiler.recording.child import Child
+
+    return Child.begun(order)
+
+
+_output, _order = os.environ.pop(OUTPUT, None), os.environ.pop(ORDER, None)
+if _output is not None or _order is not None:
     _leave_no_trace()
-    if not os.path.exists(_output):
+    if _order is not None:
+        try:
+            from rooflines.profiler.recording.children import Children
+        except ImportError:
+            pass  # the interpreter of another environment
+        else:
+            Children(_order, child_environment, record).__enter__().wait()
+    if _output is not None and not os.path.exists(_output):
         _follower = Follower(_output)
         # Registered first and so called last: after the program's own threads and exit handlers.
         atexit.register(_follower.finish)

@@ -23,7 +23,7 @@ for _ in range(8):
     print(*(round(one_step(*turn), 6) for turn in turns))
 for parameter in first.parameters():
     own = torch.optim.SGD([parameter], lr=0.1)
-    parameter.register_post_accumulate_grad_hook(lambda p, own=own: (own.step(), own.zero_grad()))
+    parameter.register_post_accumulate_grad_hook(lambda p, own=own: own.step() or own.zero_grad())
 for _ in range(8):
     loss = first(data).square().mean()
     loss.backward()

@@ -1,4 +1,4 @@
-"""faulthandler, on from the start, with a timer that is cancelled."""
+"""faulthandler, on from the start, with a timer that is canceled."""
 
 import faulthandler
 

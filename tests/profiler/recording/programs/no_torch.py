@@ -2,4 +2,4 @@
 
 import sys
 
-print("no torch here", sorted(name for name in ("torch", "numpy", "pandas") if name in sys.modules))
+print("no torch here", sys.argv[1:])

@@ -35,7 +35,6 @@ print(said[:4], len(said))
 for handle in handles:
     handle.remove()
 print(type(optimizer.step).__name__, optimizer.step.__self__ is optimizer, optimizer.step.__name__, inspect.signature(optimizer.step))
-print(sorted(vars(optimizer)), optimizer.step.__func__ is SGD.step, "step" in vars(optimizer), optimizer.step == optimizer.step)
 own = Own(model.parameters())
 print(own.step(), own.step(3), own.step(scale=2.0), Own.step.__doc__, own.step.__doc__, Optimizer.__init__.__name__)
 print(inspect.signature(Optimizer.__init__), inspect.getsource(SGD.step).splitlines()[0], Optimizer.__init__.__qualname__)

@@ -10,7 +10,7 @@ for profiler in (None, profile()):
     try:
         if profiler is not None:
             profiler.start()
-        with rooflines.record(f"recorded{profiler is not None}", ceilings="spec", formats="json", steps=2, warmup=1) as r:
+        with rooflines.record(f"recorded{profiler is not None}", ceilings="spec", formats=["json"], steps=2, warmup=1) as r:
             train(8, after_step=r.step)
         print("recorded", r.run.facts.status, r.done)
     except UsageError as error:

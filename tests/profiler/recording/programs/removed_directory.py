@@ -4,6 +4,7 @@ import os
 
 from small import train
 
+train(2)
 os.mkdir("gone")
 os.chdir("gone")
 os.rmdir("../gone")

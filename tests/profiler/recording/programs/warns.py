@@ -2,7 +2,7 @@
 
 import warnings
 
-import torch
+import torch._dynamo  # whose imports add filters; optimizers load it
 from small import train
 
 print(*warnings.filters, sep="\n")
