@@ -34,9 +34,6 @@ def monitor(
         option("Stop after this many seconds (requires --pid).", group=WHAT, metavar="SECONDS", show_default="until it exits"),
     ] = None,
     gpus: Annotated[str, option("GPUs to sample: all, none, or numbers or UUIDs from nvidia-smi -L (0,2).", group=WHAT)] = "all",
-    python_memory: Annotated[
-        bool, option("Record Python allocations (tracemalloc); slows the program down.", "--python-memory", group=MEASURE)
-    ] = False,
     live: Annotated[
         bool, option("Show a screen while the program runs; its terminal output goes to DIR/output.txt.", "--live", group=OUTPUT)
     ] = False,
@@ -65,7 +62,7 @@ def monitor(
     if pid is None and not command:
         raise UsageError("no command and no --pid was given.", hint="For example: rooflines monitor -- python train.py")
     if pid is not None:
-        refused = {"a command": bool(command), "--python-memory": python_memory, "--show-command": show_command}
+        refused = {"a command": bool(command), "--show-command": show_command}
         for name in (name for name, given in refused.items() if given):
             raise UsageError(f"--pid {pid} cannot be combined with {name}.", hint="--pid monitors a process that is already running.")
         monitored = pipeline.attach(pid, output=output, period_s=period, gpus=gpus, duration_s=duration, live=live)
@@ -74,9 +71,7 @@ def monitor(
             raise UsageError(
                 "--duration requires --pid.", hint="A command is monitored until it exits. To stop it earlier: timeout 60 rooflines ..."
             )
-        monitored = pipeline.monitor(
-            command or (), output=output, period_s=period, gpus=gpus, python_memory=python_memory, show_command=show_command, live=live
-        )
+        monitored = pipeline.monitor(command or (), output=output, period_s=period, gpus=gpus, show_command=show_command, live=live)
     written = pipeline.report(monitored, chosen)
     # Standard output is the command's own.
     stream = sys.stdout if pid is not None else sys.stderr

@@ -12,6 +12,7 @@ from rooflines.cli.options import PAGE_FORMATS, Quiet, Reports, option, options_
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 from rooflines.profiler.options import WHAT
+from rooflines.profiler.records import FINDS_THE_OPERATOR
 from rooflines.profiler.training.options import TrainOptions
 
 _NAMES = (
@@ -36,7 +37,7 @@ def train(
     quiet: Quiet = False,
     **options: Any,
 ) -> None:
-    """Train an image classifier and report accuracy, time per epoch, memory, and why a training failed.
+    """Train an image classifier and report accuracy, time per epoch and memory.
 
     [bold]rooflines train --model resnet18 --data cifar10 --data-dir ~/data --epochs 5 --seeds 3[/bold]
 
@@ -55,4 +56,4 @@ def train(
     print_report(made, directory, chosen, "training.json", quiet=quiet)
     failures = [one.failure for one in training.results if one.failure is not None]
     if failures:
-        raise RooflinesError(f"{failures[0].what}.", hint=failures[0].suggestion)
+        raise RooflinesError(f"{failures[0].what}.", hint=FINDS_THE_OPERATOR)

@@ -21,22 +21,18 @@ from rooflines.profiler.monitor.command import HeldCommand, find_program
 from rooflines.profiler.monitor.monitored import (
     MONITOR_FILE,
     OUTPUT_FILE,
-    PYTHON_MEMORY_FILE,
     Monitored,
     MonitorFile,
-    PythonMemory,
     program_name,
     save,
     since,
 )
-from rooflines.profiler.monitor.python_startup.sitecustomize import environment as followed
 from rooflines.profiler.reported_steps import VARIABLE
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
 from rooflines.profiler.samplers.storage import read_journal
 from rooflines.reports.progress import has_screen
 from rooflines.reports.screen import monitor_screen
-from rooflines.serial import read_json_if_whole
 
 if TYPE_CHECKING:
     import psutil
@@ -53,17 +49,15 @@ def monitor(
     output: Path | str | None = None,
     period_s: float = PERIOD_S,
     gpus: str = "all",
-    python_memory: bool = False,
     show_command: bool = False,
     live: bool = False,
 ) -> Monitored:
     """Run ``command``, wait for it, and sample it, its descendants and the GPUs from start to end; returns the record.
 
     The command runs as it would alone: it keeps the terminal and the process group. ``gpus`` is ``all``, ``none``, or a comma-separated
-    list of numbers (as in nvidia-smi) or UUIDs. ``python_memory`` makes a Python program record its own allocations, which slows it
-    down. ``output`` is the directory of the record, by default a new one under ``runs``. ``live`` shows a screen on standard error if
-    that is a terminal; what the command would print there is in ``output.txt`` then. Raises CommandError for a command that cannot
-    run, UsageError and OutputError before it runs.
+    list of numbers (as in nvidia-smi) or UUIDs. ``output`` is the directory of the record, by default a new one under ``runs``.
+    ``live`` shows a screen on standard error if that is a terminal; what the command would print there is in ``output.txt`` then.
+    Raises CommandError for a command that cannot run, UsageError and OutputError before it runs.
     """
     if not command:
         raise UsageError("no command to monitor was given.", hint="For example: python train.py")
@@ -72,7 +66,7 @@ def monitor(
     chosen = choose_gpus(gpus)
     program = program_name(command)
     directory = Path(output) if output is not None else default_directory(program, "monitor")
-    environment = followed(str((directory / PYTHON_MEMORY_FILE).absolute()), os.environ) if python_memory else None
+    environment: dict[str, str] | None = None
     is_new = not directory.exists()
     create_directory(directory)
     began_ns = None
@@ -81,7 +75,7 @@ def monitor(
     steps: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if live and has_screen():
         steps = tempfile.TemporaryDirectory(prefix="rooflines-", ignore_cleanup_errors=True)
-        environment = {**(environment or os.environ), VARIABLE: steps.name}
+        environment = {**os.environ, VARIABLE: steps.name}
         printed = directory / OUTPUT_FILE
         screen = monitor_screen(program, directory / JOURNAL_FILE, Path(steps.name), printed)
     try:
@@ -100,7 +94,7 @@ def monitor(
                 ending = held.wait()
                 ended_ns = now_ns()
             facts = msgspec.structs.replace(facts, ended_ns=ended_ns, ending=ending)
-            return _finish(directory, facts, sampler, chosen, python_memory)
+            return _finish(directory, facts, sampler, chosen)
     except BaseException:
         if began_ns is None:  # the command never ran
             discard(directory, MONITOR_FILE, JOURNAL_FILE, OUTPUT_FILE, made=is_new)
@@ -133,7 +127,7 @@ def attach(
         with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted(), screen:
             _watch(process, sampler, duration_s)
         ended_ns = now_ns()
-    return _finish(directory, msgspec.structs.replace(facts, ended_ns=ended_ns), sampler, chosen, False)
+    return _finish(directory, msgspec.structs.replace(facts, ended_ns=ended_ns), sampler, chosen)
 
 
 def choose_gpus(choice: str) -> Mapping[str, str] | None:
@@ -173,26 +167,17 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
         nvml.nvmlShutdown()
 
 
-def _finish(
-    directory: Path, facts: MonitorFile, sampler: SamplerProcess, gpus: Mapping[str, str] | None, python_memory: bool
-) -> Monitored:
+def _finish(directory: Path, facts: MonitorFile, sampler: SamplerProcess, gpus: Mapping[str, str] | None) -> Monitored:
     """Everything that is known at the end, written into ``directory``."""
     journal = read_journal(directory / JOURNAL_FILE)
     failure = sampler.problem.removeprefix(" ".join(journal.problems)).strip()
-    notes = [*facts.notes, *journal.problems, *([failure] if failure else [])]
-    memory = read_json_if_whole(directory / PYTHON_MEMORY_FILE, PythonMemory) if python_memory else None
-    if python_memory and memory is None:
-        notes.append("Python allocations are not available: no interpreter wrote them. One that runs with -I, -E or -S cannot.")
-    elif memory is not None and not memory.ended:
-        notes.append("Python allocations are those of the last snapshot: the interpreter ended without running its exit handlers.")
     facts = msgspec.structs.replace(
         facts,
         status="complete",
         gpus={} if gpus == {} else {f"gpu{index}": name for index, name in nvidia_driver().gpus.items()},
         counters=journal.counters,
         fields=journal.fields,
-        python_memory=memory,
-        notes=tuple(notes),
+        notes=(*facts.notes, *journal.problems, *([failure] if failure else [])),
     )
     return save(directory, facts, since(facts.began_ns, journal.samples))
 

@@ -25,7 +25,7 @@ from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, known_cei
 from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import report_run
-from rooflines.pipeline.result_checks import FirstResult, floats, output_error, reference_options, with_cause
+from rooflines.pipeline.result_checks import FirstResult, floats, output_error, reference_options
 from rooflines.profiler.directory import (
     RUN_FILE,
     SAMPLES_FILE,
@@ -124,9 +124,6 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
         result, step = step.tensors, lambda: None
         progress.stage("running one step in fp32 for comparison", None)
         run = _with_output_error(run, result, model, inputs, plain, name)
-    if run.facts.loss_finite is False:
-        with _generators_kept(options):
-            run = with_cause(run, lambda plain: _prepare(model, inputs, plain, name), options, progress)
     return _finish(run, given, options)
 
 

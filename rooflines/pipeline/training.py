@@ -15,10 +15,10 @@ from rooflines.arguments import arg, escaped
 from rooflines.errors import Interrupted, OutputError, RooflinesError, RunError, WorkloadError, first_line, writing
 from rooflines.kernels.threads import torch_threads
 from rooflines.pipeline.reading import default_command
-from rooflines.pipeline.result_checks import not_finite_failure, output_error, stuck_failure
+from rooflines.pipeline.result_checks import output_error
 from rooflines.profiler.directory import create_directory, default_directory, read_facts
 from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.options import eager, find_device
+from rooflines.profiler.options import find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Workload
 from rooflines.profiler.training.loop import (
@@ -183,24 +183,17 @@ class _Job:
         result = msgspec.structs.replace(result, epochs=result.epochs[:done])
         which = f"seed {seed - options.seed + 1} of {options.seeds}: " if options.seeds > 1 else ""
         progress.stage(f"{which}training for {counted(options.epochs, 'epoch')}", trainer.steps * (options.epochs - len(result.epochs)))
-        lost: NotFiniteError | None = None
         for number in range(len(result.epochs) + 1, options.epochs + 1):
             try:
                 epoch = trainer.epoch(number, progress)
             except NotFiniteError as error:
-                lost = error.with_traceback(None)  # which would keep the trainer
-                break
+                self._keep(msgspec.structs.replace(result, failure=error.failure))
+                return
             result = msgspec.structs.replace(result, epochs=(*result.epochs, epoch))
             write_checkpoint(self._checkpoint(seed), {**trainer.state(), "epochs": number})
             self._keep(result)
             if self._each is not None:
                 self._each(self.training)
-        if lost is None:
-            failure = stuck_failure(trainer, result.epochs[-1], progress)
-        else:
-            del trainer
-            failure = not_finite_failure(lost, self._trainer(eager(options), seed)[0], progress)
-        self._keep(msgspec.structs.replace(result, failure=failure))
 
     def _checkpoint(self, seed: int) -> Path:
         return self._directory / "checkpoints" / f"seed-{seed}.pt"

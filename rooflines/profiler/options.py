@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias, get_args
 
 from rooflines.arguments import arg
 from rooflines.errors import DeviceError, WorkloadError
@@ -114,14 +114,6 @@ class Options:
             )
         if not _DEVICE_NAME.fullmatch(str(self.device)):
             raise DeviceError(f"unknown device {str(self.device)!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps.")
-
-
-OptionsT = TypeVar("OptionsT", bound=Options)
-
-
-def eager(options: OptionsT) -> OptionsT:
-    """Return ``options`` without what hides the operators of a step: compilation, CUDA graphs, threads of DataParallel."""
-    return replace(options, compile="off", cuda_graphs=False, parallel="none")
 
 
 _CHOICES = {

@@ -31,6 +31,8 @@ _READING: Final = "rooflines.pipeline.reading"
 # The clock of steps whose events do not see all of their work: the time of all steps divided by their number.
 WALL_CLOCK = "wall clock"
 RUN_SCHEMA = "rooflines.run/1"
+# What to do about a loss that is not finite.
+FINDS_THE_OPERATOR: Final = "torch.autograd.set_detect_anomaly(True) finds the operator."
 Status = Literal["running", "complete", "interrupted", "failed"]
 
 

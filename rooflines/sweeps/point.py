@@ -112,7 +112,7 @@ def _of_training(training: Training, point: Point, number: int) -> Result:
     failure = next((one.failure for one in training.results if one.failure is not None), None)
     environment = training.environment
     facts = {"device": environment.device, "device_name": environment.device_name, "data": training.data.label}
-    reason = f"{failure.what}. {failure.cause}".strip() if failure is not None else None
+    reason = f"{failure.what}." if failure is not None else None
     return Result(point=point.id, round=number, values=_known(values), facts=facts, run=RUN, reason=reason)
 
 

@@ -289,24 +289,6 @@ def test_a_corrupt_directory_is_one_sentence(place, content, complaint, capsys, 
     assert len(answer.err.splitlines()) == 2
 
 
-def test_python_allocations(place):
-    Path("script.py").write_text("import time\nheld = bytearray(32 << 20)\ntime.sleep(0.4)\n")
-    done = monitor("--python-memory", "--", sys.executable, "script.py", TOKEN)
-    assert done.returncode == 0
-    memory = facts()["python_memory"]
-    assert 32 << 20 < memory["peak_bytes"] < 40 << 20
-    assert (memory["sites"][0]["file"], memory["sites"][0]["line"]) == ("script.py", 2)
-    assert "script.py:2" in done.stderr
-    assert "run it without --python-memory" in " ".join(done.stderr.split())
-    assert facts()["command"] == [sys.executable, "script.py", TOKEN]
-
-
-def test_python_allocations_of_a_program_that_left_none(place):
-    done = monitor("--python-memory", *python("import os; os._exit(4)"))
-    assert done.returncode == 4
-    assert "Python allocations" in done.stderr
-
-
 # --- interrupted and killed
 
 HANDLES = (

@@ -28,7 +28,7 @@ TRACES = Path(__file__).parent.parent / "data" / "traces"
 PAGES = {
     "run": lambda: run.page(sample()),
     "serving": lambda: run.page(test_serving.served()),
-    "monitor": lambda: monitor.page(test_monitor.analysis(test_monitor.machine_samples(), python_memory=test_monitor.MEMORY)),
+    "monitor": lambda: monitor.page(test_monitor.analysis(test_monitor.machine_samples())),
     "ranks": lambda: ranks.page(test_ranks.sample()),
     "comparison": lambda: comparison.page([compare(sample(), test_comparison.changed())]),
 }

@@ -224,7 +224,7 @@ class _Storages(ModuleWatch, Watcher):
 
     # --- what happens ---
 
-    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: Any) -> None:
+    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
         if not self._watching:
             return
         self._sum = None

@@ -149,10 +149,7 @@ def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:
 class Watcher:
     """Shown every operator call of a recording; the base class ignores them."""
 
-    def calling(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``func`` is about to be called; what this returns is given to ``called`` as ``before``."""
-
-    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: Any) -> None:
+    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
         """``func`` was called with ``inputs`` (positional and keyword values) and returned ``result``; ``module`` as in ``Call``.
 
         The tensors in ``inputs`` are those of the caller: real ones, too, in a recording on fake tensors. Autograd may call this on
@@ -221,7 +218,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             name, kernel = name_of(func), None
             signature = Signature(name, tuple(argument_of(value) for value in args))
         phase, module = self._place()
-        before = self._watcher.calling(func, *given)
         opened = False
         if is_operator and self._values is not None:
             result = self._values.call(func, args, kwargs, RULES.get(name))
@@ -236,7 +232,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not opened:
             self._note(signature, result, module, phase)
             self._working = self._working or not is_operator or not (func.is_view or name in UNWRITTEN or name in LIFTS)
-        self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module, before)
+        self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module)
         return result
 
     def _by_kernel(self, func: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:

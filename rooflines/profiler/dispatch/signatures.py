@@ -10,7 +10,6 @@ from typing import Any, Final
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves, tree_map
 
 from rooflines.profiler.trace.signature import MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
 
@@ -166,55 +165,3 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_in(item)
-
-
-def written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The tensors that a call writes to, by its schema: those that it changes in place, and those given as ``out``."""
-    changed: list[torch.Tensor] = []
-    out: list[torch.Tensor] = []
-    for position, name, is_out in _written_arguments(func):
-        value = args[position] if position < len(args) else kwargs.get(name)
-        (out if is_out else changed).extend(tensors_in(value))
-    return changed, out
-
-
-@cache
-def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
-    if not isinstance(func, torch._ops.OpOverload):
-        return ()
-    return tuple(
-        (position, argument.name, argument.is_out)
-        for position, argument in enumerate(func._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    )
-
-
-# A second call would be seen by the other processes of a job.
-_NOT_REPEATED: Final = ("c10d", "_c10d_functional")
-
-
-def repeated_wider(narrow: torch.dtype, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """Return what ``func`` returns and writes in a wider type than ``narrow``: float32 for 8 and 16 bits, else float64.
-
-    Floating-point arguments are converted, and so are types among the arguments. Neither these nor the random generators change.
-    Nothing is returned where the call cannot be repeated: kernels of the narrow type alone (fused attention on CUDA), too little
-    memory, collectives.
-    """
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace in _NOT_REPEATED:
-        return []
-    dtype = torch.float32 if narrow.itemsize < 4 else torch.float64
-
-    def converted(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.to(dtype, copy=True) if value.is_floating_point() else value.clone()
-        return dtype if isinstance(value, torch.dtype) and value.is_floating_point else value
-
-    devices = {leaf.device.index for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.is_cuda}
-    try:
-        args, kwargs = tree_map(converted, (args, kwargs))
-        with torch.random.fork_rng(sorted(devices)):
-            result = func(*args, **kwargs)
-    except (RuntimeError, TypeError, ValueError):  # NotImplementedError is a RuntimeError
-        return []
-    changed, out = written_tensors(func, args, kwargs)
-    return [*tensors_in(result), *changed, *out]

@@ -22,7 +22,6 @@ from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Fi
 
 MONITOR_FILE = "monitor.json"
 MONITOR_SCHEMA = "rooflines.monitor/1"
-PYTHON_MEMORY_FILE = "python_memory.json"
 OUTPUT_FILE = "output.txt"
 
 # Interpreters whose second word says more than their first, and the letters of their options that take neither code nor a value:
@@ -49,32 +48,6 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     largest_rss_bytes: int | None = None
 
 
-class PythonSite(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of Python and what it had allocated and still held: ``bytes`` in ``blocks``. ``file`` is relative."""
-
-    file: str
-    line: int
-    bytes: int
-    blocks: int
-
-
-class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Allocations of the program's interpreter, recorded with tracemalloc; sitecustomize.py writes them.
-
-    ``sites`` are the lines that held most when all together held ``sites_at_bytes``, which is at most the peak. ``tracemalloc_bytes``
-    is what following them took itself, and is part of the process's resident set. ``ended`` is whether the interpreter came to its end
-    in order.
-    """
-
-    schema: str
-    python: str
-    ended: bool
-    peak_bytes: int
-    sites_at_bytes: int = 0
-    sites: tuple[PythonSite, ...] = ()
-    tracemalloc_bytes: int = 0
-
-
 class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the record of a monitored program and its analysis both say.
 
@@ -91,7 +64,6 @@ class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment
     gpus: dict[str, str] = msgspec.field(default_factory=dict)
     counters: tuple[Counter, ...] = ()
-    python_memory: PythonMemory | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -26,7 +26,16 @@ from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
 from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.own_profilers import OwnProfilers
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
-from rooflines.profiler.records import GenerationSizes, Run, RunFile, Settings, Status, StepMemory, Workload
+from rooflines.profiler.records import (
+    FINDS_THE_OPERATOR,
+    GenerationSizes,
+    Run,
+    RunFile,
+    Settings,
+    Status,
+    StepMemory,
+    Workload,
+)
 from rooflines.profiler.reported_steps import VARIABLE, StepReport
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.signature import StoredCall
@@ -348,7 +357,11 @@ def collect(step: Callable[[], object], recording: Recording) -> Run:
                 stepping = False
                 recording.step()
             if trains:
-                recording.loss_finite = all(bool(value.isfinite().all()) for value in (first, loss))
+                finite = {name: bool(value.isfinite().all()) for name, value in (("first", first), ("last", loss))}
+                recording.loss_finite = all(finite.values())
+                if not recording.loss_finite:
+                    which = next(name for name in finite if not finite[name])
+                    recording.notes.append(f"the loss of the {which} step is not finite; {FINDS_THE_OPERATOR}")
             if workload.source == "model" and not workload.compiled and not workload.cuda_graph and workload.data is None:
                 recording.note_arguments(step)
                 if recording.passes.traced_steps:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +15,7 @@ from rooflines.profiler.options import Options
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.process import PeakMemory
+from rooflines.profiler.records import FINDS_THE_OPERATOR
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.profiler.training.records import Epoch, Failure
 from rooflines.profiler.workloads.datasets import DataSet, check_batch, make_loader
@@ -33,11 +32,12 @@ _FACTOR = 0.1  # of the learning rate after each milestone
 
 
 class NotFiniteError(RooflinesError):
-    """A loss that is not finite, at ``step`` (from 1) of ``epoch``."""
+    """A loss that is NaN or infinite, at ``step`` (from 1) of ``epoch``."""
 
-    def __init__(self, epoch: int, step: int, losses: list[float]) -> None:
-        super().__init__(f"the loss is not finite at step {step} of epoch {epoch}.")
-        self.epoch, self.step, self.losses = epoch, step, losses
+    def __init__(self, epoch: int, step: int, loss: float) -> None:
+        what = f"the loss is {'NaN' if math.isnan(loss) else 'infinite'} at step {step} of epoch {epoch}"
+        super().__init__(f"{what}.", hint=FINDS_THE_OPERATOR)
+        self.failure = Failure(epoch=epoch, step=step, what=what)
 
 
 class Trainer:
@@ -91,8 +91,12 @@ class Trainer:
         first_s, skipped, input_s = None, 0, 0.0
         scale = self.scaler.get_scale()
         others = OthersMeter()
+        loader = make_loader(
+            self.images.train, self.batch_size, workers=self.options.data_workers, pin_memory=self.options.pin_memory,
+            seed=_seed(self.seed, number), training=True,
+        )  # fmt: skip
         began = last = time.perf_counter()
-        for step, batch in enumerate(self._batches(number), 1):
+        for step, batch in enumerate(loader, 1):
             input_s += time.perf_counter() - last
             pending.append(self.step(batch))
             if not self._ran:
@@ -125,20 +129,13 @@ class Trainer:
         self.placed.network.train()
         return rate
 
-    def _batches(self, number: int) -> Iterator[Any]:
-        options, seed = self.options, _seed(self.seed, number)
-        loader = make_loader(
-            self.images.train, self.batch_size, workers=options.data_workers, pin_memory=options.pin_memory, seed=seed, training=True
-        )
-        return iter(loader)
-
     def _read(self, pending: list[torch.Tensor], number: int) -> None:
         import torch
 
         for loss in torch.stack(pending).tolist():
             self.losses.append(loss)
             if not math.isfinite(loss):
-                raise NotFiniteError(number, len(self.losses), self.losses)
+                raise NotFiniteError(number, len(self.losses), loss)
         pending.clear()
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -150,26 +147,6 @@ class Trainer:
                 return classification_loss(self.placed.called(images), labels)
 
         return optimize(loss, self.optimizer, self.scaler).float()
-
-    def steps_from(self, epoch: int, step: int, progress: Progress) -> Callable[[], torch.Tensor]:
-        """Repeat ``epoch`` up to before ``step`` (from 1); returns a function that makes the next step with every call.
-
-        The state must be the one that the epoch began with. After the last step of the epoch its batch is used again.
-        """
-        self._begin(epoch)
-        batches = self._batches(epoch)
-        for _ in range(step - 1):
-            self.step(next(batches))
-            progress.advance()
-        batch = next(batches)
-        upcoming = itertools.chain([batch], batches)
-
-        def following() -> torch.Tensor:
-            nonlocal batch
-            batch = next(upcoming, batch)
-            return self.step(batch)
-
-        return following
 
     def test(self) -> tuple[float | None, float, float]:
         """Return the loss (None if it is not finite) and the accuracy on the test images, and how long that took in seconds."""
@@ -215,12 +192,6 @@ def test_network(placed: Placed, images: DataSet, options: Options, batch_size: 
 
 def _seed(seed: int, epoch: int) -> int:
     return seed * 1_000_003 + epoch
-
-
-def not_finite(error: NotFiniteError) -> Failure:
-    """The failure of a loss that is not finite, before its cause is known."""
-    what = "NaN" if math.isnan(error.losses[-1]) else "infinite"
-    return Failure(epoch=error.epoch, step=error.step, what=f"the loss is {what} at step {error.step} of epoch {error.epoch}")
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:

@@ -48,17 +48,11 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a training failed: the step (from 1, of the epoch), the operator and its module where one was found, and the likely cause."""
+    """The step (from 1, of the epoch) whose loss was not finite; ``what`` says so."""
 
     epoch: int
     step: int
     what: str
-    operator: str = ""
-    module: str = ""
-    phase: str = ""
-    cause: str = ""
-    evidence: str = ""
-    suggestion: str = ""
 
 
 class SeedResult(msgspec.Struct, frozen=True, kw_only=True):

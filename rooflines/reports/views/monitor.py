@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from rooflines.profiler.monitor.monitored import PythonMemory
 from rooflines.profiler.records import Workload
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.charts.timeline import Line, Timeline
@@ -22,7 +21,6 @@ from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.usage.device_usage import HOST, MonitorAnalysis, figure, is_accelerator, is_host
 from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
 
-_SITES, _SITES_IN_BRIEF = 15, 10
 # What each of the host's energy counters counts.
 _COUNTED = {
     HOST: ("CPU power", "RAPL, all packages"),
@@ -68,7 +66,7 @@ def page(analysis: MonitorAnalysis) -> Page:
         status=_CUT_OFF if analysis.status == "running" else shared_by([_others_cores(analysis)], "programs"),
         sections=sections_of(
             _took(analysis), _gpus_section(analysis),
-            section("usage", "Timeline", timeline_figure(timeline(analysis)) or Paragraph(_NO_TIMELINE, "absent")), _python(analysis),
+            section("usage", "Timeline", timeline_figure(timeline(analysis)) or Paragraph(_NO_TIMELINE, "absent")),
             section("machine", "Machine", Facts(rows=_facts(analysis))), _method(analysis),
         ),
         footer=f"Schema {analysis.schema}.",
@@ -100,19 +98,6 @@ def _gpus_section(analysis: MonitorAnalysis) -> Section:
     # The other table describes the host and its parts.
     as_run = msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=tuple(gpus)))
     return section("gpus", "GPUs", usage_table(as_run), *said((*_gpu_names(analysis), *usage_remarks(as_run)), "note"))
-
-
-def _python(analysis: MonitorAnalysis) -> Section:
-    memory = analysis.python_memory
-    if memory is None:
-        return section("python", "Python's allocations")
-    first, *others = said(python_sentences(memory), "note")
-    # The lines that held most: bytes, blocks, place.
-    sites = [(binary_bytes(site.bytes), f"{site.blocks:,}", f"{site.file}:{site.line}") for site in memory.sites[:_SITES]]
-    columns = (Column("held"), Column("blocks"), Column("line", format="middle"))
-    caption = "Python lines that held the most memory"
-    held = table("python", columns, sites, caption, brief=_SITES_IN_BRIEF, show="always") if sites else None
-    return section("python", "Python's allocations", Paragraph(first.text, show="always"), held, *others)
 
 
 def _method(analysis: MonitorAnalysis) -> Section:
@@ -237,17 +222,6 @@ def missing(analysis: MonitorAnalysis) -> Iterator[str]:
             yield f"No CPU energy is given: {refusal_text(host.no_energy)}."
         elif not any("CPU power" in note for note in analysis.notes):
             yield "CPU power is not measured: this system shows no RAPL energy counters."
-
-
-def python_sentences(memory: PythonMemory) -> Iterator[str]:
-    """Python's peak, what the lines account for, and what following them cost."""
-    of = f"; the lines below were read when it held {binary_bytes(memory.sites_at_bytes)}" if memory.sites else ""
-    yield f"Python {memory.python} allocated at most {binary_bytes(memory.peak_bytes)} at once{of}."
-    yield "These are allocations of Python's own allocators in the program's first process, without tensors of torch."
-    yield (
-        f"Tracing used {binary_bytes(memory.tracemalloc_bytes)} of the resident memory and slows the program down: run it without "
-        "--python-memory for its time."
-    )
 
 
 def _gpus(analysis: MonitorAnalysis) -> list[DeviceUsage]:

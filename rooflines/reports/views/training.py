@@ -7,7 +7,7 @@ import statistics
 from rooflines._version import __version__
 from rooflines.profiler.training.records import Training
 from rooflines.reports.charts.curves import Curves, Series
-from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, said, section, sections_of, table
+from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, section, sections_of, table
 from rooflines.reports.words.sentences import subject
 from rooflines.roofline.step.interference import shared_by
 from rooflines.units import binary_bytes, counted, percent, seconds, sentence, significant
@@ -31,7 +31,7 @@ def page(training: Training) -> Page:
         if interrupted
         else shared_by([epoch.others_cores for one in training.results for epoch in one.epochs], "epochs"),
         label="" if training.data.real else sentence(training.data.label),
-        sections=sections_of(_failures(training), _epochs(training), _variants(training), _method(training)),
+        sections=sections_of(_epochs(training), _variants(training), _method(training)),
     )
 
 
@@ -42,7 +42,7 @@ def sentences(training: Training) -> list[str]:
     if not epochs and not failures:
         return ["No epoch was completed."]
     texts = [_outcome(training)] if training.accuracy is not None else []
-    texts += [f"{sentence(one.what)}{f' Likely cause: {one.cause}.' if one.cause else ''}" for one in failures]
+    texts += [sentence(what) for what in dict.fromkeys(one.what for one in failures)]
     later = [epoch for one in training.results for epoch in one.epochs[1:]] or epochs
     if later:
         waited = sum(epoch.input_s for epoch in later) / sum(epoch.epoch_s for epoch in later)
@@ -67,20 +67,6 @@ def _outcome(training: Training) -> str:
     if len(found) > 1:
         text += f" (median of {len(found)} seeds, {percent(min(found), 1)} to {percent(max(found), 1)})"
     return f"{text}; chance is {percent(1 / training.data.classes, 1)}." if training.data.real else f"{text} of synthetic images."
-
-
-def _failures(training: Training) -> Section:
-    rows, texts = [], []
-    for result in training.results:
-        if (failure := result.failure) is not None:
-            where = " of ".join(filter(None, (failure.operator.removeprefix("aten::"), failure.module)))
-            rows.append((result.seed, failure.epoch, failure.step, where, failure.phase))
-            texts += [failure.evidence, failure.suggestion]
-    columns = (
-        Column("seed", format="count"), Column("epoch", format="count"), Column("step", format="count"),
-        Column("first operator", format="name"), Column("phase", format="text"),
-    )  # fmt: skip
-    return section("failures", "Failures", table("failures", columns, rows, show="always") if rows else None, *said(texts))
 
 
 def _epochs(training: Training) -> Section:

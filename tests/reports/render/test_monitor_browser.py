@@ -6,7 +6,7 @@ import pytest
 from rooflines.reports.render.html import write
 from rooflines.reports.views.monitor import page as page_of
 from tests.reports.render.browser import Opened, browser  # noqa: F401 (a fixture)
-from tests.reports.views.test_monitor import HOSTILE, MEMORY, analysis
+from tests.reports.views.test_monitor import HOSTILE, analysis
 from tests.usage_samples import gpu_samples, host_samples, machine_samples
 
 
@@ -24,7 +24,7 @@ def opened(browser, tmp_path):  # noqa: F811
 
 
 def test_the_timeline_has_the_program_and_its_gpus(opened):
-    report = opened(analysis(machine_samples(), python_memory=MEMORY))
+    report = opened(analysis(machine_samples()))
     page = report.page
     text = page.locator("#figure-timeline svg:visible").text_content()
     for expected in ("the program keeps busy, cores", "power, W", "memory, GiB", "cuda:1", "the program"):
@@ -39,7 +39,7 @@ def test_the_timeline_has_the_program_and_its_gpus(opened):
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_is_wider_than_the_page(opened, width):
-    report = opened(analysis(machine_samples(), python_memory=MEMORY), viewport={"width": width, "height": 800})
+    report = opened(analysis(machine_samples()), viewport={"width": width, "height": 800})
     report.page.wait_for_timeout(200)
     assert report.page.evaluate("document.documentElement.scrollWidth") <= width
     report.check()
@@ -47,7 +47,7 @@ def test_nothing_is_wider_than_the_page(opened, width):
 
 def test_hostile_names_and_a_page_without_samples_do_no_harm(opened):
     gpus = tuple(msgspec.structs.replace(sample, device=HOSTILE) for sample in gpu_samples())
-    for found in (analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}, python_memory=MEMORY), analysis()):
+    for found in (analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}), analysis()):
         report = opened(found)
         report.page.wait_for_timeout(200)
         report.check()

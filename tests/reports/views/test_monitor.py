@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rooflines.profiler.monitor.monitored import Ending, Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
+from rooflines.profiler.monitor.monitored import Ending, Monitored, MonitorFile, program_name, since
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.render import html, tensorboard
@@ -20,11 +20,6 @@ from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, m
 
 SECOND_NS = 1_000_000_000
 HOSTILE = "</script><script>alert(1)</script>\x1b[31m"
-MEMORY = PythonMemory(
-    schema="rooflines.python_memory/1", python="3.12.1", ended=True, peak_bytes=100 << 20, sites_at_bytes=80 << 20,
-    sites=(PythonSite(file="train.py", line=7, bytes=64 << 20, blocks=1024), PythonSite(file=HOSTILE, line=1, bytes=9, blocks=1)),
-    tracemalloc_bytes=5 << 20,
-)  # fmt: skip
 
 
 def monitored(samples, **changes):
@@ -48,7 +43,7 @@ def printed(found, width=80):
 
 
 def test_the_table_on_a_machine_with_two_gpus():
-    text = printed(analysis(machine_samples(), python_memory=MEMORY))
+    text = printed(analysis(machine_samples()))
     lines = text.splitlines()
     assert lines[0].startswith("python train.py · 5.00 s · exit code 0  ")
     assert max(map(len, lines)) <= 80
@@ -64,8 +59,6 @@ def test_the_table_on_a_machine_with_two_gpus():
     assert "cuda:0, cuda:1: NVIDIA H100" in text
     assert "4711" not in text
     assert "\x1b" not in text
-    assert "train.py:7" in text
-    assert "Tracing used 5.00 MiB of the resident memory" in " ".join(text.split())
 
 
 def part_of_the_host(device, watts):
@@ -152,7 +145,7 @@ def test_what_is_not_measured_is_said():
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width):
-    text = printed(analysis(machine_samples(), python_memory=MEMORY, program=HOSTILE), width)
+    text = printed(analysis(machine_samples(), program=HOSTILE), width)
     assert max(map(len, text.splitlines())) <= width
 
 
@@ -177,23 +170,20 @@ def test_title_and_timeline():
 
 
 def test_the_page_is_whole_and_fetches_nothing():
-    page = html.render(page_of(analysis(machine_samples(), python_memory=MEMORY)))
-    for part in ("verdict", "host", "usage", "python", "machine", "method"):
+    page = html.render(page_of(analysis(machine_samples())))
+    for part in ("verdict", "host", "usage", "machine", "method"):
         assert f'<section id="{part}"' in page
     assert not re.findall(r"(?:src|href)\s*=\s*[\"'](?!#|data:)[^\"']*", page)
     assert "url(" not in page.replace("url(#", "")
     assert "default-src 'none'" in page
     assert "4711" not in page
     assert "cuda:1" in page
-    assert "train.py:7" in page
 
 
 def test_the_page_of_names_and_cut_off_directories():
     # Names cannot leave their place in the page.
     gpus = tuple(msgspec.structs.replace(sample, device=HOSTILE) for sample in gpu_samples())
-    page = html.render(
-        page_of(analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}, python_memory=MEMORY, notes=(HOSTILE,)))
-    )
+    page = html.render(page_of(analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}, notes=(HOSTILE,))))
     assert "<script>alert(1)" not in page
     # A directory that was cut off says so.
     found = analysis(host_samples(), status="running", ended_ns=None, ending=None)
