@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sysconfig
 import threading
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -120,6 +118,9 @@ def first_line(error: BaseException) -> str:
 
 def described(error: BaseException) -> str:
     """The class of an exception, its message, and its place in the user's code: ``TypeError: message (file.py:12)``."""
+    import sysconfig
+    import traceback
+
     installed = (*sysconfig.get_paths().values(), str(Path(__file__).parent), "<")
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(installed)]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

@@ -163,7 +163,7 @@ class SamplerProcess:
         order = Order(
             pid=self._pid, output=str(self._path), period_s=self._period_s, epoch_ns=epoch_ns(), low_overhead=self._low_overhead,
             gpus=None if self._gpus is None else dict(self._gpus), plugins=entries("samplers"),
-            farewell=self.farewell if terminal else "", terminal=max(terminal, default=2),
+            farewell=self.farewell if terminal else "", terminal=max(terminal, default=2), detached=self._detached,
         )  # fmt: skip
         return [sys.executable, "-m", "rooflines.profiler.samplers", msgspec.json.encode(order).decode()]
 

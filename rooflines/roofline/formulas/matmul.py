@@ -89,10 +89,11 @@ def _refuse_sparse(*tensors: TensorArg) -> None:
 
     The product of one with a dense operand is known where its elements are.
     """
-    if sum(tensor.stored is not None for tensor in tensors) == 1:
+    known = sum(tensor.stored is not None for tensor in tensors)
+    if known == 1:
         return
     with_strides = [tensor.strides is not None and len(tensor.strides) == len(tensor.shape) for tensor in tensors]
-    if any(tensor.strides == () and tensor.shape for tensor in tensors) or (any(with_strides) and not all(with_strides)):
+    if known or any(tensor.strides == () and tensor.shape for tensor in tensors) or (any(with_strides) and not all(with_strides)):
         raise NotCounted(SPARSE)
 
 

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.profiler.trace.tree import OPTIMIZER
 from rooflines.profiler.trace.windows import inside, step_window
 from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.formulas.shapes import fitted
 from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
@@ -79,9 +81,9 @@ def from_parameters(counts: Counts) -> Iterator[Group]:
 def from_interpreter(counts: Counts) -> Iterator[Group]:
     """Count what a function of TorchScript calls with its own arguments: below them, its interpreter records the rest of its stack."""
     trace, above = counts.trace, counts.calls.above
-    functions = trace.named(lambda name: "::" not in name, OPERATOR)
+    functions = counts.where(lambda variant: variant.count.reason == NO_FORMULA and "::" not in variant.signature.name)
     called = (trace.host.kind == OPERATOR) & (above >= 0) & functions[above]
-    for code in np.unique(trace.host.signature[called]).tolist():
+    for code in distinct(trace.host.signature[called])[0].tolist():
         signature = fitted(trace.signatures[code])
         if signature != trace.signatures[code]:
             yield np.flatnonzero(called & (trace.host.signature == code)), Variant(signature, count(signature))

@@ -929,7 +929,7 @@ def primitives() -> dict[str, Call]:
         **{name: partial(getattr(prims, name), x, x) for name in of_two.split()},
         **{name: partial(getattr(prims, name), whole, whole) for name in of_integers.split()},
         "bitwise_not": lambda: prims.bitwise_not(whole),
-        "where": lambda: prims.where(x > 0.5, x, x),
+        "where": lambda: prims.where(x > 0.5, x, -x),
     }
 
 

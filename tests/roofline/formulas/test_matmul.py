@@ -253,12 +253,22 @@ def test_dimensions_that_do_not_meet_are_unknown():
     assert count(Signature("aten::mm", (tensor(4, 5), tensor(6, 7)))).reason == "inner dimensions 5 and 6 differ"
 
 
-def test_a_sparse_operand_is_not_taken_for_a_dense_one(tmp_path):
+@pytest.mark.parametrize(("layout", "places"), [(torch.sparse_coo, 2 * 4 * 8), (torch.sparse_csr, 4 * 8 + 5 * 8)])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+def test_a_sparse_operand_counts_what_it_stores(layout, places):
+    matrix, dense = torch.eye(4).to_sparse(layout=layout), torch.rand(4, 3)
+    for operands, stored, others in (((matrix, dense), 4, 3), ((dense.t(), matrix), 4, 3)):
+        found = count(call_signature(aten.mm.default, operands, {})).work
+        assert (found.matrix_flops, found.bytes_read) == (2 * stored * others, 4 * 4 + places + 4 * 4 * 3)
+    both = count(call_signature(aten.mm.default, (matrix, matrix), {}))
+    assert both.reason == "the elements that a sparse tensor stores are not in its shape"
+
+
+def test_a_sparse_operand_of_a_trace_is_not_taken_for_a_dense_one(tmp_path):
     matrix, vector = torch.eye(4).to_sparse(), torch.rand(4, 3)
-    recorded = count(call_signature(aten.mm.default, (matrix, vector), {}))
-    assert recorded.reason == "the elements that a sparse tensor stores are not in its shape"
     (event, _), *_ = outermost(operator_events(lambda: torch.mm(matrix, vector), tmp_path / "trace.json"))
-    assert count(from_kineto(event["name"], event["args"])) == recorded
+    found = count(from_kineto(event["name"], event["args"]))
+    assert found.reason == "the elements that a sparse tensor stores are not in its shape"
 
 
 # --- rows of the table of what is wrong elsewhere, and published figures -----------------------------------------------------------

@@ -249,7 +249,7 @@ _REASONS = {
         onednn::linear_prepack_fp16 onednn::qconv2d_pointwise onednn::qconv_pointwise onednn::qconv_prepack
         onednn::qlinear_pointwise onednn::qlinear_prepack""",
     "its tensors are sparse or nested": """_indices_copy _values_copy ccol_indices_copy col_indices_copy crow_indices_copy
-        indices_copy row_indices_copy values_copy _nested_get_values_copy _nested_tensor_from_tensor_list
+        indices_copy row_indices_copy values_copy _sparse_addmm _nested_get_values_copy _nested_tensor_from_tensor_list
         _nested_view_from_buffer_copy _nested_view_from_jagged_copy""",
     "its weights are in objects, or in tensors that hold an object, which nothing opens": """quantized_gru quantized_lstm
         quantized::make_quantized_cell_params quantized::make_quantized_cell_params_dynamic quantized::embedding_bag_prepack
@@ -276,6 +276,8 @@ BY_HAND: dict[str, tuple[tuple[Any, ...], tuple[TensorArg, ...] | None, int, int
     **{name: ((T((4, 5)),), (T((2, 6), "int64"),), 96, 96) for name in words(
         "_indices_copy _values_copy ccol_indices_copy col_indices_copy crow_indices_copy indices_copy row_indices_copy values_copy"
     )},
+    # four of 16 elements, each with an index of 8 bytes for its row and its column
+    "aten::_sparse_addmm": ((T((4, 3)), T((4, 4), stored=(4, 4 * 4 + 4 * 16)), T((4, 3)), 1, 1), None, 48 + 80 + 48, 48),
     "mkl::_mkl_reorder_linear_weight": ((T((4, 8)), 5), None, 128, 128),
     "mkldnn::_reorder_linear_weight": ((T((4, 8)), None), None, 128, 128),
     "mkldnn::_reorder_convolution_weight": ((_FILTERS, (0, 0), (1, 1), (1, 1), 1, None), None, 864, 864),
