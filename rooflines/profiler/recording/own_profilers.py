@@ -139,8 +139,7 @@ def python_profiler() -> str | None:
     """What observes this thread's Python code and slows it down: a profile or trace function, a tool of ``sys.monitoring``."""
     for name, held in (("sys.setprofile", sys.getprofile()), ("sys.settrace", sys.gettrace())):
         if held is not None:
-            kind = held if isinstance(held, type) or (callable(held) and hasattr(held, "__name__")) else type(held)
-            return f"the program's {name} ({getattr(kind, '__name__', 'another object')})"
+            return f"the program's {name} ({getattr(held, '__name__', type(held).__name__)})"
     monitoring: Any = getattr(sys, "monitoring", None)
     tools = [monitoring.get_tool(number) for number in range(_TOOLS)] if monitoring is not None else []
     return next((f"the program's sys.monitoring ({tool})" for tool in tools if tool), None)

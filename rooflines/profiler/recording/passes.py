@@ -335,25 +335,37 @@ class Passes:
         self.stage = "start-up"
         self.progress.stage("running the first step", None)
         began = time.perf_counter_ns()
-        bound = self._trace_program()
+        self.warmup.first_step((yield from self._trace_program(marked=True)) - began)
+        self.progress.advance()
+
+    def _of_threads(self) -> Plan:
+        """Several threads make steps at the same time: from here on all they do is traced, as long as the trace stays small enough."""
+        self.stage = "start-up"
+        self.progress.stage("tracing the threads of the program", None)
+        self._start_sampler()
+        yield from self._trace_program(marked=False)
+
+    def _trace_program(self, *, marked: bool) -> Generator[None, Event | None, int]:
+        """Trace until a step has ended, of a program whose steps are not ``marked`` to its end; returns when that was."""
+        bound = self._begin_program(marked)
         try:
-            while (event := (yield)) != "step":
-                if event == "pause":
+            while (event := (yield)) != "step" or not marked:
+                if event == "pause" and self._program is not None:
                     bound.stop()
-                    self._drop_program()
-                elif event == "resume" or (event == "call" and bound.reached):
+                    self._program.stop()
+                    self._program = None
+                elif event == "resume" or (event == "call" and marked and bound.reached):
                     # The trace was full before the first step had called a module: it is worth more from here on.
-                    bound = self._trace_program()
+                    bound = self._begin_program(marked)
             self.device.synchronize()
-            self.warmup.first_step(time.perf_counter_ns() - began)
-            self.progress.advance()
+            return time.perf_counter_ns()
         finally:
             bound.stop()
             self._program_cut = bound.reached
             if self._program is not None:
-                self._program.step()
+                self._program.stop(keep_step=True)
 
-    def _trace_program(self, *, marked: bool = True) -> TraceBound:
+    def _begin_program(self, marked: bool) -> TraceBound:
         tracer = self._tracer(1, marked=marked)
         bound = TraceBound(lambda: tracer.stop(keep_step=True), on_any_thread=tracer.traced.all_threads)
         if bound.possible and not self._pauses:
@@ -361,31 +373,6 @@ class Passes:
             tracer.start()
             bound.start()
         return bound
-
-    def _drop_program(self) -> None:
-        if self._program is not None:
-            self._program.stop()
-            self._program = None
-
-    def _of_threads(self) -> Plan:
-        """Several threads make steps at the same time: from here on all they do is traced, as long as the trace stays small enough."""
-        self.stage = "start-up"
-        self.progress.stage("tracing the threads of the program", None)
-        self._start_sampler()
-        bound = self._trace_program(marked=False)
-        try:
-            while True:
-                event = yield
-                if event == "pause":
-                    bound.stop()
-                    self._drop_program()
-                elif event == "resume":
-                    bound = self._trace_program(marked=False)
-        finally:
-            bound.stop()
-            self._program_cut = bound.reached
-            if self._program is not None:
-                self._program.stop(keep_step=True)
 
     def _warm_up(self) -> Plan:
         """Steps until their times have settled. If the program ends meanwhile, they count as timed steps."""

@@ -241,22 +241,22 @@ class StepHooks:
 
     def _makes_step(self, mode: Mode, by: Any) -> bool:
         """Whether this thread makes the steps, or takes over: what it called, ``by``, ends one."""
-        thread, main = threading.get_ident(), threading.current_thread() is threading.main_thread()
+        thread = threading.get_ident()
         if self._at_once >= _AT_ONCE or not self._is_here():
             return False
+        known = mode == self.mode and (mode == "training" or self._turns.knows(by))
         call = self._calls.get(thread)
-        if len(self._calls) > 1 and call is not None and any(call.overlaps(other) for other in list(self._calls.values())):
-            others = self._owner not in (None, thread) or self._tentative
-            if others and (self._owner is None or (mode == self.mode and (mode == "training" or self._turns.knows(by)))):
+        if call is not None and any(map(call.overlaps, [*self._calls.values()])):
+            if self._owner != thread and (known or self._tentative):
                 self._at_once += 1
                 if self._at_once == _AT_ONCE:
                     self._on_doing("threads")
             return self._owner == thread
-        if self._owner is None and not main:
+        if self._owner is None and threading.current_thread() is not threading.main_thread():
             # A pool of threads begins with one, too.
             self._tentative += 1
             return self._tentative > _ADOPTED_AFTER
-        return self._owner in (None, thread) or (mode == self.mode and (mode == "training" or self._turns.knows(by)))
+        return known or self._owner in (None, thread)
 
     def _after_generate(self, model: Any) -> None:
         if self._infers(model):

@@ -31,13 +31,14 @@ def quiet_logs() -> Iterator[contextlib.ExitStack]:
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Inside, Kineto starts, if it has not yet, at a level at which it writes nothing."""
-    given = os.environ.setdefault(_KINETO_VARIABLE, str(_KINETO_QUIET))
+    """Inside, Kineto starts, if it has not yet, at a level at which it writes nothing. Variables that torch adds are removed, too."""
+    before = {*os.environ}
+    os.environ.setdefault(_KINETO_VARIABLE, str(_KINETO_QUIET))
     try:
         yield
     finally:
-        if given == str(_KINETO_QUIET):
-            os.environ.pop(_KINETO_VARIABLE, None)
+        for name in os.environ.keys() - before:
+            del os.environ[name]
 
 
 def _level(library: str, name: str) -> ctypes.c_int | None:

@@ -185,7 +185,7 @@ class Tracer:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._profiler.profiler = None  # else torch 2.11 warns that a second trace drops the events of the first, which is in its file
-        with own_session(), _environment_kept(), quiet_logs() as quiet, quiet_start():
+        with own_session(), quiet_logs() as quiet, quiet_start():
             self._profiler.start()
             self._quiet = quiet.pop_all()
         self._running = True
@@ -291,17 +291,6 @@ class Tracer:
         self._stepped[id(optimizer)] = weakref.ref(optimizer)
 
 
-@contextlib.contextmanager
-def _environment_kept() -> Iterator[None]:
-    """What torch adds to the environment inside is removed."""
-    before = {*os.environ}
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - before:
-            del os.environ[name]
-
-
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
@@ -310,9 +299,8 @@ def _settings(all_threads: bool) -> Any:
     """The profiler's settings: no Python objects of events, which take longer to make than the steps, and which threads."""
     import torch
 
-    # trace_only: from torch 2.12 on
-    names = (*(["trace_only"] if _has_setting("trace_only") else []), *([_ALL_THREADS] if all_threads else []))
-    return torch._C._profiler._ExperimentalConfig(**dict.fromkeys(names, True)) if names else None  # type: ignore[arg-type]
+    wanted: dict[str, Any] = {"trace_only": True, _ALL_THREADS: all_threads}  # from torch 2.12 and 2.7 on
+    return torch._C._profiler._ExperimentalConfig(**{name: value for name, value in wanted.items() if _has_setting(name)})
 
 
 def _has_setting(name: str) -> bool:
