@@ -28,13 +28,14 @@ class ModuleWatch:
 
     Paths are those of ``named_modules()`` of the first outermost module with parameters or parts; those of other ones (a second
     network, a loss, a transform) begin with their class. A module reached otherwise is named by its class. Calls that ``torch.compile``
-    is tracing are left alone.
+    or ``torch.jit.trace`` is tracing are left alone.
     """
 
     def __init__(self) -> None:
-        from torch.compiler import is_compiling
+        import torch
 
-        self._is_compiling = is_compiling
+        # torch.jit.trace would write the ranges into what it makes.
+        self._is_compiling: Callable[[], bool] = lambda: torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
         self._threads = _Threads([])
         self._names: dict[int, str] = {}
         self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import gc
 import importlib.machinery
 import io
 import os
@@ -42,7 +43,8 @@ class Program(NamedTuple):
         before, until it exits: the program's handlers at exit find what the program left. A child that the program forked ends here.
         """
         before, owner = _Surroundings(), os.getpid()
-        before.streams = sys.stdin, own_stream(sys.stdout), own_stream(sys.stderr)
+        ours = own_stream(sys.stdout), own_stream(sys.stderr)
+        before.streams = sys.stdin, *ours
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         main.__dict__.update(__builtins__=builtins, __annotations__={})
         sys.argv = [self.name, *self.arguments]
@@ -70,6 +72,9 @@ class Program(NamedTuple):
             after = _Surroundings()
             after.main = main
             before.restore()
+            atexit.unregister(gc.freeze)  # of our command line: cycles of the program end as Python ends them
+            for stream in {*ours} - {*after.streams}:
+                atexit.register(stream.close)
             atexit.register(after.restore)  # runs before the handlers of the program, which were registered earlier
 
     def _run_file(self, own: types.ModuleType) -> None:

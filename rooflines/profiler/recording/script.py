@@ -190,7 +190,7 @@ class StepHooks:
     def _before_forward(self, module: Any, inputs: Any) -> None:
         import torch
 
-        if torch.compiler.is_compiling():  # before anything else: compiled code must not depend on our state
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state():  # first: compiled code must not depend on our state
             return
         if self._is_here():
             self._depths.modules += 1
@@ -223,7 +223,7 @@ class StepHooks:
     def _after_forward(self, module: Any, inputs: Any, output: Any) -> None:
         import torch
 
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state():
             return
         if self._ranges is not None:
             self._ranges.after()

@@ -105,6 +105,7 @@ class SamplerProcess:
             self._path.unlink(missing_ok=True)
             if self.farewell and os.name == "posix":
                 terminal = (os.dup(2),)
+            handled = _children_unnoticed() if self._detached else contextlib.ExitStack()
             # A file, not a pipe: it is not read during the run, and a full pipe would block the writer.
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
             started = self._process = subprocess.Popen(
@@ -125,10 +126,10 @@ class SamplerProcess:
             for descriptor in terminal:
                 os.close(descriptor)
         if started.stdout is not None:
-            with started.stdout as number:
+            with started.stdout as number, handled:
                 pid = number.read(16)
-            if started.wait() == 0 and pid:
-                self._process = _Detached(int(pid), started.stdin)
+                if started.wait() == 0 and pid:
+                    self._process = _Detached(int(pid), started.stdin)
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._process.poll() is None and not read_journal(self._path).started:
             if time.monotonic() > deadline:
@@ -204,6 +205,16 @@ def gpus_in_use(device: torch.device) -> tuple[str, ...]:
 
     used = [f"cuda:{index}" for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
     return tuple(dict.fromkeys((str(device), *used)))
+
+
+def _children_unnoticed() -> contextlib.ExitStack:
+    """Until it closes, the program's own handler is not told of children that end."""
+    stack = contextlib.ExitStack()
+    with contextlib.suppress(ValueError):  # not the main thread
+        handler = signal.getsignal(signal.SIGCHLD)
+        if callable(handler):
+            stack.callback(signal.signal, signal.SIGCHLD, signal.signal(signal.SIGCHLD, signal.SIG_DFL))
+    return stack
 
 
 class _Detached(psutil.Process):

@@ -22,10 +22,12 @@ FAST = {"exits_well", "half_lines", "optimizers", "raises", "reads_input", "stre
 ARGUMENTS = {"main_module": ["--steps", "3", "--device", "mine"], "refuses_arguments": ["--nonsense"]}
 MODULES = {"package_program", "package_program.part"}
 INPUT = {"reads_input": "Ada\nsecond line\nthird\nfourth\n", "streams": "not read\n"}
+# Traces and samples have times in them.
+VARYING = (".json", ".gz", ".parquet", ".pyc")
 # Addresses, and the times and processes in lines of torch's logs; a line that Kineto writes once in a process. Frames of torch's call
 # of a module, which takes another way where there are hooks.
 _VARIES = re.compile(
-    r"(?<=0x)[0-9a-f]+|(?<=\[[WE])\d{4} [\d:.]+|(?<=USDT:)[\d: -]+|^ERROR:.*gpuGetDeviceCount.*\n"
+    r"(?<=0x)[0-9a-f]+|(?<=\[[WE])\d{4} [\d:.]+|(?<=USDT:)[\d: -]+|(?<=ERROR:)[\d: -]+|^ERROR:.*gpuGetDeviceCount.*\n"
     r'|^  File ".*/torch/nn/modules/module\.py", .*\n    .*\n(?: +[~^]+\n)?',
     re.MULTILINE,
 )
@@ -59,7 +61,7 @@ def left(line, place, given):
     files = {
         str(path.relative_to(place)): path.read_bytes()
         for path in sorted(place.rglob("*"))
-        if path.is_file() and "out" not in path.parts and "board" not in path.parts and path.suffix not in (".json", ".pyc")
+        if path.is_file() and "out" not in path.parts and "board" not in path.parts and path.suffix not in VARYING
     }
     return Left(done.returncode, _VARIES.sub("", done.stdout), _VARIES.sub("", done.stderr), files)
 
