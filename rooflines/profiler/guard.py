@@ -7,8 +7,6 @@ import traceback
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from rooflines.errors import first_line
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -41,9 +39,6 @@ class Guard:
 
     def failed(self, error: Exception) -> None:
         """Something of ours raised ``error``."""
-        if self.has_failed:
-            return
         self.has_failed = True
-        place = traceback.extract_tb(error.__traceback__)[-1:]
-        where = f" ({', '.join(f'{frame.name}, line {frame.lineno}' for frame in place)})" if place else ""
-        self._on_failure(f"the recording ended because of an error of its own: {type(error).__name__}: {first_line(error)}{where}")
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        self._on_failure(f"the recording ended because of an error of its own: {error!r} ({place.name}, line {place.lineno})")

@@ -81,7 +81,6 @@ class ModuleWatch:
         root = self._roots.get(id(module))
         if not self._threads.open and (root is None or root() is not module):
             if root is not None:  # the program has dropped modules, whose ids now are those of others
-                self._roots = {identity: alive for identity, alive in self._roots.items() if alive() is not None}
                 for child in module.modules():
                     self._names.pop(id(child), None)
             self._roots[id(module)] = weakref.ref(module)

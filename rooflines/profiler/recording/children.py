@@ -167,9 +167,8 @@ def starts_python(arguments: Sequence[Any], executables: Sequence[Any]) -> bool:
     if any(os.path.basename(word).partition(".")[0] == "rooflines" for word in words[:3]):
         return False
     if not _PYTHON.fullmatch(os.path.basename(path)):
-        with open(path, "rb") as file:  # a script: the line that names its interpreter, or the lines of pip where that is too long
-            first = file.read(512).decode(errors="replace").splitlines()[:2]
-        line = " ".join(first if first[1:] and first[1].startswith("'''exec'") else first[:1])
+        with open(path, "rb") as file:  # a script: the line that names its interpreter
+            line = file.readline(512).decode(errors="replace")
         if not line.startswith("#!") or "python" not in line:
             return False
         words = line.split()

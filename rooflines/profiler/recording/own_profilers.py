@@ -38,11 +38,11 @@ OURS = weakref.WeakSet[Any]()
 @contextlib.contextmanager
 def own_session() -> Iterator[None]:
     """Inside, this thread starts or stops our session and not one of the program."""
-    before, _ours.starts = getattr(_ours, "starts", False), True
+    _ours.starts = True
     try:
         yield
     finally:
-        _ours.starts = before
+        _ours.starts = False
 
 
 class OwnProfilers:

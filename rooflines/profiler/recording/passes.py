@@ -190,7 +190,7 @@ class Passes:
             self._pause(_EVALUATING)
             return
         elif event == "resume":
-            self._resume(_EVALUATING)
+            self.release(_EVALUATING)
             return
         self._advance(event)
 
@@ -198,10 +198,6 @@ class Passes:
         """The program's own profiler begins, or what else ``why`` names: ours stops, and steps do not count until ``release``."""
         self._held_ns.clear()
         self._pause(why)
-
-    def release(self, why: str = _PROFILING) -> None:
-        """The program's own profiler has ended."""
-        self._resume(why)
 
     def take_exported(self, path: str) -> None:
         """The program has exported a trace of its own profiler to ``path``: it is kept as long as there is none of ours."""
@@ -215,7 +211,8 @@ class Passes:
             self.loading.pause()
             self._advance("pause")
 
-    def _resume(self, why: str) -> None:
+    def release(self, why: str = _PROFILING) -> None:
+        """What ``why`` names has ended, by default the program's own profiler."""
         self._pauses.discard(why)
         if not self._pauses and self.stage != "done":
             self.loading.resume()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import sys
 import threading
@@ -74,10 +75,10 @@ class StepHooks:
         self._guard = guard or Guard(lambda _: None)
         self._process = os.getpid()
         self._owner: int | None = None  # the thread that makes the steps
-        self._at_once = 0  # calls that would end a step and overlapped those of another thread; none ends one from _AT_ONCE on
+        self.at_once = 0  # calls that would end a step and overlapped those of another thread; none ends one from _AT_ONCE on
         self._tentative = 0  # calls of other threads than the main one that would have made the first step
         self._depths = _Depths()
-        self._calls: dict[int, ThreadCall] = {}  # the latest one of each thread
+        self.calls: dict[int, list[float]] = {}  # when the latest one of each thread began and ended
         self._optimizers: list[weakref.ref[Any]] = []
         self._steps: set[Any] = set()  # ours, in place of those of classes of optimizers
         self._turns = _Turns()
@@ -112,19 +113,9 @@ class StepHooks:
         self._hooks.close()
 
     @property
-    def called(self) -> bool:
-        """Whether the program has called a module."""
-        return bool(self._calls)
-
-    @property
     def makes_optimizers(self) -> bool:
         """Whether the program has made an optimizer, and so is likely to train."""
         return bool(self._optimizers)
-
-    @property
-    def at_once(self) -> bool:
-        """Whether several threads make steps at the same time, so that none are told."""
-        return self._at_once >= _AT_ONCE
 
     @property
     def several(self) -> int:
@@ -196,10 +187,10 @@ class StepHooks:
             self._depths.modules += 1
             if self._depths.modules == 1:
                 thread = threading.get_ident()
-                self._calls[thread] = ThreadCall(thread, time.perf_counter_ns())
+                self.calls[thread] = [time.perf_counter(), math.inf]
                 if self._owner in (None, thread):
                     self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
-                if len(self._calls) == 2:
+                if len(self.calls) == 2:
                     self._on_doing("thread")
         if self._ranges is not None:
             self._ranges.before(module, inputs)
@@ -229,27 +220,27 @@ class StepHooks:
             self._ranges.after()
         if self._is_here():
             self._depths.modules = max(0, self._depths.modules - 1)
-            call = self._calls.get(threading.get_ident())
-            if self._depths.modules or call is None:
+            thread = threading.get_ident()
+            if self._depths.modules or thread not in self.calls:
                 return
-            call.ended_ns = time.perf_counter_ns()
+            self.calls[thread][1] = time.perf_counter()
             infers = not torch.is_grad_enabled() and not self.generates.is_active and self._infers(module)
             if infers and self._makes_step("inference", module):
                 self._ended("inference", module)
-            elif self._owner != call.thread and threading.current_thread() is not threading.main_thread():
-                self.elsewhere[call.thread] += 1
+            elif self._owner != thread and threading.current_thread() is not threading.main_thread():
+                self.elsewhere[thread] += 1
 
     def _makes_step(self, mode: Mode, by: Any) -> bool:
         """Whether this thread makes the steps, or takes over: what it called, ``by``, ends one."""
         thread = threading.get_ident()
-        if self._at_once >= _AT_ONCE or not self._is_here():
+        if self.at_once >= _AT_ONCE or not self._is_here():
             return False
         known = mode == self.mode and (mode == "training" or self._turns.knows(by))
-        call = self._calls.get(thread)
-        if call is not None and any(map(call.overlaps, [*self._calls.values()])):
+        began, _ = self.calls.get(thread, (math.inf, 0))
+        if any(other != thread and ended > began for other, (_, ended) in [*self.calls.items()]):
             if self._owner != thread and (known or self._tentative):
-                self._at_once += 1
-                if self._at_once == _AT_ONCE:
+                self.at_once += 1
+                if self.at_once == _AT_ONCE:
                     self._on_doing("threads")
             return self._owner == thread
         if self._owner is None and threading.current_thread() is not threading.main_thread():
@@ -308,21 +299,6 @@ class StepHooks:
     def _watched(self) -> bool:
         """Whether this thread makes the steps, or may come to: before the first one."""
         return self._is_here() and self._owner in (None, threading.get_ident())
-
-
-class ThreadCall:
-    """The latest call of an outermost module on a thread: when it began and, once it has, ended."""
-
-    __slots__ = ("began_ns", "ended_ns", "thread")
-
-    def __init__(self, thread: int, began_ns: int) -> None:
-        self.thread = thread
-        self.began_ns = began_ns
-        self.ended_ns: int | None = None
-
-    def overlaps(self, other: ThreadCall) -> bool:
-        """Whether ``other``, a call of another thread, ran while this one did, which has just ended."""
-        return other.thread != self.thread and (other.ended_ns is None or other.ended_ns > self.began_ns)
 
 
 class _Turns:
@@ -466,7 +442,7 @@ class ProgramDriver:
         """Say what other threads did: it is in the trace, or it was not recorded."""
         hooks, recording = self.hooks, self._recording
         called = f"modules {counted(sum(hooks.elsewhere.values()), 'time')} on {counted(len(hooks.elsewhere), 'other thread')}"
-        if hooks.at_once:
+        if hooks.at_once >= _AT_ONCE:
             recording.notes.append("several threads make steps at the same time, so no step is timed and no rate is given")
         if hooks.elsewhere and recording.passes.traced.all_threads:
             recording.notes.append(f"the program called {called}; operators of all threads are in the trace")
@@ -503,7 +479,7 @@ class ProgramDriver:
             raise NoOperators(
                 f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
             )
-        why = "" if self.hooks.called else ", because no optimizer stepped and no module was called with gradients off"
+        why = "" if self.hooks.calls else ", because no optimizer stepped and no module was called with gradients off"
         recording.notes.append(
             f"no step was recognized{why}: the whole program is one step. To mark steps: with rooflines.record() as r: ... r.step()"
         )

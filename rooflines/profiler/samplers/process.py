@@ -229,14 +229,6 @@ class _Detached(psutil.Process):
             return None if self.is_running() and self.status() != psutil.STATUS_ZOMBIE else 0
         return 0
 
-    def wait(self, timeout: float | None = None) -> int:
-        until = time.monotonic() + (timeout or STOP_TIMEOUT_S)
-        while self.poll() is None:
-            if time.monotonic() > until:
-                raise subprocess.TimeoutExpired("the sampler", timeout or STOP_TIMEOUT_S)
-            time.sleep(0.005)
-        return 0
-
 
 def _wait(process: subprocess.Popen[bytes] | _Detached) -> int | None:
     """Its exit code once it has ended, which is insisted on; None where it survives being killed.
@@ -245,9 +237,12 @@ def _wait(process: subprocess.Popen[bytes] | _Detached) -> int | None:
     """
     stopped = getattr(signal, "SIGCONT", signal.SIGTERM)  # a stopped process (SIGSTOP) reacts to nothing else
     for signals in ((signal.SIGTERM, stopped), (getattr(signal, "SIGKILL", signal.SIGTERM),), ()):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(STOP_TIMEOUT_S)
+        until = time.monotonic() + STOP_TIMEOUT_S
+        while (code := process.poll()) is None and time.monotonic() < until:
+            time.sleep(0.002)
+        if code is not None:
+            return code
         for number in signals:
             with contextlib.suppress(psutil.Error):  # it has ended just now
                 process.send_signal(number)
-    return process.poll()
+    return None
