@@ -32,13 +32,9 @@ class Guard:
             try:
                 return ours(*arguments, **keywords)
             except Exception as error:
-                self.failed(error)
+                self.has_failed = True
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                self._on_failure(f"the recording ended because of an error of its own: {error!r} ({place.name}, line {place.lineno})")
                 return None
 
         return guarded
-
-    def failed(self, error: Exception) -> None:
-        """Something of ours raised ``error``."""
-        self.has_failed = True
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        self._on_failure(f"the recording ended because of an error of its own: {error!r} ({place.name}, line {place.lineno})")

@@ -161,22 +161,20 @@ def global_hooks(before: Callable[[Any, Any], None], after: Callable[[Any, Any, 
     called_before = module.register_module_forward_pre_hook(before)
     called_after = module.register_module_forward_hook(after, always_call=True)
     tables: Any = [getattr(module, f"_global_{kind}_hooks", {}) for kind in ("backward_pre", "backward", "forward_pre", "forward")]
-    asked = getattr(module, "_has_any_global_hook", None)
+    asked: Any = getattr(module, "_has_any_global_hook", None)
 
     def has_others() -> bool:
         return any(hook not in _OURS for table in tables for hook in table.values())
 
     _OURS.extend((before, after))
-    if asked is not None:
-        module._has_any_global_hook = has_others
+    module._has_any_global_hook = has_others
     try:
         with called_before, called_after:
             yield
     finally:
         _OURS.remove(before)
         _OURS.remove(after)
-        if asked is not None:
-            module._has_any_global_hook = asked
+        module._has_any_global_hook = asked
 
 
 _OURS: list[Callable[..., object]] = []

@@ -134,7 +134,7 @@ def judge(
                 attribution,
                 start_up=start_up,
                 timed=step_s is not None and steps is not None,
-                served=facts.steps is not None and facts.steps.served,
+                served=bool(facts.steps and facts.steps.served),
             ),
             ceilings=roofs.ceilings if roofs else untraced.ceilings,
             totals=totals,

@@ -184,6 +184,7 @@ class ReplayTracer:
         self._device = device
         self._left = device.recorded.step_ns[:steps]
         self.module_names: dict[int, str] = {}
+        self.is_bound = False
         # On a device nothing is judged by the queue of the host, nor by its page faults.
         self.traced = TracedSteps(has_operators=True)
 

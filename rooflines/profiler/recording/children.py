@@ -13,8 +13,6 @@ import functools
 import itertools
 import os
 import re
-import shlex
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -23,7 +21,6 @@ from typing import Any
 from rooflines.profiler.imports import when_imported
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
-_SHELLS = ("sh", "bash", "dash", "zsh")
 # With these options the interpreter takes neither our variables nor our file.
 _ISOLATED = re.compile(r"-[a-zA-VYZ]*[IES]")
 
@@ -161,9 +158,6 @@ def starts_python(arguments: Sequence[Any], executables: Sequence[Any]) -> bool:
     """
     words = [os.fsdecode(word) for word in arguments]
     path = next((path for path in map(os.fsdecode, executables) if os.path.isfile(path)), "")
-    if os.path.basename(path) in _SHELLS and words[1:2] == ["-c"] and not re.search(r"[;&|<>$`(){}\n*?]", words[2]):
-        words = shlex.split(words[2])
-        path = shutil.which(words[0]) or ""
     if any(os.path.basename(word).partition(".")[0] == "rooflines" for word in words[:3]):
         return False
     if not _PYTHON.fullmatch(os.path.basename(path)):

@@ -116,6 +116,7 @@ class Passes:
         self._others: OthersMeter | None = None
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
         self._program_cut = False
+        self._latest: Tracer | None = None
         self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
         self._pauses: set[str] = set()  # what the program does that is part of no step: it evaluates, it profiles
         self._held_ns: list[int] = []  # when steps ended while the program's own profiler was on
@@ -218,6 +219,10 @@ class Passes:
             self.loading.resume()
             self._advance("resume")
 
+    def may_move(self) -> bool:
+        """Whether another thread may make the steps from here on: it could not stop a profiler of one thread."""
+        return self._latest is None or not self._latest.is_bound
+
     def follow_threads(self) -> None:
         """Several threads make steps at the same time: there are none to tell, and what all of them do is traced until it is too much.
 
@@ -254,7 +259,9 @@ class Passes:
             if self.trace is None and self._program is not None:
                 self._keep_program(self._program)
             if not self.timed_ns and len(self._held_ns) > 1:
-                self._let_held_stand_in()
+                # The program's own profiler was on in all steps: their times include what it takes.
+                self.timed_ns = [ended - began for began, ended in itertools.pairwise(self._held_ns)]
+                self._timed_tokens, self._clock_name, self._slowed_by = [], "perf_counter", "the program's own profiler"
             if self.trace is None:
                 self._keep_exported()
             if self.trace is not None and self.peak_bytes is None:
@@ -407,11 +414,6 @@ class Passes:
         if self.warmup.problem:
             self.notes.append(self.warmup.problem)
 
-    def _let_held_stand_in(self) -> None:
-        """The program's own profiler was on in all steps: their times include what it takes."""
-        self.timed_ns = [ended - began for began, ended in itertools.pairwise(self._held_ns)]
-        self._timed_tokens, self._clock_name, self._slowed_by = [], "perf_counter", "the program's own profiler"
-
     def _one_step(self) -> Generator[None, Event | None, int]:
         """Until a step has ended, from now or from where an evaluation in it has; returns its nanoseconds."""
         event: Event | None = "resume"
@@ -484,7 +486,6 @@ class Passes:
         waited: list[int | None] = []
         tokens: list[tuple[int, ...]] = []
         self.generations.clear()
-        self._slowed_by = python_profiler()
         self._begin_step()
         before, tokens_before, whole, ended = self.timed_ns, self._timed_tokens, list[bool](), False
         cut, journal = False, str(self.directory / STEPS_FILE)
@@ -540,7 +541,7 @@ class Passes:
             self._timed_tokens = [*tokens_before, *(each for each, kept in zip(tokens[:noted], whole, strict=True) if kept)]
             self._timed_queue_ns = [ns for ns, kept in zip(waited, whole, strict=True) if kept]
             self._queue.close()
-            self._slowed_by = self._slowed_by or python_profiler()
+            self._slowed_by = python_profiler()
             self.loading.end_timed([*earlier, *whole])
 
     def _begin_step(self) -> None:
@@ -685,6 +686,7 @@ class Passes:
     def _tracer(self, steps: int, *, marked: bool = True) -> Tracer:
         ranges = None if self._compiles_under_hooks else (self.ranges or ModuleRanges)()
         tracer = self.device.tracer(steps=steps, modules=ranges, marked=marked, all_threads=self.others_work)
+        self._latest = tracer
         self._first_tracer = tracer if self._may_move else None
         return tracer
 

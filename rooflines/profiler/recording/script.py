@@ -63,6 +63,7 @@ class StepHooks:
         on_doing: Callable[[Doing], None],
         may_change: Callable[[], bool] = lambda: True,
         is_away: Callable[[], bool] = lambda: False,
+        may_move: Callable[[], bool] = lambda: True,
         guard: Guard | None = None,
     ) -> None:
         self.evaluations = 0
@@ -71,7 +72,7 @@ class StepHooks:
         self.elsewhere = Counter[int]()
         self._on_doing = on_doing
         self._may_change = may_change
-        self._is_away = is_away
+        self._is_away, self._may_move = is_away, may_move
         self._guard = guard or Guard(lambda _: None)
         self._process = os.getpid()
         self._owner: int | None = None  # the thread that makes the steps
@@ -188,7 +189,7 @@ class StepHooks:
             if self._depths.modules == 1:
                 thread = threading.get_ident()
                 self.calls[thread] = [time.perf_counter(), math.inf]
-                if self._owner in (None, thread):
+                if self._watched():
                     self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
                 if len(self.calls) == 2:
                     self._on_doing("thread")
@@ -235,6 +236,8 @@ class StepHooks:
         thread = threading.get_ident()
         if self.at_once >= _AT_ONCE or not self._is_here():
             return False
+        if not self._watched() and not self._may_move():
+            return False
         known = mode == self.mode and (mode == "training" or self._turns.knows(by))
         began, _ = self.calls.get(thread, (math.inf, 0))
         if any(other != thread and ended > began for other, (_, ended) in [*self.calls.items()]):
@@ -243,11 +246,11 @@ class StepHooks:
                 if self.at_once == _AT_ONCE:
                     self._on_doing("threads")
             return self._owner == thread
-        if self._owner is None and threading.current_thread() is not threading.main_thread():
+        if self._owner is None and not self._watched():
             # A pool of threads begins with one, too.
             self._tentative += 1
             return self._tentative > _ADOPTED_AFTER
-        return known or self._owner in (None, thread)
+        return known or self._watched()
 
     def _after_generate(self, model: Any) -> None:
         if self._infers(model):
@@ -297,8 +300,8 @@ class StepHooks:
         return self._on and os.getpid() == self._process and not self._is_away()
 
     def _watched(self) -> bool:
-        """Whether this thread makes the steps, or may come to: before the first one."""
-        return self._is_here() and self._owner in (None, threading.get_ident())
+        """Whether this thread makes the steps: before the first one, the main one."""
+        return self._is_here() and (self._owner or threading.main_thread().ident) == threading.get_ident()
 
 
 class _Turns:
@@ -381,7 +384,8 @@ class ProgramDriver:
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
         self._one_at_a_time = threading.RLock()
-        self.hooks = StepHooks(self._on_doing, self._may_change, lambda: recording.loading.is_loading, recording.guard)
+        passes, loading = recording.passes, recording.loading
+        self.hooks = StepHooks(self._on_doing, self._may_change, lambda: loading.is_loading, passes.may_move, recording.guard)
         recording.passes.generations = self.hooks.generates.generations
         recording.sizes = lambda: self.hooks.generates.sizes
 

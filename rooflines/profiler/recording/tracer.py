@@ -167,6 +167,11 @@ class Tracer:
         self._step_faults: int | None = None
 
     @property
+    def is_bound(self) -> bool:
+        """Whether only the thread that started it may stop it."""
+        return self._running and not self.traced.all_threads
+
+    @property
     def placed_elements(self) -> dict[str, int]:
         """Elements of the parameters that the optimizers of a step are for, by the device they are on."""
         placed: Counter[str] = Counter()
