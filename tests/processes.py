@@ -17,3 +17,9 @@ def ended(pid):
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def samplers_of(pid):
+    """A sampler is no child of what it samples."""
+    lines = ((process, " ".join(process.info["cmdline"] or ())) for process in psutil.process_iter(["cmdline"]))
+    return [process for process, line in lines if "rooflines.profiler.samplers" in line and f'"pid":{pid},' in line]

@@ -37,14 +37,13 @@ class ModuleWatch:
         # torch.jit.trace would write the ranges into what it makes.
         self._is_compiling: Callable[[], bool] = lambda: torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
         self._threads = _Threads([])
-        self._names: dict[int, str] = {}
-        self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._named: dict[int, tuple[Callable[[], torch.nn.Module | None], str]] = {}
         self._around = contextlib.ExitStack()
 
     @property
     def names(self) -> dict[int, str]:
         """The path of every module found so far, by its ``id``."""
-        return dict(self._names)
+        return {identity: name for identity, (_, name) in self._named.items()}
 
     def entered(self, path: str, kind: str) -> Any:
         """A forward begins; what this returns is given to ``left``."""
@@ -78,22 +77,25 @@ class ModuleWatch:
         parts: Any = module._modules
         module = parts["_orig_mod"] if "_orig_mod" in parts else module  # noqa: SIM401
         kind = type(module).__name__
-        root = self._roots.get(id(module))
-        if not self._threads.open and (root is None or root() is not module):
-            if root is not None:  # the program has dropped modules, whose ids now are those of others
-                for child in module.modules():
-                    self._names.pop(id(child), None)
-            self._roots[id(module)] = weakref.ref(module)
+        if not self._threads.open and self._name(module) is None:
             is_network = any(True for _ in itertools.chain(module.parameters(), module.children()))
-            above = "" if is_network and "" not in self._names.values() else self._unused(kind)
+            used = {name for _, name in self._named.values()}
+            above = "" if is_network and "" not in used else self._unused(kind, used)
             for path, child in module.named_modules():
                 inside = path.replace("_orig_mod.", "").removesuffix("_orig_mod").rstrip(".")
-                self._names.setdefault(id(child), f"{above}.{inside}".strip("."))
+                if self._name(child) is None:
+                    self._named[id(child)] = weakref.ref(child), f"{above}.{inside}".strip(".")
             self.found_root(module)
-        self._threads.open.append(self.entered(self._names.get(id(module), kind), kind))
+        name = self._name(module)
+        self._threads.open.append(self.entered(kind if name is None else name, kind))
 
-    def _unused(self, kind: str) -> str:
-        used, name, number = set(self._names.values()), kind, 1
+    def _name(self, module: torch.nn.Module) -> str | None:
+        """The path of the module; None where it has none yet, or another one had its ``id``."""
+        found, name = self._named.get(id(module), (lambda: None, ""))
+        return name if found() is module else None
+
+    def _unused(self, kind: str, used: set[str]) -> str:
+        name, number = kind, 1
         while name in used:
             number += 1
             name = f"{kind}-{number}"

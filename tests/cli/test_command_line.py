@@ -14,7 +14,7 @@ import torch
 
 import rooflines
 from tests.commands import Answer, call, command, environment, mounted, quick, run, start, write_ceilings
-from tests.processes import wait_until
+from tests.processes import samplers_of, wait_until
 
 FACTORIES = """
 import torch
@@ -463,7 +463,7 @@ def test_ctrl_c_leaves_a_run_that_loads_and_no_process(place, stage):
 
 def test_a_killed_run_says_that_it_was_running_and_its_sampler_ends(place):
     process = run_until(place, "timed")
-    children = psutil.Process(process.pid).children(recursive=True)
+    children = samplers_of(process.pid)
     assert children, "no sampler ran"
     process.kill()
     process.communicate(timeout=60)

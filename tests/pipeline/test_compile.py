@@ -191,6 +191,6 @@ def test_sizes_that_vary_and_what_was_compiled_before_are_unknown_with_their_rea
     found = record(lambda: varying(x), tmp_path / "varying")
     assert "dynamic=False" in {item.reason for item in found.coverage.unmodelled}.pop()
     before(x)
-    (item,) = record(lambda: before(x), tmp_path / "before").coverage.unmodelled
-    assert item.name.startswith("Torch-Compiled Region")
-    assert "not compiled by inductor in this recording" in item.reason
+    unknown = record(lambda: before(x), tmp_path / "before").coverage.unmodelled
+    assert any(item.name.startswith("Torch-Compiled Region") for item in unknown)
+    assert all("not compiled by inductor in this recording" in item.reason for item in unknown)

@@ -128,9 +128,9 @@ def write_package(directory, value="mylib_formulas"):
     (information / "entry_points.txt").write_text(f"[rooflines.formulas]\nmylib = {value}\n")
 
 
-def test_an_operator_without_a_formula_is_unknown(counted):
+def test_an_operator_without_a_formula_is_counted_by_what_its_kernel_calls(counted):
     answer = counted()
-    assert [(row["name"], row["kind"]) for row in answer["operators"]] == [("mylib::damp", "unknown")]
+    assert [(row["name"], row["kind"]) for row in answer["operators"]] == [("aten::mul", "counted")]
 
 
 def test_a_file_of_formulas_is_used(counted, tmp_path):

@@ -20,10 +20,10 @@ def infer(signature: Signature) -> tuple[TensorArg, ...] | None:
 
 def fitted(signature: Signature) -> Signature:
     """The call with the last arguments that one of its overloads has, or as it is where all of them fit one, or none does."""
-    import torch
-
     schemas: list[list[str]] = []
-    with contextlib.suppress(RuntimeError):  # a name that no operator has
+    with contextlib.suppress(RuntimeError, ImportError):  # a name that no operator has
+        import torch
+
         found = torch._C._jit_get_schemas_for_operator(signature.name)
         schemas = [[str(argument.type) for argument in schema.arguments] for schema in found]
     for kinds in sorted(schemas, key=len, reverse=True):

@@ -27,6 +27,7 @@ from rooflines.roofline.resolvers.counts import DISPATCHES, Counts, Variant
 _REGION: Final = re.compile(r"Torch-Compiled Region: (\S+)")
 _FORWARD: Final = "CompiledFunction"
 _BACKWARD: Final = "CompiledFunctionBackward"
+_GRAPH: Final = "## Call CompiledFxGraph "
 
 
 def from_compiled_code(counts: Counts) -> Counts:
@@ -73,9 +74,11 @@ class _KernelSearch:
         marks = np.array([match is not None for match in named], bool)[host.name] & operators
         marks |= self._trace.named(_BACKWARD.__eq__)
         wrapped = self._trace.named(_FORWARD.__eq__)
+        forward = np.flatnonzero(wrapped)
+        wrapped |= self._trace.named(lambda name: name.startswith(_GRAPH))
         around = innermost(marks, after)  # the innermost compilation around an event, itself included
         regions = {event: match[1] if (match := named[host.name[event]]) else "" for event in np.flatnonzero(marks).tolist()}
-        forwards = {int(host.sequence[event]): regions.get(int(around[event]), "") for event in np.flatnonzero(wrapped).tolist()}
+        forwards = {int(host.sequence[event]): regions.get(int(around[event]), "") for event in forward.tolist()}
         for event, region in regions.items():
             regions[event] = region or forwards.get(int(host.sequence[event]), "")
         regions |= {event: regions.get(int(around[event]), "") for event in np.flatnonzero(wrapped).tolist()}

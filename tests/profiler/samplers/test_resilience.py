@@ -18,7 +18,7 @@ from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.samplers.loop import GAP_S
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.profiler.samplers.storage import read_journal
-from tests.processes import wait_until
+from tests.processes import samplers_of, wait_until
 
 WORKLOAD = Workload(name="sleep", mode="inference")
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of another process are Linux's")
@@ -44,10 +44,6 @@ with Recording(Path(sys.argv[1]), Workload(name="sleep", mode="inference"), torc
 
 def samples_in(directory):
     return read_journal(directory / JOURNAL_FILE).samples
-
-
-def samplers_of(pid):
-    return [child for child in psutil.Process(pid).children() if "rooflines.profiler.samplers" in child.cmdline()]
 
 
 def gone(process):
@@ -93,7 +89,7 @@ def test_a_killed_sampler_costs_the_rest_of_its_samples_and_the_run_says_so(tmp_
     assert run.facts.status == "complete"
     assert len(run.facts.steps.timed_ns) == 30
     assert len(run.samples) >= 3
-    assert any("the sampler ended early (signal 9)" in note for note in run.facts.notes)
+    assert any("the sampler ended early" in note for note in run.facts.notes)
     loaded = load(tmp_path / "run")
     assert loaded.samples == run.samples
     assert loaded.facts.counters == run.facts.counters != ()
@@ -184,5 +180,5 @@ def test_a_file_that_may_not_grow_keeps_what_is_in_it(tmp_path):
     run = record(tmp_path / "run", limit)
     assert run.facts.status == "complete"
     assert len(run.samples) >= 3
-    assert any("the sampler ended early (exit code 1): OSError: [Errno 27] File too large" in note for note in run.facts.notes)
+    assert any("the sampler ended early: OSError: [Errno 27] File too large" in note for note in run.facts.notes)
     assert load(tmp_path / "run").samples == run.samples

@@ -101,7 +101,7 @@ def test_a_real_trace_with_its_rates(name, tmp_path):
     owned = parts.row >= 0
     rows = np.unique(np.stack((parts.row[owned], parts.call[owned])), axis=1)[0].tolist()
     for counter, field in (("FLOP/s", "flops"), ("bytes/s", "bytes")):
-        work = [attribution.rows[row].count.work for row in rows if not attribution.rows[row].is_incomplete]
+        work = [attribution.rows[row].count.work for row in rows if attribution.rows[row].doubt is None]
         total = sum(getattr(one, field) for one in work if one is not None)
         curves = series(own, counter).values()
         assert sum(map(integral, curves)) == pytest.approx(total, rel=1e-6)

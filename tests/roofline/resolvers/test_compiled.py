@@ -107,10 +107,10 @@ def test_the_backward_is_told_by_the_forward_that_made_it():
         code,
         region(0, 20), op("CompiledFunction", 1, 18, seq=5), op("triton_poi_fused_0", 2, 10),
         region(30, 20, "1/0"), op("CompiledFunction", 31, 18, seq=6), op("triton_poi_fused_0", 32, 11),
-        op(node, 0, 20, tid=2, seq=6, fwd=1), op("CompiledFunctionBackward", 1, 18, tid=2, seq=6, fwd=1),
-        op("triton_poi_fused_0", 2, 12, tid=2),
-        op(node, 30, 20, tid=2, seq=5, fwd=1), op("CompiledFunctionBackward", 31, 18, tid=2, seq=5, fwd=1),
-        op("triton_poi_fused_0", 32, 13, tid=2),
+        op(node, 100, 20, tid=2, seq=6, fwd=1), op("CompiledFunctionBackward", 101, 18, tid=2, seq=6, fwd=1),
+        op("triton_poi_fused_0", 102, 12, tid=2),
+        op(node, 130, 20, tid=2, seq=5, fwd=1), op("CompiledFunctionBackward", 131, 18, tid=2, seq=5, fwd=1),
+        op("triton_poi_fused_0", 132, 13, tid=2),
     )  # fmt: skip
     rows = sorted((row.time_ns, row.phase, row.count.work.flops) for row in result.rows if row.signature.name.startswith("triton"))
     assert rows == [(10_000, FORWARD, RELU), (11_000, FORWARD, EXP), (12_000, BACKWARD, RELU), (13_000, BACKWARD, EXP)]
