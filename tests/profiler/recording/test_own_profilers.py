@@ -108,7 +108,7 @@ def test_what_observes_the_programs_python_code_is_named_beside_its_times(tmp_pa
     assert recorded.facts.steps.slowed_by == f"the program's {named}"
 
 
-@pytest.mark.parametrize("programs", [12, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("programs", [5, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_programs_with_profilers_never_crash(tmp_path, programs):
     write_ceilings(tmp_path)
     command = [sys.executable, "-m", random_programs.__name__, str(programs)]

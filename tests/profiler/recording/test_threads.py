@@ -130,7 +130,7 @@ def test_steps_follow_from_thread_to_thread_unless_their_calls_overlap():
         elsewhere(infer)
         infer()
         assert doing.count("inference") == 3, "one after another"
-        model.register_forward_hook(lambda *_: elsewhere(infer) if threading.current_thread() is threading.main_thread() else None)
+        model.register_forward_pre_hook(lambda *_: elsewhere(infer) if threading.current_thread() is threading.main_thread() else None)
         for _ in range(5):
             infer()
     assert doing.count("threads") == 1, "three calls that overlapped those of another thread"
