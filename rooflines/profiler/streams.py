@@ -1,4 +1,4 @@
-"""Standard streams that stay open and lead to the same place, whatever a program does with its own."""
+"""Copies of the standard streams that a program cannot close or redirect."""
 
 from __future__ import annotations
 

@@ -117,8 +117,8 @@ class RecordedDevice:
         return PeakMemory(self.torch_device)
 
     def tracer(self, *, steps: int, modules: ModuleRanges | None, marked: bool = True, all_threads: bool = False) -> Tracer:
-        """A profiler of the next ``steps`` steps; ``modules`` writes the modules into its trace, which is not ``marked`` where no
-        steps are told. Without GPUs it sees ``all_threads`` of the program."""
+        """A profiler of the next ``steps`` steps; ``modules`` writes the modules into its trace, in which steps have no
+        ranges unless ``marked``. Without GPUs it sees ``all_threads`` of the program."""
         import torch
 
         cuda = self.type == "cuda" or (not self.is_found and torch.cuda.is_available())

@@ -43,7 +43,7 @@ Doing = Mode | Literal["call", "pause", "resume", "change", "thread", "threads"]
 _GONE_AFTER = 50
 # Steps are not told from this many calls on that overlap those of another thread.
 _AT_ONCE = 3
-# So many calls of one thread besides the main one, before the first step, that no other thread's overlaps: it makes the steps.
+# After this many calls of other threads than the main one, none of which overlap, the calling thread makes the steps.
 _ADOPTED_AFTER = 10
 
 
@@ -52,7 +52,7 @@ class StepHooks:
 
     Others may begin to end the steps while ``may_change()``, or when the former have not been seen for long. From the first training
     step on, only optimizers end steps. One thread at a time makes them: another one takes over only where their calls do not overlap,
-    and where they do, no steps are told. Forked workers of a data loader inherit the hooks, but are not watched; what runs inside a
+    and where they do, there are no steps. Forked workers of a data loader inherit the hooks, but are not watched; what runs inside a
     loader (``is_away``) is not a step. ``elsewhere`` is how often other threads have called modules. ``mode`` is the kind of steps
     that the program makes, None before the first one; ``evaluations`` between them took ``evaluating_s`` seconds. ``guard`` is for our
     code in the program.
