@@ -3,22 +3,20 @@ autograd functions around Triton kernels and as operators, those of servers too.
 
 Queries and keys are [batch, steps, heads, depth], values perhaps of more heads. Within a chunk of 64 steps everything is a product of
 matrices below a diagonal; each chunk hands its state [depth, depth of the values] on to the next. States and triangles that a function
-keeps for its backward are not counted. Its backward computes every product again, and two for each. Products that ``MambaInnerFn`` and
-``MambaSplitConv1dScanCombinedFn`` make in between belong to them. Servers pack sequences along the last dimension; their states lie in
-a cache, of which each sequence reads and writes one slot.
+keeps for its backward are not counted. Its backward computes every product again, and two for each. Products that ``MambaInnerFn``
+makes in between belong to it; those of ``MambaSplitConv1dScanCombinedFn``, whose arguments do not tell its sizes, count by themselves.
+Servers pack sequences along the last dimension; their states lie in a cache, of which each sequence reads and writes one slot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import NotCounted, size, written
 from rooflines.roofline.formulas.libraries.norms import register_norms
-from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
@@ -106,80 +104,6 @@ def _chunk_scan(signature: Signature) -> Work:
         bytes_written=written(*tensors) if gradients else written(inputs) * (1 + gated),
         precision=matrix_precision_of(inputs.dtype),
         assumption=assumption,
-    )
-
-
-_GROUP: Final = "one group of B and C"
-_PLAIN: Final = "no channels beside the scan"
-
-
-def _scanned(
-    columns: int, heads: int, skip: TensorArg, start: TensorArg | None, projection: TensorArg | None, vectors: Sequence[TensorArg]
-) -> tuple[int, str]:
-    """Channels of the scan, and what that assumes; ``columns`` has these and twice those beside it."""
-    if len(skip.shape) == 2:
-        return skip.numel, ""
-    if start is not None:
-        return heads * start.shape[2], ""
-    if projection is not None:
-        return 2 * projection.shape[1] - columns, ""
-    return (vectors[0].numel, "") if vectors else (columns, _PLAIN)
-
-
-def _states(grouped: int, start: TensorArg | None, groups: Argument) -> tuple[int, str]:
-    """States of each channel, and what that assumes; ``grouped`` are those of all groups."""
-    if start is not None:
-        return start.shape[3], ""
-    return (grouped // groups, "") if isinstance(groups, int) and groups > 0 else (grouped, _GROUP)
-
-
-@formula("MambaSplitConv1dScanCombinedFn", "MambaSplitConv1dScanCombinedFnBackward", category="matmul")
-def _split_block(signature: Signature) -> Work:
-    """A block of Mamba 2 behind its first projection: convolution, scan, gates and last projection.
-
-    zxbcdt [batch, steps, 2 * beside + scanned + channels + heads], the convolution [channels, taps] and its bias, the bias of dt
-    [heads], A [heads], D [heads] or [heads, depth], and perhaps states, a norm [scanned], and a projection [out, beside + scanned].
-    Writes its result, and the scan's for the backward. That has the convolution and the scan again, and two products for each; of the
-    projection two.
-    """
-    gradients, forward = gradients_and_forward(signature)
-    tensors = forward.tensors
-    if len(tensors) < 5 or len(tensors[0].shape) != 3 or len(tensors[1].shape) != 2:
-        raise NotCounted("shapes not recorded")
-    (batch, steps, width), (channels, taps) = tensors[0].shape, tensors[1].shape
-    rest = tensors[3:] if tensors[2].shape == (channels,) else tensors[2:]
-    if len(rest) < 3 or rest[0].shape != rest[1].shape or rest[2].shape[:1] != rest[0].shape:
-        raise NotCounted("shapes not recorded")
-    (heads,), skip, more = rest[0].shape, rest[2], rest[3:]
-    integers = tuple(one for one in tensors if one.dtype.startswith(("int", "uint")))
-    projection = next((one for one in more if len(one.shape) == 2 and one not in integers), None)
-    vectors = [one for one in more if len(one.shape) == 1]
-    start = next((one for one in more if len(one.shape) == 4), None)
-    columns = width - channels - heads
-    scanned, plain = _scanned(columns, heads, skip, start, projection, vectors)
-    beside, odd = divmod(columns - scanned, 2)  # channels that a gate takes past the scan
-    grouped, uneven = divmod(channels - scanned, 2)
-    if odd or uneven or beside < 0 or grouped <= 0 or scanned <= 0 or scanned % heads:
-        raise NotCounted("shapes not understood")
-    states, group = _states(grouped, start, forward.arg(17, None))
-    scan, recurrence = _duality(batch, steps, heads, scanned // heads, grouped // states, states, forward.arg(6, None))
-    before = vectors[:1] if projection is None else [one for one in more[: more.index(projection)] if len(one.shape) == 1]
-    normed = any(one.numel == scanned for one in before)
-    biased = projection is not None and len(vectors) > normed
-    tokens = batch * steps
-    outputs = projection.shape[0] if projection else beside + scanned
-    projected = product_flops(1, tokens, projection.shape[1], outputs) if projection else 0
-    gate = (costs.SILU + 1) * (scanned + beside) + costs.RMS_NORM * normed * scanned
-    other = tokens * (heads * _MAMBA_DELTA + 2 * scanned + gate + costs.SILU * channels)
-    kept, results = (tokens * numbers * size_of(tensors[0].dtype) for numbers in (scanned, outputs))
-    times = 3 if gradients else 1
-    return Work(
-        matrix_flops=times * (2 * tokens * channels * taps + scan) + (2 if gradients else 1) * projected,
-        other_flops=times * other + tokens * outputs * biased,
-        bytes_read=size(*gradients, *tensors) + (kept if gradients else 0),
-        bytes_written=written(*tensors) - written(*integers) if gradients else results + kept,
-        precision=matrix_precision_of(tensors[0].dtype),
-        assumption="; ".join(filter(None, (plain, group, recurrence))),
     )
 
 

@@ -174,42 +174,6 @@ def test_the_last_chunk_of_a_scan_may_be_shorter():
     assert short.matrix_flops == 2 * 6 * (8 + 64) + 4 * 3 * 64 * 8
 
 
-NORM, PROJECTION = bf16(18), bf16(7, 18)
-
-
-def block_of_mamba_2(wide, chunk=4, groups=1, norm=NORM, projection=PROJECTION):
-    """2 sequences of 9 steps, 3 heads of 6, a group of 5 states: 18 + 2 * 5 = 28 channels, 18 + 18 + 10 + 3 = 49 columns."""
-    gap = (None, None, (0.0, 1.0), False, "silu")  # initial_states, seq_idx, dt_limit, return_final_states, activation
-    vectors = (bf16(28, 4), bf16(28), fp32(3), fp32(3), fp32(3), chunk)
-    return (bf16(2, 9, wide), *vectors, *gap, norm, 1e-6, projection, None, 6, groups, True, None)
-
-
-def test_a_block_of_mamba_2():
-    found = work("MambaSplitConv1dScanCombinedFn", *block_of_mamba_2(wide=49))
-    pairs = 2 * (2 * 10 + 1)  # chunks of 4, 4 and 1 steps
-    scan = 2 * pairs * (5 + 18) + 4 * 18 * 18 * 5
-    convolution, projection = 2 * 18 * 28 * 4, 2 * 18 * 18 * 7
-    assert found.matrix_flops == scan + convolution + projection
-    assert found.other_flops == 18 * (3 * (21 + 10 + 2) + 2 * 18 + 15 * 18 + 4 * 18 + 14 * 28)
-    small = 2 * (28 * 4 + 28) + 4 * 9 + 2 * 18  # float32 numbers of each head
-    assert (found.bytes_read, found.bytes_written) == (2 * 18 * 49 + small + 2 * 7 * 18, 2 * 18 * (7 + 18))
-    assert not found.assumption
-    back = node("MambaSplitConv1dScanCombinedFn", (bf16(2, 9, 7),), *block_of_mamba_2(wide=49))
-    assert back.matrix_flops == 3 * (scan + convolution) + 2 * projection
-    assert (back.bytes_read, back.bytes_written) == (2 * 18 * 7 + found.bytes_read + 2 * 18 * 18, found.bytes_read)
-
-
-def test_a_block_of_mamba_2_without_its_numbers():
-    numbers = {"chunk": MISSING, "groups": MISSING}
-    found = work("MambaSplitConv1dScanCombinedFn", *block_of_mamba_2(wide=49, norm=None, projection=None, **numbers))
-    assert found.matrix_flops == 2 * 18 * 28 * 4 + 4 * 18 * 18 * 5
-    assert found.assumption.split("; ") == [
-        "no channels beside the scan", "one group of B and C", "chunk size not recorded: counted as a recurrence"
-    ]  # fmt: skip
-    odd = count(Signature("MambaSplitConv1dScanCombinedFn", block_of_mamba_2(wide=50)))
-    assert odd.reason == "shapes not understood"
-
-
 # --- bitsandbytes and torchao ------------------------------------------------------------------------------------------------------
 
 
