@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import functools
 import traceback
+import weakref
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Guard:
-    """Makes functions safe for hooks: the first exception in one of them is given to ``on_failure`` as a sentence, and from then on
-    none of them is called.
+    """Makes functions safe for hooks: none raises an Exception, and each returns None after one. ``notes`` gets a sentence of it.
 
-    Only an ``Exception`` counts: what ends a program (Ctrl-C, ``sys.exit``) passes through.
+    One in a function ``around`` the recording ends that: ``end`` is called, and from then on none of the functions. One in a function
+    ``about`` an object of the program ends the observation of that object only. What ends a program (Ctrl-C, ``sys.exit``) passes
+    through.
     """
 
-    def __init__(self, on_failure: Callable[[str], None]) -> None:
-        self._on_failure = on_failure
+    def __init__(self, notes: list[str] | None = None, end: Callable[[], object] = lambda: None) -> None:
+        self._notes, self._end = [] if notes is None else notes, end
+        self._left: dict[int, Callable[[], Any]] = {}  # objects that are observed no more
         self.has_failed = False
 
     def around(self, ours: Callable[P, T]) -> Callable[P, T | None]:
-        """``ours`` as a function that raises no Exception: it returns None after one."""
+        """``ours``, without which there is no recording."""
 
         @functools.wraps(ours)
         def guarded(*arguments: P.args, **keywords: P.kwargs) -> T | None:
@@ -33,8 +36,31 @@ class Guard:
                 return ours(*arguments, **keywords)
             except Exception as error:
                 self.has_failed = True
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                self._on_failure(f"the recording ended because of an error of its own: {error!r} ({place.name}, line {place.lineno})")
+                self._note("the recording ended", error)
+                self._end()
                 return None
 
         return guarded
+
+    def about(self, ours: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T | None]:
+        """``ours``, whose first argument is the object that it observes."""
+
+        @functools.wraps(ours)
+        def guarded(observed: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T | None:
+            if self.has_failed or (self._left and self._left.get(id(observed), lambda: None)() is observed):
+                return None
+            try:
+                return ours(observed, *arguments, **keywords)
+            except Exception as error:
+                try:
+                    self._left[id(observed)] = weakref.ref(observed)
+                except TypeError:
+                    self._left[id(observed)] = lambda: observed
+                self._note(f"an object of {type(observed).__name__} is not observed any more", error)
+                return None
+
+        return guarded
+
+    def _note(self, what: str, error: Exception) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        self._notes.append(f"{what} because of an error in rooflines: {error!r} ({place.name}, line {place.lineno})")

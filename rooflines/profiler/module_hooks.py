@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from rooflines.profiler.guard import Guard
 from rooflines.profiler.trace.tree import module_annotation
 from rooflines.profiler.work_ranges import profiler_range
 
@@ -28,12 +29,13 @@ class ModuleWatch:
 
     Paths are those of ``named_modules()`` of the first outermost module with parameters or parts; those of other ones (a second
     network, a loss, a transform) begin with their class. A module reached otherwise is named by its class. Calls that ``torch.compile``
-    or ``torch.jit.trace`` is tracing are left alone.
+    or ``torch.jit.trace`` is tracing are left alone. In a program of the user's, ``guard`` is for what goes wrong at a module.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
         import torch
 
+        self._about: Callable[[Any], Any] = guard.about if guard is not None else lambda hook: hook
         # torch.jit.trace would write the ranges into what it makes.
         self._is_compiling: Callable[[], bool] = lambda: torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
         self._threads = _Threads([])
@@ -55,7 +57,7 @@ class ModuleWatch:
         """A module is called from outside of all modules for the first time."""
 
     def __enter__(self) -> Self:
-        self._around.enter_context(global_hooks(self.before, self.after))
+        self._around.enter_context(global_hooks(self._about(self.before), self._about(self.after)))
         return self
 
     def __exit__(self, *_: object) -> None:

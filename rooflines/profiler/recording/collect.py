@@ -91,7 +91,7 @@ class Recording:
         self._settings = settings or Settings()
         self._progress = progress or Silent()
         # For what of ours runs inside of the program.
-        self.guard = Guard(self._give_up)
+        self.guard = Guard(self.notes, lambda: self.passes.stop())
         self._inductor = InductorWatch()
         self._noted_calls: tuple[StoredCall, ...] = ()
         self._step_memory: StepMemory | None = None
@@ -104,7 +104,7 @@ class Recording:
         self.passes = Passes(
             directory=self.place, trace_name=f"{file_stem(workload.name)}.pt.trace.json.gz", device=self._device,
             settings=self._settings, early=workload.source in ("script", "loop"), loading=self.loading, inductor=self._inductor,
-            progress=self._progress, notes=self.notes, save=self._save_so_far, traced_steps=traced_steps,
+            progress=self._progress, notes=self.notes, save=self._save_so_far, guard=self.guard, traced_steps=traced_steps,
         )  # fmt: skip
 
     @classmethod
@@ -195,11 +195,6 @@ class Recording:
     def resume(self) -> None:
         """The next step begins."""
         self.passes.tell("resume")
-
-    def _give_up(self, why: str) -> None:
-        """Something of ours went wrong inside of the program, which goes on without being recorded."""
-        self.notes.append(why)
-        self.passes.stop()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if os.getpid() != self._owner:  # a child that the program forked has nothing to record

@@ -63,8 +63,8 @@ class LoaderWatch:
     """
 
     def __init__(self, guard: Guard | None = None) -> None:
-        self._guard = guard or Guard(lambda _: None)
-        self._arrived = self._guard.around(self._note)
+        self._guard = guard or Guard()
+        self._arrived = self._guard.about(self._note)
         self.keep = self.resident = self.paused = self.tracing = False
         self._on = self._inside = False
         self._owner = (0, 0)
@@ -97,7 +97,7 @@ class LoaderWatch:
                 return fetch(iterator)
             return self._waited_for(lambda: fetch(iterator), found(iterator))
 
-        @self._guard.around
+        @self._guard.about
         def found(iterator: Any) -> _Source:
             source = self._source(self._loader_of.get(iterator), iterator)
             if source.workers:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rooflines.kernels.tf32 import tf32_state
 from rooflines.profiler.distributed import local_rank
 from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.options import find_device
 from rooflines.profiler.recording.process import PeakMemory
 from rooflines.profiler.recording.tracer import Tracer
@@ -116,13 +115,12 @@ class RecordedDevice:
         """A watch over the memory that steps on the device take."""
         return PeakMemory(self.torch_device)
 
-    def tracer(self, *, steps: int, modules: ModuleRanges | None, marked: bool = True, all_threads: bool = False) -> Tracer:
-        """A profiler of the next ``steps`` steps; ``modules`` writes the modules into its trace, in which steps have no
-        ranges unless ``marked``. Without GPUs it sees ``all_threads`` of the program."""
+    def tracer(self, *, all_threads: bool, **settings: Any) -> Tracer:
+        """A tracer with ``settings`` of its own; without GPUs it sees ``all_threads`` of the program."""
         import torch
 
         cuda = self.type == "cuda" or (not self.is_found and torch.cuda.is_available())
-        return Tracer(self._where, cuda=cuda, steps=steps, modules=modules, marked=marked, all_threads=all_threads or not cuda)
+        return Tracer(self._where, cuda=cuda, all_threads=all_threads or not cuda, **settings)
 
     def _where(self) -> torch.device:
         """The device, or what can be said of it before it is found."""

@@ -33,7 +33,7 @@ class GenerateCalls:
     """
 
     def __init__(self, on_end: Callable[[Any], None], is_watched: Callable[[], bool], guard: Guard | None = None) -> None:
-        self._guard = guard or Guard(lambda _: None)
+        self._guard = guard or Guard()
         self.generations: list[tuple[int, ...]] = []
         self.lengths: tuple[int, int, int] | None = None
         self.sizes: GenerationSizes | None = None
@@ -63,7 +63,7 @@ class GenerateCalls:
         mixin: Any = sys.modules["transformers.generation.utils"].GenerationMixin
         original = mixin.generate
 
-        @self._guard.around
+        @self._guard.about
         def clock_of(model: Any) -> TokenClock | None:
             return None if self.is_active or not self._is_watched() or model.config.is_encoder_decoder else TokenClock(model.device)
 
@@ -85,11 +85,11 @@ class GenerateCalls:
         @functools.wraps(prepare)
         def prepared(input_ids: Any, *arguments: Any, **keywords: Any) -> Any:
             inputs = prepare(input_ids, *arguments, **keywords)
-            note(input_ids, inputs)
+            note(model, input_ids, inputs)
             return inputs
 
-        @self._guard.around
-        def note(input_ids: Any, inputs: Any) -> None:
+        @self._guard.about
+        def note(_: Any, input_ids: Any, inputs: Any) -> None:
             nonlocal prompt, cache
             if not seen:
                 prompt = input_ids.shape[1]
@@ -115,8 +115,8 @@ class GenerateCalls:
             del model.prepare_inputs_for_generation
             self.leave_phase()
 
-        @self._guard.around
-        def ended() -> None:
+        @self._guard.about
+        def ended(_: Any) -> None:
             nonlocal cache
             clock.ready()
             clock.end()
@@ -128,6 +128,6 @@ class GenerateCalls:
             cache = None
 
         if seen:
-            ended()
-        self._guard.around(self._on_end)(model)
+            ended(model)
+        self._guard.about(self._on_end)(model)
         return result

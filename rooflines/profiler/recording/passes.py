@@ -25,6 +25,7 @@ from rooflines.kernels.micro.page_fault import page_s
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE, STEPS_FILE, add_step
 from rooflines.profiler.distributed import Agreement
+from rooflines.profiler.guard import Guard
 from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Live, LiveProgress, Progress
@@ -77,8 +78,9 @@ class Passes:
     """Runs the passes of one recording on ``tell``, and holds their results.
 
     ``early`` is for programs that may end after any step. ``save`` is called whenever there is more that a killed process should
-    leave. ``ranges`` makes the context manager that writes modules into a trace. Steps that generate text add to ``generations`` when
-    they end. Sentences for the reader are added to ``notes``. ``farewell`` is printed if the process is killed while steps are timed.
+    leave. ``guard`` is for hooks of ours in the program. ``ranges`` makes the context manager that writes modules into a trace. Steps
+    that generate text add to ``generations`` when they end. Sentences for the reader are added to ``notes``. ``farewell`` is printed if
+    the process is killed while steps are timed.
     """
 
     directory: Path
@@ -91,6 +93,7 @@ class Passes:
     progress: Progress
     notes: list[str]
     save: Callable[[], None]
+    guard: Guard = field(default_factory=Guard)
     ranges: Callable[[], ModuleRanges] | None = None
     traced_steps: int = TRACED_STEPS
     farewell: str = ""
@@ -684,8 +687,8 @@ class Passes:
     # --- traces ------------------------------------------------------------------------------------------------------------------
 
     def _tracer(self, steps: int, *, marked: bool = True) -> Tracer:
-        ranges = None if self._compiles_under_hooks else (self.ranges or ModuleRanges)()
-        tracer = self.device.tracer(steps=steps, modules=ranges, marked=marked, all_threads=self.others_work)
+        ranges = None if self._compiles_under_hooks else (self.ranges() if self.ranges is not None else ModuleRanges(self.guard))
+        tracer = self.device.tracer(steps=steps, modules=ranges, marked=marked, all_threads=self.others_work, guard=self.guard)
         self._latest = tracer
         self._first_tracer = tracer if self._may_move else None
         return tracer

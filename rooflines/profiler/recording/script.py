@@ -73,7 +73,7 @@ class StepHooks:
         self._on_doing = on_doing
         self._may_change = may_change
         self._is_away, self._may_move = is_away, may_move
-        self._guard = guard or Guard(lambda _: None)
+        self._guard = guard or Guard()
         self._process = os.getpid()
         self._owner: int | None = None  # the thread that makes the steps
         self.at_once = 0  # calls that would end a step and overlapped those of another thread; none ends one from _AT_ONCE on
@@ -94,9 +94,9 @@ class StepHooks:
     def __enter__(self) -> StepHooks:
         from torch.optim import Optimizer
 
-        before, after = self._guard.around(self._before_forward), self._guard.around(self._after_forward)
+        before, after = self._guard.about(self._before_forward), self._guard.about(self._after_forward)
         self._hooks.enter_context(global_hooks(before, after))
-        make, watch = Optimizer.__init__, self._guard.around(self._watch)
+        make, watch = Optimizer.__init__, self._guard.about(self._watch)
 
         @functools.wraps(make)
         def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
@@ -140,7 +140,7 @@ class StepHooks:
         kind, theirs = type(optimizer), type(optimizer).step
         if theirs in self._steps:
             return
-        after = self._guard.around(self._after_optimizer)
+        after = self._guard.about(self._after_optimizer)
 
         @functools.wraps(theirs)
         def step(this: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -184,17 +184,17 @@ class StepHooks:
 
         if torch.compiler.is_compiling() or torch._C._get_tracing_state():  # first: compiled code must not depend on our state
             return
-        if self._is_here():
-            self._depths.modules += 1
-            if self._depths.modules == 1:
-                thread = threading.get_ident()
-                self.calls[thread] = [time.perf_counter(), math.inf]
-                if self._watched():
-                    self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
-                if len(self.calls) == 2:
-                    self._on_doing("thread")
+        here = self._is_here()
+        if here and not self._depths.modules and self._watched():
+            self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
         if self._ranges is not None:
             self._ranges.before(module, inputs)
+        if here:  # last: of a module that we fail at, there is no call to end
+            self._depths.modules += 1
+            if self._depths.modules == 1:
+                self.calls[threading.get_ident()] = [time.perf_counter(), math.inf]
+                if len(self.calls) == 2:
+                    self._on_doing("thread")
 
     def _outermost(self, module: Any) -> None:
         import torch
@@ -385,7 +385,8 @@ class ProgramDriver:
         self.before = 0  # and of the kinds before, which were forgotten
         self._one_at_a_time = threading.RLock()
         passes, loading = recording.passes, recording.loading
-        self.hooks = StepHooks(self._on_doing, self._may_change, lambda: loading.is_loading, passes.may_move, recording.guard)
+        on_doing = recording.guard.around(self._on_doing)
+        self.hooks = StepHooks(on_doing, self._may_change, lambda: loading.is_loading, passes.may_move, recording.guard)
         recording.passes.generations = self.hooks.generates.generations
         recording.sizes = lambda: self.hooks.generates.sizes
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import psutil
 
 from rooflines.errors import OutputError
+from rooflines.profiler.guard import Guard
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording.own_profilers import OURS, own_session
 from rooflines.profiler.recording.process import RunQueue, page_faults, since
@@ -131,12 +132,12 @@ class Tracer:
     ``modules`` writes the modules into the trace; None leaves them out. Steps that are not ``marked`` have no range.
     ``cuda`` traces work of GPUs, too, wherever it runs; ``device`` gives the device to wait for when the profiler stops.
     ``all_threads`` traces the operators of every thread, where this version of torch can (2.7), else those of the thread that starts
-    it, which alone may stop it then.
+    it, which alone may stop it then. ``guard`` is for our hook on optimizers.
     """
 
     def __init__(
         self, device: Callable[[], torch.device], *, cuda: bool, steps: int, modules: ModuleRanges | None, marked: bool = True,
-        all_threads: bool = False,
+        all_threads: bool = False, guard: Guard | None = None,
     ) -> None:  # fmt: skip
         from torch.profiler import ProfilerActivity, profile
 
@@ -153,6 +154,7 @@ class Tracer:
         )
         OURS.add(self._profiler)
         self._modules = modules
+        self._on_optimizer = (guard or Guard()).about(self._after_optimizer)
         self._marked = marked
         self._one_at_a_time = threading.RLock()
         self._optimizers: dict[int, int] = {}
@@ -196,7 +198,7 @@ class Tracer:
         self._running = True
         if self._modules is not None:
             self._open.enter_context(self._modules)
-        self._open.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
+        self._open.callback(register_optimizer_step_post_hook(self._on_optimizer).remove)
         self._faults = page_faults()
         self._queue.watch()
         self._open_step()
