@@ -36,7 +36,7 @@ class Guard:
                 return ours(*arguments, **keywords)
             except Exception as error:
                 self.has_failed = True
-                self._note("the recording ended", error)
+                self._note("the recording ended with an error of its own,", error)
                 self._end()
                 return None
 
@@ -56,11 +56,11 @@ class Guard:
                     self._left[id(observed)] = weakref.ref(observed)
                 except TypeError:
                     self._left[id(observed)] = lambda: observed
-                self._note(f"an object of {type(observed).__name__} is not observed any more", error)
+                self._note(f"an object of {type(observed).__name__} is left alone after", error)
                 return None
 
         return guarded
 
     def _note(self, what: str, error: Exception) -> None:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        self._notes.append(f"{what} because of an error in rooflines: {error!r} ({place.name}, line {place.lineno})")
+        self._notes.append(f"{what} {error!r} ({place.name}, line {place.lineno})")

@@ -35,7 +35,8 @@ class ModuleWatch:
     def __init__(self, guard: Guard | None = None) -> None:
         import torch
 
-        self._about: Callable[[Any], Any] = guard.about if guard is not None else lambda hook: hook
+        if guard is not None:
+            self.before, self.after = guard.about(self.before), guard.about(self.after)  # type: ignore[method-assign, assignment]
         # torch.jit.trace would write the ranges into what it makes.
         self._is_compiling: Callable[[], bool] = lambda: torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
         self._threads = _Threads([])
@@ -57,7 +58,7 @@ class ModuleWatch:
         """A module is called from outside of all modules for the first time."""
 
     def __enter__(self) -> Self:
-        self._around.enter_context(global_hooks(self._about(self.before), self._about(self.after)))
+        self._around.enter_context(global_hooks(self.before, self.after))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -24,7 +24,7 @@ def test_an_error_around_the_recording_ends_it_once():
     assert (fail(), fail(), other(), guard.about(lambda _: 1)(Model())) == (None, None, None, None)
     assert ends == [True]
     assert len(notes) == 1
-    assert "recording ended" in notes[0]
+    assert "the recording ended" in notes[0]
     assert "ZeroDivisionError" in notes[0]
 
 

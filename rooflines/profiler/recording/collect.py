@@ -104,7 +104,7 @@ class Recording:
         self.passes = Passes(
             directory=self.place, trace_name=f"{file_stem(workload.name)}.pt.trace.json.gz", device=self._device,
             settings=self._settings, early=workload.source in ("script", "loop"), loading=self.loading, inductor=self._inductor,
-            progress=self._progress, notes=self.notes, save=self._save_so_far, guard=self.guard, traced_steps=traced_steps,
+            progress=self._progress, notes=self.notes, save=self._save_so_far, traced_steps=traced_steps,
         )  # fmt: skip
 
     @classmethod

@@ -78,9 +78,8 @@ class Passes:
     """Runs the passes of one recording on ``tell``, and holds their results.
 
     ``early`` is for programs that may end after any step. ``save`` is called whenever there is more that a killed process should
-    leave. ``guard`` is for hooks of ours in the program. ``ranges`` makes the context manager that writes modules into a trace. Steps
-    that generate text add to ``generations`` when they end. Sentences for the reader are added to ``notes``. ``farewell`` is printed if
-    the process is killed while steps are timed.
+    leave. ``ranges`` makes the context manager that writes modules into a trace. Steps that generate text add to ``generations`` when
+    they end. Sentences for the reader are added to ``notes``. ``farewell`` is printed if the process is killed while steps are timed.
     """
 
     directory: Path
@@ -93,8 +92,7 @@ class Passes:
     progress: Progress
     notes: list[str]
     save: Callable[[], None]
-    guard: Guard = field(default_factory=Guard)
-    ranges: Callable[[], ModuleRanges] | None = None
+    ranges: Callable[[Guard], ModuleRanges] = ModuleRanges
     traced_steps: int = TRACED_STEPS
     farewell: str = ""
 
@@ -110,6 +108,7 @@ class Passes:
         # Without warm-up the first step is to be timed, so nothing may be traced before.
         self.early = self.early and self.settings.warmup != 0
         self._agreement = Agreement()
+        self._guard = Guard(self.notes)  # for what traces show of modules and optimizers
         self._take_clock()
         self._peak = self.device.peak_memory()
         self._mps = MpsMemory() if self.device.type == "mps" else None
@@ -633,7 +632,7 @@ class Passes:
         if compiled and kind == "steps":
             self.notes.append("code was compiled during the traced steps: their times and operators include compilation")
         # Some versions of torch compile again when there are hooks on modules, and the trace would be one of the compiler.
-        self._compiles_under_hooks = compiled and before > 0 and self.ranges is None
+        self._compiles_under_hooks = compiled and before > 0 and self.ranges is ModuleRanges
         self.save()
 
     # --- the timed pass ----------------------------------------------------------------------------------------------------------
@@ -687,8 +686,8 @@ class Passes:
     # --- traces ------------------------------------------------------------------------------------------------------------------
 
     def _tracer(self, steps: int, *, marked: bool = True) -> Tracer:
-        ranges = None if self._compiles_under_hooks else (self.ranges() if self.ranges is not None else ModuleRanges(self.guard))
-        tracer = self.device.tracer(steps=steps, modules=ranges, marked=marked, all_threads=self.others_work, guard=self.guard)
+        ranges = None if self._compiles_under_hooks else self.ranges(self._guard)
+        tracer = self.device.tracer(steps=steps, modules=ranges, marked=marked, all_threads=self.others_work, guard=self._guard)
         self._latest = tracer
         self._first_tracer = tracer if self._may_move else None
         return tracer

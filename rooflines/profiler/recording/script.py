@@ -123,9 +123,9 @@ class StepHooks:
         """The number of optimizers or modules that take turns in a step."""
         return self._turns.taking
 
-    def ranges(self) -> ModuleRanges:
+    def ranges(self, guard: Guard) -> ModuleRanges:
         """Ranges around modules by these hooks."""
-        return _RangesHere(self)
+        return _RangesHere(self, guard)
 
     # --- optimizers --------------------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class StepHooks:
         if torch.compiler.is_compiling() or torch._C._get_tracing_state():
             return
         if self._ranges is not None:
-            self._ranges.after()
+            self._ranges.after(module)
         if self._is_here():
             self._depths.modules = max(0, self._depths.modules - 1)
             thread = threading.get_ident()
@@ -343,8 +343,8 @@ class _Turns:
 class _RangesHere(ModuleRanges):
     """Ranges around modules, written by the hooks that are there anyway: no others come and go, on which compiled code depends."""
 
-    def __init__(self, hooks: StepHooks) -> None:
-        super().__init__()
+    def __init__(self, hooks: StepHooks, guard: Guard) -> None:
+        super().__init__(guard)
         self._hooks = hooks
 
     def __enter__(self) -> _RangesHere:
