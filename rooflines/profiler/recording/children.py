@@ -21,6 +21,9 @@ from typing import Any
 from rooflines.profiler.imports import when_imported
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
+_SHELL = re.compile(r"(ba|da|k|z)?sh")
+# Commands that would show our variables.
+_SHOWS = re.compile(r"\b(env|printenv|set|declare|rooflines)\b")
 # With these options the interpreter takes neither our variables nor our file.
 _ISOLATED = re.compile(r"-[a-zA-VYZ]*[IES]")
 
@@ -154,12 +157,14 @@ def replace(stack: contextlib.ExitStack, places: Sequence[Any], name: str, by: C
 def starts_python(arguments: Sequence[Any], executables: Sequence[Any]) -> bool:
     """Whether the first of ``executables`` that exists, called with ``arguments``, is a Python program that takes our start-up file.
 
-    Programs of ours are none: they record by themselves.
+    A shell whose command names one counts, too. Programs of ours are none: they record by themselves.
     """
     words = [os.fsdecode(word) for word in arguments]
     path = next((path for path in map(os.fsdecode, executables) if os.path.isfile(path)), "")
     if any(os.path.basename(word).partition(".")[0] == "rooflines" for word in words[:3]):
         return False
+    if _SHELL.fullmatch(os.path.basename(path)):
+        return words[1:2] == ["-c"] and "python" in words[2] and not _SHOWS.search(words[2])
     if not _PYTHON.fullmatch(os.path.basename(path)):
         with open(path, "rb") as file:  # a script: the line that names its interpreter
             line = file.readline(512).decode(errors="replace")

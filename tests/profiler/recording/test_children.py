@@ -131,6 +131,7 @@ STARTED = """
         shown = "import os, sys; print(sys.argv, sys.path, sorted(os.environ))"
         print(subprocess.run([sys.executable, "-c", shown, "x"], capture_output=True, text=True).stdout)
         print(subprocess.run([sys.executable, "-c", "import sys; from work import trains; trains(6); sys.exit(5)"]).returncode)
+        print(subprocess.run(f"{sys.executable} -c 'from work import trains; trains(6)' && echo done", shell=True).returncode)
         with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:
             print(sum(pool.map(infers, range(30))))
         print("END", flush=True)
@@ -141,9 +142,9 @@ STARTED = """
 def test_programs_that_are_started_find_everything_as_it_is_without_us_and_are_recorded(tmp_path):
     answer = recorded(tmp_path, STARTED)
     alone = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)
-    assert alone.stdout.splitlines()[-3:] == ["5", str(8 * 30 + sum(range(30))), "END"]
+    assert alone.stdout.splitlines()[-5:] == ["5", "done", "0", str(8 * 30 + sum(range(30))), "END"]
     assert answer.out.startswith(alone.stdout), answer
-    assert [flops(tmp_path / "out" / rank) for rank in ("rank0", "rank1")] == [FLOPS, 2 * 8 * 64 * 64 + 8 * 64]
+    assert [flops(tmp_path / "out" / rank) for rank in ("rank0", "rank1", "rank2")] == [FLOPS, FLOPS, 2 * 8 * 64 * 64 + 8 * 64]
 
 
 @pytest.mark.slow
@@ -174,7 +175,9 @@ def test_a_program_that_makes_steps_itself_names_the_runs_of_its_children(tmp_pa
     ([sys.executable, "-I", "train.py"], False),
     ([sys.executable, "-sE", "train.py"], False),
     ([sys.executable, "-m", "rooflines", "profile", "train.py"], False),
-    (["/bin/sh", "-c", f"{sys.executable} train.py"], False),
+    (["/bin/sh", "-c", f"{sys.executable} train.py"], True),
+    (["/bin/bash", "-c", f"cd runs && X=1 {sys.executable} train.py | tee log"], True),
+    (["/bin/sh", "-c", f"{sys.executable} -m rooflines profile train.py"], False),
     (["/bin/sh", "-c", f"{sys.executable} train.py; env"], False),
     (["/bin/sh", "-c", "env"], False),
     (["/usr/bin/env"], False),
