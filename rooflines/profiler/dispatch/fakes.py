@@ -17,7 +17,6 @@ import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.jit._script import RecursiveScriptModule
-from torch.nn.attention.bias import CausalBias
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
@@ -25,6 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.dispatch.signatures import UNWRITTEN, tensors_in
+from rooflines.profiler.imports import when_imported
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -129,6 +129,7 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
 QUICK, SLOW = 1 << 20, 1 << 12
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::convolution"})
 _VALUE: Final = "_rooflines_value"
+_BIASES: Final = "torch.nn.attention.bias"
 
 
 def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
@@ -266,9 +267,20 @@ def _refuse_script(*_: Any) -> NoReturn:
     raise NotImplementedError("TorchScript")
 
 
-def biases_made() -> contextlib.AbstractContextManager[None]:
-    """Masks of ``torch.nn.attention.bias`` can be made: below a dispatch mode, torch makes no tensor of a subclass by its class."""
-    return _replaced(CausalBias, "__new__", lambda _: lambda kind, *_: torch.empty(0).as_subclass(kind))
+@contextlib.contextmanager
+def biases_made() -> Iterator[None]:
+    """Masks of ``torch.nn.attention.bias`` can be made: below a dispatch mode, torch makes no tensor of a subclass by its class.
+
+    That module imports the compiler, a second, so it is changed where the program imports it.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def change() -> None:
+            bias: Any = sys.modules[_BIASES].CausalBias
+            stack.enter_context(_replaced(bias, "__new__", lambda _: lambda kind, *_: torch.empty(0).as_subclass(kind)))
+
+        stack.enter_context(when_imported(_BIASES, change))
+        yield
 
 
 def seen_by_transformers() -> contextlib.AbstractContextManager[None]:

@@ -18,7 +18,7 @@ from tests.commands import TIMEOUT_S, command, environment, write_ceilings
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Run by `make test`; all others are slow.
-FAST = {"half_lines", "raises", "reads_input", "warns"}
+FAST = {"half_lines", "raises"}
 ARGUMENTS = {"main_module": ["--steps", "3", "--device", "mine"], "refuses_arguments": ["--nonsense"]}
 MODULES = {"package_program", "package_program.part"}
 INPUT = {"reads_input": "Ada\nsecond line\nthird\nfourth\n", "streams": "not read\n"}
