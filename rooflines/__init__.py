@@ -24,6 +24,8 @@ Public names load on first use: importing ``rooflines`` imports neither torch no
 ``declare_work``      of a kernel that is not an operator: ``with declare_work("name", flops=..., bytes=...)``
 ``RooflinesError``    base class of all errors raised on purpose
 ====================  ==============================================================================================================
+
+PYTEST_DONT_REWRITE: the package is there before pytest where ``rooflines profile -m pytest`` runs it, which pytest would warn of.
 """
 
 from __future__ import annotations

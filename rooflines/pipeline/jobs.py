@@ -30,7 +30,9 @@ def gather(directory: Path) -> tuple[list[Run], list[str]]:
     for child in found:
         place, what = directory / f"{PREFIX}{child.pid}", f"the process {child.name!r} ({child.pid})"
         run = load(place) if (place / RUN_FILE).is_file() else None
-        if run is not None and run.facts.status == "running" and _runs(child.pid):
+        if child.in_threads:
+            notes.append(f"{what} called modules in other threads than its main one, which were not recorded")
+        elif run is not None and run.facts.status == "running" and _runs(child.pid):
             notes.append(f"{what} still runs; what it records is in {place}")
         elif run is None or run.facts.steps is None or not (run.trace_path or run.facts.steps.timed_ns):
             notes.append(f"{what} ended before anything that it ran was recorded")

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -42,12 +43,16 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChildProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded child: what its program calls it, and its ``rank``, if it has one. ``process.json`` in its directory."""
+    """A recorded child: what its program calls it, and its ``rank``, if it has one. ``process.json`` in its directory.
+
+    One that has called modules in other threads than the main one (``in_threads``) was not recorded meanwhile.
+    """
 
     pid: int
     name: str
     began_ns: int
     rank: int | None = None
+    in_threads: bool = False
 
 
 class Child:
@@ -66,9 +71,18 @@ class Child:
 
     @staticmethod
     def begun(order: str) -> ProgramDriver | None:
-        """What records this process from here on by ``order``; None where a recording is on, or a GPU cannot be used after a fork."""
+        """What records this process from here on by ``order``; None where a recording is on, or a GPU cannot be used after a fork.
+
+        On another thread than the main one, which alone can begin a profiler, that is noted.
+        """
         import torch
 
+        if threading.current_thread() is not threading.main_thread():
+            process = ChildProcess(pid=os.getpid(), name=_name(), began_ns=now_ns(), in_threads=True)
+            place = Path(msgspec.json.decode(order, type=ChildOrder).directory, f"{PREFIX}{process.pid}-threads")
+            place.mkdir(parents=True)
+            write_json(place / PROCESS_FILE, process)
+            return None
         if Recording.is_active() or (torch.cuda._is_in_bad_fork() and torch.cuda.device_count()):
             return None
         return Child(msgspec.json.decode(order, type=ChildOrder))._begin()

@@ -38,7 +38,7 @@ class Children:
     def __init__(self, order: str, environment: Callable[..., dict[str, str]], begin: Callable[[str], Any]) -> None:
         self.recorder: Any = None
         self._order, self._environment, self._begin = order, environment, begin
-        self._on = self._waits = False
+        self._on = self._waits = self._is_noted = False
         self._replaced, self._hooks = contextlib.ExitStack(), contextlib.ExitStack()
 
     def __enter__(self) -> Children:
@@ -68,7 +68,7 @@ class Children:
         def started(*arguments: Any) -> Any:
             given = [*arguments]  # words, places of the program, three others, the environment
             with contextlib.suppress(Exception):
-                if self._on and starts_python(given[0], given[1]):
+                if self._on and self._follows(given[0], given[1]):
                     given[5] = self._with_order(given[5])
             return start(*given)
 
@@ -78,7 +78,7 @@ class Children:
         @functools.wraps(start)
         def spawned(path: Any, words: Any, environment: Any, /, **rest: Any) -> Any:
             with contextlib.suppress(Exception):
-                if self._on and starts_python(words, [path]):
+                if self._on and self._follows(words, [path]):
                     pairs = {
                         os.fsdecode(name): os.fsdecode(value)
                         for name, value in (os.environ if environment is None else environment).items()
@@ -87,6 +87,12 @@ class Children:
             return start(path, words, environment, **rest)
 
         return spawned
+
+    def _follows(self, words: Sequence[Any], executables: Sequence[Any]) -> bool:
+        follows = starts_python(words, executables)
+        if not follows and self.recorder is not None and not _PYTHON.match(name := os.path.basename(os.fsdecode(words[0]))):
+            self.recorder.others[name] = None
+        return follows
 
     def _with_order(self, entries: Sequence[bytes] | None) -> list[bytes]:
         pairs = (os.fsdecode(entry).partition("=") for entry in entries or ())
@@ -136,13 +142,17 @@ class Children:
                     self.recorder.called(module, inputs)
 
     def _record(self) -> None:
-        """Begin, unless this is a worker of a loader or not the main thread, in which steps are."""
+        """Begin, unless this is a worker of a loader. On another thread than the main one, where steps are, that notes the process."""
         workers = sys.modules.get("torch.utils.data._utils.worker")
-        if threading.current_thread() is threading.main_thread() and getattr(workers, "_worker_info", None) is None:
+        main = threading.current_thread() is threading.main_thread()
+        if getattr(workers, "_worker_info", None) is not None or (self._is_noted and not main):
+            return
+        if main:
             self._waits = False
             self._hooks.close()
-            with contextlib.suppress(Exception):
-                self.recorder = self._begin(self._order)
+        self._is_noted = True
+        with contextlib.suppress(Exception):
+            self.recorder = self._begin(self._order)
 
 
 def replace(stack: contextlib.ExitStack, places: Sequence[Any], name: str, by: Callable[[Any], Any]) -> None:

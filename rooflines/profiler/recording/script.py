@@ -383,6 +383,7 @@ class ProgramDriver:
         self._is_rank = rank_here() is not None
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
+        self.others: dict[str, None] = {}  # programs that were started and are not recorded
         self._one_at_a_time = threading.RLock()
         passes, loading = recording.passes, recording.loading
         on_doing = recording.guard.around(self._on_doing)
@@ -481,8 +482,9 @@ class ProgramDriver:
             recording.workload = msgspec.structs.replace(recording.workload, mode="training")
         recording.passes.finish()
         if recording.passes.trace is None:
+            started = f" in this process; what it started was not recorded ({', '.join(self.others)})" if self.others else ""
             raise NoOperators(
-                f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
+                f"{what} ended without running a PyTorch operator{started}.", hint="Use rooflines monitor for programs without PyTorch."
             )
         why = "" if self.hooks.calls else ", because no optimizer stepped and no module was called with gradients off"
         recording.notes.append(
