@@ -14,6 +14,7 @@ import itertools
 import math
 import shutil
 import statistics
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,6 +108,7 @@ class Passes:
     def __post_init__(self) -> None:
         # Without warm-up the first step is to be timed, so nothing may be traced before.
         self.early = self.early and self.settings.warmup != 0
+        self.lock = threading.RLock()  # held by the thread that tells something: the plan takes one event after another
         self._agreement = Agreement()
         self._guard = Guard(self.notes)  # for what traces show of modules and optimizers
         self._take_clock()
@@ -199,8 +201,9 @@ class Passes:
 
     def hold(self, why: str = _PROFILING) -> None:
         """The program's own profiler begins, or what else ``why`` names: ours stops, and steps do not count until ``release``."""
-        self._held_ns.clear()
-        self._pause(why)
+        with self.lock:
+            self._held_ns.clear()
+            self._pause(why)
 
     def take_exported(self, path: str) -> None:
         """The program has exported a trace of its own profiler to ``path``: it is kept as long as there is none of ours."""
@@ -216,10 +219,11 @@ class Passes:
 
     def release(self, why: str = _PROFILING) -> None:
         """What ``why`` names has ended, by default the program's own profiler."""
-        self._pauses.discard(why)
-        if not self._pauses and self.stage != "done":
-            self.loading.resume()
-            self._advance("resume")
+        with self.lock:
+            self._pauses.discard(why)
+            if not self._pauses and self.stage != "done":
+                self.loading.resume()
+                self._advance("resume")
 
     def may_move(self) -> bool:
         """Whether another thread may make the steps from here on: it could not stop a profiler of one thread."""
@@ -251,6 +255,10 @@ class Passes:
 
     def finish(self) -> None:
         """The program makes no more steps: stop what is running and keep what is whole."""
+        with self.lock:
+            self._finish()
+
+    def _finish(self) -> None:
         try:
             if not self.device.is_found:
                 self._find_device()
@@ -275,10 +283,11 @@ class Passes:
 
     def stop(self) -> None:
         """Stop what is running and keep nothing."""
-        self.early, self.stage = False, "done"
-        with contextlib.suppress(Exception):
-            self._plan.close()
-        self._stop_sampler()
+        with self.lock:
+            self.early, self.stage = False, "done"
+            with contextlib.suppress(Exception):
+                self._plan.close()
+            self._stop_sampler()
 
     def _find_device(self) -> None:
         """The program shows which device it runs on: clocks and memory from here on are that one's."""

@@ -384,7 +384,6 @@ class ProgramDriver:
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
         self.others: dict[str, None] = {}  # programs that were started and are not recorded
-        self._one_at_a_time = threading.RLock()
         passes, loading = recording.passes, recording.loading
         on_doing = recording.guard.around(self._on_doing)
         self.hooks = StepHooks(on_doing, self._may_change, lambda: loading.is_loading, passes.may_move, recording.guard)
@@ -395,7 +394,7 @@ class ProgramDriver:
         return self._recording.passes.stage not in ("timed", "traced", "done")
 
     def _on_doing(self, doing: Doing) -> None:
-        with self._one_at_a_time:
+        with self._recording.passes.lock:
             self._take(doing)
 
     def _take(self, doing: Doing) -> None:
