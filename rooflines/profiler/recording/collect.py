@@ -144,7 +144,8 @@ class Recording:
                 outer.notes.append(f"the program records itself into {str(self.directory)!r}: steps meanwhile are in that run only")
                 outer.passes.hold("recording")
                 stack.callback(outer.passes.release, "recording")
-            profilers = stack.enter_context(OwnProfilers(self.passes.hold, self.passes.release, self.passes.take_exported, self.guard))
+            passes = self.passes
+            profilers = stack.enter_context(OwnProfilers(passes.hold, passes.release, passes.take_exported, self.guard, passes.lock))
             if profilers.active and self.workload.source in ("model", "step"):  # a loop or a script may end its own
                 raise UsageError(
                     "a torch profiler is already running; its overhead would be part of the step times.",

@@ -47,13 +47,14 @@ def own_session() -> Iterator[None]:
 
 class OwnProfilers:
     """Context manager: while it is open, ``on_begin`` is called before the program's first session begins and ``on_end`` after its last
-    one has ended. ``on_export`` gets the path of each Chrome trace that the program has exported."""
+    one has ended, under ``lock``. ``on_export`` gets the path of each Chrome trace that the program has exported."""
 
     def __init__(
-        self, on_begin: Callable[[], None], on_end: Callable[[], None], on_export: Callable[[str], None], guard: Guard
-    ) -> None:
+        self, on_begin: Callable[[], None], on_end: Callable[[], None], on_export: Callable[[str], None], guard: Guard,
+        lock: contextlib.AbstractContextManager[Any],
+    ) -> None:  # fmt: skip
         self._on_begin, self._on_end, self._on_export = guard.around(on_begin), guard.around(on_end), guard.around(on_export)
-        self._process = os.getpid()
+        self._process, self._lock = os.getpid(), lock
         self._sessions: set[tuple[str, int]] = set()
         self._replaced = contextlib.ExitStack()
 
@@ -92,11 +93,12 @@ class OwnProfilers:
         self._replaced.callback(setattr, owner, name, theirs)
 
     def _begin(self, name: str, call: Callable[[], Any], *_: Any) -> Any:
-        session, first = (name, threading.get_ident()), not self._sessions
-        new = session not in self._sessions
-        self._sessions.add(session)
-        if first:
-            self._on_begin()
+        session = name, threading.get_ident()
+        with self._lock:
+            first, new = not self._sessions, session not in self._sessions
+            self._sessions.add(session)
+            if first:
+                self._on_begin()
         try:
             return call()
         except BaseException:
@@ -111,10 +113,11 @@ class OwnProfilers:
             self._ended((name, threading.get_ident()))
 
     def _ended(self, session: tuple[str, int]) -> None:
-        # A session that another thread began ends here, too.
-        self._sessions.discard(session if session in self._sessions else next(iter(self._sessions), session))
-        if not self._sessions:
-            self._on_end()
+        with self._lock:
+            # A session that another thread began ends here, too.
+            self._sessions.discard(session if session in self._sessions else next(iter(self._sessions), session))
+            if not self._sessions:
+                self._on_end()
 
     def _export(self, call: Callable[[], Any], _: Any, path: Any = None, *__: Any) -> Any:
         result = call()

@@ -105,6 +105,8 @@ RANDOM = STEPS + textwrap.dedent("""
         except RuntimeError:
             pass  # of two profilers of its own at the same time
     step()
+    for each in kept:  # alone, too, Python crashes at its exit where a session of torch is still on
+        each.stop()
     print("ended")
 """)
 
