@@ -9,7 +9,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import errno
-import gc
+import functools
 import gzip
 import mmap
 import os
@@ -196,6 +196,7 @@ class Tracer:
             self._profiler.start()
             self._quiet = quiet.pop_all()
         self._running = True
+        self._open.enter_context(_open_ranges_ended())
         if self._modules is not None:
             self._open.enter_context(self._modules)
         self._open.callback(register_optimizer_step_post_hook(self._on_optimizer).remove)
@@ -276,7 +277,6 @@ class Tracer:
                 self.traced.parameter_elements = sum(self._optimizers.values()) or None
                 self._queue.close()
                 self._open.close()
-                _end_open_ranges()
                 with own_session(), self._quiet:
                     self._stop_profiler()
 
@@ -316,18 +316,39 @@ def _has_setting(name: str) -> bool:
     return f"{name}: bool" in (torch._C._profiler._ExperimentalConfig.__init__.__doc__ or "")
 
 
-def _end_open_ranges() -> None:
-    """End the program's ``record_function`` ranges that are open; when it ends one itself, nothing happens.
+@contextlib.contextmanager
+def _open_ranges_ended() -> Iterator[None]:
+    """The program's ``record_function`` ranges that begin inside end inside; when it ends one itself later, nothing happens.
 
-    A range that begins in one session of the profiler and ends in a later one writes into freed memory.
+    A range that begins in one session of the profiler and ends in a later one writes into freed memory. They are followed, because
+    ``gc.get_objects`` breaks tuples that other threads are just making.
     """
     import torch
     from torch.autograd.profiler import record_function
 
-    with _unseen():
-        for each in gc.get_objects():
-            if type(each) is record_function and each.record is not None:
-                torch.ops.profiler._record_function_exit._RecordFunction(each.record)
+    opened = set[Any]()
+    kind: Any = record_function
+    enter, leave = kind.__enter__, kind.__exit__
+
+    @functools.wraps(enter)
+    def entered(span: Any) -> Any:
+        opened.add(span)
+        return enter(span)
+
+    @functools.wraps(leave)
+    def left(span: Any, *error: Any) -> Any:
+        opened.discard(span)
+        return leave(span, *error)
+
+    kind.__enter__, kind.__exit__ = entered, left
+    try:
+        yield
+    finally:
+        kind.__enter__, kind.__exit__ = enter, leave
+        with _unseen():
+            for span in [*opened]:
+                if span.record is not None:
+                    torch.ops.profiler._record_function_exit._RecordFunction(span.record)
 
 
 @contextlib.contextmanager
