@@ -9,6 +9,7 @@ import torch
 
 import rooflines
 from rooflines.profiler.recording.script import StepHooks
+from rooflines.profiler.recording.tracer import Tracer
 from tests.commands import command, environment, quick, run
 
 POOL = """
@@ -134,3 +135,22 @@ def test_steps_follow_from_thread_to_thread_unless_their_calls_overlap():
         for _ in range(5):
             infer()
     assert doing.count("threads") == 1, "three calls that overlapped those of another thread"
+
+
+def test_tuples_that_one_thread_makes_while_another_ends_a_trace_are_whole():
+    """``f(*(a generator))`` fails where anything holds the unfinished tuple, as ``gc.get_objects`` does for a moment."""
+
+    def traces():
+        for _ in range(3):
+            tracer = Tracer(lambda: torch.device("cpu"), cuda=False, steps=1, modules=None, all_threads=True)
+            tracer.start()
+            torch.ones(2) + 1
+            tracer.step()
+
+    traces()
+    thread = threading.Thread(target=traces)
+    thread.start()
+    made = 0
+    while thread.is_alive():
+        made = len((lambda *words: words)(*(sum(range(100)) for _ in range(1000))))
+    assert made == 1000
