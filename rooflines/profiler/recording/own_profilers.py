@@ -55,7 +55,8 @@ class OwnProfilers:
     ) -> None:  # fmt: skip
         self._on_begin, self._on_end, self._on_export = guard.around(on_begin), guard.around(on_end), guard.around(on_export)
         self._process, self._lock = os.getpid(), lock
-        self._sessions: set[tuple[str, int]] = set()
+        self._sessions: list[tuple[str, int]] = []  # one in another is there twice
+        self._prepared: set[tuple[str, int]] = set()
         self._replaced = contextlib.ExitStack()
 
     @property
@@ -68,10 +69,11 @@ class OwnProfilers:
         import torch.autograd.profiler_legacy
         import torch.profiler
 
-        self._sessions = {("torch.autograd.profiler", threading.get_ident())} if _is_profiling() else set()
+        self._sessions = [("torch.autograd.profiler", threading.get_ident())] if _is_profiling() else []
         for name, (begins, ends) in _SESSIONS.items():
             for function in (*begins, *ends):
-                self._wrap(sys.modules[name], function, functools.partial(self._begin if function in begins else self._end, name))
+                begin = functools.partial(self._begin, name, function.startswith("_prepare"))
+                self._wrap(sys.modules[name], function, begin if function in begins else functools.partial(self._end, name))
         self._wrap(torch.autograd.profiler.profile, "export_chrome_trace", self._export)
         return self
 
@@ -92,11 +94,12 @@ class OwnProfilers:
         setattr(owner, name, ours)
         self._replaced.callback(setattr, owner, name, theirs)
 
-    def _begin(self, name: str, call: Callable[[], Any], *_: Any) -> Any:
+    def _begin(self, name: str, prepares: bool, call: Callable[[], Any], *_: Any) -> Any:
         session = name, threading.get_ident()
         with self._lock:
-            first, new = not self._sessions, session not in self._sessions
-            self._sessions.add(session)
+            first, new = not self._sessions, prepares or session not in self._prepared
+            self._sessions += [session] * new
+            (self._prepared.add if prepares else self._prepared.discard)(session)
             if first:
                 self._on_begin()
         try:
@@ -114,8 +117,11 @@ class OwnProfilers:
 
     def _ended(self, session: tuple[str, int]) -> None:
         with self._lock:
+            if not self._sessions:
+                return
             # A session that another thread began ends here, too.
-            self._sessions.discard(session if session in self._sessions else next(iter(self._sessions), session))
+            self._sessions.remove(session if session in self._sessions else self._sessions[0])
+            self._prepared.discard(session)
             if not self._sessions:
                 self._on_end()
 
