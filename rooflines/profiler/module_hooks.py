@@ -40,6 +40,8 @@ class ModuleWatch:
         # torch.jit.trace would write the ranges into what it makes.
         self._is_compiling: Callable[[], bool] = lambda: torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
         self._threads = _Threads([])
+        # A range that another thread opens or closes while a session of the profiler ends would outlive it.
+        self._lock, self._is_over = threading.RLock(), False
         self._named: dict[int, tuple[Callable[[], torch.nn.Module | None], str]] = {}
         self._around = contextlib.ExitStack()
 
@@ -58,6 +60,7 @@ class ModuleWatch:
         """A module is called from outside of all modules for the first time."""
 
     def __enter__(self) -> Self:
+        self._is_over = False
         self._around.enter_context(global_hooks(self.before, self.after))
         return self
 
@@ -67,9 +70,11 @@ class ModuleWatch:
 
     def leave_all(self) -> None:
         """Leave what is open on all threads: Ctrl-C in a forward skips the hooks that would have done it."""
-        for is_open in self._threads.every:
-            while is_open:
-                self.left(is_open.pop())
+        with self._lock:
+            self._is_over = True
+            for is_open in self._threads.every:
+                while is_open:
+                    self.left(is_open.pop())
 
     def before(self, module: torch.nn.Module, _: Any) -> None:
         """A module's forward begins."""
@@ -90,7 +95,9 @@ class ModuleWatch:
                     self._named[id(child)] = weakref.ref(child), f"{above}.{inside}".strip(".")
             self.found_root(module)
         name = self._name(module)
-        self._threads.open.append(self.entered(kind if name is None else name, kind))
+        with self._lock:
+            if not self._is_over:
+                self._threads.open.append(self.entered(kind if name is None else name, kind))
 
     def _name(self, module: torch.nn.Module) -> str | None:
         """The path of the module; None where it has none yet, or another one had its ``id``."""
@@ -106,8 +113,9 @@ class ModuleWatch:
 
     def after(self, *_: object) -> None:
         """A module's forward has ended."""
-        if not self._is_compiling() and self._threads.open:
-            self.left(self._threads.open.pop())
+        with self._lock:
+            if not self._is_compiling() and self._threads.open:
+                self.left(self._threads.open.pop())
 
 
 class ModuleRanges(ModuleWatch):

@@ -326,27 +326,32 @@ def _open_ranges_ended() -> Iterator[None]:
     import torch
     from torch.autograd.profiler import record_function
 
-    opened = set[Any]()
+    opened, lock, is_over = set[Any](), threading.RLock(), False
     kind: Any = record_function
     enter, leave = kind.__enter__, kind.__exit__
 
     @functools.wraps(enter)
     def entered(span: Any) -> Any:
-        opened.add(span)
-        return enter(span)
+        with lock:
+            result = enter(span)
+            if not is_over:
+                opened.add(span)
+        return result
 
     @functools.wraps(leave)
     def left(span: Any, *error: Any) -> Any:
-        opened.discard(span)
-        return leave(span, *error)
+        with lock:
+            opened.discard(span)
+            return leave(span, *error)
 
     kind.__enter__, kind.__exit__ = entered, left
     try:
         yield
     finally:
         kind.__enter__, kind.__exit__ = enter, leave
-        with _unseen():
-            for span in [*opened]:
+        with lock, _unseen():
+            is_over = True
+            for span in opened:
                 if span.record is not None:
                     torch.ops.profiler._record_function_exit._RecordFunction(span.record)
 
