@@ -4,7 +4,7 @@ autograd functions around Triton kernels and as operators, those of servers too.
 Queries and keys are [batch, steps, heads, depth], values perhaps of more heads. Within a chunk of 64 steps everything is a product of
 matrices below a diagonal; each chunk hands its state [depth, depth of the values] on to the next. States and triangles that a function
 keeps for its backward are not counted. Its backward computes every product again, and two for each. Products that ``MambaInnerFn``
-makes in between belong to it; those of ``MambaSplitConv1dScanCombinedFn``, whose arguments do not tell its sizes, count by themselves.
+makes in between belong to it; Mamba 2's functions have no formula, and what is below them counts by itself.
 Servers pack sequences along the last dimension; their states lie in a cache, of which each sequence reads and writes one slot.
 """
 
@@ -13,13 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
-from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, size, written
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import NotCounted
 from rooflines.roofline.formulas.libraries.norms import register_norms
 from rooflines.roofline.formulas.nodes import gradients_and_forward
-from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.tables import table
 
 
@@ -64,47 +61,6 @@ def recurrence(signature: Signature) -> Signature:
 
 _STORED: Final = "every sequence has a state"
 _SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
-
-
-_MAMBA_DELTA: Final = costs.SOFTPLUS + costs.TRANSCENDENTAL + 2  # for each step of a head
-_RECURRENCE: Final = "chunk size not recorded: counted as a recurrence"
-
-
-def _duality(batch: int, steps: int, heads: int, depth: int, groups: int, states: int, chunk: Argument) -> tuple[int, str]:
-    """FLOPs, and what they assume. Within a chunk C B^T and its product with x, on and below the diagonal; the states of each chunk;
-    their product with C."""
-    scan = 4 * batch * steps * heads * depth * states
-    if not isinstance(chunk, int) or isinstance(chunk, bool):
-        return scan, _RECURRENCE
-    chunks, rest = divmod(steps, chunk)
-    pairs = batch * (chunks * (chunk * (chunk + 1) // 2) + rest * (rest + 1) // 2)
-    return 2 * pairs * (groups * states + heads * depth) + scan, ""
-
-
-@formula("MambaChunkScanCombinedFn", "MambaChunkScanCombinedFnBackward", category="matmul")
-def _chunk_scan(signature: Signature) -> Work:
-    """x [batch, steps, heads, depth], dt [batch, steps, heads], A [heads], B, C [batch, steps, groups, states], D, z, ...
-
-    Back every product again, and two for each: its operands' gradients.
-    """
-    gradients, forward = gradients_and_forward(signature)
-    tensors = forward.tensors
-    if len(tensors) < 5 or len(tensors[0].shape) != 4 or len(tensors[3].shape) != 4:
-        raise NotCounted("shapes not recorded")
-    inputs = tensors[0]
-    (batch, steps, heads, depth), (groups, states) = inputs.shape, tensors[3].shape[2:]
-    flops, assumption = _duality(batch, steps, heads, depth, groups, states, forward.arg(5, None))
-    gated = any(one.shape == inputs.shape for one in tensors[5:])
-    other = batch * steps * heads * _MAMBA_DELTA + inputs.numel * (2 + (costs.SILU + 1) * gated)
-    times, again = (3, written(inputs)) if gradients else (1, 0)
-    return Work(
-        matrix_flops=times * flops,
-        other_flops=times * other,
-        bytes_read=size(*gradients, *tensors) + again,
-        bytes_written=written(*tensors) if gradients else written(inputs) * (1 + gated),
-        precision=matrix_precision_of(inputs.dtype),
-        assumption=assumption,
-    )
 
 
 _SILU: Final = "x.n * SILU * bool(silu)"

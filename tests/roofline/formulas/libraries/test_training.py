@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.counter import registered
 from tests.roofline.formulas.libraries.calls import bf16, counted, fp32
@@ -151,27 +151,6 @@ def test_a_block_of_mamba():
     rows = 18
     products = 2 * rows * (11 * 6 + 6 * 3 + 5 * 6)
     assert (found.matrix_flops, found.bytes_written) == (products + 2 * rows * 6 * 4, rows * 5 * 2)
-
-
-def test_chunks_of_a_scan_are_products():
-    inputs, steps, key = bf16(2, 8, 6, 5), bf16(2, 8, 6), bf16(2, 8, 1, 4)
-    found = work("MambaChunkScanCombinedFn", inputs, steps, fp32(6), key, key, 4)
-    pairs = 16 * 5 // 2  # 4 chunks of 4 steps: 10 pairs each
-    assert found.matrix_flops == 2 * pairs * (4 + 30) + 4 * 16 * 30 * 4
-    assert not found.assumption
-    unknown = work("MambaChunkScanCombinedFn", inputs, steps, fp32(6), key, key, MISSING)
-    assert unknown.matrix_flops == 4 * 16 * 30 * 4
-    assert "chunk size" in unknown.assumption
-    assert node("MambaChunkScanCombinedFn", (inputs,), inputs, steps, fp32(6), key, key, 4).matrix_flops == 3 * found.matrix_flops
-
-
-def test_the_last_chunk_of_a_scan_may_be_shorter():
-    """300 steps in chunks of 256: 256 * 257 / 2 + 44 * 45 / 2 = 33,886 pairs."""
-    inputs, steps, key = bf16(1, 300, 4, 16), bf16(1, 300, 4), bf16(1, 300, 1, 8)
-    found = work("MambaChunkScanCombinedFn", inputs, steps, fp32(4), key, key, 256)
-    assert found.matrix_flops == 2 * 33_886 * (8 + 64) + 4 * 300 * 64 * 8 == 5_493_984
-    short = work("MambaChunkScanCombinedFn", bf16(1, 3, 4, 16), bf16(1, 3, 4), fp32(4), bf16(1, 3, 1, 8), bf16(1, 3, 1, 8), 256)
-    assert short.matrix_flops == 2 * 6 * (8 + 64) + 4 * 3 * 64 * 8
 
 
 # --- bitsandbytes and torchao ------------------------------------------------------------------------------------------------------
