@@ -24,13 +24,18 @@ STEPS = textwrap.dedent("""
     from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
     CPU = [ProfilerActivity.CPU]
-    network = nn.Sequential(nn.Linear(16, 32, bias=False), nn.ReLU(), nn.Linear(32, 8, bias=False))
-    optimizer = torch.optim.SGD(network.parameters(), 1e-3)
+
+    class Mine(threading.local):  # torch crashes where two threads train one network
+        def __init__(self):
+            self.network = nn.Sequential(nn.Linear(16, 32, bias=False), nn.ReLU(), nn.Linear(32, 8, bias=False))
+            self.optimizer = torch.optim.SGD(self.network.parameters(), 1e-3)
+
+    mine = Mine()
 
     def step():
-        optimizer.zero_grad()
-        network(torch.randn(4, 16)).square().mean().backward()
-        optimizer.step()
+        mine.optimizer.zero_grad()
+        mine.network(torch.randn(4, 16)).square().mean().backward()
+        mine.optimizer.step()
 """)
 
 _COUNTS = st.integers(0, 6)
