@@ -35,8 +35,8 @@ class ModuleWatch:
     def __init__(self, guard: Guard | None = None) -> None:
         import torch
 
-        if guard is not None:
-            self.before, self.after = guard.about(self.before), guard.about(self.after)  # type: ignore[method-assign, assignment]
+        about: Callable[[Any], Any] = guard.about if guard is not None else lambda ours: ours
+        self._opening, self._closing = about(self._entering), about(self._leaving)
         # torch.jit.trace would write the ranges into what it makes.
         self._is_compiling: Callable[[], bool] = lambda: torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
         self._threads = _Threads([])
@@ -78,8 +78,10 @@ class ModuleWatch:
 
     def before(self, module: torch.nn.Module, _: Any) -> None:
         """A module's forward begins."""
-        if self._is_compiling():
-            return
+        if not self._is_compiling():  # first: compiled code must not depend on our state
+            self._opening(module)
+
+    def _entering(self, module: torch.nn.Module) -> None:
         # What torch.compile wraps keeps its name. A module takes a microsecond to say that it lacks an attribute, and the parts of a
         # scripted one are no dict.
         parts: Any = module._modules
@@ -111,10 +113,14 @@ class ModuleWatch:
             name = f"{kind}-{number}"
         return name
 
-    def after(self, *_: object) -> None:
+    def after(self, module: torch.nn.Module, *_: object) -> None:
         """A module's forward has ended."""
+        if not self._is_compiling():
+            self._closing(module)
+
+    def _leaving(self, _: torch.nn.Module) -> None:
         with self._lock:
-            if not self._is_compiling() and self._threads.open:
+            if self._threads.open:
                 self.left(self._threads.open.pop())
 
 
@@ -155,7 +161,7 @@ def range_cost_ns() -> float:
 
         def both() -> None:
             ranges.before(module, None)
-            ranges.after()
+            ranges.after(module)
 
         return least_ns(both)
     bare_ns = least_ns(lambda: module(None))

@@ -481,6 +481,11 @@ class ProgramDriver:
             recording.workload = msgspec.structs.replace(recording.workload, mode="training")
         recording.passes.finish()
         if recording.passes.trace is None:
+            if self.hooks.calls or self.hooks.makes_optimizers:
+                raise NoOperators(
+                    f"{what} ended, and no operator was recorded while its own profiler, or another recording, was off.",
+                    hint="Profile it without that, or analyze the trace that it exports: rooflines analyze TRACE.",
+                )
             started = f" in this process; what it started was not recorded ({', '.join(self.others)})" if self.others else ""
             raise NoOperators(
                 f"{what} ended without running a PyTorch operator{started}.", hint="Use rooflines monitor for programs without PyTorch."
