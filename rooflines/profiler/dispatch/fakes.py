@@ -64,7 +64,7 @@ def quiet_refusals() -> contextlib.AbstractContextManager[None]:
 
 def empty_caches_of_fakes() -> None:
     """Empty every cache of a function that has a fake tensor in it: the next call on real tensors would get that one."""
-    for cached in gc.get_objects():
+    for cached in gc.get_referrers(_CACHED):  # gc.get_objects would break tuples that other threads are just making
         if type(cached) is _CACHED and _holds_fake(cached, _DEPTH):
             cached.cache_clear()
 

@@ -133,15 +133,19 @@ class OwnProfilers:
 
 def _is_profiling() -> bool:
     """Whether the program has a session of torch's profiler: one that is running, or one that is prepared (the warm-up of a schedule),
-    which torch does not tell. With other threads at work it is not looked for: that breaks tuples which they are just making."""
+    which torch does not tell.
+
+    ``gc.get_objects`` would also hold tuples that other threads are just making, which breaks them; referrers are what is looked for.
+    """
     import torch
     from torch.profiler import ProfilerAction, profile
 
     if torch._C._autograd._profiler_enabled():
         return True
-    if len(sys._current_frames()) > 1:
-        return False
-    theirs: Any = (each for each in gc.get_objects() if issubclass(type(each), profile) and each not in OURS)
+    kinds = [profile]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    theirs: Any = (each for each in gc.get_referrers(*kinds) if issubclass(type(each), profile) and each not in OURS)
     begun = (each.profiler for each in theirs if each.current_action != ProfilerAction.NONE)
     return any(session is not None and session.kineto_results is None for session in begun)
 

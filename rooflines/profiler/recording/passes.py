@@ -163,6 +163,11 @@ class Passes:
         return self.stage == "done"
 
     @property
+    def is_held(self) -> bool:
+        """Whether the program's own profiler is on."""
+        return _PROFILING in self._pauses
+
+    @property
     def traced_enough(self) -> bool:
         """Whether the trace holds as many steps as any traced pass has at least."""
         return self.traced.kind == "steps" and len(self.traced.times_ns) >= TRACED_MIN_STEPS

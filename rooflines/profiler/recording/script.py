@@ -187,7 +187,7 @@ class StepHooks:
         here = self._is_here()
         if here and not self._depths.modules and self._watched():
             self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
-        if self._ranges is not None:
+        if self._ranges is not None and os.getpid() == self._process:
             self._ranges.before(module, inputs)
         if here:  # last: of a module that we fail at, there is no call to end
             self._depths.modules += 1
@@ -217,7 +217,7 @@ class StepHooks:
 
         if torch.compiler.is_compiling() or torch._C._get_tracing_state():
             return
-        if self._ranges is not None:
+        if self._ranges is not None and os.getpid() == self._process:
             self._ranges.after(module)
         if self._is_here():
             self._depths.modules = max(0, self._depths.modules - 1)
@@ -482,9 +482,10 @@ class ProgramDriver:
         recording.passes.finish()
         if recording.passes.trace is None:
             if self.hooks.calls or self.hooks.makes_optimizers:
+                on = " while its own profiler was on" if recording.passes.is_held else ""
                 raise NoOperators(
-                    f"{what} ended, and no operator was recorded while its own profiler, or another recording, was off.",
-                    hint="Profile it without that, or analyze the trace that it exports: rooflines analyze TRACE.",
+                    f"{what} called modules or made optimizers{on}, and none of its operators were recorded.",
+                    hint="If it has a profiler of its own, run it without, or analyze the trace that this exports.",
                 )
             started = f" in this process; what it started was not recorded ({', '.join(self.others)})" if self.others else ""
             raise NoOperators(

@@ -326,32 +326,37 @@ def _open_ranges_ended() -> Iterator[None]:
     import torch
     from torch.autograd.profiler import record_function
 
-    opened, lock, is_over = set[Any](), threading.RLock(), False
+    opened, lock, owner, is_over = dict[int, Any](), threading.RLock(), os.getpid(), False
     kind: Any = record_function
     enter, leave = kind.__enter__, kind.__exit__
 
     @functools.wraps(enter)
     def entered(span: Any) -> Any:
+        if os.getpid() != owner:  # forked while another thread had the lock, perhaps
+            return enter(span)
         with lock:
             result = enter(span)
             if not is_over:
-                opened.add(span)
+                opened[id(span)] = span
         return result
 
     @functools.wraps(leave)
     def left(span: Any, *error: Any) -> Any:
+        if os.getpid() != owner:
+            return leave(span, *error)
         with lock:
-            opened.discard(span)
+            opened.pop(id(span), None)
             return leave(span, *error)
 
     kind.__enter__, kind.__exit__ = entered, left
     try:
         yield
     finally:
-        kind.__enter__, kind.__exit__ = enter, leave
+        if kind.__enter__ is entered and kind.__exit__ is left:  # else the program has changed them again, and ours only pass calls on
+            kind.__enter__, kind.__exit__ = enter, leave
         with lock, _unseen():
             is_over = True
-            for span in opened:
+            for span in opened.values():
                 if span.record is not None:
                     torch.ops.profiler._record_function_exit._RecordFunction(span.record)
 

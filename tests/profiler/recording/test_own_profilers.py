@@ -4,11 +4,15 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
 
 import rooflines
+from rooflines.profiler.recording.own_profilers import _is_profiling
 from tests.commands import quick, run, write_ceilings
 from tests.profiler.recording import random_programs
 
@@ -106,6 +110,32 @@ def test_what_observes_the_programs_python_code_is_named_beside_its_times(tmp_pa
         """)  # fmt: skip
     assert answer.code == 0, answer
     assert recorded.facts.steps.slowed_by == f"the program's {named}"
+
+
+def test_a_prepared_session_is_seen_beside_other_threads():
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=2, active=1)):
+            assert not torch._C._autograd._profiler_enabled()
+            assert _is_profiling()
+        assert not _is_profiling()
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_program_that_ran_operators_under_its_own_profiler_alone_is_not_told_that_it_ran_none(tmp_path):
+    source = """
+    with profile(activities=CPU):
+        mine.network(torch.randn(4, 16)).sum().backward()
+    print("END", flush=True)
+    """
+    (tmp_path / "train.py").write_text(random_programs.STEPS + textwrap.dedent(source))
+    answer = run("profile", "train.py", "--to-end", *quick(tmp_path), "-o", "out", cwd=tmp_path)
+    assert (answer.code, answer.out) == (0, "END\n"), answer
+    assert "called modules or made optimizers, and none of its operators were recorded" in answer.err
 
 
 @pytest.mark.parametrize("programs", [5, pytest.param(200, marks=pytest.mark.slow)])
