@@ -125,7 +125,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     ``timed_queue_ns`` and ``traced_queue_ns`` are how long, in each step, threads of the process could run and waited for a processor,
     all together; empty where the system does not count it. ``range_ns`` is what writing the range of one module into the trace took the
     host. ``slowed_by`` names what of the program's own was on in the timed steps and is in their times: its profiler, a debugger.
-    ``served`` says that other threads than the main one call the model: what lies between may be waiting for requests.
+    ``served`` says that other threads than the main one, or a process that waits for connections, call the model: what lies between
+    may be waiting for requests.
     """
 
     warmup_ns: tuple[int, ...] = ()

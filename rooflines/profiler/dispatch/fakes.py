@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.dispatch.signatures import UNWRITTEN, tensors_in
 from rooflines.profiler.imports import when_imported
+from rooflines.profiler.replaced import replaced
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -59,7 +60,7 @@ def must_be_real(*values: Any) -> bool:
 
 def quiet_refusals() -> contextlib.AbstractContextManager[None]:
     """No traceback in the log for what a fake tensor refuses: the exception is enough."""
-    return _replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda _: True)
+    return replaced("disabled", lambda _: True, logging.getLogger("torch._subclasses.fake_tensor"))
 
 
 def empty_caches_of_fakes() -> None:
@@ -241,11 +242,11 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
         # trunc_normal_ draws until all values fit, which fake ones never tell: it leaves them as they are.
-        self._around.enter_context(_replaced(torch.nn.init, "_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor))
+        self._around.enter_context(replaced("_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor, torch.nn.init))
         # TorchScript reads the constants that it is loaded with or frozen to.
         loads = ("import_ir_module", "import_ir_module_from_buffer")
         for owner, name in ((RecursiveScriptModule, "__init__"), *((torch._C, load) for load in loads)):
-            self._around.enter_context(_replaced(owner, name, lambda _: _refuse_script))
+            self._around.enter_context(replaced(name, lambda _: _refuse_script, owner))
         self._around.callback(register_module_parameter_registration_hook(self._registered).remove)
         self._around.enter_context(torch_threads(1))  # to wake others takes longer than the few elements
         super().__enter__()  # type: ignore[no-untyped-call]
@@ -277,7 +278,7 @@ def biases_made() -> Iterator[None]:
 
         def change() -> None:
             bias: Any = sys.modules[_BIASES].CausalBias
-            stack.enter_context(_replaced(bias, "__new__", lambda _: lambda kind, *_: torch.empty(0).as_subclass(kind)))
+            stack.enter_context(replaced("__new__", lambda _: lambda kind, *_: torch.empty(0).as_subclass(kind), bias))
 
         stack.enter_context(when_imported(_BIASES, change))
         yield
@@ -290,21 +291,7 @@ def seen_by_transformers() -> contextlib.AbstractContextManager[None]:
     for any mask, and keeps it.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
-    return _replaced(module, "is_fake_tensor", lambda original: lambda value: original(value) and not hasattr(value, _VALUE))
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Iterator[None]:
-    """The function ``name`` of ``owner``, where there is one, replaced by what ``by`` makes of it."""
-    original = getattr(owner, name, None)
-    if original is None:
-        yield
-        return
-    setattr(owner, name, by(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    return replaced("is_fake_tensor", lambda original: lambda value: original(value) and not hasattr(value, _VALUE), module)
 
 
 class _Traits(NamedTuple):

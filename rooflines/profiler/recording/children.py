@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rooflines.profiler.imports import when_imported
+from rooflines.profiler.replaced import replaced
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
 _SHELL = re.compile(r"(ba|da|k|z)?sh")
@@ -50,11 +51,12 @@ class Children:
         subprocess = sys.modules.get("subprocess")  # imported later, it takes ours from there
         self._on = True
         os.register_at_fork(after_in_child=self._forked)
-        replace(self._replaced, (_posixsubprocess,), "fork_exec", self._starting)
-        if hasattr(subprocess, "_fork_exec"):  # since Python 3.11
-            replace(self._replaced, (subprocess,), "_fork_exec", self._starting)
-        if hasattr(posix, "posix_spawn"):  # which subprocess calls since Python 3.13
-            replace(self._replaced, (os, posix), "posix_spawn", self._spawning)
+        for way in (
+            replaced("fork_exec", self._starting, _posixsubprocess),
+            replaced("_fork_exec", self._starting, subprocess),  # since Python 3.11
+            replaced("posix_spawn", self._spawning, os, posix),  # which subprocess calls since Python 3.13
+        ):
+            self._replaced.enter_context(way)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +122,7 @@ class Children:
         from torch.optim import Optimizer
 
         self._hooks.enter_context(module.register_module_forward_pre_hook(self._before_forward))
-        replace(self._hooks, (Optimizer,), "__init__", self._making)
+        self._hooks.enter_context(replaced("__init__", self._making, Optimizer))
 
     def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make)
@@ -153,15 +155,6 @@ class Children:
         self._is_noted = True
         with contextlib.suppress(Exception):
             self.recorder = self._begin(self._order)
-
-
-def replace(stack: contextlib.ExitStack, places: Sequence[Any], name: str, by: Callable[[Any], Any]) -> None:
-    """Put ``by`` of the attribute ``name`` in its place until ``stack`` closes: in all ``places``, so that it is pickled by name."""
-    original = getattr(places[0], name)
-    ours = by(original)
-    for place in places:
-        setattr(place, name, ours)
-        stack.callback(setattr, place, name, original)
 
 
 def starts_python(arguments: Sequence[Any], executables: Sequence[Any]) -> bool:

@@ -26,6 +26,7 @@ from rooflines.profiler.guard import Guard
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.records import LoaderAlone, Loading
+from rooflines.profiler.replaced import replaced
 from rooflines.profiler.step_clock import StepClock
 from rooflines.profiler.work_ranges import profiler_range
 
@@ -104,8 +105,8 @@ class LoaderWatch:
                 self._iterators.add(iterator)
             return source
 
-        self._replace(DataLoader, "__iter__", watched_begin)
-        self._replace(_BaseDataLoaderIter, "__next__", watched_fetch)
+        self._replaced.enter_context(replaced("__iter__", lambda _: watched_begin, DataLoader))
+        self._replaced.enter_context(replaced("__next__", lambda _: watched_fetch, _BaseDataLoaderIter))
         self._on = True
         return self
 
@@ -114,16 +115,6 @@ class LoaderWatch:
         self._replaced.close()
         self._last.clear()
         self._sources.clear()
-
-    def _replace(self, owner: Any, name: str, ours: Any) -> None:
-        before = getattr(owner, name)
-        setattr(owner, name, ours)
-
-        def restore() -> None:
-            if getattr(owner, name) is ours:  # else another tool wrapped it again; ours only passes calls on from now on
-                setattr(owner, name, before)
-
-        self._replaced.callback(restore)
 
     def follow(self, thread: int) -> None:
         """Another ``thread`` makes the steps."""

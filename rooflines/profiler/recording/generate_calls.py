@@ -19,6 +19,7 @@ from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.guard import Guard
 from rooflines.profiler.imports import when_imported
 from rooflines.profiler.records import GenerationSizes, Workload
+from rooflines.profiler.replaced import replaced
 from rooflines.profiler.trace.request_marks import Kind
 from rooflines.profiler.workloads.generation import TokenClock
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
@@ -60,9 +61,10 @@ class GenerateCalls:
         self._phase.close()
 
     def _wrap(self) -> None:
-        mixin: Any = sys.modules["transformers.generation.utils"].GenerationMixin
-        original = mixin.generate
+        mixin = sys.modules["transformers.generation.utils"].GenerationMixin
+        self._patched.enter_context(replaced("generate", self._watching, mixin))
 
+    def _watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @self._guard.about
         def clock_of(model: Any) -> TokenClock | None:
             return None if self.is_active or not self._is_watched() or model.config.is_encoder_decoder else TokenClock(model.device)
@@ -73,8 +75,7 @@ class GenerateCalls:
                 return original(model, *arguments, **keywords)
             return self._generate(model, clock, functools.partial(original, model, *arguments, **keywords))
 
-        mixin.generate = generate
-        self._patched.callback(setattr, mixin, "generate", original)
+        return generate
 
     def _generate(self, model: Any, clock: TokenClock, call: Callable[[], Any]) -> Any:
         prepare = model.prepare_inputs_for_generation

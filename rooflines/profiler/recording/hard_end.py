@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from rooflines.profiler.recording.children import replace
+from rooflines.profiler.replaced import replaced
 
 # All others of ``os.exec*`` call these.
 _EXECS = ("execv", "execve")
@@ -32,7 +32,7 @@ class HardEnds:
     def __enter__(self) -> HardEnds:
         home = sys.modules[os._exit.__module__]  # posix or nt
         for name in ("_exit", *_EXECS):
-            replace(self._open, (os, home), name, self._ending)
+            self._open.enter_context(replaced(name, self._ending, os, home))
         return self
 
     def __exit__(self, *_: object) -> None:

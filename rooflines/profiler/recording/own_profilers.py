@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rooflines.profiler.guard import Guard
+from rooflines.profiler.replaced import replaced
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -73,26 +74,23 @@ class OwnProfilers:
         for name, (begins, ends) in _SESSIONS.items():
             for function in (*begins, *ends):
                 begin = functools.partial(self._begin, name, function.startswith("_prepare"))
-                self._wrap(sys.modules[name], function, begin if function in begins else functools.partial(self._end, name))
-        self._wrap(torch.autograd.profiler.profile, "export_chrome_trace", self._export)
+                around = begin if function in begins else functools.partial(self._end, name)
+                self._replaced.enter_context(replaced(function, functools.partial(self._watched, around), sys.modules[name]))
+        export = functools.partial(self._watched, self._export)
+        self._replaced.enter_context(replaced("export_chrome_trace", export, torch.autograd.profiler.profile))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._replaced.close()
 
-    def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        theirs = getattr(owner, name, None)
-        if theirs is None:  # another version of torch
-            return
-
+    def _watched(self, around: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(theirs)
         def ours(*arguments: Any, **keywords: Any) -> Any:
             call = functools.partial(theirs, *arguments, **keywords)
             unwatched = getattr(_ours, "starts", False) or os.getpid() != self._process  # in a forked process
             return call() if unwatched else around(call, *arguments)
 
-        setattr(owner, name, ours)
-        self._replaced.callback(setattr, owner, name, theirs)
+        return ours
 
     def _begin(self, name: str, prepares: bool, call: Callable[[], Any], *_: Any) -> Any:
         session = name, threading.get_ident()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import sys
 from pathlib import Path
@@ -50,6 +51,14 @@ class PeakMemory:
         if not self._resettable:
             return None
         return own_peak_rss_bytes()
+
+
+@functools.cache
+def is_listening() -> bool:
+    """Whether this process waits for connections at a socket, as a server and its workers do; as it was at the first call."""
+    with contextlib.suppress(psutil.Error):
+        return any(socket.status == psutil.CONN_LISTEN for socket in psutil.Process().net_connections())
+    return False
 
 
 def page_faults() -> int | None:

@@ -31,8 +31,10 @@ from rooflines.profiler.recording.children import Children
 from rooflines.profiler.recording.collect import Recording, interrupted, user_error
 from rooflines.profiler.recording.generate_calls import GenerateCalls
 from rooflines.profiler.recording.hard_end import HardEnds
+from rooflines.profiler.recording.process import is_listening
 from rooflines.profiler.recording.program import Enough, Program
 from rooflines.profiler.records import Run
+from rooflines.profiler.replaced import replaced
 from rooflines.units import counted, seconds
 
 # What the program does: a step ends, of its kind; an outermost module is called; an evaluation begins, and training goes on; others
@@ -96,15 +98,7 @@ class StepHooks:
 
         before, after = self._guard.about(self._before_forward), self._guard.about(self._after_forward)
         self._hooks.enter_context(global_hooks(before, after))
-        make, watch = Optimizer.__init__, self._guard.about(self._watch)
-
-        @functools.wraps(make)
-        def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
-            make(optimizer, *arguments, **keywords)
-            watch(optimizer)
-
-        Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
-        self._hooks.callback(setattr, Optimizer, "__init__", make)
+        self._hooks.enter_context(replaced("__init__", self._making, Optimizer))
         self._hooks.enter_context(self.generates)
         self._on = True
         return self
@@ -112,6 +106,16 @@ class StepHooks:
     def __exit__(self, *_: object) -> None:
         self._on = False
         self._hooks.close()
+
+    def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        watch = self._guard.about(self._watch)
+
+        @functools.wraps(make)
+        def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
+            make(optimizer, *arguments, **keywords)
+            watch(optimizer)
+
+        return made
 
     @property
     def makes_optimizers(self) -> bool:
@@ -422,7 +426,8 @@ class ProgramDriver:
         self._made += 1
         if mode != recording.workload.mode:
             recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
-        recording.passes.served = mode != "training" and threading.current_thread() is not threading.main_thread()
+        is_main = threading.current_thread() is threading.main_thread()
+        recording.passes.served = mode != "training" and (not is_main or is_listening())
         if mode == "generate":
             recording.workload = self.hooks.generates.described(recording.workload)
         if not recording.done:

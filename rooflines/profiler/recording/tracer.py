@@ -33,6 +33,7 @@ from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording.own_profilers import OURS, own_session
 from rooflines.profiler.recording.process import RunQueue, page_faults, since
 from rooflines.profiler.recording.torch_logs import quiet_logs, quiet_start
+from rooflines.profiler.replaced import replaced
 from rooflines.profiler.trace.records import STEP_PREFIX
 from rooflines.profiler.trace.signature import LOSSY
 
@@ -192,7 +193,7 @@ class Tracer:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._profiler.profiler = None  # else torch 2.11 warns that a second trace drops the events of the first, which is in its file
-        with own_session(), quiet_logs() as quiet, quiet_start():
+        with own_session(), quiet_logs() as quiet, quiet_start(), _inductor_unloaded():
             self._profiler.start()
             self._quiet = quiet.pop_all()
         self._running = True
@@ -314,6 +315,21 @@ def _has_setting(name: str) -> bool:
     import torch
 
     return f"{name}: bool" in (torch._C._profiler._ExperimentalConfig.__init__.__doc__ or "")
+
+
+@contextlib.contextmanager
+def _inductor_unloaded() -> Iterator[None]:
+    """Inside, what asks torch for Inductor on this thread does not load it: the profiler does, which takes seconds and, by SymPy's
+    filters, has Python write warnings of the program once where it writes them twice."""
+    import torch
+
+    class Names(set[str]):
+        def __contains__(self, name: object) -> bool:
+            return super().__contains__(name) and (name != "_inductor" or threading.get_ident() != thread)
+
+    thread = threading.get_ident()
+    with contextlib.nullcontext() if "torch._inductor" in sys.modules else replaced("_lazy_modules", Names, torch):
+        yield
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import torch
 import rooflines
 from rooflines.profiler.recording.script import StepHooks
 from rooflines.profiler.recording.tracer import Tracer
+from rooflines.roofline.findings import find
 from tests.commands import command, environment, quick, run
 
 POOL = """
@@ -55,6 +56,26 @@ def test_calls_of_one_thread_of_a_pool_are_steps(tmp_path):
     analysis = rooflines.analyze(tmp_path / "out")
     assert (analysis.totals.matrix_flops, analysis.steps.count, analysis.basis.served) == (CALL_FLOPS, 2, True)
     assert "Host-bound" not in analysis.verdict
+
+
+def test_a_process_that_waits_for_connections_may_wait_between_its_steps(tmp_path):
+    (tmp_path / "worker.py").write_text(
+        textwrap.dedent("""
+        import socket, time, torch
+        listening = socket.create_server(("127.0.0.1", 0))
+        model = torch.nn.Linear(64, 64).eval()
+        with torch.no_grad():
+            for _ in range(30):
+                model(torch.ones(16, 64))
+                time.sleep(0.002)  # no request yet
+    """)
+    )
+    answer = run("profile", "worker.py", *quick(tmp_path), "-o", "out", cwd=tmp_path)
+    assert answer.code == 0, answer
+    analysis = rooflines.analyze(tmp_path / "out")
+    assert analysis.basis.served
+    assert "Host-bound" not in analysis.verdict
+    assert "torch.compile" not in str(find(analysis)), find(analysis)
 
 
 @pytest.mark.slow
