@@ -265,7 +265,9 @@ def profile_script(
                 return run
         elif own is None:
             assert failure is not None
-            failure.marked_hint = " ".join((failure.marked_hint, *(f"{note[0].upper()}{note[1:]}." for note in notes))).strip()
+            of_children = [f"{note[0].upper()}{note[1:]}." for note in notes]  # they ran PyTorch
+            hint = "" if of_children and isinstance(failure, NoOperators) else failure.marked_hint
+            failure.marked_hint = " ".join((hint, *of_children)).strip()
             raise failure
         else:
             notes += [f"a process that the program started was recorded, too: rooflines analyze {run.directory}" for run in runs]
