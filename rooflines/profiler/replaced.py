@@ -14,10 +14,10 @@ def replaced(name: str, by: Callable[[Any], Any], *owners: Any) -> Iterator[None
     All places where an object is found by name get ours, so that it can be pickled. Where the program, or another tool, has put
     something else there meanwhile, that stays.
     """
-    original = getattr(owners[0], name, None)
-    if original is None:
+    if not hasattr(owners[0], name):
         yield
         return
+    original = getattr(owners[0], name)
     ours = by(original)
     for owner in owners:
         setattr(owner, name, ours)

@@ -27,3 +27,10 @@ def test_an_attribute_that_is_not_there_is_not_made_and_an_error_puts_theirs_bac
     with contextlib.suppress(KeyError), replaced("name", lambda _: 2, owner):
         raise KeyError
     assert owner.name == 1
+
+
+def test_an_attribute_that_is_none_is_one():
+    owner = SimpleNamespace(name=None)
+    with replaced("name", lambda _: 2, owner):
+        assert owner.name == 2
+    assert owner.name is None

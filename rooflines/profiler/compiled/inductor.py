@@ -21,6 +21,7 @@ import msgspec
 
 from rooflines.profiler.compiled.records import Access, CompiledCode, Graph, Kernel, as_buffer
 from rooflines.profiler.imports import when_imported
+from rooflines.profiler.replaced import replaced
 from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 
 if TYPE_CHECKING:
@@ -436,7 +437,8 @@ class InductorWatch:
         for name, value in wanted.items():
             # Private settings: a version of torch without one is worked with as far as that goes.
             if hasattr(config, name):
-                self._stack.enter_context(config.patch({name: value}))
+                # Not by config.patch: what a thread sets is its own since torch 2.14, and another one may end the watch.
+                self._stack.enter_context(replaced(name, lambda _, value=value: value, config))  # type: ignore[misc]
             elif name in (_HOOK, _EVENTS):
                 self._problems.append(f"this version of torch has no {config.__name__}.{name}: fused kernels cannot be identified")
 

@@ -426,8 +426,7 @@ class ProgramDriver:
         self._made += 1
         if mode != recording.workload.mode:
             recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
-        is_main = threading.current_thread() is threading.main_thread()
-        recording.passes.served = mode != "training" and (not is_main or is_listening())
+        recording.passes.served = mode != "training" and (threading.current_thread() is not threading.main_thread() or is_listening())
         if mode == "generate":
             recording.workload = self.hooks.generates.described(recording.workload)
         if not recording.done:
