@@ -19,7 +19,7 @@ from rooflines.device_specs.identify import DeviceTraits, guess, is_shared_name,
 from rooflines.profiler.options import Mode
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.reader import lacks_device
+from rooflines.profiler.trace.missing_device import lacks_device, without_device
 from rooflines.profiler.trace.records import KERNEL, OPERATOR, Trace, TracedDevice
 from rooflines.profiler.trace.sources import shown
 from rooflines.profiler.trace.tree import is_backward_node
@@ -39,9 +39,14 @@ def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
         status="complete",
         workload=Workload(name=shown(place.name), mode=_mode(trace), precision=_precision(trace), source="trace"),
         environment=environment, settings=Settings(command=command, ceilings="spec"), trace=place.name, tf32=_tf32(trace),
-        notes=(*trace.notes, *notes),
+        notes=(*trace.notes, *notes), unrecorded=_unrecorded(trace),
     )  # fmt: skip
     return Run(directory=place.parent, facts=facts)
+
+
+def _unrecorded(trace: Trace) -> tuple[str, ...]:
+    signs = without_device(trace) if trace.cut_ns is None else ""
+    return (f"{signs}, so the work of the device was not recorded",) if signs else ()
 
 
 def _mode(trace: Trace) -> Mode:

@@ -758,7 +758,10 @@ class Analysis(Shown, frozen=True, kw_only=True):
 
     @property
     def whole_s(self) -> float:
-        """The time that is 100 %: the step including idle time, or the sum of the operators if the span is unknown."""
+        """The time that is 100 %: the step including idle time, or the sum of the operators if the span is unknown; 0 where operators
+        may have run that were not recorded."""
+        if self.unrecorded:
+            return 0.0
         if self.timeline is not None and self.timeline.span_s > 0:
             return self.timeline.span_s
         return sum(self.bound_breakdown.values()) if self.bound_breakdown else sum(row.time_s for row in self.operators)

@@ -43,7 +43,8 @@ SHORTEST_KERNEL = "shortest kernel"
 # Why an efficiency above 1 should not be trusted, by what bounds the row.
 _FLAGS = {
     "memory": "faster than the {} ceiling allows: its data was in a nearer cache, or the ceiling is too low",
-    "compute": "faster than the compute ceiling allows: an algorithm with fewer FLOPs (Winograd, FFT), or the ceiling is too low",
+    "compute": "faster than the compute ceiling allows: it ran in a lower precision than its operands have, or the ceiling is too low",
+    "convolution": "faster than the compute ceiling allows: an algorithm with fewer FLOPs (Winograd, FFT), or the ceiling is too low",
     "transfer": "faster than the link allows: the ceiling is too low",
 }
 _FASTER_THAN_LATENCY = "faster than the shortest measured operator: the latency ceiling is too high"
@@ -165,8 +166,10 @@ def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgmen
         return Judgment(judged.bound if judged.lower_bound_s is None else "unknown", flag=row.doubt)
     if judged.efficiency is None:
         return replace(judged, flag="no device time was recorded for its work" if time_s <= 0 else None)
-    flag = _FLAGS.get(judged.bound, _FASTER_THAN_LATENCY).format(judged.memory_level) if judged.efficiency > IMPLAUSIBLE else None
-    return replace(judged, flag=flag)
+    if judged.efficiency <= IMPLAUSIBLE:
+        return judged
+    why = row.count.category if judged.bound == "compute" and row.count.category in _FLAGS else judged.bound
+    return replace(judged, flag=_FLAGS.get(why, _FASTER_THAN_LATENCY).format(judged.memory_level))
 
 
 def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | None, precision: str | None) -> Judgment:

@@ -272,6 +272,12 @@ def _traced_steps(calls: Calls, breakdown: dict[str, Int64s]) -> tuple[TracedSte
 def _no_device_events(facts: RunFile, trace: Trace) -> str:
     if trace.cut_ns is not None:
         return "no device event was read: device time is unknown, and host times are not compared with the device's ceilings"
+    if facts.unrecorded:
+        return (
+            "all times are the host's: the profiler had no activities of the device, no right to trace it (CUPTI in a container or "
+            "WSL), or another profiler held it; record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and read what "
+            "Kineto warns of"
+        )
     return (
         f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced "
         "(rooflines doctor says whether torch can); their times are the host's and are not compared with the device's ceilings"

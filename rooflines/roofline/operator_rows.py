@@ -26,7 +26,8 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
     """``row`` per step, judged by ``ceilings``; ``began_ns`` is the begin of the trace."""
     flops, matrix, size = row.work.flops, row.work.matrix_flops, row.work.bytes
     time_s = row.time_ns / 1e9
-    complete = time_s > 0 and row.doubt is None
+    # The times of a device that was not traced are the host's.
+    complete = time_s > 0 and row.doubt is None and (facts.environment.device == "cpu" or len(calls.trace.device) > 0)
     precision = _judged_precision(row, facts, ceilings)
     figures = asdict(judge(row, ceilings, precision))
     for name in ("lower_bound_s", "headroom_s"):

@@ -21,8 +21,9 @@ from rooflines.errors import TraceError
 from rooflines.profiler.trace.columns import LONGEST_NAME, Columns, showable
 from rooflines.profiler.trace.document import Document
 from rooflines.profiler.trace.launches import launching
+from rooflines.profiler.trace.missing_device import lacks_device
 from rooflines.profiler.trace.perfetto import as_kineto
-from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, READ_DEFAULTS, RUNTIME, Rank, ReadOptions, Trace, TracedDevice
+from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, READ_DEFAULTS, Rank, ReadOptions, Trace, TracedDevice
 from rooflines.profiler.trace.request_marks import is_step_mark
 from rooflines.profiler.trace.sources import PIECE_BYTES, pieces, shown
 from rooflines.profiler.trace.tree import tree
@@ -138,14 +139,6 @@ def _rank(fields: Any) -> Rank | None:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None
-
-
-def lacks_device(trace: Trace) -> bool:
-    """Whether the cut lies before the events of a device that the trace names, launches on or communicates from."""
-    if trace.cut_ns is None or len(trace.device):
-        return False
-    backend = trace.rank.backend if trace.rank is not None else None
-    return bool(trace.devices) or "nccl" in (backend or "") or bool((trace.host.kind == RUNTIME).any())
 
 
 def whole_part(trace: Trace) -> Trace:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import ABSENT, Cell, Column, Row, Table, Value, table, value_of
 from rooflines.reports.views.roofline import warning
-from rooflines.reports.words.rows import merged_kernel, share_of_step
+from rooflines.reports.words.rows import known_share, merged_kernel
 from rooflines.reports.words.text import bound_words, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.by_key import grouped, longest_first
@@ -68,7 +68,7 @@ def _row(name: str, whole: Kernel, group: list[_Launch], analysis: Analysis, mos
     named = f"{operators[0]} +{len(operators) - 1}" if len(operators) > 1 else "".join(operators)
     occupancy = Cell(value=whole.occupancy, text="<1" if whole.occupancy == 0 else "")
     cells: tuple[Value | Cell, ...] = (
-        Cell(value=share_of_step(whole.time_s, analysis), bar=whole.time_s / (most_s or 1.0)),
+        Cell(value=known_share(whole.time_s, analysis), bar=whole.time_s / (most_s or 1.0)),
         Cell(value=name, hover=_lines(kernel.name for kernel in kernels)),
         Cell(value=whole.time_s, hover=seconds(whole.time_s)),
         whole.calls,

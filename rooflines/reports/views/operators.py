@@ -12,7 +12,7 @@ from rooflines.reports.document import ABSENT, Cell, Column, Figure, Paragraph, 
 from rooflines.reports.views.roofline import warning
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import TableRow, flagged, module_text, operators_summary, share_of_step, table_rows
+from rooflines.reports.words.rows import TableRow, flagged, known_share, module_text, operators_summary, share_of_step, table_rows
 from rooflines.reports.words.text import is_graph, is_kernel, marked_name
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.by_key import grouped, longest_first
@@ -100,7 +100,7 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
     doubt = above or (wrong[0].flag or "" if wrong else "")
     return Row(
         (
-            Cell(value=share_of_step(row.time_s, analysis), bar=row.time_s / most_s),
+            Cell(value=known_share(row.time_s, analysis), bar=row.time_s / most_s),
             *([row.phase] if analysis.generation is not None else []),
             Cell(value=marked_name(row), hover=f"{row.name} · {row.category}{inferred}", sort=row.name),
             Cell(value=module, hover=module, sort=row.module),
@@ -131,7 +131,7 @@ def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Va
     time_s = rows_of.table_time(analysis, everything)
     phase = [""] if analysis.generation is not None else []
     return (
-        share_of_step(time_s, analysis), *phase, "1 row" if len(rows) == 1 else f"all {len(rows)} rows", "", time_s,
+        known_share(time_s, analysis), *phase, "1 row" if len(rows) == 1 else f"all {len(rows)} rows", "", time_s,
         judged.headroom_s if judged.is_judged else None, judged.efficiency, "", "", "", work / size if size and work else None, work,
         size, sum(row.calls for row in rows), "", "",
     )  # fmt: skip
@@ -153,7 +153,7 @@ def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ..
             Column("headroom", "s", "scaled"), Column("eff.", "%", "efficiency", "efficiency"), Column("calls", format="count"),
         )  # fmt: skip
         cells = (
-            (member.module, share_of_step(member.time_s, analysis), member.time_s, member.headroom_s,
+            (member.module, known_share(member.time_s, analysis), member.time_s, member.headroom_s,
              Cell(value=member.efficiency, hover=doubt, warning=doubt), member.calls)
             for member in folded.members for doubt in [warning(member.efficiency, member.flag)]
         )  # fmt: skip
@@ -183,7 +183,7 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
     longest = sorted(groups, key=lambda name: -merged[name].time_s)
     rows: list[tuple[Value | Cell, ...]] = [
         (
-            share_of_step(one.time_s, analysis), Cell(value=name, hover="\n".join(kernel.name for kernel in groups[name])), one.time_s,
+            known_share(one.time_s, analysis), Cell(value=name, hover="\n".join(kernel.name for kernel in groups[name])), one.time_s,
             one.calls, ", ".join(map(str, one.streams)) or ABSENT,
         )
         for name, one in ((name, merged[name]) for name in longest[:_MOST_KERNELS])
@@ -325,7 +325,7 @@ def _uncounted_table(groups: dict[tuple[str, str], list[TableRow]], analysis: An
     )  # fmt: skip
     rows = (
         (
-            share_of_step(_rows_s(members), analysis),
+            known_share(_rows_s(members), analysis),
             Cell(value=short_kernel(name) if is_kernel(members[0].row) else name, hover=name), _rows_s(members),
             sum(folded.row.calls for folded in members), members[0].row.shapes, reason,
         )

@@ -193,6 +193,11 @@ def share_of_step(time_s: float, analysis: Analysis) -> float:
     return max(0.0, time_s / whole) if whole > 0 else 0.0
 
 
+def known_share(time_s: float, analysis: Analysis) -> float | None:
+    """The share of the step for a table; None where no step time is known."""
+    return share_of_step(time_s, analysis) if analysis.whole_s > 0 else None
+
+
 def bound_times(analysis: Analysis) -> dict[str, float]:
     """The step by bound class, longest first, empty classes left out."""
     return {name: value for name, value in (analysis.bound_breakdown or {}).items() if value > 0}

@@ -89,6 +89,8 @@ def missing_bound(analysis: Analysis) -> str | None:
 
 def missing_findings(analysis: Analysis) -> str:
     """The reason why there is no advice: no finding is large enough, or there is nothing to judge by."""
+    if analysis.unrecorded:
+        return "No advice: part of the work was not recorded."
     covered = analysis.coverage.modelled_time_fraction if analysis.coverage is not None else None
     if covered is not None and covered < 0.5:
         return "No advice: most of the time is in operators without a work model."

@@ -20,7 +20,8 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.collectives import Collectives, read_collectives
-from rooflines.profiler.trace.reader import lacks_device, read
+from rooflines.profiler.trace.missing_device import lacks_device
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.records import READ_DEFAULTS, Int64s, Rank, ReadOptions
 from rooflines.profiler.trace.sources import rank_in_name, shown
 from rooflines.roofline.advice.communication import ALL_RANKS, FIND_LATE_RANK
@@ -72,8 +73,9 @@ def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = 
             raise
         raise TraceError(f"{shown(source)!r}: {error.message}", hint=error.marked_hint) from None
     if lacks_device(trace):
+        why = "ends before its device events" if trace.cut_ns is not None else "has no device events"
         raise TraceError(
-            f"the trace {shown(source)!r} ends before its device events: its times cannot be compared with those of other ranks.",
+            f"the trace {shown(source)!r} {why}: its times cannot be compared with those of other ranks.",
             hint="Remove it from the list, or analyze it alone.",
         )
     run = run_of_trace(source, trace)

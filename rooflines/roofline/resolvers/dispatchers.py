@@ -16,8 +16,8 @@ from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 
 def pass_repeated_calls(counts: Counts) -> Iterable[Group]:
-    """Pass through an operator that calls one of the same name: under autocast the same call with other dtypes, else the overload with
-    a kernel."""
+    """Pass through an operator that calls one of the same name: under autocast the same call with other dtypes, of a tensor subclass
+    (``DTensor``) with the part that this rank holds, else the overload with a kernel."""
     host, calls, signatures = counts.trace.host, counts.calls, counts.trace.signatures
     if not len(host):
         return ()
@@ -33,8 +33,12 @@ def _hands_on(outer: Signature, inner: Signature) -> bool:
     if outer.name.removeprefix("aten::") in SOMETIMES_DECOMPOSED:
         return True
     before, after = outer.tensors, inner.tensors
-    cast = [tensor.dtype for tensor in before] != [tensor.dtype for tensor in after]
-    return cast and [tensor.shape for tensor in before] == [tensor.shape for tensor in after]
+    if [len(tensor.shape) for tensor in before] != [len(tensor.shape) for tensor in after]:
+        return False
+    sizes = [pair for one, other in zip(before, after, strict=True) for pair in zip(one.shape, other.shape, strict=True)]
+    if all(whole == part for whole, part in sizes):
+        return [tensor.dtype for tensor in before] != [tensor.dtype for tensor in after]
+    return all(whole >= part for whole, part in sizes)
 
 
 def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:

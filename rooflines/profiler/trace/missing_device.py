@@ -1,0 +1,45 @@
+"""Whether a device worked of which a trace has no events."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from rooflines.profiler.trace.launches import is_launch
+from rooflines.profiler.trace.records import OPERATOR, RUNTIME, Trace
+from rooflines.units import counted
+
+# Operators that no processor has: those of cuDNN and MIOpen, and the fused kernels of attention and of recurrent cells.
+_OF_A_DEVICE = re.compile(
+    r"aten::(_?(cudnn|miopen)_(?!is_acceptable)\w+|_(flash|efficient|cudnn)_attention_\w+|_thnn_fused_\w+"
+    r"|_scaled_dot_product_(flash|efficient|cudnn)_attention(_backward)?)"
+)
+# What torch's profiler calls itself, whatever the program does.
+_OF_THE_PROFILER = re.compile(r"(cuda|hip)(DeviceSynchronize|Get\w+|DeviceGet\w+)")
+
+
+def lacks_device(trace: Trace) -> bool:
+    """Whether a device worked whose events are not in the trace: it was cut off before them, or they were not recorded."""
+    if len(trace.device):
+        return False
+    if trace.cut_ns is None:
+        return bool(without_device(trace))
+    backend = trace.rank.backend if trace.rank is not None else None
+    return bool(trace.devices) or "nccl" in (backend or "") or bool((trace.host.kind == RUNTIME).any())
+
+
+def without_device(trace: Trace) -> str:
+    """What shows that a device worked although the trace has no event of one; empty where nothing does, or where it has some."""
+    if len(trace.device):
+        return ""
+    launches = int(trace.named(is_launch, RUNTIME).sum())
+    if launches:
+        return f"the trace has {counted(launches, 'launch call')} and no device events"
+    own = trace.named(lambda name: _OF_THE_PROFILER.fullmatch(name) is None, RUNTIME)
+    if trace.devices and own.any():
+        return f"the trace has {counted(int(own.sum()), 'call')} of a device's runtime and no device events"
+    called = np.flatnonzero(trace.named(lambda name: _OF_A_DEVICE.fullmatch(name) is not None, OPERATOR))
+    if not len(called):
+        return ""
+    return f"the trace has {trace.names[trace.host.name[called[0]]]}, which only a device runs, and no device events"
