@@ -466,6 +466,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     graph_matched_time_s: float = 0.0
     lost: LostWork | None = None
 
+    @property
+    def uncounted(self) -> str:
+        """What has no count, for a sentence."""
+        return "operators whose shapes were not recorded" if self.shapes_recorded is False else "operators without a work model"
+
 
 class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     """All calls of one signature in one module and phase.
@@ -672,19 +677,24 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):
-    """One piece of advice: possible saving (seconds per step; 0 if unknown), evidence, suggestion.
+    """One piece of advice: possible saving (seconds per step; absent if unknown), evidence, suggestion.
 
     ``option`` and ``value`` are the option of ``profile`` that ``suggestion`` names, if it names one. ``example`` is the longest
     execution of the operator with most of the time that the advice is about.
     """
 
     title: str
-    saves_s: float
+    saves_s: float | None = None
     evidence: str
     suggestion: str
     option: str | None = None
     value: bool | int | str | None = None
     example: Example | None = None
+
+    @property
+    def most_s(self) -> float:
+        """The possible saving, 0 if unknown."""
+        return self.saves_s or 0.0
 
 
 class Analysis(Shown, frozen=True, kw_only=True):

@@ -64,7 +64,6 @@ _INPUT_RULES: tuple[Rule, ...] = (host.load_faster,)
 
 _MORE_STEPS = Finding(
     title="Record more steps",
-    saves_s=0.0,
     evidence="the only step contains start-up, so the time of a step is unknown",
     suggestion="profile at least five steps",
 )
@@ -77,7 +76,7 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
     start_up = analysis.basis.start_up
     only_input = start_up or analysis.basis.served or analysis.device_untraced
     rules = _UNTRACED_RULES if analysis.timeline is None else _INPUT_RULES if only_input else (*load_all("findings"), *RULES)
-    found = sorted(_found(Case(analysis), rules), key=lambda finding: -finding.saves_s)
+    found = sorted(_found(Case(analysis), rules), key=lambda finding: -finding.most_s)
     return (*found[:MOST], *([_MORE_STEPS] if start_up else []))
 
 
@@ -90,7 +89,6 @@ def _quieter(analysis: Analysis) -> Finding:
     fewer = ours and threads > 1 and others is not None and others.busy <= others.threads - 1
     return Finding(
         title="Repeat the run while other programs pause",
-        saves_s=0.0,
         evidence=delayed(analysis) + ("; they leave a processor free for a step on 1 thread" if fewer else ""),
         suggestion=str(again) if ours else "the same loop when the machine is idle",
         **(_option(again) if ours else {}),
@@ -113,8 +111,8 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
         case.take(advice)
         promised[advice.suggestion] += saves_s
         yield Finding(
-            title=advice.title, saves_s=saves_s, evidence=advice.evidence + case.left_out(advice), suggestion=str(advice.suggestion),
-            example=case.example(advice), **_option(advice.suggestion),
+            title=advice.title, saves_s=saves_s or None, evidence=advice.evidence + case.left_out(advice),
+            suggestion=str(advice.suggestion), example=case.example(advice), **_option(advice.suggestion),
         )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ _OPENINGS = {
     "transfer": "Transfer-bound: copies between host and device take {}",
     "communication": "Communication-bound: communication that no computation hides takes {}",
     "unknown": "Bound unknown: {} is in operators without a work model",
+    "shapes": "Bound unknown: {} is in operators whose shapes were not recorded",
     "threads": "Bound unknown: for {}, operators of several threads ran at the same time",
     "graphs": "Bound unknown: {} is in CUDA or HIP graphs without a capture trace (--capture)",
     "host": "Host-bound: for {}, the device waits for the host to launch work",
@@ -107,11 +108,11 @@ def verdict(analysis: Analysis) -> str:
         sentences.append("The run ended before a step was timed.")
     else:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
-    best = max(analysis.findings, key=lambda finding: finding.saves_s, default=None)
-    if best is not None and best.saves_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN and not steps_differ(analysis):
+    best = max(analysis.findings, key=lambda finding: finding.most_s, default=None)
+    if best is not None and best.most_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN and not steps_differ(analysis):
         per = "a step" if analysis.basis.per == "step" else "of the trace"
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
-        sentences.append(f"Largest possible gain: {title}, up to {seconds(best.saves_s)} {per}.")
+        sentences.append(f"Largest possible gain: {title}, up to {seconds(best.most_s)} {per}.")
     return " ".join(text for text in sentences if text)
 
 
@@ -280,7 +281,8 @@ def _bound(analysis: Analysis) -> str:
     elif bound in _OPENINGS and (judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")):
         share = f"{percent(shares[bound])} of {whole}"
         at_once = (analysis.basis.shared_s or 0.0) > breakdown[bound] / 2
-        why = "graphs" if _is_in_graphs(analysis) else "threads" if at_once else bound
+        shapeless = analysis.coverage is not None and analysis.coverage.shapes_recorded is False
+        why = "graphs" if _is_in_graphs(analysis) else "threads" if at_once else "shapes" if shapeless else bound
         opening = _OPENINGS[why if bound == "unknown" else bound].format(share)
         if bound == "far" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]

@@ -91,9 +91,9 @@ def missing_findings(analysis: Analysis) -> str:
     """The reason why there is no advice: no finding is large enough, or there is nothing to judge by."""
     if analysis.unrecorded:
         return "No advice: part of the work was not recorded."
-    covered = analysis.coverage.modelled_time_fraction if analysis.coverage is not None else None
-    if covered is not None and covered < 0.5:
-        return "No advice: most of the time is in operators without a work model."
+    coverage = analysis.coverage
+    if coverage is not None and coverage.modelled_time_fraction is not None and coverage.modelled_time_fraction < 0.5:
+        return f"No advice: most of the time is in {coverage.uncounted}."
     if (noise := share_of_step(noise_s(analysis), analysis)) >= 1:
         return "Too noisy to tell: the error of the step time is as long as the step."
     if noise > WORTH:
@@ -112,7 +112,7 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
         return "Every operator has a work model."
     busy_s = analysis.timeline.busy_s if analysis.timeline is not None else 0.0
     share = share_of_step((1 - coverage.modelled_time_fraction) * busy_s, analysis)
-    text = f"Operators without a work model take {percent(share)} of the {analysis.basis.per}"
+    text = f"{coverage.uncounted.capitalize()} take {percent(share)} of the {analysis.basis.per}"
     if not named:
         return f"{text}."
     times = longest_first(

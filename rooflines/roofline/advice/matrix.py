@@ -252,12 +252,12 @@ def lower_precision(case: Case) -> Advice | None:
     best = _best_half(case)
     if now is None or best is None or best.value < 1.2 * now.value:
         return None
-    # Only the part that the compute roof explains shrinks with it, at most to what half of the bytes take.
+    # What the compute roof bounds has a lower bound in the other precision, or that of half of the bytes.
     memory = case.ceilings.outermost_memory()
     saved = {
-        one.key: one.saved(max(one.row.time_s * now.value / best.value, one.row.bytes / 2 / memory.value if memory else 0.0))
+        one.key: one.saved(max(one.row.lower_bound_s * now.value / best.value, one.row.bytes / 2 / memory.value if memory else 0.0))
         for one in rows
-        if isinstance(one.row, OperatorRow) and one.row.bound == "compute"
+        if isinstance(one.row, OperatorRow) and one.row.bound == "compute" and one.row.lower_bound_s is not None
     }
     return Advice(
         f"Run the matrix work in {best.precision}",
@@ -266,7 +266,7 @@ def lower_precision(case: Case) -> Advice | None:
         f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with {si(now.value, now.unit)} "
         f"({now.name}, {now.source.kind})",
         setting(case.analysis, "precision", f"amp-{best.precision}"),
-        saved,
+        whole([one for one in rows if one.key in saved]),
     )
 
 
@@ -280,9 +280,9 @@ def _is_full(one: Ran) -> bool:
 def named_in_full_precision(case: Case) -> Advice | None:
     """Products in fp32 or TF32 by the names of their kernels, where their operators have no count.
 
-    Needs no shape, and states no saving. Preconditions: the kernels take 5 % of the step, and none of them belongs to the optimizer; no
-    advice on precision was given; the device has a higher roof in half precision. If its roofs are not known, the advice says to check
-    that.
+    Needs no shape: the saving is that of the ratio of the roofs, and none where they are not known. Preconditions: the kernels take 5 %
+    of the step, and none of them belongs to the optimizer; no advice on precision was given; the device has a higher roof in half
+    precision. If its roofs are not known, the advice says to check that.
     """
     if any(isinstance(one, Setting) and one.option == "precision" for one in case.given):
         return None
@@ -304,17 +304,20 @@ def named_in_full_precision(case: Case) -> Advice | None:
     if case.analysis.ceilings and (used is None or best is None or best.value < 1.2 * used.value):
         return None
     half = best.precision if best is not None else "bf16"
-    unknown = "" if best is not None else "; the roofs of this device are not known: check that it has matrix units for half precision"
+    kept = used.value / best.value if used is not None and best is not None else None
+    why = "the roofs of this device are not known: check that it has matrix units for half precision"
+    if used is not None and best is not None:
+        why = f"the rates of the two are {si(used.value, used.unit)} and {si(best.value, best.unit)}"
+    named_by = " or ".join(sorted({matrix_precision(kernel.name).replace("tf", "TF") for kernel in kernels}, reverse=True))
     return Advice(
         f"Run the matrix work in {half}",
-        None,
-        f"{other}matrix kernels in fp32 or TF32, by their names, take {case.cost(time_s)}; the "
-        f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, so the saving "
-        f"is not quantified{unknown}",
+        time_s * (1 - kept) if kept is not None else None,
+        f"{other}matrix kernels in {named_by}, by their names, take {case.cost(time_s)}; the "
+        f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, and {why}",
         "torch.autocast(dtype=torch.float16) around the forward pass and the loss, with torch.amp.GradScaler in training"
         if half == "fp16"
         else "torch.autocast(dtype=torch.bfloat16) around the forward pass and the loss",
-        {key: sum(kernel.time_s for kernel in each) for key, each in found.items() if each},
+        {key: sum(kernel.time_s for kernel in each) * (1 - (kept or 0.0)) for key, each in found.items() if each},
     )
 
 

@@ -54,9 +54,9 @@ def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:
 def ranked(findings: tuple[Finding, ...], step_s: float = math.inf) -> tuple[Finding, ...]:
     """Sort findings: doubts about the results first, then by saving, together at most a step; unknown savings last."""
     left_s, found = step_s, list[Finding]()
-    for one in sorted(findings, key=lambda finding: (finding.title not in (_ECC, GRAPHS_UNRECORDED), -finding.saves_s)):
-        found.append(replace(one, saves_s=min(one.saves_s, left_s)))
-        left_s -= found[-1].saves_s
+    for one in sorted(findings, key=lambda finding: (finding.title not in (_ECC, GRAPHS_UNRECORDED), -finding.most_s)):
+        found.append(replace(one, saves_s=min(one.most_s, left_s) or None))
+        left_s -= found[-1].most_s
     return tuple(found)
 
 
@@ -68,7 +68,6 @@ def _uncorrected_errors(analysis: Analysis, usage: Usage) -> Finding | None:
     counted = ", ".join(f"{one.device} {one.counts['ecc_uncorrected']:.0f}" for one in wrong)
     return Finding(
         title=_ECC,
-        saves_s=0.0,
         evidence=f"uncorrected memory errors (ECC) {_meanwhile(usage)}: {counted}; results of this run may be wrong",
         suggestion=f"{_SHOW_ERRORS[device_kind(analysis) == 'hip']}; then a reset, or another GPU",
     )
@@ -175,7 +174,6 @@ def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
     swaps = "; the system will write to its swap" if device == HOST else ", including what torch's allocator keeps for reuse"
     return Finding(
         title=f"The memory of {'this machine' if device == HOST else device} is nearly full",
-        saves_s=0.0,
         evidence=(
             f"{_meanwhile(usage)} {binary_bytes(used_bytes)} of {binary_bytes(whole)} were in use "
             f"({percent(used_bytes / whole)}){swaps}"
@@ -194,7 +192,6 @@ def _swapping(analysis: Analysis, usage: Usage) -> Finding | None:
         return None
     return Finding(
         title="Keep the memory of the process out of the swap",
-        saves_s=0.0,
         evidence=(
             f"{_meanwhile(usage)} {pages:,.0f} pages had to be read from disk in {seconds(time_s)} (major page faults); files "
             "that are mapped and read once count too, and are harmless"

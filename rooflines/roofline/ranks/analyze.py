@@ -131,7 +131,7 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
         notes=_notes(numbered, world_size, rows),
     )
     own = {
-        rank: [msgspec.structs.replace(finding, saves_s=finding.saves_s * _factor(part, per)) for finding in part.findings]
+        rank: [msgspec.structs.replace(finding, saves_s=finding.most_s * _factor(part, per) or None) for finding in part.findings]
         for rank, part in numbered.items()
     }
     return msgspec.structs.replace(found, findings=find(found, own))
@@ -296,12 +296,12 @@ def find(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> tuple[Findi
     """The findings of ``job`` with those of its ranks, ``own``: largest mean saving first, together at most the mean span."""
     span_s = job.spread["span_s"].mean
     found, left_s = [], span_s
-    for one in sorted((*_late(job), *_of_ranks(job, own)), key=lambda one: -one.saves_s):
-        saves_s = min(one.saves_s, left_s)
-        if one.saves_s and saves_s < WORTH * span_s:
+    for one in sorted((*_late(job), *_of_ranks(job, own)), key=lambda one: -one.most_s):
+        saves_s = min(one.most_s, left_s)
+        if one.most_s and saves_s < WORTH * span_s:
             continue
         left_s -= saves_s
-        found.append(msgspec.structs.replace(one, saves_s=saves_s))
+        found.append(msgspec.structs.replace(one, saves_s=saves_s or None))
     return tuple(found[:MOST])
 
 
@@ -357,13 +357,13 @@ def _of_ranks(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> Iterat
     for title, ranks in titles.items():
         if title == FIND_LATE_RANK:
             continue
-        most = max(ranks, key=lambda rank: ranks[rank].saves_s)
-        saves_s = sum(one.saves_s for one in ranks.values()) / len(own)
+        most = max(ranks, key=lambda rank: ranks[rank].most_s)
+        saves_s = sum(one.most_s for one in ranks.values()) / len(own)
         if ranks[most].suggestion.endswith(ALL_RANKS):  # waiting for a rank is not hidden by computation
             saves_s = min(saves_s, max(0.0, job.spread["exposed_communication_s"].mean - waited_s))
         yield msgspec.structs.replace(
             ranks[most],
-            saves_s=saves_s,
+            saves_s=saves_s or None,
             evidence=f"on {counted(len(ranks), 'rank')} of {len(own)}; rank {most}: {ranks[most].evidence}",
             suggestion=ranks[most].suggestion.removesuffix(ALL_RANKS),
         )

@@ -270,10 +270,8 @@ def _device_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[lis
         if row >= 0:
             label = labels[row]
         else:
-            category = attribution.gaps[-2 - row].count.category
-            if category == "other":
-                category = kernel_category(attribution.trace.names[named]) or "unknown"
-            label = Label(_UNCOUNTED, category)
+            category = _named(attribution, row)
+            label = Label(_UNCOUNTED, category or kernel_category(attribution.trace.names[named]) or "unknown")
         part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
             label, part = Label("communication", "communication"), "communication"
@@ -292,13 +290,19 @@ def _talks(name: str) -> bool:
     return name.startswith(COMMUNICATION_CALLS)
 
 
+def _named(attribution: Attribution, row: int) -> str:
+    """The category of a gap by the name of its operator, which says it although there is no count; empty where it does not."""
+    category = attribution.gaps[-2 - row].count.category
+    return "" if category == "other" else category
+
+
 def _host_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
     pieces = attribution.pieces
     talks = attribution.trace.named(_talks)[pieces.event]
     keys, which = distinct_rows(pieces.row, attribution.calls.phase[pieces.event], talks)
     found: list[Key] = []
     for row, during, talking in keys.tolist():
-        label = labels[row] if row >= 0 else Label(_UNCOUNTED, "unknown")
+        label = labels[row] if row >= 0 else Label(_UNCOUNTED, _named(attribution, row) or "unknown")
         found.append(("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "other"), label.category))
     return _ranked(found, which)
 
