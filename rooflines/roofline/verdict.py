@@ -58,7 +58,7 @@ _OPENINGS = {
     "threads": "Bound unknown: for {}, operators of several threads ran at the same time",
     "graphs": "Bound unknown: {} is in CUDA or HIP graphs without a capture trace (--capture)",
     "host": "Host-bound: for {}, the device waits for the host to launch work",
-    "idle": "The device is idle for {}, ",
+    "idle": "The device is idle for {}",
     "input": "The device waits for data for {}",
 }
 # What takes less than this share of the step does not bound it alone.
@@ -71,16 +71,22 @@ _LEAST_SHARE_BESIDE_UNKNOWN = 0.1
 _CLASSES = {
     "compute": "compute-bound operators", "memory": "memory-bound operators", "far": "operators far from any roof",
     "latency": "launch-bound operators", "transfer": "copies between host and device", "communication": "communication",
-    "unknown": "operators without a work model", "host": "idle time caused by the host", "idle": "other idle time",
+    "unknown": "operators without a work model", "host": "idle time caused by the host", "idle": "idle time",
     "input": "waiting for data",
 }  # fmt: skip
-# Why a device was idle that the host does not keep waiting.
+# Why a device was idle.
 _IDLE_CAUSES = {
-    "outside_s": "mostly waiting for work outside this trace",
-    "graph_s": "mostly before work of CUDA or HIP graphs that had been launched: they wait, or kernels of them were not recorded",
-    "kernel_wait_s": "mostly between a launch and the start of its work",
-    "unknown_s": "mostly before work whose launch is not in the trace",
+    "outside_s": "waiting for work outside this trace",
+    "graph_s": "before work of CUDA or HIP graphs that had been launched: they wait, or kernels of them were not recorded",
+    "kernel_wait_s": "between a launch and the start of its work",
+    "unknown_s": "before work whose launch is not in the trace",
+    "host_s": "because the host has not launched its next work",
+    "data_loading_s": "while the host waits for data",
 }
+# A cause of more than this share of the idle time is its cause.
+_NEARLY_ALL = 0.9
+# All of a device's idle time is one class of the headline, and these are its parts.
+_IDLE = ("host", "idle", "input")
 # Less than this share of the time changes no figure that is read.
 _WORTH_SAYING = 0.01
 _MOST_ASSUMPTIONS = 2
@@ -260,7 +266,9 @@ def _range(steps: Steps, unit: str) -> str:
 def _bound(analysis: Analysis) -> str:
     """The largest bound class of the step with its share, and the largest category of operators."""
     breakdown = analysis.bound_breakdown or {}
-    shares, first = _shares(breakdown), leading(_shares(breakdown))
+    parts = _shares(breakdown)
+    shares = _with_whole_idle(parts) if analysis.idle_breakdown is not None else parts
+    first = leading(shares)
     bound: str = analysis.limited_by or max(shares, key=lambda name: shares[name], default="")
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
     whole, judged, unlimited = _whole(analysis), bool(analysis.ceilings), analysis.limited_by is None
@@ -279,16 +287,16 @@ def _bound(analysis: Analysis) -> str:
         waiting = f"Input-bound: {percent(input_fraction(analysis))} of the {analysis.basis.per} is waiting for data"
         return " ".join(filter(None, (f"{waiting}{f'; {rates}' if rates else ''}.", sentence(where))))
     elif bound in _OPENINGS and (judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")):
-        share = f"{percent(shares[bound])} of {whole}"
-        at_once = (analysis.basis.shared_s or 0.0) > breakdown[bound] / 2
+        share = f"{percent(shares.get(bound, parts.get(bound, 0.0)))} of {whole}"
+        at_once = (analysis.basis.shared_s or 0.0) > breakdown.get(bound, 0.0) / 2
         shapeless = analysis.coverage is not None and analysis.coverage.shapes_recorded is False
         why = "graphs" if _is_in_graphs(analysis) else "threads" if at_once else "shapes" if shapeless else bound
         opening = _OPENINGS[why if bound == "unknown" else bound].format(share)
         if bound == "far" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]
-        if bound == "idle":
-            opening += _idle_cause(analysis.idle_breakdown)
-        if bound == "host" and analysis.idle_breakdown is None:
+        if bound in ("host", "idle") and analysis.idle_breakdown is not None:
+            opening = _idle(parts, analysis.idle_breakdown, whole)
+        elif bound == "host":
             # Start-up is Python at work, too, and so are the pauses between requests.
             is_host = not (analysis.basis.start_up or analysis.basis.served)
             opening = f"{'Host-bound: for' if is_host else 'For'} {share} no operator runs"
@@ -299,14 +307,16 @@ def _bound(analysis: Analysis) -> str:
 
 def bound_of_classes(breakdown: dict[str, float], idle: dict[str, float] | None, whole: str) -> str:
     """The largest classes of ``whole``, of which only the times are known, as of the mean over several ranks."""
-    shares = _shares(breakdown)
+    parts = _shares(breakdown)
+    shares = _with_whole_idle(parts) if idle is not None else parts
     first = leading(shares)
     if not first:
         return ""
     if shares[first[0]] < _MAIN_SHARE or len(first) > 1:
         return _several(shares, whole, 3 if shares[first[0]] < _MAIN_SHARE else len(first))
-    opening = _OPENINGS[first[0]].format(f"{percent(shares[first[0]])} of {whole}")
-    return sentence(opening + (_idle_cause(idle) if first[0] == "idle" else ""))
+    if idle is not None and first[0] in ("host", "idle"):
+        return sentence(_idle(parts, idle, whole))
+    return sentence(_OPENINGS[first[0]].format(f"{percent(shares[first[0]])} of {whole}"))
 
 
 def _shares(breakdown: dict[str, float]) -> dict[str, float]:
@@ -314,9 +324,28 @@ def _shares(breakdown: dict[str, float]) -> dict[str, float]:
     return {name: time_s / whole_s for name, time_s in breakdown.items()} if whole_s else {}
 
 
-def _idle_cause(idle: dict[str, float] | None) -> str:
-    causes = {cause: time_s for cause, time_s in (idle or {}).items() if cause in _IDLE_CAUSES}
-    return _IDLE_CAUSES[max(causes, key=lambda cause: causes[cause], default="unknown_s")]
+def _with_whole_idle(shares: dict[str, float]) -> dict[str, float]:
+    """``shares`` with all idle time of a device as one class, where it has several."""
+    idle = {name: shares[name] for name in _IDLE if shares.get(name)}
+    if len(idle) < 2:
+        return shares
+    return {**{name: share for name, share in shares.items() if name not in idle}, "idle": sum(idle.values())}
+
+
+def _idle(shares: dict[str, float], idle: dict[str, float], whole: str) -> str:
+    """How long the device is idle, and the largest cause with its part, where it is not nearly all."""
+    all_idle, host = (sum(shares.get(name, 0.0) for name in names) for names in (_IDLE, ("host",)))
+    if host >= all_idle / 2:
+        if all_idle - host < _WORTH_SAYING:
+            return _OPENINGS["host"].format(f"{percent(host)} of {whole}")
+        why = "because the host has not launched its next work"
+        return f"Host-bound: the device is idle for {percent(all_idle)} of {whole}, for {percent(host)} {why}"
+    others = {cause: time_s for cause, time_s in idle.items() if cause in _IDLE_CAUSES and cause != "data_loading_s"}
+    scale = shares.get("idle", 0.0) / (sum(others.values()) or 1.0)
+    causes = {cause: time_s * scale for cause, time_s in others.items()} | {"host_s": host, "data_loading_s": shares.get("input", 0.0)}
+    cause = max(causes, key=lambda cause: causes[cause])
+    how_long = "mostly" if causes[cause] >= _NEARLY_ALL * all_idle else f"for {percent(causes[cause])}"
+    return f"The device is idle for {percent(all_idle)} of {whole}, {how_long} {_IDLE_CAUSES[cause]}"
 
 
 def _is_in_graphs(analysis: Analysis) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from rooflines.roofline.advice.case import Advice, Case, Setting, idle_of, larger_batch, setting
+from rooflines.roofline.advice.case import WORTH_SAYING, Advice, Case, Setting, larger_batch, setting
 from rooflines.roofline.advice.small_kernels import (
     COMPILED_GRAPH,
     GENERATION_GRAPHS,
@@ -227,7 +227,7 @@ def unrecorded(case: Case) -> Advice | None:
 
 
 def beginning(case: Case) -> Advice | None:
-    """Long calls of the device's runtime that do not wait and do not recur in every step: libraries and kernels that are loaded."""
+    """Long first calls of the device's runtime that do not wait: libraries and kernels that are loaded."""
 
     def once(work: HostWork) -> bool:
         begins = work.kind == "runtime" or (work.kind == "allocator" and _initialises(work))
@@ -239,7 +239,7 @@ def beginning(case: Case) -> Advice | None:
     return Advice(
         "Warm up before the recorded steps",
         idle_s,
-        f"{case.idle(idle_s)} in calls of a millisecond or more that wait for nothing: {_named(found)}",
+        f"{case.idle(idle_s)} in first calls that wait for nothing: {_named(found)}",
         "a few steps before the recording: first calls load libraries and kernels and choose algorithms",
         {"host_bound": idle_s},
     )
@@ -297,11 +297,12 @@ def launching(case: Case) -> Advice | None:
     else:  # kernels are long: it is not launching that takes the host's time
         remedy = f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
     once = "; no step is marked, so this includes what is done only once" if case.analysis.basis.per == "trace" else ""
-    other = "another " if idle_s < idle_of(case.analysis, "host_bound") else ""
+    all_s = sum((case.analysis.idle_breakdown or {}).values())
+    part = f", {seconds(saves_s)} of it not explained by other advice" if saves_s < (1 - WORTH_SAYING) * all_s else ""
     return Advice(
         "Keep the device busy",
         saves_s,
-        f"the device is idle for {other}{case.share(saves_s)} ({seconds(saves_s)}): the host has not launched its next work for "
+        f"{case.idle(max(all_s, saves_s))}{part}: the host has not launched its next work for "
         f"{seconds(idle_s)}{where}, launched work has not begun for {seconds(arriving_s)}{each}{once}",
         without_stacks(case, remedy),
         {"host_bound": idle_s, "kernel_wait": arriving_s},

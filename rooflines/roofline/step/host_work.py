@@ -140,8 +140,8 @@ def _idle_in(kind: Kind, listed: Sequence[str], names: Int32s, times: Intervals,
 
 
 def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
-    """Operators that compute on the host, with no call of a device's runtime below them, and long calls of that runtime or operators
-    around them that wait for nothing: they load a library or a kernel, or allocate. All by their own time, without what they call."""
+    """Operators that compute on the host, with no call of a device's runtime below them, and long first calls of that runtime or of
+    operators around them that wait for nothing: they load a library or a kernel. All by their own time, without what they call."""
     host = calls.trace.host
     before = np.concatenate(([0], np.cumsum(host.kind == RUNTIME)))
     alone = before[calls.after] == before[:-1]
@@ -162,10 +162,13 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
     )
     where = _Places(calls.trace)
     first = _firsts(calls, chosen[kept & alone[chosen] & (host.kind[chosen] == OPERATOR)])
+    again = _again(calls)
     found = []
     for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
         signature = int(host.signature[event])
         computes = alone[event] and host.kind[event] == OPERATOR and event not in first
+        if not computes and again[event]:  # a thread that had to wait for a processor, or a full queue
+            continue
         kind: Kind = "operator" if computes else "runtime"
         shapes = calls.trace.signatures[signature].shapes() if signature >= 0 else ""
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
@@ -182,6 +185,27 @@ def _firsts(calls: Calls, events: Int64s) -> set[int]:
         if code >= 0 and len(equal) > 1 and lasting[first] >= _FIRST * np.delete(lasting, first).max():
             found.add(int(equal[first]))
     return found
+
+
+def _again(calls: Calls) -> Mask:
+    """The events that are no first calls: the kernel that they launch has been launched before, or else the operator that they are or
+    that is around them has been called before with the same arguments."""
+    host, device = calls.trace.host, calls.trace.device
+    launched = np.flatnonzero(calls.launch >= 0)
+    kernel = np.full(len(host), -1, np.int64)
+    kernel[calls.launch[launched]] = device.name[launched]
+    operator = np.where(host.kind == OPERATOR, np.arange(len(host)), calls.above)
+    signature = np.where(operator >= 0, host.signature[operator].astype(np.int64), -1)
+    is_launch = kernel >= 0
+    return np.where(is_launch, _seen(kernel, host.start_ns, is_launch), _seen(signature, host.start_ns[operator], operator >= 0))
+
+
+def _seen(code: Int64s, start: Int64s, known: Mask) -> Mask:
+    """Whether a ``known`` event of the same ``code`` began before each."""
+    codes, which = distinct(code)
+    first = np.full(len(codes), np.iinfo(np.int64).max)
+    np.minimum.at(first, which[known], start[known])
+    return known & (code >= 0) & (start > first[which])
 
 
 def _allocations(trace: Trace, window: Intervals, host_bound: Intervals) -> list[_Idle]:
