@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from rooflines.errors import TraceError
+from rooflines.profiler.trace.other_files import other_file
 from rooflines.profiler.trace.sources import PIECE_BYTES
 
 # Every packet is field 1 of the trace, of a length that follows.
@@ -30,10 +31,12 @@ _Edge: TypeAlias = tuple[int, int, dict[str, Any] | None]
 def as_kineto(pieces: Iterable[bytes], origin: str) -> Iterable[bytes]:
     """The pieces of a trace as they are, or as the JSON of the same events if they are Perfetto's.
 
-    Raises TraceError for a trace without operators of PyTorch, with what is in it.
+    Raises TraceError for a trace without operators of PyTorch, with what is in it, and for a file of another tool.
     """
     pieces = iter(pieces)
     first = next(pieces, b"")
+    if other := other_file(first, origin):
+        raise TraceError(f"{origin!r} is {other.what}, not a PyTorch trace.", hint=other.hint)
     whole = chain((first,), pieces)
     # The byte of a packet is also the end of a line, with which JSON may begin.
     is_packet = first.startswith(_PACKET) and first.lstrip()[:1] not in (b"{", b"[", b"")

@@ -80,7 +80,8 @@ def _read(data: Iterable[bytes], source: Path | str, options: ReadOptions, probl
         raise TraceError(f"{origin!r} is a Chrome trace, but not from PyTorch: {what}.", hint="Give a trace written by torch.profiler.")
     if not (len(device) or len(memory) or cut_ns is not None or (host.kind == OPERATOR).any()):
         raise TraceError(
-            f"the trace {origin!r} has no operators and no device events.", hint="Record a step that runs operators, with their activities."
+            f"the trace {origin!r} has no operators and no device events.",
+            hint="Record a step that runs operators.",
         )
     has_stacks = columns.stack_frames > 0 and columns.stack_frames >= _MANY_FRAMES * columns.spans
     return Trace(
