@@ -318,7 +318,8 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
 class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of one kind and size: calls, their time, and the part of it that nothing hides.
 
-    ``bytes`` is the size of one, by which NVIDIA's nccl-tests divide; None where the trace does not hold it.
+    ``bytes`` is the size of one, by which NVIDIA's nccl-tests divide; None where the trace does not hold it. ``shortest_s`` and
+    ``longest_s`` are those of the single calls.
     """
 
     kind: str
@@ -327,6 +328,8 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float
     exposed_s: float
     group_size: int | None = None
+    shortest_s: float | None = None
+    longest_s: float | None = None
 
 
 class Recomputation(msgspec.Struct, frozen=True, kw_only=True):

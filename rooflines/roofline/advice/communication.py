@@ -15,6 +15,8 @@ SLOW_BYTE_PER_S = 2e9
 LINK_BYTE_PER_S = 50e9
 # More all-reduces in a step than a model of any size has buckets of DistributedDataParallel (25 MB each).
 MANY_CALLS = 100
+# The longest of several calls of one size by the shortest, from which on more than the link explains it.
+UNEVEN = 4
 # No collective on a link that works takes longer to begin.
 LATENCY_S = 100e-6
 # What a job of which all ranks are given needs no more, because its ranks are compared.
@@ -33,12 +35,9 @@ _WRAPPED = (
 
 
 def late_rank(case: Case) -> Advice | None:
-    """Collectives that take far longer than any link needs for their size: a rank comes late, or the fabric is slow."""
-    slow = [
-        row
-        for row in case.analysis.collectives
-        if row.bytes and row.time_s / row.calls > LATENCY_S and row.bytes * row.calls / row.time_s < SLOW_BYTE_PER_S
-    ]
+    """Collectives that take far longer than any link needs for their size, or than others of the same size: a rank comes late, or the
+    fabric is slow."""
+    slow = [row for row in case.analysis.collectives if row.bytes and (_is_slow(row) or _is_uneven(row))]
     rows = _exposed(case)
     exposed_s = sum(rows.values())
     waited_s = min(exposed_s, sum(_waited_s(one) for one in slow))
@@ -46,13 +45,15 @@ def late_rank(case: Case) -> Advice | None:
         return None
     worst = max(slow, key=_waited_s)
     assert worst.bytes is not None
-    each_s = worst.time_s / worst.calls
+    each_s, what = worst.time_s / worst.calls, f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes"
+    how_long = f"{what} {seconds(each_s)} ({si(worst.bytes / each_s, 'B/s')}), far below what a link does"
+    if _is_uneven(worst) and worst.shortest_s is not None and worst.longest_s is not None:
+        how_long = f"{what} {seconds(worst.shortest_s)} to {seconds(worst.longest_s)}, and no transfer needs more than the shortest"
     return Advice(
         FIND_LATE_RANK,
         waited_s,
-        f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes {seconds(each_s)} "
-        f"({si(worst.bytes / each_s, 'B/s')}), far below what a link does; {seconds(waited_s)} ({case.share(waited_s)}) of such "
-        "collectives, which their size does not explain, run while nothing is computed",
+        f"{how_long}; {seconds(waited_s)} ({case.share(waited_s)}) of such collectives, which their size does not explain, run while "
+        "nothing is computed",
         "rooflines analyze on the traces of all ranks names the late rank; if none is late, measure the fabric (nccl-tests)",
         {one.key: waited_s * part / exposed_s for one, part in rows.items()},
     )
@@ -106,9 +107,20 @@ def _exposed(case: Case) -> dict[Ran, float]:
     return {one: max(0.0, (one.row.exposed_s or 0.0) * part - (one.row.time_s - one.left_s)) for one in rows}
 
 
+def _is_slow(one: CollectiveRow) -> bool:
+    return one.time_s / one.calls > LATENCY_S and (one.bytes or 0) * one.calls / one.time_s < SLOW_BYTE_PER_S
+
+
+def _is_uneven(one: CollectiveRow) -> bool:
+    """Whether calls of one size differ by more than sharing a link with others does."""
+    return one.shortest_s is not None and one.longest_s is not None and one.longest_s > UNEVEN * max(one.shortest_s, LATENCY_S)
+
+
 def _waited_s(one: CollectiveRow) -> float:
-    """The exposed time beyond what a link would need, which carries each byte twice in a ring's all-reduce."""
-    return max(0.0, one.exposed_s - one.calls * (LATENCY_S + 2 * (one.bytes or 0) / LINK_BYTE_PER_S))
+    """The exposed time beyond the shortest of uneven calls, or what a link would need, which carries each byte twice in a ring's
+    all-reduce."""
+    transfer_s = LATENCY_S + 2 * (one.bytes or 0) / LINK_BYTE_PER_S
+    return max(0.0, one.exposed_s - one.calls * (one.shortest_s if _is_uneven(one) and one.shortest_s is not None else transfer_s))
 
 
 def _overlap(case: Case, most: Ran) -> str:

@@ -32,15 +32,17 @@ def collective_rows(attribution: Attribution) -> tuple[CollectiveRow, ...]:
     result = []
     for which in distinct(found.what[ours])[0].tolist():
         chosen, one = ours & (found.what == which), found.exchanges[which]
-        count = int(chosen.sum())
+        count, each_ns = int(chosen.sum()), found.duration_ns[chosen]
         result.append(
             CollectiveRow(
                 kind=one.kind,
                 bytes=one.bytes,
                 calls=per_step(count, steps),
-                time_s=int(found.duration_ns[chosen].sum()) * attribution.factor / 1e9 / steps,
+                time_s=int(each_ns.sum()) * attribution.factor / 1e9 / steps,
                 exposed_s=int(exposed[chosen].sum()) * attribution.factor / 1e9 / steps,
                 group_size=one.group_size,
+                shortest_s=int(each_ns.min()) * attribution.factor / 1e9,
+                longest_s=int(each_ns.max()) * attribution.factor / 1e9,
             )
         )
     return tuple(sorted(result, key=lambda one: (-one.exposed_s, -one.time_s, one.kind)))
