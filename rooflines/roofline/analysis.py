@@ -315,6 +315,16 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
 
 
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch in which nothing ran that occurs once: ``share`` of all idle time. ``at_s`` is since the begin of the trace, and
+    ``before`` the operator or the kernel with which it ends."""
+
+    at_s: float
+    lasts_s: float
+    before: str
+    share: float
+
+
 class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of one kind and size: calls, their time, and the part of it that nothing hides.
 
@@ -709,7 +719,8 @@ class Analysis(Shown, frozen=True, kw_only=True):
     the same step, ``division.step_s``; ``roofline/step/partition.py`` has the rules. Where steps on a device were timed without the
     profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to the last
     device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps. ``activity`` is what ran
-    when in one of them. ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its
+    when in one of them. ``gap`` is a single stretch that is most of the idle time. ``synchronisations`` and ``host_work`` explain part
+    of the idle time of a device, ``collectives`` are its
     collectives by size. ``serving`` has the steps of a server by kind, ``generation`` the phases and latencies of steps that generate
     text. ``unrecorded`` are sentences about operators that ran, or may have, and were not recorded: then nothing is said of shares,
     idle time or what bounds the step. ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from
@@ -744,6 +755,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     launches: Launches | None = None
     synchronisations: tuple[Synchronization, ...] = ()
     host_work: tuple[HostWork, ...] = ()
+    gap: Gap | None = None
     recomputation: Recomputation | None = None
     collectives: tuple[CollectiveRow, ...] = ()
     compiled: bool = False

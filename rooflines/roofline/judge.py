@@ -38,6 +38,7 @@ from rooflines.roofline.operator_rows import module_rows, operator_row, total, u
 from rooflines.roofline.step.activity import activity
 from rooflines.roofline.step.allocations import allocated
 from rooflines.roofline.step.collectives import collective_rows
+from rooflines.roofline.step.gaps import one_gap
 from rooflines.roofline.step.generation import generation, phase_factors, timed_tokens
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
@@ -153,6 +154,7 @@ def judge(
             launches=launch_queue(attribution),
             synchronisations=waits_for,
             host_work=works,
+            gap=one_gap(attribution),
             recomputation=recomputation(attribution),
             collectives=collective_rows(attribution),
             compiled=facts.workload.compiled or is_compiled(trace),

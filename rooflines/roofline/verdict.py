@@ -109,7 +109,7 @@ def verdict(analysis: Analysis) -> str:
     elif differs := _differing(analysis):
         sentences.append(differs)
     elif analysis.timeline is not None and analysis.timeline.busy_s > 0:
-        sentences += [_bound(analysis), _dominating(analysis, sum((analysis.bound_breakdown or {}).values()))]
+        sentences += [_bound(analysis), _in_one_gap(analysis), _dominating(analysis, sum((analysis.bound_breakdown or {}).values()))]
     elif steps is None:
         sentences.append("The run ended before a step was timed.")
     else:
@@ -298,11 +298,20 @@ def _bound(analysis: Analysis) -> str:
             opening = _idle(parts, analysis.idle_breakdown, whole)
         elif bound == "host":
             # Start-up is Python at work, too, and so are the pauses between requests.
-            is_host = not (analysis.basis.start_up or analysis.basis.served)
+            is_host = not (analysis.basis.start_up or analysis.basis.served or analysis.gap is not None)
             opening = f"{'Host-bound: for' if is_host else 'For'} {share} no operator runs"
     else:
         return sentence(where)
     return sentence(f"{opening}; {where}" if where else opening)
+
+
+def _in_one_gap(analysis: Analysis) -> str:
+    """That most of the idle time occurs once; empty where it does not, or is not worth a sentence."""
+    gap, timeline = analysis.gap, analysis.timeline
+    if gap is None or timeline is None or gap.lasts_s < _MAIN_SHARE * timeline.span_s * analysis.basis.steps:
+        return ""
+    before = f", before {short_kernel(gap.before)}" if gap.before else ""
+    return f"One gap of {seconds(gap.lasts_s)} at {gap.at_s:.6f} s{before}, is {percent(gap.share)} of the idle time; it occurs once."
 
 
 def bound_of_classes(breakdown: dict[str, float], idle: dict[str, float] | None, whole: str) -> str:

@@ -279,6 +279,7 @@ def _recurs(case: Case, calls: float) -> bool:
 def launching(case: Case) -> Advice | None:
     """A device that is idle because launching takes the host longer than the kernels run, or because launches take time to arrive."""
     idle_s, arriving_s = case.idle_s("host_bound"), case.idle_s("kernel_wait")
+    idle_s -= min(idle_s, _once_s(case))
     saves_s = idle_s + arriving_s
     if not case.on_device or saves_s < IDLE * case.step_s:
         return None
@@ -307,6 +308,12 @@ def launching(case: Case) -> Advice | None:
         without_stacks(case, remedy),
         {"host_bound": idle_s, "kernel_wait": arriving_s},
     )
+
+
+def _once_s(case: Case) -> float:
+    """The idle time of a step that is in one gap, which no change of the step takes away."""
+    gap = case.analysis.gap
+    return gap.lasts_s / (case.analysis.basis.steps or 1) if gap is not None else 0.0
 
 
 def _launch_less(case: Case) -> Setting | str:
@@ -353,10 +360,11 @@ def in_graphs(case: Case) -> Advice | None:
 
 def between_operators(case: Case) -> Advice | None:
     """Python and the framework between the operators of a CPU."""
-    analysis, idle_s = case.analysis, case.idle_s("host_bound")
+    analysis, idle_s = case.analysis, case.idle_s("host_bound") - _once_s(case)
     if case.on_device or not case.step_s or idle_s < IDLE * case.step_s:
         return None
-    evidence = f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs: Python and the framework are at work"
+    besides = " besides one gap that occurs once" if _once_s(case) else ""
+    evidence = f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs{besides}: Python and the framework are at work"
     suggestion = larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", "on")
     return Advice("Keep the device busy", idle_s, evidence, suggestion, {"host_bound": idle_s})
 

@@ -1,0 +1,32 @@
+"""The longest stretch in which nothing ran, where it is most of the idle time: what occurs once is no property of a step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.records import OPERATOR
+from rooflines.roofline.analysis import Gap
+from rooflines.roofline.attribution.own import Attribution
+
+# The share of all idle time that one gap takes.
+_MOST = 0.5
+
+
+def one_gap(attribution: Attribution) -> Gap | None:
+    """The gap that is most of the idle time of the steps, or of the trace; None where no single one is, or there is no other."""
+    trace = attribution.trace
+    gaps = intervals.subtract(attribution.window, attribution.busy)
+    lasting = gaps[:, 1] - gaps[:, 0]
+    if len(lasting) < 2 or lasting.max() < _MOST * lasting.sum():
+        return None
+    begin, end = gaps[int(np.argmax(lasting))].tolist()
+    names, starts = trace.device.name, trace.device.start_ns
+    if not len(trace.device):
+        operators = trace.host.kind == OPERATOR
+        names, starts = trace.host.name[operators], trace.host.start_ns[operators]
+    next_ = np.flatnonzero(starts >= end)
+    before = trace.names[names[next_[np.argmin(starts[next_])]]] if len(next_) else ""
+    return Gap(
+        at_s=(begin - trace.began_ns) / 1e9, lasts_s=(end - begin) / 1e9, before=before, share=float(lasting.max() / lasting.sum())
+    )
