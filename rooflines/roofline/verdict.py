@@ -306,9 +306,9 @@ def _bound(analysis: Analysis) -> str:
 
 
 def _in_one_gap(analysis: Analysis) -> str:
-    """That most of the idle time occurs once; empty where it does not, or is not worth a sentence."""
-    gap, timeline = analysis.gap, analysis.timeline
-    if gap is None or timeline is None or gap.lasts_s < _MAIN_SHARE * timeline.span_s * analysis.basis.steps:
+    """That most of the idle time occurs once; empty where it does not."""
+    gap = analysis.gap
+    if gap is None:
         return ""
     before = f", before {short_kernel(gap.before)}" if gap.before else ""
     return f"One gap of {seconds(gap.lasts_s)} at {gap.at_s:.6f} s{before}, is {percent(gap.share)} of the idle time; it occurs once."

@@ -9,8 +9,8 @@ from rooflines.profiler.trace.records import OPERATOR
 from rooflines.roofline.analysis import Gap
 from rooflines.roofline.attribution.own import Attribution
 
-# The share of all idle time that one gap takes.
-_MOST = 0.5
+# The share of all idle time, and of the whole time, that one gap takes.
+_MOST, _WORTH = 0.5, 0.1
 
 
 def one_gap(attribution: Attribution) -> Gap | None:
@@ -18,7 +18,8 @@ def one_gap(attribution: Attribution) -> Gap | None:
     trace = attribution.trace
     gaps = intervals.subtract(attribution.window, attribution.busy)
     lasting = gaps[:, 1] - gaps[:, 0]
-    if len(lasting) < 2 or lasting.max() < _MOST * lasting.sum():
+    longest = int(lasting.max(initial=0))
+    if len(lasting) < 2 or longest < max(_MOST * lasting.sum(), _WORTH * attribution.span_ns):
         return None
     begin, end = gaps[int(np.argmax(lasting))].tolist()
     names, starts = trace.device.name, trace.device.start_ns
@@ -27,6 +28,4 @@ def one_gap(attribution: Attribution) -> Gap | None:
         names, starts = trace.host.name[operators], trace.host.start_ns[operators]
     next_ = np.flatnonzero(starts >= end)
     before = trace.names[names[next_[np.argmin(starts[next_])]]] if len(next_) else ""
-    return Gap(
-        at_s=(begin - trace.began_ns) / 1e9, lasts_s=(end - begin) / 1e9, before=before, share=float(lasting.max() / lasting.sum())
-    )
+    return Gap(at_s=(begin - trace.began_ns) / 1e9, lasts_s=longest / 1e9, before=before, share=longest / int(lasting.sum()))
