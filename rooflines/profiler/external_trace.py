@@ -16,6 +16,7 @@ import numpy as np
 
 from rooflines._version import __version__
 from rooflines.device_specs.identify import DeviceTraits, guess, is_shared_name, traits_in_kernels
+from rooflines.errors import TraceError
 from rooflines.profiler.options import Mode
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
 from rooflines.profiler.trace.distinct import distinct
@@ -32,7 +33,12 @@ _PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float1
 
 
 def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
-    """The run that the trace in ``path`` records. Its directory is the trace's own; no file of a run is in it."""
+    """The run that the trace in ``path`` records. Its directory is the trace's own; no file of a run is in it.
+
+    Raises TraceError for a trace in which nothing ran.
+    """
+    if not (len(trace.device) or len(trace.memory) or (trace.host.kind == OPERATOR).any() or trace.cut_ns is not None):
+        raise TraceError(f"the trace {shown(path)!r} has no operators and no device events.", hint="Record a step that runs operators.")
     place = Path(shown(path))
     environment, notes = _environment(trace)
     facts = RunFile(

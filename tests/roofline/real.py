@@ -15,7 +15,9 @@ import rooflines
 from rooflines.roofline.analysis import Analysis
 
 DATA = Path(__file__).parent.parent / "data" / "traces"
-TRACES = sorted(DATA.rglob("*.json.gz"))
+# Of a capture, as of other traces with launches and without device events, nothing is judged.
+NOT_JUDGED = sorted((*DATA.glob("*_capture.json.gz"), *(DATA / "not_judged").glob("*.json.gz")))
+TRACES = sorted({*DATA.rglob("*.json.gz")} - {*NOT_JUDGED})
 if "ROOFLINES_TRACES" in os.environ:
     TRACES += sorted(
         path for path in Path(os.environ["ROOFLINES_TRACES"]).rglob("*.json*") if path.name.endswith((".json", ".json.gz"))

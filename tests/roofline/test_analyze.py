@@ -171,7 +171,7 @@ def test_tf32_runs_are_judged_by_tf32_roofs(tmp_path):
 
 def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
     found = analyze(run_of(tmp_path, *step(0), *step(200)))
-    saves = [finding.saves_s for finding in found.findings]
+    saves = [finding.most_s for finding in found.findings]
     assert saves == sorted(saves, reverse=True)
     assert all(0 < value <= found.steps.median_s for value in saves)
     assert all(finding.evidence and finding.suggestion for finding in found.findings)

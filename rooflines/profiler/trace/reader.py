@@ -78,11 +78,6 @@ def _read(data: Iterable[bytes], source: Path | str, options: ReadOptions, probl
         # No other names are repeated: those of processes are command lines and may hold private data.
         what = "its events are those of XLA (JAX or TensorFlow)" if of_xla else "it has no operators and no kernels"
         raise TraceError(f"{origin!r} is a Chrome trace, but not from PyTorch: {what}.", hint="Give a trace written by torch.profiler.")
-    if not (len(device) or len(memory) or cut_ns is not None or (host.kind == OPERATOR).any()):
-        raise TraceError(
-            f"the trace {origin!r} has no operators and no device events.",
-            hint="Record a step that runs operators.",
-        )
     has_stacks = columns.stack_frames > 0 and columns.stack_frames >= _MANY_FRAMES * columns.spans
     return Trace(
         host=host, device=device, memory=memory, names=columns.names.listed, signatures=columns.signatures,

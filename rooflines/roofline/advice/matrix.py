@@ -266,7 +266,7 @@ def lower_precision(case: Case) -> Advice | None:
         f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with {si(now.value, now.unit)} "
         f"({now.name}, {now.source.kind})",
         setting(case.analysis, "precision", f"amp-{best.precision}"),
-        whole([one for one in rows if one.key in saved]),
+        saved,
     )
 
 

@@ -1,0 +1,186 @@
+"""Traces that are not as we record them: what is in the file is read right, and nothing is said beyond it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import rooflines
+from rooflines.device_specs.records import Ceiling, Ceilings, Source
+from rooflines.errors import TraceError
+from rooflines.roofline.bounds import judge
+from tests.roofline.real import DATA, NOT_JUDGED, analysis_of
+from tests.roofline.rooms import analyzed, divided, printed, runtime
+from tests.traces import kernel, launch, mm, op, span
+
+STRANGERS = DATA / "strangers"
+
+
+def recorded(tmp_path, work, **options):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **options) as profiler:
+        work()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    return rooflines.analyze(tmp_path / "trace.json")
+
+
+# --- a wrapped dispatch ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_inner_call_of_a_tensor_subclass_owns_the_work():
+    """DTensor records the product of the whole operands around that of the part which this rank holds."""
+    found = divided(
+        mm(0, 100, 64, 32, 96), mm(10, 80, 64, 32, 48), launch(20, 5, 1), kernel("ampere_sgemm_128x64_tn", 40, 50, 1),
+    )  # fmt: skip
+    assert [(row.signature.shapes(), row.work.matrix_flops) for row in found.rows] == [("64x32, 32x48", 2 * 64 * 32 * 48)]
+
+
+@pytest.mark.parametrize("inner", [mm(10, 80, 64, 32, 192), op("aten::mul", 10, 80, dims=[[4], [4]], types=["float", "float"])])
+def test_a_larger_call_or_one_of_another_name_does_not(inner):
+    found = divided(mm(0, 100, 64, 32, 96), inner, launch(20, 5, 1), kernel("ampere_sgemm_128x64_tn", 40, 50, 1))
+    assert sum(row.work.matrix_flops for row in found.rows) == 2 * 64 * 32 * 96
+
+
+def test_only_a_convolution_may_have_an_algorithm_with_fewer_flops():
+    slow = Ceiling(kind="compute", name="FMA", engine="vector", precision="fp32", value=1e9, unit="FLOP/s", source=Source(kind="measured"))
+    ceilings = Ceilings(device="cpu", ceilings=(slow,))
+    concrete = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+    convolution = {"dims": [[1, 64, 32, 32], [64, 64, 3, 3], *[[]] * 7], "types": ["float", "float", *[""] * 7], "concrete": concrete}
+    for event, reason in ((mm(0, 10, 512, 512, 512), "lower precision"), (op("aten::convolution", 0, 10, **convolution), "Winograd")):
+        assert reason in judge(divided(event).rows[0], ceilings, "fp32").flag
+
+
+# --- a device without events -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", NOT_JUDGED, ids=lambda path: path.name)
+def test_launches_without_device_events_are_not_judged(path):
+    found = analysis_of(path)
+    assert "launch calls and no device events, so the work of the device was not recorded" in found.verdict
+    assert found.timeline is found.bound_breakdown is found.category_breakdown is found.idle_breakdown is None
+    assert found.findings == ()
+    assert all(row.bound == "unknown" or not row.efficiency for row in found.operators)
+    assert all(row.flop_per_s is None and row.byte_per_s is None for row in found.operators)
+    assert not found.environment.device.startswith("cpu")
+
+
+def test_an_operator_that_only_a_device_has_is_a_sign_and_a_check_of_cudnn_is_none(tmp_path):
+    found = analyzed(tmp_path, op("aten::cudnn_convolution", 0, 10), op("aten::relu", 20, 5))
+    assert "aten::cudnn_convolution, which only a device runs" in found.verdict
+    (tmp_path / "cpu").mkdir()
+    assert not analyzed(tmp_path / "cpu", op("aten::cudnn_is_acceptable", 0, 10), op("aten::relu", 20, 5)).unrecorded
+
+
+def test_a_program_on_a_cpu_is_judged(tmp_path):
+    found = recorded(tmp_path, lambda: torch.ones(64, 64) @ torch.ones(64, 64), record_shapes=True)
+    assert not found.unrecorded
+    assert found.environment.device == "cpu"
+
+
+# --- without shapes ----------------------------------------------------------------------------------------------------------------
+
+
+def test_names_tell_the_category_on_a_cpu(tmp_path):
+    x, model = torch.randn(256, 512), nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512))
+    found = recorded(tmp_path, lambda: model(x).sum().backward())
+    assert max(found.category_breakdown, key=found.category_breakdown.get) == "matmul"
+    assert "operators whose shapes were not recorded" in found.verdict
+    assert "work model" not in printed(found)
+
+
+def test_a_saving_by_the_names_of_kernels_is_ranked_by_it(tmp_path):
+    """fp32 on a T4, which multiplies eight times as fast in fp16: 65.0 to 8.1 TFLOP/s."""
+    name = {"deviceProperties": [{"id": 0, "name": "Tesla T4"}]}
+    events = [op("aten::mm", 0, 900), launch(5, 5, 1), kernel("volta_sgemm_128x64_nn", 20, 800, 1)]
+    (tmp_path / "t4.json").write_text(json.dumps({"schemaVersion": 1, **name, "traceEvents": events}))
+    found = rooflines.analyze(tmp_path / "t4.json")
+    assert found.findings[0].title == "Run the matrix work in fp16"
+    assert found.findings[0].saves_s == pytest.approx(800e-6 * (1 - 8.1 / 65), rel=0.01)
+    assert "matrix kernels in fp32, by their names" in found.findings[0].evidence
+
+
+# --- idle time ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_of_a_kernel_that_was_launched_before_is_no_first_call():
+    found = analysis_of(STRANGERS / "long_calls_of_kernels_seen_before.json.gz")
+    assert not any("Warm up" in finding.title for finding in found.findings)
+    assert not any(work.kind == "runtime" for work in found.host_work)
+
+
+def test_a_long_call_of_a_new_kernel_is_one(tmp_path):
+    found = analyzed(
+        tmp_path, op("aten::a", 0, 20), launch(5, 5, 1), kernel("first", 20, 10, 1), op("aten::b", 50, 5000), launch(60, 4900, 2),
+        kernel("second", 4970, 10, 2), op("aten::a", 6000, 5000), launch(6010, 4900, 3), kernel("first", 10920, 10, 3),
+    )  # fmt: skip
+    works = [work for work in found.host_work if work.kind == "runtime"]
+    assert sum(work.idle_s for work in works) == pytest.approx(4900e-6, rel=0.05)
+
+
+def test_all_idle_time_is_one_class_of_the_headline(tmp_path):
+    """Idle for 60 of 100 us: 30 before a late launch, 30 before work whose launch is not in the trace."""
+    found = analyzed(
+        tmp_path, span("ProfilerStep#0", 0, 100), op("aten::a", 0, 4), launch(1, 2, 1), kernel("a", 0, 20, 1),
+        op("aten::b", 48, 4), launch(49, 1, 2), kernel("b", 50, 10, 2), kernel("c", 90, 10, 99),
+    )  # fmt: skip
+    idle = found.timeline.idle_s / found.timeline.span_s
+    assert idle == pytest.approx(0.6)
+    assert "idle for 60 % of the step" in found.verdict, found.verdict
+
+
+def test_a_gap_that_occurs_once_is_named_and_no_reason_to_compile(tmp_path):
+    found = analyzed(tmp_path, op("aten::a", 0, 100), op("aten::b", 150, 100), op("aten::backward", 10_000, 100))
+    assert (found.gap.before, found.gap.lasts_s) == ("aten::backward", pytest.approx(9750e-6))
+    assert "occurs once in the trace" in found.verdict
+    assert "Host-bound" not in found.verdict
+    assert "torch.compile" not in str(found.findings)
+
+
+def test_collectives_of_one_size_that_differ_wait():
+    found = analysis_of(STRANGERS / "all_reduces_of_one_size_one_rank.json.gz")
+    wait = next(finding for finding in found.findings if finding.title == "Find out what the collectives wait for")
+    assert "takes 586 µs to 19.1 ms" in wait.evidence
+    row = max(found.collectives, key=lambda row: row.time_s)
+    assert wait.saves_s == pytest.approx(row.exposed_s - row.calls * row.shortest_s, rel=0.01)
+    assert not any("Hide the communication" in finding.title for finding in found.findings[: found.findings.index(wait)])
+
+
+# --- files with nothing to analyze ---------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_of_runtime_calls_is_refused(tmp_path):
+    with pytest.raises(TraceError, match="has no operators and no device events"):
+        analyzed(tmp_path, runtime("cudaDeviceSynchronize", 0), runtime("cudaEventRecord", 5))
+
+
+def neighbors(folder):
+    with sqlite3.connect(folder / "nsys.sqlite") as base:
+        base.execute("create table kernels(a)")
+    yield folder / "nsys.sqlite", "an SQLite database"
+    for name, content, what in (
+        ("snapshot.pickle", pickle.dumps({"segments": []}), "a pickle"),
+        ("profile.ncu-rep", b"NVR\0" + bytes(100), "a report of Nsight Compute"),
+        ("profile.nsys-rep", b"\1\2" + bytes(100), "a report of Nsight Systems"),
+        ("host.xplane.pb", b"\n\x9a\x01\x12\x09/host:CPU" + bytes(60), "a profile of XLA"),
+        ("kernels.csv", b'"Kind","Agent_Id","Queue_Id"\n', "a table of rocprof"),
+    ):
+        (folder / name).write_bytes(content)
+        yield folder / name, what
+
+
+def test_files_of_other_tools_are_named(tmp_path):
+    for path, what in neighbors(tmp_path):
+        with pytest.raises(TraceError, match=f"is {what}.*, not a PyTorch trace") as raised:
+            rooflines.analyze(path)
+        assert "torch.profiler" in raised.value.hint or "XProf" in raised.value.hint
+
+
+def test_a_share_of_what_was_not_recorded_is_absent():
+    columns = analysis_of(NOT_JUDGED[0]).columns()
+    assert set(columns["time_share"]) <= {None}
+    assert np.isfinite(columns["time_s"]).all()
