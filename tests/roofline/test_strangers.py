@@ -47,8 +47,9 @@ def test_a_larger_call_or_one_of_another_name_does_not(inner):
 
 
 def test_only_a_convolution_may_have_an_algorithm_with_fewer_flops():
-    slow = Ceiling(kind="compute", name="FMA", engine="vector", precision="fp32", value=1e9, unit="FLOP/s", source=Source(kind="measured"))
-    ceilings = Ceilings(device="cpu", ceilings=(slow,))
+    source = Source(kind="measured", detail="")
+    slow = Ceiling(kind="compute", name="FMA", engine="vector", precision="fp32", value=1e9, unit="FLOP/s", source=source)
+    ceilings = Ceilings(device="cpu", kind="cpu", ceilings=(slow,))
     concrete = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
     convolution = {"dims": [[1, 64, 32, 32], [64, 64, 3, 3], *[[]] * 7], "types": ["float", "float", *[""] * 7], "concrete": concrete}
     for event, reason in ((mm(0, 10, 512, 512, 512), "lower precision"), (op("aten::convolution", 0, 10, **convolution), "Winograd")):
