@@ -165,7 +165,7 @@ def test_the_parts_of_the_step_add_up_to_it(reported):
     assert whole == pytest.approx((step_s,) * 3, rel=1e-9)
     assert sum(analysis.category_breakdown.values()) == pytest.approx(analysis.timeline.busy_s)
     assert (analysis.totals.headroom_s or 0.0) + (analysis.totals.lower_bound_s or 0.0) <= step_s * 1.001
-    assert sum(finding.saves_s for finding in analysis.findings) <= step_s * 1.001
+    assert sum(finding.most_s for finding in analysis.findings) <= step_s * 1.001
 
 
 def test_no_two_numbers_of_a_page_disagree(reported):
