@@ -310,8 +310,9 @@ def _in_one_gap(analysis: Analysis) -> str:
     gap = analysis.gap
     if gap is None:
         return ""
-    before = f", before {short_kernel(gap.before)}" if gap.before else ""
-    return f"One gap of {seconds(gap.lasts_s)} at {gap.at_s:.6f} s{before}, is {percent(gap.share)} of the idle time; it occurs once in the trace."
+    before = f", before {short_kernel(gap.before)}," if gap.before else ""
+    where = f"One gap of {seconds(gap.lasts_s)} at {gap.at_s:.6f} s{before}"
+    return f"{where} is {percent(gap.share)} of the idle time; it occurs once in the trace."
 
 
 def bound_of_classes(breakdown: dict[str, float], idle: dict[str, float] | None, whole: str) -> str:

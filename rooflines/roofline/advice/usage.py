@@ -128,7 +128,7 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
         basis = f"; {percent(compute)} of the time is compute-bound and scales with the clock" if lost and compute else ""
         return Finding(
             title=f"{worst.device} is held back by {cause}",
-            saves_s=saved,
+            saves_s=saved or None,
             evidence=(
                 f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the time{until} ({reasons})"
                 f"{clock}{basis}{others}"
@@ -152,7 +152,7 @@ def _low_utilization(analysis: Analysis, usage: Usage) -> Finding | None:
         return None
     return Finding(
         title=f"Keep {most.device} busy",
-        saves_s=(1 - share) * _step_s(analysis),
+        saves_s=(1 - share) * _step_s(analysis) or None,
         evidence=(
             f"{_meanwhile(usage)} a kernel ran on {most.device} for {percent(share)} of the time; without a trace the cause is unknown"
         ),
