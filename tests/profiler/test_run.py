@@ -221,7 +221,7 @@ def test_a_trace_without_device_events_is_of_a_cpu():
     "autograd::engine::evaluate_function: MmBackward0", "MmBackward", "torch::autograd::AccumulateGrad", "Optimizer.step#SGD.step",
 ])  # fmt: skip
 def test_what_differentiates_or_optimizes_is_training(name):
-    assert facts(op(name, 0, 5)).workload.mode == "training"
+    assert facts(op(name, 0, 5), add(10, 5)).workload.mode == "training"
     assert facts(add(0, 5)).workload.mode == "inference"
 
 

@@ -322,7 +322,7 @@ def test_a_lost_device_promises_no_seconds():
         bound_breakdown={"compute": 0.1},
     )
     (found,) = find_in_usage(analysis)
-    assert (found.title, found.saves_s) == ("cuda:0 is held back by heat", 0)
+    assert (found.title, found.saves_s) == ("cuda:0 is held back by heat", None)
     assert "throttled for 10 % of the time until its samples end (software thermal slowdown 10 %)" in found.evidence
     idle = [msgspec.structs.replace(one, throttle_reasons="", gpu_utilization=0.2) for one in lost_samples()]
     assert not find_in_usage(analysis_of(idle))
