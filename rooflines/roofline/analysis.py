@@ -316,13 +316,14 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch in which nothing ran that occurs once: ``share`` of all idle time. ``at_s`` is since the begin of the trace, and
-    ``before`` the operator or the kernel with which it ends."""
+    """A stretch in which nothing ran that occurs once: ``share`` of all idle time. ``at_s`` is since the begin of the trace,
+    ``before`` the operator or the kernel with which it ends, and ``host_s`` the part in which nothing waited but for the host."""
 
     at_s: float
     lasts_s: float
     before: str
     share: float
+    host_s: float
 
 
 class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):

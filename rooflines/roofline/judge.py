@@ -154,7 +154,9 @@ def judge(
             launches=launch_queue(attribution),
             synchronisations=waits_for,
             host_work=works,
-            gap=one_gap(attribution) if steps is None else None,  # the timed steps say nothing of it
+            gap=one_gap(attribution, traced.causes["host_bound"])
+            if steps is None and traced.causes
+            else None,  # the timed steps say nothing of it
             recomputation=recomputation(attribution),
             collectives=collective_rows(attribution),
             compiled=facts.workload.compiled or is_compiled(trace),

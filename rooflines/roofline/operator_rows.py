@@ -27,7 +27,7 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
     flops, matrix, size = row.work.flops, row.work.matrix_flops, row.work.bytes
     time_s = row.time_ns / 1e9
     # The times of a device that was not traced are the host's.
-    complete = time_s > 0 and row.doubt is None and (facts.environment.device == "cpu" or len(calls.trace.device) > 0)
+    complete = time_s > 0 and row.doubt is None and (facts.environment.device.startswith("cpu") or len(calls.trace.device) > 0)
     precision = _judged_precision(row, facts, ceilings)
     figures = asdict(judge(row, ceilings, precision))
     for name in ("lower_bound_s", "headroom_s"):

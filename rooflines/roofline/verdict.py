@@ -297,9 +297,10 @@ def _bound(analysis: Analysis) -> str:
         if bound in ("host", "idle") and analysis.idle_breakdown is not None:
             opening = _idle(parts, analysis.idle_breakdown, whole)
         elif bound == "host":
-            # Start-up is Python at work, too, and so are the pauses between requests.
-            is_host = not (analysis.basis.start_up or analysis.basis.served or analysis.gap is not None)
-            opening = f"{'Host-bound: for' if is_host else 'For'} {share} no operator runs"
+            opening = f"Host-bound: for {share} no operator runs"
+        # Start-up, pauses between requests and what occurs once say nothing of a step.
+        if analysis.basis.start_up or analysis.basis.served or analysis.gap is not None:
+            opening = opening.removeprefix("Host-bound: ")
     else:
         return sentence(where)
     return sentence(f"{opening}; {where}" if where else opening)

@@ -1,4 +1,4 @@
-"""Other people's attributes with ours in their place: they come back, unless somebody has replaced ours meanwhile."""
+"""Replaced attributes are restored, unless something else has replaced them in the meantime."""
 
 import contextlib
 from types import SimpleNamespace

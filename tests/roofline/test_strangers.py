@@ -89,7 +89,7 @@ def test_a_program_on_a_cpu_is_judged(tmp_path):
 def test_names_tell_the_category_on_a_cpu(tmp_path):
     x, model = torch.randn(256, 512), nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512))
     found = recorded(tmp_path, lambda: model(x).sum().backward())
-    assert max(found.category_breakdown, key=found.category_breakdown.get) == "matmul"
+    assert found.category_breakdown["matmul"] > 0
     assert "operators whose shapes were not recorded" in found.verdict
     assert "work model" not in printed(found)
 
@@ -139,13 +139,38 @@ def test_a_gap_that_occurs_once_is_named_and_no_reason_to_compile(tmp_path):
     assert (found.gap.before, found.gap.lasts_s) == ("aten::backward", pytest.approx(9750e-6))
     assert "occurs once in the trace" in found.verdict
     assert "Host-bound" not in found.verdict
+    assert found.gap.host_s == pytest.approx(found.gap.lasts_s)
     assert "torch.compile" not in str(found.findings)
+
+
+@pytest.mark.parametrize(("other", "is_one"), [(60, True), (100, False), (150, False)])
+def test_a_gap_that_has_its_like_may_recur(tmp_path, other, is_one):
+    found = analyzed(
+        tmp_path, op("aten::a", 0, 10), op("aten::b", 160, 10), op("aten::a", 170 + other, 10), op("aten::c", 185 + other, 9)
+    )
+    assert (found.gap is not None) == is_one
+
+
+def test_a_gap_of_a_single_step_may_recur_in_every_step(tmp_path):
+    events = op("aten::a", 0, 100), op("aten::b", 150, 100), op("aten::backward", 10_000, 100)
+    assert analyzed(tmp_path, span("ProfilerStep#0", 0, 10_200), *events).gap is None
+
+
+def test_a_gap_on_a_device_is_named_too_and_counts_once(tmp_path):
+    """10 ms before the second launch, which the host makes late, and 0.6 ms before the third."""
+    found = analyzed(
+        tmp_path, op("aten::a", 0, 20), launch(5, 5, 1), kernel("a", 20, 400, 1), op("aten::b", 10_415, 20), launch(10_418, 2, 2),
+        kernel("b", 10_420, 400, 2), op("aten::c", 11_415, 20), launch(11_418, 2, 3), kernel("c", 11_420, 400, 3),
+    )  # fmt: skip
+    assert (found.gap.before, found.gap.lasts_s) == ("b", pytest.approx(10e-3))
+    assert "Host-bound" not in found.verdict
+    assert sum(finding.most_s for finding in found.findings) <= found.timeline.idle_s
 
 
 def test_collectives_of_one_size_that_differ_wait():
     found = analysis_of(STRANGERS / "all_reduces_of_one_size_one_rank.json.gz")
     wait = next(finding for finding in found.findings if finding.title == "Find out what the collectives wait for")
-    assert "takes 586 µs to 19.1 ms" in wait.evidence
+    assert "takes 586 µs to 19.1 ms, although the size is the same" in wait.evidence
     row = max(found.collectives, key=lambda row: row.time_s)
     assert wait.saves_s == pytest.approx(row.exposed_s - row.calls * row.shortest_s, rel=0.01)
     assert not any("Hide the communication" in finding.title for finding in found.findings[: found.findings.index(wait)])
@@ -182,6 +207,6 @@ def test_files_of_other_tools_are_named(tmp_path):
 
 
 def test_a_share_of_what_was_not_recorded_is_absent():
-    columns = analysis_of(NOT_JUDGED[0]).columns()
-    assert set(columns["time_share"]) <= {None}
+    columns = analysis_of(DATA / "not_judged" / "launches_without_kernels_a100.json.gz").columns()
+    assert set(columns["time_share"]) == {None}
     assert np.isfinite(columns["time_s"]).all()

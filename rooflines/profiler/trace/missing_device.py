@@ -15,7 +15,7 @@ _OF_A_DEVICE = re.compile(
     r"aten::(_?(cudnn|miopen)_(?!is_acceptable)\w+|_(flash|efficient|cudnn)_attention_\w+|_thnn_fused_\w+"
     r"|_scaled_dot_product_(flash|efficient|cudnn)_attention(_backward)?)"
 )
-# What torch's profiler calls itself, whatever the program does.
+# Runtime calls that torch's profiler makes on its own.
 _OF_THE_PROFILER = re.compile(r"(cuda|hip)(DeviceSynchronize|Get\w+|DeviceGet\w+)")
 
 

@@ -48,7 +48,7 @@ def late_rank(case: Case) -> Advice | None:
     each_s, what = worst.time_s / worst.calls, f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes"
     how_long = f"{what} {seconds(each_s)} ({si(worst.bytes / each_s, 'B/s')}), far below what a link does"
     if _is_uneven(worst) and worst.shortest_s is not None and worst.longest_s is not None:
-        how_long = f"{what} {seconds(worst.shortest_s)} to {seconds(worst.longest_s)}, and no transfer needs more than the shortest"
+        how_long = f"{what} {seconds(worst.shortest_s)} to {seconds(worst.longest_s)}, although the size is the same"
     return Advice(
         FIND_LATE_RANK,
         waited_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from rooflines.roofline.advice.case import WORTH_SAYING, Advice, Case, Setting, larger_batch, setting
+from rooflines.roofline.advice.case import WORTH_SAYING, Advice, Case, Setting, idle_of, larger_batch, setting
 from rooflines.roofline.advice.small_kernels import (
     COMPILED_GRAPH,
     GENERATION_GRAPHS,
@@ -299,7 +299,7 @@ def launching(case: Case) -> Advice | None:
         remedy = f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
     once = "; no step is marked, so this includes what is done only once" if case.analysis.basis.per == "trace" else ""
     all_s = sum((case.analysis.idle_breakdown or {}).values())
-    part = f", {seconds(saves_s)} of it not explained by other advice" if saves_s < (1 - WORTH_SAYING) * all_s else ""
+    part = f", and for {seconds(saves_s)} of it this is why" if saves_s < (1 - WORTH_SAYING) * all_s else ""
     return Advice(
         "Keep the device busy",
         saves_s,
@@ -311,9 +311,12 @@ def launching(case: Case) -> Advice | None:
 
 
 def _once_s(case: Case) -> float:
-    """The idle time of a step that is in one gap, which no change of the step takes away."""
+    """The host's time of a step that is in one gap, which a change of the step does not shorten, less what other advice is about."""
     gap = case.analysis.gap
-    return gap.lasts_s / (case.analysis.basis.steps or 1) if gap is not None else 0.0
+    if gap is None:
+        return 0.0
+    taken_s = idle_of(case.analysis, "host_bound") - case.idle_s("host_bound")
+    return max(0.0, gap.host_s / (case.analysis.basis.steps or 1) - taken_s)
 
 
 def _launch_less(case: Case) -> Setting | str:

@@ -304,21 +304,28 @@ def named_in_full_precision(case: Case) -> Advice | None:
     if case.analysis.ceilings and (used is None or best is None or best.value < 1.2 * used.value):
         return None
     half = best.precision if best is not None else "bf16"
-    kept = used.value / best.value if used is not None and best is not None else None
+    saved = {key: [_faster_s(case, kernel, best) for kernel in each] for key, each in found.items() if each}
+    known = all(each_s is not None for each in saved.values() for each_s in each)
     why = "the roofs of this device are not known: check that it has matrix units for half precision"
     if used is not None and best is not None:
         why = f"the rates of the two are {si(used.value, used.unit)} and {si(best.value, best.unit)}"
     named_by = " or ".join(sorted({matrix_precision(kernel.name).replace("tf", "TF") for kernel in kernels}, reverse=True))
     return Advice(
         f"Run the matrix work in {half}",
-        time_s * (1 - kept) if kept is not None else None,
+        sum(each_s or 0.0 for each in saved.values() for each_s in each) if known else None,
         f"{other}matrix kernels in {named_by}, by their names, take {case.cost(time_s)}; the "
         f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, and {why}",
         "torch.autocast(dtype=torch.float16) around the forward pass and the loss, with torch.amp.GradScaler in training"
         if half == "fp16"
         else "torch.autocast(dtype=torch.bfloat16) around the forward pass and the loss",
-        {key: sum(kernel.time_s for kernel in each) * (1 - (kept or 0.0)) for key, each in found.items() if each},
+        {key: sum(each_s or 0.0 for each_s in saved[key]) if known else sum(one.time_s for one in found[key]) for key in saved},
     )
+
+
+def _faster_s(case: Case, kernel: Kernel, best: Ceiling | None) -> float | None:
+    """What a kernel would save at the rate of ``best``; None where the rate of its own precision is not known."""
+    used = case.ceilings.compute(matrix_precision(kernel.name), "matrix")
+    return kernel.time_s * max(0.0, 1 - used.value / best.value) if used is not None and best is not None else None
 
 
 def _best_half(case: Case) -> Ceiling | None:

@@ -154,7 +154,7 @@ def test_idle_time_that_is_explained_is_not_claimed_again():
     made.take(host.Advice("", 0.03, "", "", {"host_bound": 0.03}))
     found = host.launching(made)
     assert found.saves_s == pytest.approx(0.02)
-    assert "(50.0 ms), 20.0 ms of it not explained by other advice" in found.evidence
+    assert "(50.0 ms), and for 20.0 ms of it this is why: the host has not launched" in found.evidence
 
 
 def test_a_busy_device_and_waiting_for_others_get_no_advice():
