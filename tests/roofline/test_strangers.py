@@ -14,6 +14,8 @@ from torch import nn
 import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.errors import TraceError
+from rooflines.reports.views.roofline import roofline_of
+from rooflines.reports.words.rows import table_rows
 from rooflines.roofline.bounds import judge
 from tests.roofline.real import DATA, NOT_JUDGED, analysis_of
 from tests.roofline.rooms import analyzed, divided, printed, runtime
@@ -210,3 +212,10 @@ def test_a_share_of_what_was_not_recorded_is_absent():
     columns = analysis_of(DATA / "not_judged" / "launches_without_kernels_a100.json.gz").columns()
     assert set(columns["time_share"]) == {None}
     assert np.isfinite(columns["time_s"]).all()
+
+
+def test_nothing_is_drawn_on_the_roofline_by_the_times_of_a_host():
+    found = analysis_of(DATA / "not_judged" / "launches_without_kernels_a100.json.gz")
+    chart = roofline_of(found)
+    assert chart is None or not (chart.points or chart.rings)
+    assert {one.row.flop_per_s for one in table_rows(found)} == {None}

@@ -100,7 +100,7 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
     doubt = above or (wrong[0].flag or "" if wrong else "")
     return Row(
         (
-            Cell(value=known_share(row.time_s, analysis), bar=row.time_s / most_s),
+            Cell(value=known_share(row.time_s, analysis), bar=row.time_s / most_s if analysis.whole_s > 0 else None),
             *([row.phase] if analysis.generation is not None else []),
             Cell(value=marked_name(row), hover=f"{row.name} · {row.category}{inferred}", sort=row.name),
             Cell(value=module, hover=module, sort=row.module),

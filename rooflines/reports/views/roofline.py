@@ -24,7 +24,7 @@ _MARKS = {"prefill": "s"}
 
 def roofline_of(analysis: Analysis) -> Chart | None:
     """The chart of ``analysis``, or None when there is nothing to draw; the key of a point is the index of its operator."""
-    placed, labels = _placed(analysis)
+    placed, labels = ({}, {}) if analysis.unrecorded else _placed(analysis)
     points = [
         Point(
             key=index, name=row.name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / row.time_s,
@@ -36,7 +36,8 @@ def roofline_of(analysis: Analysis) -> Chart | None:
     ]  # fmt: skip
     missing = sentences.missing_ceilings(analysis) or (None if points else sentences.missing_operators(analysis))
     total_s = sum(row.time_s for row in analysis.operators)
-    return roofline(points, analysis.ceilings, rings=_rings(analysis), total_s=total_s, missing=missing or "")
+    rings = () if analysis.unrecorded else _rings(analysis)  # their times are not those of the work
+    return roofline(points, analysis.ceilings, rings=rings, total_s=total_s, missing=missing or "")
 
 
 def warning(efficiency: float | None, flag: str | None = None) -> str:
@@ -68,13 +69,13 @@ def chart_caption(analysis: Analysis) -> str:
             take, their = ("takes", "its") if runs(category) == "runs" else ("take", "their")
             share = f"{percent(share_of_step(time_s, analysis))} of the {analysis.basis.per}"
             parts.append(f"{plural(category)} {take} {share} at {percent(efficiency)} of {their} bound")
-    without = "Operators by intensity and speed." if analysis.operators else "The roofs of this device."
+    without = "Operators by intensity and speed." if analysis.operators and not analysis.unrecorded else "The roofs of this device."
     return sentence("; ".join(parts[:2])) or without
 
 
 def chart_note(analysis: Analysis, chart: Chart) -> str:
     """What the marks mean, which points a cache serves, and which operators are not drawn."""
-    off_chart = [row for row in analysis.operators if not _can_be_placed(row)]
+    off_chart = [row for row in analysis.operators if not _can_be_placed(row)] if chart.points else []
     texts = [
         "A point is an operator: its area is its time, its color its category." if chart.points else "",
         "The rings are the phases. Operators of prefill are squares; calls of decode whose tensors grow are one point."

@@ -146,8 +146,8 @@ def summed(members: Sequence[OperatorRow]) -> OperatorRow:
         flops=flops,
         matrix_flops=sum(row.matrix_flops for row in members),
         bytes=size,
-        flop_per_s=flops / time_s if flops and time_s > 0 else None,
-        byte_per_s=size / time_s if size and time_s > 0 else None,
+        flop_per_s=flops / time_s if flops and time_s > 0 and _rated(members, "flops", "flop_per_s") else None,
+        byte_per_s=size / time_s if size and time_s > 0 and _rated(members, "bytes", "byte_per_s") else None,
         lower_bound_s=lower_s if bounded else None,
         efficiency=lower_s / judged_s if any(row.efficiency is not None for row in bounded) and judged_s > 0 else None,
         headroom_s=sum(row.headroom_s or 0.0 for row in bounded) if bounded else None,
@@ -157,6 +157,11 @@ def summed(members: Sequence[OperatorRow]) -> OperatorRow:
         assumption=next((row.assumption for row in members if row.assumption), None),
         kernels=tuple(sorted(map(merged_kernel, by_name.values()), key=lambda kernel: (-kernel.time_s, kernel.name))),
     )
+
+
+def _rated(members: Sequence[OperatorRow], amount: str, rate: str) -> bool:
+    """Whether all that have an ``amount`` have a ``rate``: none where the time is doubtful, or is not that of the work."""
+    return all(getattr(row, rate) is not None for row in members if getattr(row, amount))
 
 
 def merged_kernel(group: Sequence[Kernel]) -> Kernel:

@@ -17,8 +17,8 @@ _MOST, _WORTH = 0.5, 0.1
 def one_gap(attribution: Attribution, host_bound: Intervals) -> Gap | None:
     """The gap that is most of the idle time of the steps, or of the trace, where the host takes most of it (``host_bound``).
 
-    None where there is no such gap, where it is the only one, or where it may recur: another one is more than half as long, or the trace
-    has a single step.
+    None where there is no such gap, where it is the only one, or where it may recur: another one is more than half as long, or there is
+    a single step.
     """
     trace = attribution.trace
     gaps = intervals.subtract(attribution.window, attribution.busy)
