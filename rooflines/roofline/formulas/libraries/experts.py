@@ -1,5 +1,5 @@
 """Mixtures of experts of vLLM, SGLang and AITER: routing, sorting, products and whole layers; and tokens put in the order of their
-experts and back: TransformerEngine, Primus-Turbo, and the routing of OpenAI's ``triton_kernels`` (gpt-oss in vLLM and SGLang).
+experts and back: TransformerEngine, and the routing of OpenAI's ``triton_kernels`` (gpt-oss in vLLM and SGLang).
 
 SGLang's ``sglang::*_fused_experts`` come from the same source as vLLM's. Versions differ in what follows the first five arguments, so
 that is recognized by its kind. The products of ``triton_kernels`` (``_matmul_ogs``) have no event of their own. An index [tokens,

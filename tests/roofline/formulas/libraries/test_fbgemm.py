@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
-from tests.roofline.formulas.libraries.calls import bf16, counted, fp4, fp8, fp32, int8, int32, int64, reason, uint8
+from tests.roofline.formulas.libraries.calls import bf16, counted, fp4, fp8, fp32, int8, int32, int64, uint8
 
 # Two tables of 101 x 8 and 53 x 12 elements, 7 bags each, 24 indices: rows of 10 elements on average.
 WEIGHTS, EMPTY = TensorArg((101 * 8 + 53 * 12,)), TensorArg((0,))
@@ -245,21 +245,6 @@ def test_attention_over_a_cache():
     found = counted("fbgemm::gqa_attn_splitk", query, cache, cache, int32(3), 0.25, 4).work
     assert (found.matrix_flops, found.bytes_written) == (2 * 3 * 8 * 64 * 32, 3 * 8 * 16 * 2)
     assert found.assumption.startswith("KV length")
-
-
-def test_hstu():
-    lengths, causal = (ENDS, ENDS, None, None, 29, 29, 29), (1, -1, 0)
-    inputs = (PACKED, PACKED, PACKED)
-    found = counted("fbgemm::hstu_varlen_fwd_80", *inputs, *lengths, None, None, *causal).work
-    back = counted("fbgemm::hstu_varlen_bwd_80", PACKED, *inputs, *lengths, None, None, None, None, None, *causal).work
-    pairs = found.other_flops // (14 + 2)
-    assert found.matrix_flops == 2 * pairs * 32
-    assert (back.matrix_flops, back.other_flops) == (5 * 2 * pairs * 16, pairs * (16 + 6))
-    assert found.bytes_written == 29 * 4 * 16 * 2
-    marked = counted("fbgemm::hstu_varlen_fwd_90", *inputs, *lengths, None, int32(3), *causal).work
-    assert marked.matrix_flops == found.matrix_flops
-    assert "no targets" in marked.assumption
-    assert "tensor says" in reason("fbgemm::hstu_varlen_fwd_80", *inputs, *lengths, None, None, *causal, 1.0, None, int32(9))
 
 
 def test_flash_attention_of_mslk_is_that_of_xformers():

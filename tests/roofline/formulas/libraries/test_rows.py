@@ -34,14 +34,12 @@ LAYERS = ("FusedDenseFunc", "FusedDenseGeluDenseFunc", "MlpFunction")
 SHAPES = {
     **{name + end: {"rest": (32, 48)} for name in LAYERS for end in ("", "Backward")},  # a layer with 48 inputs
     **{f"quack::gemm_{name}_out": {"left": (24, 16), "right": (4, 16, 16)} for name in ("act", "gated", "dact", "dgated")},
-    "natten::token_unpermute_1d": {"self": (24, 16, 16, 16)},
     "tex_ts::te_gemm_ts": {"left": (16, 16), "right": (8, 16), "out": (8, 16)},
     "bitsandbytes::int8_mixed_scaled_mm": {"outliers": (0,)},
     PACKED: {"D_offsets": (3,), "offsets": (9,)},
 }
 # A width of 128 for each of two tables of 4 bits.
 VALUES = {
-    "natten::token_unpermute_1d": {"layout": (9,), "tile": (4,), "dilation": (2,)},
     PACKED: {"total_D": 256, "max_int2": 0, "max_int4": 128, "max_int8": 0, "max_float16": 0, "max_float32": 0, "output": 1},
 }
 
