@@ -60,7 +60,7 @@ def _lines(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis
     if record.steps is not None:
         lines.append(f"Step time: {seconds(record.steps.median_s)} (median of {record.steps.count})")
     return lines + [
-        f"{number}. {one.title}: {saving(one.most_s, record.whole_s, per(record))}"
+        f"{number}. {one.title}: {saving(one, record.whole_s, per(record))}"
         for number, one in enumerate(record.findings[:_FINDINGS], 1)
     ]
 

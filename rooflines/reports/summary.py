@@ -87,7 +87,7 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
     for number, finding in enumerate(analysis.findings):
         # Without a figure, a saving is not quantified.
         if not finding.saves_s or share_of_step(finding.most_s, analysis) >= WORTH:
-            saving = sentences.saving(finding.most_s, analysis.whole_s, sentences.per(analysis))
+            saving = sentences.saving(finding, analysis.whole_s, sentences.per(analysis))
             yield _change(number, finding, saving, sentences.suggested(finding, analysis.command))
     if not analysis.findings:
         yield Said("change", sentences.missing_findings(analysis))
@@ -321,7 +321,7 @@ def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
     _, *more = of_ranks(analysis)
     yield from (Said("ranks", text, (pointer,)) for text, pointer in more)
     for number, finding in enumerate(analysis.findings):
-        yield _change(number, finding, sentences.saving(finding.most_s, 0.0, "in the mean"), finding.suggestion)
+        yield _change(number, finding, sentences.saving(finding, 0.0, "in the mean"), finding.suggestion)
     span, count = analysis.spread["span_s"], len(analysis.ranks)
     text = f"{'A step' if analysis.per == 'step' else 'The trace'} takes {seconds(span.mean)} in the mean over {count} ranks"
     text += f", {seconds(span.min)} on rank {span.min_rank} to {seconds(span.max)} on rank {span.max_rank}"

@@ -121,7 +121,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     The invariant of the whole analysis: operators + unmodelled + idle - overlap = span.
     ``earlier_s`` is device time of work that was launched before the recording began, in the timeline of a whole trace.
     ``ready_communication_s`` is the part of the exposed communication during which the host had launched the computation that comes
-    next: where it had not, the host sets the pace, and hiding the communication saves nothing.
+    next: where it had not, the host sets the pace, and hiding the communication saves nothing. ``critical_s`` is the part of the busy
+    time after which the host launched the next work in time, or waited for the device: faster kernels alone save at most this.
     """
 
     span_s: float
@@ -135,6 +136,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     overlap_s: float = 0.0
     earlier_s: float | None = None
     ready_communication_s: float | None = None
+    critical_s: float | None = None
 
 
 class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -693,12 +695,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):
     """One piece of advice: possible saving (seconds per step; absent if unknown), evidence, suggestion.
 
+    ``later_s`` is the saving of one that alone saves nothing, because the host launches the next work too late, once that is changed.
     ``option`` and ``value`` are the option of ``profile`` that ``suggestion`` names, if it names one. ``example`` is the longest
     execution of the operator with most of the time that the advice is about.
     """
 
     title: str
     saves_s: float | None = None
+    later_s: float | None = None
     evidence: str
     suggestion: str
     option: str | None = None

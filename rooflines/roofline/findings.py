@@ -22,6 +22,8 @@ from rooflines.roofline.step.interference import delayed, noise_s
 WORTH = 0.02
 MOST = 6
 
+_LATE = "; faster kernels alone change nothing, because the host launches what follows them too late"
+
 Rule = Callable[[Case], Advice | None]
 
 # Special rules first: what they are about is taken out of the times that the general ones see.
@@ -76,7 +78,7 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
     start_up = analysis.basis.start_up
     only_input = start_up or analysis.basis.served or analysis.device_untraced
     rules = _UNTRACED_RULES if analysis.timeline is None else _INPUT_RULES if only_input else (*load_all("findings"), *RULES)
-    found = sorted(_found(Case(analysis), rules), key=lambda finding: -finding.most_s)
+    found = sorted(_found(Case(analysis), rules), key=lambda finding: (-finding.most_s, -(finding.later_s or 0.0)))
     return (*found[:MOST], *([_MORE_STEPS] if start_up else []))
 
 
@@ -102,16 +104,21 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
         advice = rule(case)
         if advice is None:
             continue
-        saves_s = 0.0
+        saves_s, later_s = 0.0, None
         if advice.saves_s is not None:
             left_s = _predicted_s(advice.suggestion, case) - promised[advice.suggestion]
             saves_s = min(advice.saves_s, sum(advice.of.values()), left_s, case.step_s - sum(promised.values()))
             if saves_s <= 0 or saves_s < least_s:
                 continue
+            critical_s = case.critical_s if advice.faster else math.inf
+            if critical_s < least_s:
+                saves_s, later_s = 0.0, saves_s
+            saves_s = min(saves_s, critical_s)
         case.take(advice)
         promised[advice.suggestion] += saves_s
         yield Finding(
-            title=advice.title, saves_s=saves_s or None, evidence=advice.evidence + case.left_out(advice),
+            title=advice.title, saves_s=saves_s or None, later_s=later_s,
+            evidence=advice.evidence + case.left_out(advice) + _LATE * (later_s is not None),
             suggestion=str(advice.suggestion), example=case.example(advice), **_option(advice.suggestion),
         )  # fmt: skip
 

@@ -107,6 +107,54 @@ def test_a_saving_by_the_names_of_kernels_is_ranked_by_it(tmp_path):
     assert "matrix kernels in fp32, by their names" in found.findings[0].evidence
 
 
+# --- faster kernels and a host that is late ----------------------------------------------------------------------------------------
+
+
+def replayed(after, durations, waits):
+    """A host that launches kernels of one stream, each ``after`` the one before, and before some of them waits for the device."""
+    host, end, events = 0.0, 0.0, []
+    for number, (pause, duration, wait) in enumerate(zip(after, durations, waits, strict=True)):
+        if wait:
+            events.append(runtime("cudaStreamSynchronize", host, max(end - host, 0) + 0.5))
+            host = max(host, end) + 0.5
+        host += pause
+        start = max(host + 2, end)
+        end = start + duration
+        events += [launch(host, 1, number), kernel("k", start, duration, number)]
+    return events, end
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_faster_kernels_save_no_more_than_what_the_host_does_not_delay(tmp_path, seed):
+    random = np.random.default_rng(seed)
+    after, durations = random.integers(3, 60, 30).tolist(), random.integers(2, 80, 30).tolist()
+    waits = (random.random(30) < 0.2).tolist()
+    events, end = replayed(after, durations, waits)
+    _, sooner = replayed(after, [duration / 10 for duration in durations], waits)
+    timeline = analyzed(tmp_path, *events).timeline
+    assert 0 <= end - sooner <= 1e6 * timeline.critical_s
+    assert timeline.critical_s <= timeline.busy_s
+
+
+def test_a_precision_saves_only_after_the_host_where_that_is_late(tmp_path):
+    """Three fp32 products of 60 us, each 200 us after the one before: 1/15 of their time changes nothing."""
+    name = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
+    events = []
+    for number in range(3):
+        at = 200 * number
+        events += [
+            span(f"ProfilerStep#{number}", at, 200), mm(at, 20, 1024, 1024, 1024), launch(at + 5, 5, number),
+            kernel("ampere_sgemm_128x64_nn", at + 12, 60, number),
+        ]  # fmt: skip
+    (tmp_path / "h100.json").write_text(json.dumps({"schemaVersion": 1, **name, "traceEvents": events}))
+    found = rooflines.analyze(tmp_path / "h100.json")
+    busy, precision = found.findings
+    assert (busy.title, precision.title) == ("Keep the device busy", "Run the matrix work in bf16")
+    assert precision.saves_s is None
+    assert 0 < precision.later_s < 60e-6
+    assert "once the host launches in time, up to" in printed(found)
+
+
 # --- idle time ---------------------------------------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,7 @@ def recommended(findings: Sequence[Finding], none: str, whole_s: float, per: str
     """``findings`` with what each saves of the ``whole_s`` seconds ``per`` (``a step``), or the sentence that there is ``none``."""
     items = tuple(
         Recommendation(
-            title=finding.title, saves=sentences.saving(finding.most_s, whole_s, per),
+            title=finding.title, saves=sentences.saving(finding, whole_s, per),
             share=max(0.0, finding.most_s / whole_s) if whole_s > 0 else 0.0,
             evidence=finding.evidence + sentences.example(finding.example), suggestion=suggested(finding, command),
         )

@@ -276,11 +276,13 @@ def example(where: Example | None, what: str = "in the trace for example") -> st
     return f"; {what} at {where.at_s:.6f} s{f' ({within})' if within else ''}"
 
 
-def saving(saves_s: float, whole_s: float, per: str) -> str:
+def saving(finding: Finding, whole_s: float, per: str) -> str:
     """The possible saving of a finding: ``up to 21.0 ms a step (26 %)``, with its share of ``whole_s`` where that is known."""
-    if saves_s <= 0:
+    saves_s = finding.most_s or finding.later_s
+    if not saves_s:
         return "saving not quantified"
-    return f"up to {seconds(saves_s)} {per}" + (f" ({percent(saves_s / whole_s)})" if whole_s > 0 else "")
+    after = "" if finding.most_s else "once the host launches in time, "
+    return f"{after}up to {seconds(saves_s)} {per}" + (f" ({percent(saves_s / whole_s)})" if whole_s > 0 else "")
 
 
 def roofs_of_run(analysis: Analysis) -> list[Ceiling]:

@@ -7,6 +7,7 @@ None is of time in which another kernel runs, which would keep the step as long.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -47,13 +48,15 @@ class Setting(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """A rule's answer: ``saves_s`` seconds of a step (None where they cannot be stated) out of the times in ``of``."""
+    """A rule's answer: ``saves_s`` seconds of a step (None where they cannot be stated) out of the times in ``of``, ``faster`` if it
+    only makes kernels faster, and the host launches as many."""
 
     title: str
     saves_s: float | None
     evidence: str
     suggestion: Setting | str
     of: Mapping[Key, float]
+    faster: bool = False
 
 
 class Ran(NamedTuple):
@@ -137,6 +140,12 @@ class Case:
         if coverage is not None and coverage.shapes_recorded is False:
             return False
         return coverage is None or coverage.modelled_time_fraction is None or coverage.modelled_time_fraction >= 0.5
+
+    @property
+    def critical_s(self) -> float:
+        """The most that faster kernels alone can save, infinite where it is not known."""
+        timeline = self.analysis.timeline
+        return math.inf if timeline is None or timeline.critical_s is None else timeline.critical_s
 
     @cached_property
     def kind(self) -> str:

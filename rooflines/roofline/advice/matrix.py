@@ -50,6 +50,7 @@ def fallback(case: Case) -> Advice | None:
         f"longest is {worst.row.name}{worst.where} ({worst.row.shapes or 'no shapes'}) on {short_kernel(worst.kernels[0].name)}",
         f"pad {which} to a multiple of {MULTIPLE} (F.pad, or the width of the layer or the vocabulary)",
         whole(rows),
+        faster=True,
     )
 
 
@@ -267,6 +268,7 @@ def lower_precision(case: Case) -> Advice | None:
         f"({now.name}, {now.source.kind})",
         setting(case.analysis, "precision", f"amp-{best.precision}"),
         saved,
+        faster=True,
     )
 
 
@@ -319,6 +321,7 @@ def named_in_full_precision(case: Case) -> Advice | None:
         if half == "fp16"
         else "torch.autocast(dtype=torch.bfloat16) around the forward pass and the loss",
         {key: sum(each_s or 0.0 for each_s in saved[key]) if known else sum(one.time_s for one in found[key]) for key in saved},
+        faster=True,
     )
 
 

@@ -43,6 +43,7 @@ _UNCOUNTED = "uncounted"
 MOST_UNKNOWN = 0.2
 # The class of idle time, by its cause, in the breakdown by bound and in the division.
 _OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronisation": "host", "communication": "communication"}
+_HOST_IS_LATE = ("host_bound", "data_loading")
 _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
 _PART_ORDER = (
     "optimizer", "backward", "forward", "prefill", "decode", "other", "host_to_device", "communication", "data_loading",
@@ -125,7 +126,7 @@ class Partition(NamedTuple):
         idle = {cause: time_s * left_s / rest_s for cause, time_s in rest.items()} if rest_s > 0 else {"host_bound": left_s}
         idle = {cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0}
         idle_s = sum(idle.values())
-        timeline = msgspec.structs.replace(self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s)
+        timeline = msgspec.structs.replace(self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s, critical_s=None)
         return self._replace(idle=idle, timeline=timeline)
 
 
@@ -150,8 +151,12 @@ def partition(attribution: Attribution, labels: Sequence[Label]) -> Partition:
         found[key] = found.get(key, 0.0) + time_ns * seconds * factor * weights.get(rank, 1.0)
     whole = intervals.merge(window, intervals.intersect(attribution.overhead, attribution.windows))
     idle, causes = _idle(attribution, intervals.subtract(whole, busy), loading)
+    timeline = _timeline(attribution, window, busy, found, idle, seconds)
+    if on_device:
+        critical_ns = intervals.length(_critical(busy, causes))
+        timeline = msgspec.structs.replace(timeline, critical_s=critical_ns * seconds * attribution.factor)
     return Partition(
-        of="device" if on_device else "cpu", timeline=_timeline(attribution, window, busy, found, idle, seconds), busy=found, idle=idle,
+        of="device" if on_device else "cpu", timeline=timeline, busy=found, idle=idle,
         loader_s=intervals.length(loading) * seconds if len(loading) else None, causes=causes,
     )  # fmt: skip
 
@@ -174,6 +179,20 @@ def clock_factor(attribution: Attribution, step_s: float, waits: float | None = 
     if waits is None:
         works_s, waits = busy_s * attribution.pace + sum(idle.values()), 0.0
     return step_s * (1 - waits) / works_s if works_s > 0 else 1.0
+
+
+def _critical(busy: Intervals, causes: dict[str, Intervals]) -> Intervals:
+    """The busy time but that before idle time in which the host was too late: however fast, the next work begins when it is launched.
+
+    Work that was launched and had not begun ends no stretch: it may follow what runs before.
+    """
+    ends = [(times[:, 0], cause in _HOST_IS_LATE) for cause, times in causes.items() if cause != "kernel_wait"]
+    starts = np.concatenate([each for each, _ in ends])
+    late = np.concatenate([np.full(len(each), is_late) for each, is_late in ends])
+    order = np.argsort(starts, kind="stable")
+    following = np.searchsorted(starts[order], busy[:, 1])
+    critical: Intervals = busy[~np.append(late[order], False)[following]]
+    return critical
 
 
 def _weights(attribution: Attribution, loading: Intervals, ranks: Int64s) -> dict[int, float]:
