@@ -103,7 +103,8 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
 
 def _change(number: int, finding: Finding, saving: str, suggestion: str) -> Said:
     text = f"{finding.title}: {saving}. Evidence: {finding.evidence}. Try: {suggestion}".rstrip(".")
-    figures = (f"/findings/{number}/saves_s", f"/findings/{number}/example/ts_us")
+    saved = "later_s" if finding.later_s and not finding.saves_s else "saves_s"
+    figures = (f"/findings/{number}/{saved}", f"/findings/{number}/example/ts_us")
     return Said("change", f"{text}{sentences.example(finding.example, 'the longest of these operators runs')}.", figures)
 
 

@@ -35,6 +35,7 @@ from rooflines.units import counted, percent, seconds
 
 # What ranks are compared in.
 COMPARED = ("span_s", "busy_s", "idle_s", "compute_s", "communication_s", "exposed_communication_s", "memcpy_s")
+_SAVINGS = ("saves_s", "later_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,10 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
         notes=_notes(numbered, world_size, rows),
     )
     own = {
-        rank: [msgspec.structs.replace(finding, saves_s=finding.most_s * _factor(part, per) or None) for finding in part.findings]
+        rank: [
+            msgspec.structs.replace(one, **{name: (getattr(one, name) or 0.0) * _factor(part, per) or None for name in _SAVINGS})
+            for one in part.findings
+        ]
         for rank, part in numbered.items()
     }
     return msgspec.structs.replace(found, findings=find(found, own))
@@ -364,6 +368,7 @@ def _of_ranks(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> Iterat
         yield msgspec.structs.replace(
             ranks[most],
             saves_s=saves_s or None,
+            later_s=sum(one.later_s or 0.0 for one in ranks.values()) / len(own) or None,
             evidence=f"on {counted(len(ranks), 'rank')} of {len(own)}; rank {most}: {ranks[most].evidence}",
             suggestion=ranks[most].suggestion.removesuffix(ALL_RANKS),
         )

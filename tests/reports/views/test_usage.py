@@ -15,6 +15,7 @@ from rooflines.reports.views import run as view
 from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
+from rooflines.roofline.analysis import Finding
 from rooflines.roofline.usage.device_usage import Window, usage, usage_of
 from tests import samples
 from tests.printing import in_terminal
@@ -159,7 +160,7 @@ def test_without_samples_each_report_says_so_or_nothing():
     assert usage_timeline(bare) is usage_table(bare) is None
     assert missing_usage(bare) in html.render(view.page(bare))
     assert "in the timed steps" not in terminal_text(bare)
-    assert saving(0.0, 1.0, "a step") == "saving not quantified"
+    assert saving(Finding(title="", evidence="", suggestion=""), 1.0, "a step") == "saving not quantified"
 
 
 def test_samples_as_csv(tmp_path):
