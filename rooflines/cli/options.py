@@ -180,6 +180,7 @@ class _Reading(TypedDict):
     ]
     partial: Annotated[bool, option("Read a truncated trace up to the cut.", "--partial")]
     memory_limit_bytes: Annotated[str, option("Maximum memory for trace data.", "--memory-limit", metavar="SIZE")]
+    keep_paths: Annotated[bool, option("Name source files by their whole paths, which may contain your name.", "--keep-paths")]
     formulas: Formulas
     inductor_cache: Annotated[Path | None, option(
         "Count compiled kernels from this inductor cache (the TORCHINDUCTOR_CACHE_DIR of the recorded program).", "--inductor-cache",
@@ -210,7 +211,7 @@ def reading_options(*names: str, profiles: bool = False) -> Callable[[F], F]:
     """
     hints = get_type_hints(_Reading, include_extras=True)
     chosen = names or tuple(hints)
-    defaults = {"partial": False, "memory_limit_bytes": "4GB"}
+    defaults = {"partial": False, "keep_paths": False, "memory_limit_bytes": "4GB"}
     found = [_keyword(name, default=defaults.get(name), annotation=hints[name]) for name in chosen]
 
     def decorate(command: F) -> F:

@@ -158,7 +158,7 @@ def _clock_of_steps(profiled: Profiled, *, events: bool) -> Verdict:
 def flops_equal(profiled: Profiled, closed_form: int) -> Verdict:
     if profiled.analysis.totals is None:
         return "the analysis has no totals"
-    ratio = profiled.analysis.totals.matrix_flops / closed_form
+    ratio = (profiled.analysis.totals.matrix_flops or 0) / closed_form
     return abs(ratio - 1) < _SUM_TOLERANCE, f"ratio {ratio:.6f}"
 
 

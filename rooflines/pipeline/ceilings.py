@@ -128,7 +128,8 @@ def known_ceilings(device: str, recorded: Environment | None) -> Ceilings:
 def sheet_of(environment: Environment) -> tuple[Ceilings | None, str]:
     """The data sheet's ceilings of the device that a trace names, or why there are none."""
     if not environment.device_name:
-        return None, "the trace does not name its device, so no ceilings apply: choose measured ones or those of a device"
+        what = "processor" if environment.device.startswith("cpu") else "device"
+        return None, f"the trace does not name its {what}, so no ceilings apply: choose measured ones or those of a device"
     try:
         return known_ceilings(environment.device, environment), ""
     except UsageError as error:

@@ -57,6 +57,7 @@ class Reading(TypedDict, total=False):
 
     partial: bool
     memory_limit_bytes: int
+    keep_paths: bool
 
 
 class TraceOptions(Reading, total=False):
@@ -97,6 +98,7 @@ def analyze(source: Run | Monitored | Path | str, **options: Unpack[TraceOptions
             are read, not executed.
         partial: Read a truncated trace up to the cut; the notes say what is missing.
         memory_limit_bytes: Maximum memory for trace data.
+        keep_paths: Name source files by their whole paths as recorded, instead of the file and its folder.
         progress: Called with each stage.
 
     Raises RunError and TraceError for a source that cannot be read, UsageError for several ranks.
@@ -237,7 +239,9 @@ def read_analysis(
                 hint="Give the run directory or the trace.",
             )
         return stored
-    options: Reading = {"partial": reading.partial, "memory_limit_bytes": reading.memory_limit_bytes}
+    options: Reading = {
+        "partial": reading.partial, "memory_limit_bytes": reading.memory_limit_bytes, "keep_paths": reading.keep_paths,
+    }  # fmt: skip
     return analyze_trace(source, ceilings=ceilings, progress=progress, **options)[1]
 
 

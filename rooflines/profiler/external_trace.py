@@ -86,7 +86,10 @@ def _environment(trace: Trace) -> tuple[Environment, tuple[str, ...]]:
     """The device that worked, as far as the trace tells, and notes on how it was found."""
     ordinals = [0] if lacks_device(trace) else distinct(trace.device.device)[0].tolist()
     if not ordinals:
-        return Environment(rooflines=__version__, device="cpu", device_name=""), ()
+        listed = ", ".join(sorted({device.name for device in trace.devices} - {""}))
+        either = "the operators ran on the processor, or the work of the device was not recorded"
+        note = f"The trace lists {listed} and has no event of it: {either}."
+        return Environment(rooflines=__version__, device="cpu", device_name=""), (note,) if listed else ()
     used, notes = _properties(trace, ordinals[0])
     environment = Environment(
         rooflines=__version__,

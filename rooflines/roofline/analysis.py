@@ -44,7 +44,8 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     says whether torch's ``DataLoader`` had workers, by the names of its ranges in the trace; None without such ranges. ``start_up``
     says that the one step is a whole program from its start, or up to the end of its first step: imports, building the model and all
     first calls are in its times. ``shared_s`` is the time in which operators of several threads of a CPU ran at once. ``served``
-    is that of ``StepTimes``.
+    is that of ``StepTimes``. ``before_s`` is how long the host worked before the first work of the device, which begins a trace
+    without steps. ``devices`` is how many the trace has work of: its times are the union over them, FLOPs and bytes the sum.
     """
 
     per: Literal["step", "trace"] = "step"
@@ -56,6 +57,8 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     ranges_s: float | None = None
     overhead_s: float | None = None
     shared_s: float | None = None
+    before_s: float | None = None
+    devices: int = 1
     served: bool = False
     loader_workers: bool | None = None
 
@@ -95,17 +98,17 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the operators: ``lower_bound_s + headroom_s + unjudged_s = time_s``.
+    """Sums over the operators, absent where none has a count: ``lower_bound_s + headroom_s + unjudged_s = time_s``.
 
     An operator faster than its bound counts with its time. ``unjudged_s`` is the time of those without a bound, and of copies that
     computation hides. ``efficiency`` is lower bound / (lower bound + headroom). All three are absent where more than a fifth of the
     busy time is unknown, because the rest says little of the whole; then all of the time is unjudged.
     """
 
-    flops: int | float
-    matrix_flops: int | float
-    bytes: int | float
-    time_s: float
+    flops: int | float | None = None
+    matrix_flops: int | float | None = None
+    bytes: int | float | None = None
+    time_s: float | None = None
     lower_bound_s: float | None = None
     headroom_s: float | None = None
     unjudged_s: float = 0.0

@@ -35,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     copies.pageable,
     communication.late_rank,
     communication.exposed,
+    training.evaluating,
     training.recomputed,
     training.page_faults,
     training.zeroed_gradients,

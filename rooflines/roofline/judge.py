@@ -106,7 +106,7 @@ def judge(
     ready_s = timed_tokens(facts, quiet.timed)
     if step_s is not None:
         attribution = attribution.scaled(clock_factor(attribution, step_s, waits), phase_factors(attribution, ready_s))
-    notes += (*attribution.notes, *_kinds(attribution), *_several_devices(trace))
+    notes += (*attribution.notes, *_kinds(attribution))
     per_step = attribution.steps or 1
     rows = [operator_row(row, attribution.calls, roofs, per_step, facts, trace.began_ns) for row in attribution.rows]
     if judged is not None:
@@ -177,8 +177,15 @@ def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: boo
         steady=len(attribution.quiet) >= FEWEST_STEPS, ranges_s=attribution.ranges_ns / 1e9 / steps or None, stacks=trace.has_stacks,
         overhead_s=attribution.overhead_ns / 1e9 / steps or None,
         shared_s=sum(row.shared * row.traced_ns for row in (*attribution.rows, *attribution.gaps)) / 1e9 / steps or None,
+        devices=max(1, len(distinct(trace.device.device)[0])),
+        before_s=_before_s(attribution) if len(trace.device) and len(trace.host) and not attribution.steps else None,
         loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
     )  # fmt: skip
+
+
+def _before_s(attribution: Attribution) -> float | None:
+    """How long the host of a trace without steps works before its device."""
+    return max(0, int(attribution.window[0, 0]) - int(attribution.trace.host.start_ns.min())) / 1e9 or None
 
 
 def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: Coverage) -> Workload:
@@ -286,14 +293,6 @@ def _no_device_events(facts: RunFile, trace: Trace) -> str:
         f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced "
         "(rooflines doctor says whether torch can); their times are the host's and are not compared with the device's ceilings"
     )
-
-
-def _several_devices(trace: Trace) -> tuple[str, ...]:
-    devices = len(distinct(trace.device.device)[0])
-    if devices < 2:
-        return ()
-    sums = "times are the union over them, FLOPs and bytes the sum, so efficiencies are too high"
-    return (f"the trace has work of {devices} devices: {sums}",)
 
 
 def _memory(facts: RunFile) -> Memory | None:

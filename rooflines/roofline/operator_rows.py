@@ -124,6 +124,8 @@ def total(operators: Sequence[OperatorRow], facts: RunFile, *, bounded: bool) ->
     bounds = [bound_and_headroom(row) for row in operators if row.lower_bound_s is not None]
     time_s, lower_s, headroom_s = sum(row.time_s for row in operators), sum(one for one, _ in bounds), sum(one for _, one in bounds)
     unjudged = [row for row in operators if row.lower_bound_s is None or row.bound == "transfer"]
+    if not any(row.flops or row.bytes for row in operators):
+        return Totals(time_s=time_s or None, unjudged_s=time_s, peak_memory_bytes=facts.peak_memory_bytes)
     return Totals(
         flops=sum(row.flops for row in operators),
         matrix_flops=sum(row.matrix_flops for row in operators),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, Steps
 from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.kernel_names import short_kernel
@@ -89,6 +90,8 @@ _NEARLY_ALL = 0.9
 _IDLE = ("host", "idle", "input")
 # Less than this share of the time changes no figure that is read.
 _WORTH_SAYING = 0.01
+# As much of the host's time before a device's first work is more than a launch.
+_LONG_BEFORE = 0.1
 _MOST_ASSUMPTIONS = 2
 
 
@@ -98,7 +101,15 @@ def verdict(analysis: Analysis) -> str:
     if analysis.other_programs is not None and not analysis.other_programs.judged:
         speed = "" if steps is None else _range(steps, unit) if steps.count > 1 else _speed(steps, unit)
         return f"{unsteady(analysis)} {speed}".rstrip()
-    sentences = [unsteady(analysis), _not_recorded(analysis), _generated(analysis) or (_speed(steps, unit) if steps else "")]
+    several = (
+        f"Times are the union over the {analysis.basis.devices} devices of this trace, and work is their sum: neither is that of one."
+    )
+    sentences = [
+        unsteady(analysis),
+        _not_recorded(analysis),
+        several * (analysis.basis.devices > 1),
+        _generated(analysis) or (_speed(steps, unit) if steps else ""),
+    ]
     sentences += [paging(analysis), _served(analysis)]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
@@ -212,6 +223,8 @@ def _not_recorded(analysis: Analysis) -> str:
             "would show which operator and module launches each."
         )
     if coverage.shapes_recorded is False:
+        if analysis.unrecorded:
+            return ""  # more is missing than shapes
         complete = ["times", *["kernels"] * (not environment.device.startswith("cpu")), *["modules"] * bool(analysis.modules)]
         return (
             "The trace was recorded without record_shapes=True, which would add FLOPs, bytes, bounds and possible savings of each "
@@ -376,9 +389,14 @@ def _dominating(analysis: Analysis, total_s: float) -> str:
     """The kernels that take the most of a step of which too much is unknown, else nothing."""
     if unknown_share(analysis) <= MOST_UNKNOWN:
         return ""
-    longest = longest_first((short_kernel(kernel.name), kernel.time_s) for row in analysis.rows for kernel in row.kernels)
+    kernels = (kernel for row in analysis.rows for kernel in row.kernels)  # a collective may wait for other ranks
+    longest = longest_first(
+        (short_kernel(kernel.name), kernel.time_s)
+        for kernel in kernels
+        if not communicates(kernel.name) and not kernel.name.startswith("Mem")
+    )
     named = [f"{name} ({seconds(time_s)})" for name, time_s in longest.items() if time_s >= _LEAST_SHARE * total_s][:_MOST_KERNELS]
-    return f"Longest kernels of {_whole(analysis)}: {_and(named)}." if named else ""
+    return f"Kernels that take the most time of {_whole(analysis)}: {_and(named)}." if named else ""
 
 
 def _whole(analysis: Analysis) -> str:
@@ -452,6 +470,8 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
         found.append("one traced step")
     if basis.stacks:
         found.append("stacks recorded: host times inflated")
+    if basis.before_s is not None and basis.before_s > _LONG_BEFORE * whole_s:
+        found.append(f"without {seconds(basis.before_s)} of the host before the first work of the device")
     if basis.overhead_s is not None and basis.overhead_s > _WORTH_SAYING * whole_s:
         found.append(f"{seconds(basis.overhead_s)} of profiler overhead left out")
     found += _lost(analysis)

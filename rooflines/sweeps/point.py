@@ -58,7 +58,7 @@ def _of_run(analysis: Analysis, point: Point, number: int) -> Result:
         if steps.ci95_s is not None:
             values |= {"step_low_s": steps.ci95_s[0], "step_high_s": steps.ci95_s[1]}
     values["peak_memory_bytes"] = analysis.memory.peak_bytes if analysis.memory is not None else None
-    if totals is not None and steps is not None:
+    if totals is not None and totals.flops is not None and steps is not None:
         values |= {
             "flops": totals.flops, "matrix_flops": totals.matrix_flops, "bytes": totals.bytes,
             "intensity_flop_per_byte": totals.flops / totals.bytes if totals.bytes else None,

@@ -98,13 +98,13 @@ def test_graphs_without_a_capture_are_named_and_small_categories_beside_them_are
 
 
 def test_beside_much_unknown_time_the_kernels_are_named_and_no_gain():
-    kernels = tuple(Kernel(name=f"Memcpy {name}", calls=1, time_s=time_s) for name, time_s in (("a", 0.2), ("b", 0.05), ("c", 0.04)))
+    kernels = tuple(Kernel(name=f"kernel_{name}", calls=1, time_s=time_s) for name, time_s in (("a", 0.2), ("b", 0.05), ("c", 0.04)))
     unjudged = replace(sample().operators[0], category="other", lower_bound_s=None, efficiency=None, kernels=kernels)
     gain = Finding(title="Keep it", saves_s=0.1016, evidence="", suggestion="")
     changes = {"operators": (unjudged,), "findings": (gain,)}
     assert said({"host": 0.7, "unknown": 0.3}, coverage=None, **changes) == (
-        "Host-bound: for 70 % of the step, the device waits for the host to launch work. Longest kernels of the step: "
-        "Memcpy a (200 ms), Memcpy b (50.0 ms) and Memcpy c (40.0 ms)."
+        "Host-bound: for 70 % of the step, the device waits for the host to launch work. Kernels that take the most time of the step: "
+        "kernel_a (200 ms), kernel_b (50.0 ms) and kernel_c (40.0 ms)."
     )
     assert said({"host": 0.8, "unknown": 0.2}, coverage=None, **changes).endswith(
         "Largest possible gain: keep it, up to 102 ms a step."

@@ -265,6 +265,10 @@ class Columns:
                 self._held += 400 + len(key)
         return np.fromiter([self._codes[key] for key in keys], np.int32, len(keys))
 
+    def places(self) -> list[str]:
+        """The names of the frames: where they are in which source file, whose path is cut unless asked for."""
+        return self.frame_names.listed if self._options.keep_paths else [_without_folders(name) for name in self.frame_names.listed]
+
     def _take_frames(self, events: list[Event]) -> None:
         """Keep the places in source files among these events of the Python stack."""
         codes = [self.frame_names[event.name] for event in events]
@@ -470,6 +474,15 @@ def _is_place(name: str) -> int:
     """1 for a function of the Python stack outside of torch and of Python's own modules."""
     place = _PLACE.match(name)
     return int(place is not None and place["module"] not in _PASS_ON)
+
+
+def _without_folders(place: str) -> str:
+    """``layers/linear.py(12): forward`` of a place in a package; the file alone of a path from the root, which may contain the names of
+    people and projects."""
+    path, *function = place.partition(".py(")
+    *folders, file = re.split(r"[/\\]", path)
+    kept = [] if folders and (not folders[0] or folders[0].endswith(":")) else folders[-1:]
+    return "/".join((*kept, file)) + "".join(function)
 
 
 def _launch_shape(grid: bytes, block: bytes) -> LaunchShape | None:

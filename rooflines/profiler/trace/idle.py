@@ -38,7 +38,7 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     launched_by = np.where(ended, calls.launch[first] if len(calls.launch) else -1, -1)
     known = (launched_by >= 0) | ~ended
     began = np.where(ended & known & (len(calls.trace.host) > 0), at_launch(calls.trace.host.start_ns, launched_by), gaps[:, 1])[known]
-    began = np.where((launched_by >= 0)[known], _working_until(calls.trace, launched_by[known], began), began)
+    began = np.where((launched_by >= 0)[known], handed_over(calls.trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
     ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(calls.trace), launched_by)[known]
     long = ends - waiting_from > _LONGEST_ARRIVAL_NS
@@ -75,7 +75,7 @@ def unrecorded_until(calls: Calls, window: Intervals, belongs: Mask) -> int:
     return until if done_ns <= _LITTLE * intervals.length(own) else int(first[0, 0])
 
 
-def _working_until(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
+def handed_over(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
     """When each launching call handed its work over: at its begin, a long one that does not wait for the device at its end."""
     if not len(trace.host):
         return began

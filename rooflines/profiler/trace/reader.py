@@ -31,6 +31,8 @@ from rooflines.profiler.trace.tree import tree
 _NAME_LENGTH = 200
 # From this share of the events on, frames of the Python stack are said to slow the host down.
 _MANY_FRAMES = 0.1
+# Recording the begin and end of a function takes about a microsecond; what takes less than this share of the time is not felt.
+_FRAME_NS, _FELT = 2000, 0.01
 
 
 def read(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
@@ -78,18 +80,21 @@ def _read(data: Iterable[bytes], source: Path | str, options: ReadOptions, probl
         # No other names are repeated: those of processes are command lines and may hold private data.
         what = "its events are those of XLA (JAX or TensorFlow)" if of_xla else "it has no operators and no kernels"
         raise TraceError(f"{origin!r} is a Chrome trace, but not from PyTorch: {what}.", hint="Give a trace written by torch.profiler.")
-    has_stacks = columns.stack_frames > 0 and columns.stack_frames >= _MANY_FRAMES * columns.spans
+    lasting_ns = int(host.end_ns.max() - host.start_ns.min()) if len(host) else 0
+    many = max(_MANY_FRAMES * columns.spans, _FELT * lasting_ns / _FRAME_NS)
+    has_stacks = columns.stack_frames > 0 and columns.stack_frames >= many
     return Trace(
         host=host, device=device, memory=memory, names=columns.names.listed, signatures=columns.signatures,
         collectives=columns.collectives, launch_shapes=columns.launch_shapes, kernels=columns.kernels, scopes=columns.scopes,
-        frames=frames, frame_names=columns.frame_names.listed, devices=_devices(document.head.devices),
+        frames=frames, frame_names=columns.places(), devices=_devices(document.head.devices),
         rank=_rank(document.head.distributed), base_ns=_whole(document.head.base_ns) or 0, platform=columns.platform,
-        notes=(*(problems or ()), *_notes(document, columns, has_stacks)), overhead=columns.overhead(), has_stacks=has_stacks,
+        notes=(*(problems or ()), *_notes(document, columns, has_stacks, on_device=len(device) > 0)),
+        overhead=columns.overhead(), has_stacks=has_stacks,
         cut_ns=cut_ns, threads=columns.threads.listed, source=source,
     )  # fmt: skip
 
 
-def _notes(document: Document, columns: Columns, has_stacks: bool) -> Iterator[str]:
+def _notes(document: Document, columns: Columns, has_stacks: bool, *, on_device: bool) -> Iterator[str]:
     """What in the file was repaired, cut or left out."""
     if document.cut_bytes is not None:
         missing = (
@@ -108,7 +113,7 @@ def _notes(document: Document, columns: Columns, has_stacks: bool) -> Iterator[s
     if has_stacks:
         yield (
             f"Host times are inflated: the profiler recorded Python stacks ({columns.stack_frames:,} of {columns.spans:,} events), "
-            "which slows the host down, so the device is idle for longer than without them."
+            f"which slows the host down{', so the device is idle for longer than without them' if on_device else ''}."
         )
 
 

@@ -42,10 +42,12 @@ def of_kinds(kind: npt.NDArray[np.int8], kinds: tuple[int, ...]) -> Mask:
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How a trace is read: with ``partial`` one that is cut off up to the cut, within ``memory_limit_bytes`` for what is kept of its
-    events. ``list_dtype`` is the dtype of lists of tensors, which Kineto does not record."""
+    events, and with ``keep_paths`` with the whole paths of source files. ``list_dtype`` is the dtype of lists of tensors, which Kineto
+    does not record."""
 
     partial: bool = False
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+    keep_paths: bool = False
     list_dtype: str = "float32"
 
 

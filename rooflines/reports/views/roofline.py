@@ -166,7 +166,7 @@ def _rings(analysis: Analysis) -> tuple[Ring, ...]:
 def _ring(analysis: Analysis) -> Ring | None:
     """The whole run, on the clock of its points."""
     totals = analysis.totals
-    if totals is None or not (totals.flops > 0 and totals.bytes > 0):
+    if totals is None or not totals.flops or not totals.bytes or totals.time_s is None:
         return None
     time_s, basis = totals.time_s, "over the time of all operators"
     if analysis.timeline is not None:

@@ -33,7 +33,8 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
     device = environment.device_name + (" (inferred)" if environment.device_inferred else "")
     if environment.device.startswith("cpu") and environment.cpu_cores:
         device = f"{environment.cpu_cores}-core {device}"
-    parts = [workload.name, workload.mode]
+    forward = workload.mode == "inference" and workload.source == "trace" and not (isinstance(analysis, Analysis) and analysis.serving)
+    parts = [workload.name, "forward only" if forward else workload.mode]  # a trace does not tell what the pass was for
     if workload.batch_size is not None:
         parts.append(f"batch {workload.batch_size}")
     compiled = f"compiled ({workload.compile_mode})" if workload.compile_mode else "compiled" if workload.compiled else ""
@@ -112,7 +113,8 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
         return "Every operator has a work model."
     busy_s = analysis.timeline.busy_s if analysis.timeline is not None else 0.0
     share = share_of_step((1 - coverage.modelled_time_fraction) * busy_s, analysis)
-    text = f"{coverage.uncounted.capitalize()} take {percent(share)} of the {analysis.basis.per}"
+    took = f"take {percent(share)} of the {analysis.basis.per}" if busy_s else "ran"
+    text = f"{coverage.uncounted.capitalize()} {took}"
     if not named:
         return f"{text}."
     times = longest_first(
@@ -154,7 +156,8 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     """The step times, their uncertainty and the overhead of the profiler."""
     steps = analysis.steps
     if steps is None:
-        return ["Step times are not available: the trace contains profiled steps only."]
+        why = "contains profiled steps only" if analysis.basis.per == "step" else "marks no steps"
+        return [f"Step times are not available: the trace {why}."]
     known = steps.samples_per_s if steps.count > 1 else None
     rate = f"{significant(known)} {analysis.workload.unit}/s" if known is not None else ""
     pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
@@ -267,7 +270,7 @@ def confidence(analysis: Analysis) -> list[str]:
     return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
 
 
-def example(where: Example | None, what: str = "in the trace for example") -> str:
+def example(where: Example | None, what: str = "see the call") -> str:
     """Where to look in the trace, as the end of a sentence that says ``what`` is there; empty where that is not known."""
     if where is None:
         return ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from rooflines.roofline.advice.case import Advice, Case, Ran, Setting, computes, larger_batch, setting, total
+from rooflines.roofline.advice.case import Advice, Case, Key, Ran, Setting, computes, larger_batch, setting, total
 from rooflines.roofline.advice.copies import channels_last
 from rooflines.roofline.advice.matrix import is_hopper
 from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, fills, of_library
@@ -54,7 +54,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         lost = {one.key: _lost_s(case, one) for one in found}
         # The figures of the operators are not those of the time that other advice has left.
         entire = [one.whole() for one in found]
-        worst = _worst(rows)
+        worst = _worst(found, lost)
         saves_s, time_s = sum(lost.values()), total(entire)
         roof_s = time_s - sum(one.headroom_s or 0.0 for one in entire)
         attained_s = time_s - sum(_lost_s(case, one) for one in entire)
@@ -76,9 +76,10 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
     return rule
 
 
-def _worst(rows: tuple[OperatorRow, ...]) -> str:
-    """The operator with the most headroom in all layers together: where it is, its calls, the mean time of one and its efficiency."""
-    worst = max(grouped(rows, repeated_key).values(), key=lambda members: sum(row.headroom_s or 0.0 for row in members))
+def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
+    """The operator that loses most in all layers together: where it is, its calls, the mean time of one and its efficiency."""
+    every = grouped([(one.row, lost[one.key]) for one in found if isinstance(one.row, OperatorRow)], lambda pair: repeated_key(pair[0]))
+    worst = [row for row, _ in max(every.values(), key=lambda members: sum(lost_s for _, lost_s in members))]
     time_s, calls = sum(row.time_s for row in worst), sum(row.calls for row in worst)
     module, shapes = path_pattern([row.module for row in worst]), shapes_range([row.shapes for row in worst])
     where = f"{worst[0].name} in {module}" if module else worst[0].name
@@ -145,6 +146,8 @@ def _newer_library(found: list[Ran]) -> str | None:
 def _faster_attention(case: Case, found: list[Ran]) -> str | None:
     needs = ", which needs half precision and no dense mask" if case.on_cuda else ""
     names = [" ".join((one.row.name, *(short_kernel(kernel.name) for kernel in one.kernels[:1]))).lower() for one in found]
+    if all("native_multi_head" in name for name in names):
+        return "need_weights=False in the calls of nn.MultiheadAttention, which computes the scores otherwise"
     if not all(any(word in name for word in ("flash", "efficient", "cudnn", "paged", "aiter", "fmha")) for name in names):
         return f"a fused backend (torch.nn.attention.sdpa_kernel){needs}"
     if not case.on_cuda:

@@ -40,8 +40,6 @@ _OF_TRACES = {
 # A device that is idle for less of a step is as busy as one can ask.
 IDLE = 0.05
 GRAPHS_UNRECORDED = "Record what the graphs run"
-# An allocation that lasts longer than this initializes the device.
-FIRST_CALL_S = 0.1
 # Kernels that are shorter than this on average are over before the host has launched the next one.
 SHORT_KERNEL_S = 50e-6
 # With a working cache, steps take and give back memory a few times at most; without, for every tensor.
@@ -230,8 +228,7 @@ def beginning(case: Case) -> Advice | None:
     """Long first calls of the device's runtime that do not wait: libraries and kernels that are loaded."""
 
     def once(work: HostWork) -> bool:
-        begins = work.kind == "runtime" or (work.kind == "allocator" and _initialises(work))
-        return begins and "GraphLaunch" not in work.name and not _recurs(case, work.calls)
+        return work.kind == "runtime" and "GraphLaunch" not in work.name and not _recurs(case, work.calls)
 
     found, idle_s = _host_work(case, once)
     if idle_s <= 0:
@@ -248,7 +245,7 @@ def beginning(case: Case) -> Advice | None:
 def allocating(case: Case) -> Advice | None:
     """Memory that the steps take from the driver. A cache that is off gives back as often as it takes, for every tensor; one that is
     short or fragmented gives back little; calls of a single step may fill an empty one."""
-    found, idle_s = _host_work(case, lambda work: work.kind == "allocator" and not _initialises(work))
+    found, idle_s = _host_work(case, lambda work: work.kind == "allocator")
     if idle_s <= 0 or not case.on_cuda:
         return None
     taken, given = (sum(work.calls for work in found if word in work.name) for word in ("Malloc", "Free"))
@@ -266,11 +263,6 @@ def allocating(case: Case) -> Advice | None:
     )
 
 
-def _initialises(work: HostWork) -> bool:
-    """Whether an allocation takes as long as starting to use the device."""
-    return work.idle_s >= FIRST_CALL_S * work.calls
-
-
 def _recurs(case: Case, calls: float) -> bool:
     """Whether it happens in every one of several steps, as no first call does."""
     return case.analysis.basis.steps > 1 and calls >= 1
@@ -283,7 +275,7 @@ def launching(case: Case) -> Advice | None:
     saves_s = idle_s + arriving_s
     if not case.on_device or saves_s < IDLE * case.step_s:
         return None
-    kernels = [kernel for ran in case.every() if not ran.communicates for kernel in ran.kernels]
+    kernels = [kernel for ran in case.every() if not ran.communicates for kernel in ran.kernels if not kernel.name.startswith("Mem")]
     calls = sum(kernel.calls for kernel in kernels)
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""

@@ -15,6 +15,30 @@ FULL = 0.8
 PAGING_FAULTS = 4000
 
 
+_DROPS = ("aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli_")
+# Kernels of batch normalization that take the statistics of the batch.
+_OF_BATCH = ("bn_fw_tr", "batch_norm_collect_statistics", "bn_fw_train")
+
+
+def evaluating(case: Case) -> Advice | None:
+    """Dropout and batch normalization in training mode where nothing is differentiated."""
+    if case.analysis.workload.mode != "inference":
+        return None
+    drops = sum(one.row.calls for one in case.every() if one.row.name in _DROPS)
+    normalizes = sum(kernel.calls for kernel in case.kernels() if any(part in kernel.name for part in _OF_BATCH))
+    found = {"calls of dropout": drops, "kernels of batch normalization": normalizes}
+    if not any(found.values()):
+        return None
+    counts = " and ".join(f"{number:,.0f} {what}" for what, number in found.items() if number)
+    return Advice(
+        "Call model.eval(), if this is inference",
+        None,
+        f"{counts} {case.per} run in training mode, and nothing is differentiated: the results are not those of inference",
+        "model.eval() and torch.inference_mode() around the forward pass; nothing where it is the forward pass of a training",
+        {},
+    )
+
+
 def page_faults(case: Case) -> Advice | None:
     """Memory that the C library gives back to the system after use and takes again in the next step."""
     found, cost_s = case.analysis.page_faults, paging_s(case.analysis)

@@ -34,6 +34,8 @@ from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, 
 from rooflines.units import counted, percent, seconds
 
 # What ranks are compared in.
+# Times since 1970, of which those of the ranks of one job are less than an hour apart.
+_DATED_NS, _ONE_JOB_NS = 10**18, 3_600 * 10**9
 COMPARED = ("span_s", "busy_s", "idle_s", "compute_s", "communication_s", "exposed_communication_s", "memcpy_s")
 _SAVINGS = ("saves_s", "later_s")
 
@@ -144,6 +146,12 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
 def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
     """The ranks in order: what the trace says, else the name of its file, else its place in the list."""
     numbered: dict[int, RankPart] = {}
+    began = [part.began_ns for part in parts if part.place is None and rank_in_name(part.source) is None]
+    if len(began) > 1 and min(began) > _DATED_NS and max(began) - min(began) > _ONE_JOB_NS:
+        raise UsageError(
+            f"the traces name no ranks, and began {(max(began) - min(began)) / 3.6e12:,.0f} hours apart: they are not of one job.",
+            hint="Analyze each alone, or compare two.",
+        )
     for position, part in enumerate(parts):
         named = rank_in_name(part.source)
         rank = part.place.rank if part.place else position if named is None else named
@@ -292,6 +300,8 @@ def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[Ma
     return tuple(notes)
 
 
+# A rank that causes this much of what the worst one does is as bad.
+_NEAR = 0.75
 # Compute of a rank that exceeds the mean by less is not what makes it late.
 EVEN = 0.02
 
@@ -327,12 +337,15 @@ def _late(job: RankAnalysis) -> Iterator[Finding]:
     if late is None or hosts_apart(job):
         return
     per = "a step" if job.per == "step" else "of the trace"
+    near = {row.rank: row.caused_wait_s / late.waited_s * late.share for row in job.ranks if row.caused_wait_s >= _NEAR * late.waited_s}
+    too = "".join(f"; rank {rank} causes {percent(share)}" for rank, share in near.items() if rank != late.rank)
+    which = f"ranks {', '.join(map(str, near))}" if too else f"rank {late.rank}"
     yield Finding(
-        title=f"Let rank {late.rank} keep up with the others",
+        title=f"Let {which} keep up with the others",
         saves_s=in_steps_s(job) * late.share,
         evidence=(
             f"it enters {late.times_last} of {late.of} matched collectives last and causes {percent(late.share)} of the waiting that "
-            f"the steps make, {seconds(in_steps_s(job))} {per} in the mean over the ranks"
+            f"the steps make, {seconds(in_steps_s(job))} {per} in the mean over the ranks{too}"
         ),
         suggestion=_differs(job, late),
     )

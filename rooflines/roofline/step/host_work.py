@@ -31,7 +31,11 @@ _LONG_OPERATOR_NS = 200_000
 # Between two launches of a host that is only slow there is less time than this.
 _LONG_STRETCH_NS = 1_000_000
 _MOST = 12
+# Operators that only take memory.
+_TAKES_MEMORY = "aten::empty"
 _COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|## Call CompiledFxGraph|Torch-Compiled Region")
+# An allocation that lasts longer than this begins to use the device or one of its libraries.
+_FIRST_ALLOCATION_NS = 50_000_000
 _ALLOCATES = re.compile(r"(?:cuda|hip)(?:Malloc|Free)(?:Async|Managed)?(?:_v\d+)?$")
 _REGION = re.compile(r"Torch-Compiled Region|CompiledF|## Call CompiledFxGraph")
 # What only a first call does takes this many times what the next ones take.
@@ -162,17 +166,18 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
     )
     where = _Places(calls.trace)
     first = _firsts(calls, chosen[kept & alone[chosen] & (host.kind[chosen] == OPERATOR)])
-    again = _again(calls)
+    again, names = _again(calls), calls.trace.names
     found = []
     for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
         signature = int(host.signature[event])
         computes = alone[event] and host.kind[event] == OPERATOR and event not in first
-        if not computes and again[event]:  # a thread that had to wait for a processor, or a full queue
+        waited = names[host.name[event]].startswith(_TAKES_MEMORY) if computes else again[event]
+        if waited:  # a thread that had to wait for a processor, or a full queue
             continue
         kind: Kind = "operator" if computes else "runtime"
         shapes = calls.trace.signatures[signature].shapes() if signature >= 0 else ""
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
-        found.append(_Idle(kind, calls.trace.names[host.name[event]], shapes, round(idle_ns), place))
+        found.append(_Idle(kind, names[host.name[event]], shapes, round(idle_ns), place))
     return found
 
 
@@ -214,7 +219,9 @@ def _allocations(trace: Trace, window: Intervals, host_bound: Intervals) -> list
     chosen = np.flatnonzero((host.kind == RUNTIME) & trace.named(_is_allocation))
     calls = np.stack((host.start_ns[chosen], host.end_ns[chosen]), axis=1)
     inside = intervals.covered(window, calls) > 0
-    return _idle_in("allocator", trace.names, host.name[chosen[inside]], calls[inside], host_bound)
+    long = calls[:, 1] - calls[:, 0] >= _FIRST_ALLOCATION_NS
+    kinds: tuple[tuple[Kind, Mask], ...] = (("allocator", inside & ~long), ("runtime", inside & long))
+    return [one for kind, of in kinds for one in _idle_in(kind, trace.names, host.name[chosen[of]], calls[of], host_bound)]
 
 
 def _is_allocation(name: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rooflines.profiler.trace.idle import handed_over
 from rooflines.profiler.trace.records import Int64s
 from rooflines.roofline.analysis import Launches
 from rooflines.roofline.attribution.own import Attribution
@@ -18,7 +19,7 @@ def launch_queue(attribution: Attribution) -> Launches | None:
     known = np.flatnonzero(launch >= 0)
     if not len(known) or not len(busy):
         return None
-    launched = trace.host.start_ns[launch[known]]
+    launched = handed_over(trace, launch[known], trace.host.start_ns[launch[known]])
     began = np.maximum(trace.device.start_ns[known], launched)  # clocks of host and device may differ by microseconds
     low, high = int(busy[0, 0]), int(busy[-1, 1])
     # Of a launch and a begin at the same time the begin counts first: what begins at once never waits.

@@ -296,7 +296,7 @@ def _device_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[lis
             label, part = Label("communication", "communication"), "communication"
         elif copied:
             label = Label("transfer", label.category if row >= 0 else "copy")
-            part = "host_to_device" if copied >= 2 else part
+            part = "host_to_device" if copied >= 2 else "other"
         found.append((label.bound, part, label.category))
     return _ranked(found, which)
 

@@ -58,7 +58,7 @@ def test_time_without_an_operator_is_to_be_looked_into():
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "calls"), [("allocator", "cudaFree", 0.1), ("runtime", "cudaLaunchKernel", 1), ("runtime", "cudaModuleLoad", 9)]
+    ("kind", "name", "calls"), [("runtime", "cudaFree", 0.1), ("runtime", "cudaLaunchKernel", 1), ("runtime", "cudaModuleLoad", 9)]
 )
 def test_first_calls(kind, name, calls):
     began = (HostWork(kind=kind, name=name, calls=calls, idle_s=0.03),)

@@ -156,7 +156,7 @@ def test_a_pageable_copy_costs_what_nothing_hides():
     name = "Memcpy HtoD (Pageable -> Device)"
     found = copies.pageable(case(row("aten::copy_", 0.02, shapes="64x3x224x224", exposed_s=0.005, kernels=(kernel(name, 0.02),))))
     assert found.saves_s == 0.005
-    assert "pin_memory=True" in found.suggestion
+    assert "tensor.pin_memory()" in found.suggestion
     assert "non_blocking=True" in found.suggestion
     assert "20.0 ms a step, of which 5.00 ms (5 % of the step)" in found.evidence
 

@@ -4,7 +4,8 @@ autograd functions around Triton kernels and as operators, those of servers too.
 Queries and keys are [batch, steps, heads, depth], values perhaps of more heads. Within a chunk of 64 steps everything is a product of
 matrices below a diagonal; each chunk hands its state [depth, depth of the values] on to the next. States and triangles that a function
 keeps for its backward are not counted. Its backward computes every product again, and two for each. Products that ``MambaInnerFn``
-makes in between belong to it; Mamba 2's functions have no formula, and what is below them counts by itself.
+makes in between belong to it; Mamba 2's functions have no formula, and what is below them counts by itself. ``FusedRecurrentFunction``
+has none: it is the name of three recurrences, and no trace or call has shown how to tell them apart.
 Servers pack sequences along the last dimension; their states lie in a cache, of which each sequence reads and writes one slot.
 """
 
@@ -38,25 +39,6 @@ def chunks(signature: Signature) -> Signature:
     chunk = last if type(last) is int and 16 <= last <= 256 else 64
     asked = next((one for one in call.args if isinstance(one, bool)), False)
     return replace(signature, args=(gradients, chunk, asked, packed, *tensors[:3], tensors[3:]))
-
-
-def recurrence(signature: Signature) -> Signature:
-    """Whether it is a delta rule, where packed sequences end, the state [.., depth, depth of the values], queries, keys, values, and a
-    list of the rest.
-
-    Three functions are ``FusedRecurrentFunction``: linear attention, the delta rule and the gated one. The place of the scale, their
-    first number, tells them apart, and whether a beta [batch, steps, heads] is before it or the gates of the values.
-    """
-    tensors, packed = signature.tensors, _told(signature.tensors)
-    depths = {tensors[1].shape[-1], tensors[2].shape[-1]}
-    state = next((one for one in tensors[3:] if len(one.shape) == 4 and set(one.shape[2:]) == depths), None)
-    place = next((place for place, one in enumerate(signature.args) if isinstance(one, float)), None)
-    if place is None:
-        raise NotCounted("which of the recurrences this is, is not recorded")
-    before = signature.arg(6, None)
-    delta = place in (4, 5, 9) or (place == 7 and isinstance(before, TensorArg) and len(before.shape) == 3)
-    rest = tuple(one for one in tensors[3:] if one is not state)
-    return replace(signature, args=(delta, packed, state, *tensors[:3], rest))
 
 
 _STORED: Final = "every sequence has a state"
@@ -103,13 +85,6 @@ ChunkKDAFunction ChunkKDAFunctionBackward like ChunkDeltaRuleFunction: ; channel
 # RWKV 7: triangles of q and a with k and b; those of a inverted and multiplied.
 ChunkDPLRDeltaRuleFunction ChunkDPLRDeltaRuleFunctionBackward like ChunkLinearAttentionFunction: ; keys = 5; values = 3; states = 4;
     inverses = 2; channel_gate = 4 * (TRANSCENDENTAL + 1)
-[attention recurrence]
-# Step by step, of each number of the state: the decay, k * v added, q * h summed 5; of a delta rule k * h summed 2. A state for each
-# sequence is read, where one is given, and written; servers keep those of more sequences in one tensor.
-FusedRecurrentFunction: delta, view packed?, view state?, read q, read k, read v[batch steps heads depth], read rest*;
-    numbers = k[-1] * depth; kept = (packed.n - 1 if packed else batch) * heads * numbers * (state.item or 4);
-    other = batch * steps * heads * numbers * (5 + 2 * delta); also = kept * bool(state); precision = fp32;
-    writes = batch * steps * heads * depth * q.item + kept
 [other functions]
 # u, delta [batch, depth, steps], A [depth, states], B, C, and perhaps D [depth], a gate z like u, the bias of delta [depth]. Of each
 # state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2. States are kept after 2048 steps.
@@ -169,4 +144,4 @@ causal_conv1d_fwd like causal_conv1d_update: update x, read weight[channels widt
     view slots?, initial, silu;
     kept = (slots.n if slots else starts.n - 1 if starts else x[0]) * channels * (width - 1) * states.item
 """
-table(_TABLE, chunks=chunks, recurrence=recurrence)
+table(_TABLE, chunks=chunks)

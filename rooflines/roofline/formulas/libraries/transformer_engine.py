@@ -1,11 +1,10 @@
-"""TransformerEngine: its modules' autograd functions, softmaxes, rotary embedding and cross entropy, and its operators: products and
-conversions of version 1, layouts of attention, routing of tokens.
+"""TransformerEngine: its modules' autograd functions, softmaxes, rotary embedding and cross entropy, and its operators: layouts of
+attention, routing of tokens.
 
-The functions call ``transformer_engine_torch`` (``tex``), an extension whose calls are no operators; those of version 1 call the
-products of ``tex_ts``, which count then. Traces record neither the recipe nor the dtype of quantized copies: products are counted in
-the dtype of the tensors, and casts not at all. With sequence parallelism a layer gathers the tokens of all ranks before its product, or
-adds its results up and keeps a part of them: the product has as many rows as the longer of input and result. Version 1 keeps fp8
-numbers in uint8 and names dtypes by numbers of its own.
+The functions call ``transformer_engine_torch`` (``tex``), an extension whose calls are no operators. Traces record neither the
+recipe nor the dtype of quantized copies: products are counted in the dtype of the tensors, and casts not at all. With sequence
+parallelism a layer gathers the tokens of all ranks before its product, or adds its results up and keeps a part of them: the product
+has as many rows as the longer of input and result.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, every, size, size_of, written
+from rooflines.roofline.formulas.arguments import NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.libraries.training import SOFTMAX, SOFTMAX_GRADIENT
@@ -166,37 +165,6 @@ def _grouped(signature: Signature) -> Work:
 register_norms("_LayerNorm", rms=False)  # TransformerEngine 1
 register_norms("_RMSNorm", rms=True)
 
-_DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}
-
-
-def _dtype(args: Arguments, name: str) -> str:
-    """A dtype by its number in this library."""
-    try:
-        return _DTYPES[args.integer(name)]
-    except KeyError:
-        raise NotCounted(f"argument '{name}' not recorded") from None
-
-
-def products(signature: Signature, _: Hints, text: str) -> Work:
-    """A list of operands each; traces record their dtypes as numbers. Biases are left out."""
-    args = Arguments(
-        signature, f"left left_scale left_offset left_type flip_left right right_scale right_offset right_type flip_right {text}"
-    )
-    pairs = list(zip(args.tensors("left"), args.tensors("right"), strict=False))
-    if not pairs or len(args.tensors("left")) != len(args.tensors("right")):
-        raise NotCounted("tensors of the list not recorded")
-    flips = args.flag("flip_left"), args.flag("flip_right")
-    left_type, right_type, out_type = (_dtype(args, f"{name}_type") for name in ("left", "right", "out"))
-    columns = [left.shape[not flips[0]] for left, _ in pairs]
-    rows = [right.shape[flips[1]] for _, right in pairs]
-    inner = [left.shape[flips[0]] for left, _ in pairs]
-    return Work(
-        matrix_flops=sum(product_flops(1, *sizes) for sizes in zip(rows, inner, columns, strict=True)),
-        bytes_read=sum(left.numel * size_of(left_type) + right.numel * size_of(right_type) for left, right in pairs),
-        bytes_written=sum(m * n for m, n in zip(rows, columns, strict=True)) * size_of(out_type),
-        precision=matrix_precision_of(left_type),
-    )
-
 
 _TABLE: Final = f"""
 [element-wise tensors_only]
@@ -223,37 +191,6 @@ te_softmax::scaled_softmax_bwd te_softmax::scaled_masked_softmax_bwd te_softmax:
 CrossEntropyFunction: update logits, read target, smoothing=0.0; cost = SOFTMAX + 2; per = logits; writes = 4 * target.n;
     fits = isinstance(value('smoothing'), float); assumption = gradients computed in the forward
     | read logits, read target; cost = SOFTMAX; per = logits; writes = 8 * target.n
-[matmul]
-tex_ts::te_gemm_ts: read left, left_scale, left_index, left_type, flip_left, read right, right_scale, right_index, right_type,
-    flip_right, write out, out_scale, out_type, range, view bias?, bias_type, view gelu?, grad, workspace, workspace_size,
-    accumulate, split; n = out[-1]; k = left.n // n; m = out.n // n; back = bool(grad) if bias.n or gelu.n else 0;
-    adds = bool(accumulate); matrix = 2 * m * k * n;
-    other = out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n);
-    also = out.size * adds + (gelu.size if back else bias.size); writes = bias.n * bias.item if back else gelu.n * gelu.item;
-    precision = fp8; fits = left.dtype == 'uint8' and k * m == right.n
-    | ; precision = ; fits = k * m == right.n
-[element-wise]
-# Fp8, and the largest magnitude for the scales of later steps.
-tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts: read self; cost = (QUANTIZE + 2); per = self; writes = self.n
-tex_ts::cast_from_fp8_ts: read self, inverse, index, from_type, dtype; cost = 1; per = self; writes = 4 * self.n; precision = fp32;
-    fits = dtype == 3
-    | ; writes = 2 * self.n; precision = fp16; fits = dtype == 4
-    | ; writes = 2 * self.n; precision = bf16; fits = dtype == 5
-# Quantized as well where the result is fp8; of gated ones half the numbers are left.
-tex_ts::gelu_ts: read self, scale, range, inverse, index, dtype; each = GELU; made = self.n;
-    other = made * (each + (QUANTIZE + 2) * (dtype > 5)); writes = made * (4 if dtype == 3 else 2 if dtype < 6 else 1);
-    fits = dtype in (3, 4, 5, 6, 7)
-tex_ts::relu_ts like tex_ts::gelu_ts: ; each = BASIC
-tex_ts::qgelu_ts like tex_ts::gelu_ts: ; each = SILU + 1
-tex_ts::srelu_ts like tex_ts::gelu_ts: ; each = 2
-tex_ts::geglu_ts like tex_ts::gelu_ts: ; each = GELU + 1; made = self.n // 2
-tex_ts::reglu_ts like tex_ts::gelu_ts: ; each = 2; made = self.n // 2
-tex_ts::swiglu_ts like tex_ts::gelu_ts: ; each = SILU + 1; made = self.n // 2
-[normalization]
-tex_ts::layernorm_fwd_inf_ts: read self, read weight, read bias -> self; cost = LAYER_NORM; per = self
-tex_ts::layernorm_fwd_fp8_inf_ts: read self, read weight, read bias; cost = LAYER_NORM + (QUANTIZE + 2); per = self; writes = self.n
-tex_ts::rmsnorm_fwd_inf_ts: read self, read weight -> self; cost = RMS_NORM; per = self
-tex_ts::rmsnorm_fwd_fp8_inf_ts: read self, read weight; cost = RMS_NORM + (QUANTIZE + 2); per = self; writes = self.n
 [copy]
 # Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries.
 te_attention::fa_prepare_fwd: read queries; reads = 3 * queries.n * queries.item; writes = 3 * queries.n * queries.item
@@ -287,8 +224,5 @@ FusedAuxLossBackward: grad, write scores, read counts; cost = 1; per = scores; r
 [element-wise dispatches]
 # Whether the gradient is scaled depends on the value of the one that is given.
 CrossEntropyFunctionBackward:
-[matmul by=products]
-tex_ts::te_grouped_gemm_ts: out out_offset out_scale out_type
-tex_ts::te_grouped_gemm_single_output_ts: splits out out_offset out_scale out_type
 """
-table(_TABLE, products=products)
+table(_TABLE)

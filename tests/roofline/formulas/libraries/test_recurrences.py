@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import count
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, reason
@@ -67,38 +65,6 @@ def test_heads_that_may_come_before_the_steps():
     heads_first = bf16(2, 4, 150, 16)
     assert "fewer steps than heads" in reason("ChunkGLAFunction", heads_first, heads_first, heads_first, heads_first, 0.25)
     assert reason("ChunkGLAFunction", bf16(4, 16)) == "shapes not recorded"
-
-
-# --- step by step: one new step of 3 sequences ----------------------------------------------------------------------------------------
-
-ONE, NEW, STEP_GATE = bf16(3, 1, 4, 16), bf16(3, 1, 4, 24), fp32(3, 1, 4)
-CACHE = fp32(3, 4, 16, 24)
-NUMBERS = 3 * 4 * 16 * 24
-
-
-@pytest.mark.parametrize(
-    ("args", "cost"),
-    [
-        ((ONE, ONE, NEW, STEP_GATE, None, None, None, 0.25, CACHE, True), 5),  # linear attention
-        ((ONE, ONE, NEW, STEP_GATE, 0.25, CACHE, True), 7),  # the delta rule
-        ((ONE, ONE, NEW, STEP_GATE, STEP_GATE, 0.25, CACHE, True), 7),  # the gated one until October 2025
-        ((ONE, ONE, NEW, STEP_GATE, None, None, STEP_GATE, 0.25, CACHE, True), 7),  # and until 2026
-        ((ONE, ONE, NEW, STEP_GATE, None, None, STEP_GATE, None, None, 0.25, CACHE, True), 7),
-    ],
-)
-def test_recurrences_that_share_a_name(args, cost):
-    found = counted("FusedRecurrentFunction", *args).work
-    given = 2 * 12 * (16 + 16 + 24) + sum(4 * 12 for one in args[3:] if one is STEP_GATE)
-    assert (found.flops, found.bytes_read, found.bytes_written) == (cost * NUMBERS, given + 4 * NUMBERS, 2 * 12 * 24 + 4 * NUMBERS)
-
-
-def test_a_cache_with_the_states_of_more_sequences():
-    """As vLLM decodes: 3 sequences in one batch, 50 slots."""
-    one, new, gate = bf16(1, 3, 4, 16), bf16(1, 3, 4, 24), fp32(1, 3, 4)
-    found = counted("FusedRecurrentFunction", one, one, new, gate, gate, 0.25, fp32(50, 4, 24, 16), True, int32(4), int32(3)).work
-    assert found.bytes_written == 2 * 12 * 24 + 4 * NUMBERS
-    assert found.bytes_read == 2 * 12 * 56 + 2 * 48 + 16 + 12 + 4 * NUMBERS
-    assert "not recorded" in reason("FusedRecurrentFunction", one, one, new, gate)
 
 
 def test_a_node_without_its_forward_call():

@@ -34,7 +34,6 @@ LAYERS = ("FusedDenseFunc", "FusedDenseGeluDenseFunc", "MlpFunction")
 SHAPES = {
     **{name + end: {"rest": (32, 48)} for name in LAYERS for end in ("", "Backward")},  # a layer with 48 inputs
     **{f"quack::gemm_{name}_out": {"left": (24, 16), "right": (4, 16, 16)} for name in ("act", "gated", "dact", "dgated")},
-    "tex_ts::te_gemm_ts": {"left": (16, 16), "right": (8, 16), "out": (8, 16)},
     "bitsandbytes::int8_mixed_scaled_mm": {"outliers": (0,)},
     PACKED: {"D_offsets": (3,), "offsets": (9,)},
 }
@@ -108,7 +107,7 @@ def figures(row, **times):
 # Rows that read more than their tensors hold: a result or state that was kept, slots of a cache, weights in a list, views.
 READS_MORE = re.compile(
     r".*Backward|te_attention::fa_prepare_fwd|sgl_kernel::transfer_kv_.*|.*fused_(qk_norm_rope|rope_rms|qk_norm_rope_cache).*"
-    r"|.*causal_conv1d_(update|fwd).*|_C::selective_scan_fwd|FusedRecurrentFunction|fbgemm::silu_mul_quantize_i8|vllm::lora_.*"
+    r"|.*causal_conv1d_(update|fwd).*|_C::selective_scan_fwd|fbgemm::silu_mul_quantize_i8|vllm::lora_.*"
 )
 IDS = {row: f"{name} {number or ''}".strip() for row, (name, number) in OPERATORS.items()}
 

@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import count
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, int64, reason, uint8
-
-M, N, K = 37, 53, 19
-FLOPS = 2 * 37 * 53 * 19
-NONE = TensorArg((0,))
-BFLOAT16, E4M3 = 5, 6
-
-# --- products of version 1 ---------------------------------------------------------------------------------------------------------
-
-
-def gemm(left, right, out, bias=NONE, gelu=NONE, grad=0, accumulate=0, flips=(1, 0)):
-    operands = (left, NONE, -1, BFLOAT16, flips[0], right, NONE, -1, BFLOAT16, flips[1])
-    return figures("tex_ts::te_gemm_ts", *operands, out, NONE, BFLOAT16, NONE, bias, BFLOAT16, gelu, grad, uint8(99), 99, accumulate, 0)
-
-
-def test_numbers_in_bytes_are_fp8():
-    assert gemm(uint8(N, K), uint8(M, K), bf16(M, N))[2:] == (N * K + M * K, 2 * M * N, "fp8")
-    args = (uint8(N, K), NONE, 0, E4M3, 1, uint8(M, K + 1), NONE, 0, E4M3, 0, bf16(M, N), NONE, BFLOAT16, NONE, NONE)
-    assert reason("tex_ts::te_gemm_ts", *args) == "argument 'accumulate' not recorded"
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, int64
 
 
 def test_the_product_inside_a_layer_counts():
-    assert count(Signature("_Linear", (bf16(N, K), bf16(M, K)))).decomposes
-
-
-def test_grouped_products_of_lists():
-    """Traces have the shapes of lists, and their dtypes as numbers: two weights, of 5 and of 32 tokens."""
-    lefts, rights, outs = (fp32(N, K), fp32(N, K)), (fp32(5, K), fp32(32, K)), (fp32(5, N), fp32(32, N))
-    operands = (lefts, NONE, 0, E4M3, 1, rights, NONE, 0, E4M3, 0)
-    expected = (FLOPS, 0, 2 * N * K + M * K, 2 * M * N, "fp8")
-    assert figures("tex_ts::te_grouped_gemm_ts", *operands, outs, 0, NONE, BFLOAT16, NONE, (NONE,)) == expected
-    single = (*operands, (5, 32), bf16(M, N), 0, NONE, BFLOAT16, NONE, (NONE,))
-    assert figures("tex_ts::te_grouped_gemm_single_output_ts", *single) == expected
-    assert reason("tex_ts::te_grouped_gemm_ts", MISSING, NONE, 0, E4M3, 1) == "argument 'left' not recorded"
-
-
-# --- functions of version 2 --------------------------------------------------------------------------------------------------------
+    assert count(Signature("_Linear", (bf16(53, 19), bf16(37, 19)))).decomposes
 
 
 def test_weights_of_groups_in_one_tensor():
