@@ -206,6 +206,13 @@ lora_expand: read input[slices tokens rank], weights, write out[rows width], map
     fits = (value('adds') is True or value('adds') is False) and first == 0
     | ; schema = read input[slices tokens rank], weights, write out[rows width], mapping, order, counts, starts, ids, none, active,
     first=0, adds=False; fits = first == 0
+# On processors: a weight whose numbers were put in another order; vLLM's calls SGLang's.
+[matmul wraps]
+_C::weight_packed_linear: read input[*m k], read weight[n =k], read bias?, packed=None; matrix = 2 * m * k * n;
+    other = m * n * bool(bias); writes = m * n * input.item
+[matmul]
+sgl-kernel::weight_packed_linear: read input[*m k], read weight[n =k], read bias?, packed=None; matrix = 2 * m * k * n;
+    other = m * n * bool(bias); writes = m * n * input.item
 [matmul vllm:: wraps]
 rocm_unquantized_gemm rocm_unquantized_gemm_impl: read input[*m k], read weight[n =k], read bias?; matrix = 2 * m * k * n;
     other = m * n * bool(bias); writes = m * n * input.item
