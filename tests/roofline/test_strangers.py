@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
@@ -46,6 +49,51 @@ def test_the_inner_call_of_a_tensor_subclass_owns_the_work():
 def test_a_larger_call_or_one_of_another_name_does_not(inner):
     found = divided(mm(0, 100, 64, 32, 96), inner, launch(20, 5, 1), kernel("ampere_sgemm_128x64_tn", 40, 50, 1))
     assert sum(row.work.matrix_flops for row in found.rows) == 2 * 64 * 32 * 96
+
+
+def test_ranks_count_what_they_hold(tmp_path):
+    """20 rows: layers 64 to 96 to 32, of which each of two ranks has half, and 64 to 48 to 16, which are gathered; no gradient of the
+    input."""
+    subprocess.run([sys.executable, "-m", "tests.roofline.two_ranks", str(tmp_path)], check=True, capture_output=True, timeout=300)
+    half, whole = (48 * 64, 48 * 32), (48 * 64, 16 * 48)
+    for name, (first, second) in (("parallel", half), ("sharded", whole)):
+        for rank in range(2):
+            found = rooflines.analyze(tmp_path / f"{name}{rank}.json")
+            assert found.totals.matrix_flops == 2 * 20 * (2 * first + 3 * second), (name, rank)
+
+
+class _Logged(torch.Tensor):
+    """A tensor subclass that does in Python what it is asked for."""
+
+    @staticmethod
+    def __new__(cls, held):
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+
+    def __init__(self, held):
+        self.held = held
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return cls(func(*(one.held if isinstance(one, cls) else one for one in args), **(kwargs or {})))
+
+
+ROWS, WEIGHT = torch.ones(20, 64), torch.ones(64, 48)
+PRODUCT = 2 * 20 * 64 * 48
+
+
+@pytest.mark.parametrize(
+    ("work", "flops"),
+    [
+        (lambda: torch.mm(_Logged(ROWS), WEIGHT), PRODUCT),
+        (lambda: torch.mm(TwoTensor(ROWS, ROWS), WEIGHT), 2 * PRODUCT),
+        (lambda: torch.vmap(lambda one: one @ WEIGHT)(ROWS.expand(7, 20, 64)), 7 * PRODUCT),
+        (lambda: torch.func.grad(lambda weight: (ROWS @ weight).sum())(WEIGHT), 2 * PRODUCT),
+        (lambda: nn.functional.linear(torch.nested.nested_tensor([ROWS, ROWS], layout=torch.jagged), WEIGHT.t()), 2 * PRODUCT),
+    ],
+)
+def test_what_is_inside_of_wrapped_tensors_counts(tmp_path, work, flops):
+    work()
+    assert recorded(tmp_path, work, record_shapes=True).totals.matrix_flops == flops
 
 
 def test_only_a_convolution_may_have_an_algorithm_with_fewer_flops():

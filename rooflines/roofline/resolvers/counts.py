@@ -79,6 +79,11 @@ class Counts:
         found: Mask = np.array([*map(test, self.variants), False])[self.of_event]
         return found
 
+    @property
+    def multiplying(self) -> Mask:
+        """The events that are counted as matrix work."""
+        return self.where(lambda variant: variant.count.work is not None and variant.count.work.matrix_flops > 0)
+
     def recounted(self, groups: Iterable[Group]) -> Counts:
         """The counts, with each group of events counted as its variant."""
         variants, of_event = list(self.variants), self.of_event.copy()

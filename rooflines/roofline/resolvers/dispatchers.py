@@ -34,7 +34,9 @@ def _hands_on(outer: Signature, inner: Signature) -> bool:
         return True
     before, after = outer.tensors, inner.tensors
     if [len(tensor.shape) for tensor in before] != [len(tensor.shape) for tensor in after]:
-        return False
+        # torch.vmap calls an operator with the tensors of an example, and that with those of all.
+        pairs = zip(before, after, strict=False)
+        return len(before) == len(after) and all(other.shape[len(other.shape) - len(one.shape) :] == one.shape for one, other in pairs)
     sizes = [pair for one, other in zip(before, after, strict=True) for pair in zip(one.shape, other.shape, strict=True)]
     if all(whole == part for whole, part in sizes):
         return [tensor.dtype for tensor in before] != [tensor.dtype for tensor in after]
@@ -50,16 +52,20 @@ def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:
     counted = counts.where(lambda variant: variant.count.kind == "counted")
     working = counted & counts.where(lambda variant: variant.count.work != Work())
     decomposes = counted & counts.where(lambda variant: variant.count.decomposes)
-    products = counts.where(lambda variant: variant.count.work is not None and variant.count.work.matrix_flops > 0)
+    products = counts.multiplying
     libraries = counts.where(lambda variant: not variant.signature.name.startswith("aten::"))
     visible = working & ~covered(counted & ~decomposes, after)
     parts = np.where(products & libraries, enclosed(visible & products, after), enclosed(visible, after))
-    return counts.dispatching(np.flatnonzero(decomposes & (parts > 0)))
+    # No kernel's operator calls one that PyTorch decomposes: it is that of an example, and inside is that of all (``torch.vmap``).
+    mapped = products & ~libraries & counts.where(lambda variant: variant.count.category == "matmul")
+    mapped &= ~decomposes & (enclosed(decomposes & products, after) > 0)
+    return counts.dispatching(np.flatnonzero((decomposes & (parts > 0)) | mapped))
 
 
 def pass_unrecorded_calls(counts: Counts) -> Iterable[Group]:
-    """Pass through calls whose own arguments were not recorded (nested and sparse tensors), where others make up their work: a tensor
-    subclass computes in Python, or PyTorch decomposes them and something below them has work."""
+    """Pass through calls of a tensor subclass that computes in Python, where something below them does their work (``DTensor`` the part
+    that this rank holds), and those whose own arguments were not recorded (nested and sparse tensors), where others make it up: the
+    subclass, or PyTorch decomposes them and something below them has work."""
     trace, calls = counts.trace, counts.calls
     python = trace.named("PythonSubclass".__eq__, OPERATOR)
     given = np.zeros(len(python), bool)
@@ -69,7 +75,10 @@ def pass_unrecorded_calls(counts: Counts) -> Iterable[Group]:
     unknown = counts.where(lambda variant: variant.count.kind == "unknown")
     # Where one operand has no shape, the count is that of the other.
     lacking = counts.where(lambda variant: None in variant.signature.args[:2])
-    passed = (unknown & (python | (decomposed & (enclosed(working, calls.after) > 0)))) | (given & (unknown | lacking))
+    works, multiplies = enclosed(working, calls.after) > 0, enclosed(working & counts.multiplying, calls.after) > 0
+    passed = (unknown & (python | (decomposed & works))) | (
+        given & (unknown | lacking | np.where(counts.multiplying, multiplies, works))
+    )
     return counts.dispatching(np.flatnonzero(passed))
 
 

@@ -1,12 +1,11 @@
 """Autograd functions around Triton kernels, which have no operator of their own: activations and gates of several libraries, modules of
 flash-linear-attention and flash-attn, Liger Kernel, and Unsloth.
 
-A gate takes the two halves of the last dimension, or two tensors. A bias or the weights of a routing follow. Where operators below an
-activation are counted, these count, except below those of Liger and Mamba. What a function of Liger calls besides its kernels
+A gate takes the two halves of the last dimension, or two tensors. A bias or the weights of a routing follow. Where operators below
+an activation are counted, these count, except below those of Liger and Mamba. What a function of Liger calls besides its kernels
 (``zeros``, the sum of a loss) belongs to it. Fused linear losses compute all their gradients in the forward, chunk by chunk; their
-backward only scales them, and does not where the loss is the last of the network. Functions of Unsloth own the products below them and
-the kernels that widen the weight: a layer is x @ W^T + s * (x @ A^T) @ B^T; W may be packed in 4 bits, so that its sizes are those of A
-[rank, in] and B [out, rank].
+backward only scales them, and does not where the loss is the last of the network. Products in functions of Unsloth count by
+themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, share, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD
@@ -59,51 +58,6 @@ for _name, _rms in {"Fast_RMS_Layernorm": True, "Fast_Layernorm": False}.items()
     formula(_name, f"{_name}Backward", category="normalization")(partial(_unsloth, rms=_rms))
 
 _EARLY: Final = "gradients computed in the forward"
-_UNSLOTH_LAYERS: Final = {"LoRA_MLP": 3, "LoRA_QKV": 3, "LoRA_W": 1}
-
-
-def _layers(tensors: tuple[TensorArg, ...], count: int) -> list[tuple[TensorArg, TensorArg, TensorArg]]:
-    """Weight, A and B of ``count`` layers, each of a weight, perhaps its scales, and two matrices."""
-    each, left = divmod(len(tensors), count)
-    if left or each not in (3, 4):
-        raise NotCounted("a layer without an adapter")
-    layers = list(zip(tensors[::each], tensors[each - 2 :: each], tensors[each - 1 :: each], strict=True))
-    if any(down.shape[0] != up.shape[1] for _, down, up in layers):
-        raise NotCounted("shapes not understood")
-    return layers
-
-
-@formula(*_UNSLOTH_LAYERS, *(f"{name}Backward" for name in _UNSLOTH_LAYERS), category="matmul")
-def _adapted(signature: Signature) -> Work:
-    """``LoRA_MLP`` has the gate, the layer up and the one down, and keeps the results of the first two. Multiplies in fp8 with fp8
-    weights.
-
-    Backward, gradients of the input and the adapters, none of the weights: g @ W, g @ B and that times A and x, x @ A^T again and that
-    with g.
-    """
-    name, back = signature.name.removesuffix("Backward"), signature.name.endswith("Backward")
-    gradients, call = gradients_and_forward(signature)
-    if not call.tensors:
-        raise NotCounted("shapes not recorded")
-    inputs = call.tensors[0]
-    layers = _layers(call.tensors[1:], _UNSLOTH_LAYERS[name])
-    rows = inputs.numel // max(inputs.shape[-1], 1)
-    sizes = [(down.shape[1], down.shape[0], up.shape[0]) for _, down, up in layers]
-    of_down, of_up = (3, 2) if back else (1, 1)
-    products = sum(inner * outer + of_down * inner * rank + of_up * rank * outer for inner, rank, outer in sizes)
-    whole = [(weight.numel, inner * outer) for (weight, *_), (inner, _, outer) in zip(layers, sizes, strict=True)]
-    widened = costs.DEQUANTIZE * sum(numbers for packed, numbers in whole if packed < numbers)
-    gated = rows * sizes[0][2] * (name == "LoRA_MLP")
-    outputs = rows * sum(outer for *_, outer in sizes)
-    weight = layers[0][0].dtype
-    operand = weight if weight.startswith("float8") and not back else inputs.dtype
-    return Work(
-        matrix_flops=2 * rows * products,
-        other_flops=gated * (costs.SILU + (7 if back else 1)) + widened + outputs * (not back),
-        bytes_read=size(*gradients, *call.tensors) + 2 * gated * size_of(inputs.dtype) * back,
-        bytes_written=written(inputs, *(one for layer in layers for one in layer[1:])) if back else outputs * size_of(inputs.dtype),
-        precision=matrix_precision_of(operand),
-    )
 
 
 @formula("GroupedGemm", "GroupedGemmBackward", category="matmul")

@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import count
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, int64, reason, uint8
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, int64, reason
 
 X, W, B = bf16(3, 5, 16), bf16(16), bf16(16)
 SIZE, ROWS = 3 * 5 * 16, 15
@@ -72,45 +72,6 @@ def test_gates_with_a_bias_or_weights():
     assert weighted[1:4] == (23 * SIZE, 2 * SIZE + 4 * SIZE + 60, 4 * SIZE + 60)
     assert figures("GeLUFunction", X, B)[1:4] == (23 * SIZE, 2 * SIZE + 32, 2 * SIZE)
     assert reason("GeGLUFunction", bf16(15, 31)) == "arguments of another version of this operator"
-
-
-# --- Unsloth: layers from 16 to 24 with adapters of rank 4 ---------------------------------------------------------------------------
-
-A, UP = bf16(4, 16), bf16(24, 4)
-DENSE, THIN = 2 * ROWS * 16 * 24, 2 * ROWS * 4 * (16 + 24)
-
-
-def test_a_layer_with_an_adapter():
-    weight = bf16(24, 16)
-    found = figures("LoRA_W", X, weight, None, A, UP, 1.0)
-    assert found == (DENSE + THIN, ROWS * 24, 2 * (SIZE + 384 + 64 + 96), 2 * ROWS * 24, "bf16")
-    back = figures("LoRA_WBackward", (bf16(3, 5, 24),), X, weight, None, A, UP, 1.0)
-    assert back[0] == DENSE + 2 * ROWS * (3 * 16 * 4 + 2 * 4 * 24)
-    assert back[2:4] == (2 * ROWS * 24 + found[2], 2 * (SIZE + 64 + 96))
-
-
-def test_a_weight_of_four_bits_is_widened():
-    """Its sizes are those of the adapter."""
-    found = figures("LoRA_W", X, uint8(192, 1), A, UP, 1.0)
-    assert found == (DENSE + THIN, ROWS * 24 + 2 * 384, 2 * (SIZE + 64 + 96) + 192, 2 * ROWS * 24, "bf16")
-    narrow = figures("LoRA_W", X, fp8(24, 16), fp32(1, 1), A, UP, 1.0)
-    assert (narrow[0], narrow[4]) == (DENSE + THIN, "fp8")
-    assert reason("LoRA_W", X, bf16(24, 16), None, None, None, None) == "a layer without an adapter"
-
-
-def test_three_layers_with_adapters():
-    gate, down = (bf16(24, 16), A, UP), (bf16(16, 24), bf16(4, 24), bf16(16, 4))
-    tensors = (X, *gate, *gate, *down)
-    mlp = figures("LoRA_MLP", *tensors)
-    assert mlp[0] == 3 * (DENSE + THIN)
-    assert mlp[1] == ROWS * 24 * 15 + ROWS * (24 + 24 + 16)
-    assert mlp[3] == 2 * ROWS * (24 + 24 + 16)
-    back = figures("LoRA_MLPBackward", (X,), *tensors)
-    up, back_down = 2 * ROWS * (3 * 16 * 4 + 2 * 4 * 24), 2 * ROWS * (3 * 24 * 4 + 2 * 4 * 16)
-    assert back[0] == 3 * DENSE + 2 * up + back_down
-    assert back[2] == 2 * SIZE + mlp[2] + 2 * 2 * ROWS * 24
-    qkv = figures("LoRA_QKV", X, *gate, *gate, *gate)
-    assert (qkv[0], qkv[3]) == (3 * (DENSE + THIN), 3 * 2 * ROWS * 24)
 
 
 def test_grouped_products():
