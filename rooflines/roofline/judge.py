@@ -30,7 +30,6 @@ from rooflines.roofline.analysis import (
     TracedStep,
 )
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.steady import FEWEST_STEPS
 from rooflines.roofline.bounds import with_shortest_kernel
 from rooflines.roofline.findings import find
 from rooflines.roofline.kernel_names import traced_precision
@@ -174,7 +173,7 @@ def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: boo
     loaders = [name for name in trace.names if name.startswith("enumerate(DataLoader)#_")]
     return Basis(
         per="step" if attribution.steps else "trace", steps=steps, start_up=start_up, timed=timed, served=served,
-        steady=len(attribution.quiet) >= FEWEST_STEPS, ranges_s=attribution.ranges_ns / 1e9 / steps or None, stacks=trace.has_stacks,
+        steady=attribution.is_steady, ranges_s=attribution.ranges_ns / 1e9 / steps or None, stacks=trace.has_stacks,
         overhead_s=attribution.overhead_ns / 1e9 / steps or None,
         shared_s=sum(row.shared * row.traced_ns for row in (*attribution.rows, *attribution.gaps)) / 1e9 / steps or None,
         devices=max(1, len(distinct(trace.device.device)[0])),
@@ -223,7 +222,7 @@ def _clock(attribution: Attribution, steps: Steps | None) -> float | None:
     calls do not add up to it. None where the traced times divide themselves: on a device, and where there are few steps."""
     if steps is not None:
         return steps.median_s
-    if len(attribution.quiet) < FEWEST_STEPS:
+    if not attribution.is_steady:
         return None
     lengths = attribution.windows[:, 1] - attribution.windows[:, 0]
     return float(np.median(lengths[attribution.quiet] if attribution.quiet.any() else lengths)) / 1e9

@@ -117,7 +117,7 @@ def verdict(analysis: Analysis) -> str:
         sentences.append(f"What bounds {_whole(analysis)} is not judged: {analysis.unrecorded[0]}.")
     elif analysis.device_untraced and analysis.limited_by is None:
         sentences.append(f"What bounds {_whole(analysis)} is unknown: no work of {analysis.environment.device} was traced.")
-    elif differs := _differing(analysis):
+    elif differs := differing(analysis):
         sentences.append(differs)
     elif analysis.timeline is not None and analysis.timeline.busy_s > 0:
         sentences += [_bound(analysis), _in_one_gap(analysis), _dominating(analysis, sum((analysis.bound_breakdown or {}).values()))]
@@ -141,7 +141,7 @@ def steps_differ(analysis: Analysis) -> bool:
     return len(lengths) > 1 and not analysis.basis.timed and len(kinds) < 2 and max(lengths) > _UNLIKE * min(lengths)
 
 
-def _differing(analysis: Analysis) -> str:
+def differing(analysis: Analysis) -> str:
     """The lengths of steps that differ, and what takes longer in the longest than in the shortest; empty if they do not."""
     if not steps_differ(analysis):
         return ""
@@ -161,7 +161,8 @@ def _differing(analysis: Analysis) -> str:
     shown = [seconds(length_s) for length_s in lengths]
     times = f"{shown[short]} to {shown[long]}" if len(shown) > _MOST_LENGTHS else f"{', '.join(shown[:-1])} and {shown[-1]}"
     changed = f" From the shortest to the longest grow: {listed}." if listed else ""
-    return f"The {len(steps)} steps differ: {times}.{changed} All other figures are the mean over them."
+    figures = "those of undisturbed calls, fitted to the median step" if analysis.basis.steady else "the mean over them"
+    return f"The {len(steps)} steps differ: {times}.{changed} All other figures are {figures}."
 
 
 def _served(analysis: Analysis) -> str:
@@ -478,11 +479,11 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
     operators_s = sum(row.time_s for row in analysis.operators)
     inferred_s = sum(row.time_s for row in analysis.operators if row.inferred)
     if inferred_s > _WORTH_SAYING * operators_s:
-        found.append(f"shapes inferred for {percent(inferred_s / operators_s)} of the operator time")
+        found.append(f"shapes inferred for {percent(inferred_s / operators_s)} of the time with a count")
     times = longest_first(((row.category, row.assumption), row.time_s) for row in analysis.operators if row.assumption)
     worth = [(key, time_s) for key, time_s in times.items() if time_s > _WORTH_SAYING * operators_s]
     found += [
-        f"assumed for {plural(category)} ({percent(time_s / operators_s)} of the operator time): {assumption}"
+        f"assumed for {plural(category)} ({percent(time_s / operators_s)} of the time with a count): {assumption}"
         for (category, assumption), time_s in worth[:_MOST_ASSUMPTIONS]
     ]
     if (more := len(worth) - _MOST_ASSUMPTIONS) > 0:

@@ -14,7 +14,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import host_intervals
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Mask, Trace
+from rooflines.profiler.trace.records import ANNOTATION, MEMCPY, RUNTIME, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import OUTSIDE, Calls
 from rooflines.profiler.trace.windows import at_launch
 
@@ -45,7 +45,7 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(calls))
     rest = intervals.subtract(without_work, loading)
-    synchronizing = intervals.intersect(rest, host_intervals(calls, calls.trace.named(is_wait, RUNTIME)))
+    synchronizing = intervals.intersect(rest, host_intervals(calls, waiting(calls)))
     return {
         "host_bound": intervals.subtract(rest, synchronizing),
         "kernel_wait": intervals.union(waiting_from[~long], ends[~long]),
@@ -87,6 +87,16 @@ def handed_over(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
 def is_wait(name: str) -> bool:
     """Whether the host waits for the device in a runtime call of this name."""
     return any(word in name for word in _WAITS) and not any(word in name for word in _DOES_NOT_WAIT)
+
+
+def waiting(calls: Calls) -> Mask:
+    """The runtime calls in which the host waits for the device, such as those that copy from or to pageable memory and end later."""
+    trace, waits = calls.trace, calls.trace.named(is_wait, RUNTIME)
+    copies = np.flatnonzero((trace.device.kind == MEMCPY) & (calls.launch >= 0))
+    pageable = np.array([*("Pageable" in name for name in trace.names), False])[trace.device.name[copies]]
+    lasting = trace.host.end_ns[calls.launch[copies]] >= trace.device.end_ns[copies]
+    waits[calls.launch[copies[pageable & lasting]]] = True
+    return waits
 
 
 def data_loading(calls: Calls) -> Intervals:

@@ -144,7 +144,7 @@ def inferred_sentence(analysis: Analysis) -> str:
     if not rows:
         return ""
     marked, whole = sum(row.time_s for row in rows), sum(row.time_s for row in analysis.operators)
-    share = f" ({percent(marked / whole)} of the operator time)" if whole > 0 else ""
+    share = f" ({percent(marked / whole)} of the time with a count)" if whole > 0 else ""
     inferred, assumed = any(row.inferred for row in rows), any(row.assumption for row in rows)
     if not assumed:
         return f"{INFERRED_MARK} work inferred from other events in the trace, which does not record all arguments{share}"

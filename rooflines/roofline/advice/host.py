@@ -358,6 +358,8 @@ def between_operators(case: Case) -> Advice | None:
     analysis, idle_s = case.analysis, case.idle_s("host_bound") - _once_s(case)
     if case.on_device or not case.step_s or idle_s < IDLE * case.step_s:
         return None
+    if analysis.compiled and analysis.workload.source == "trace":  # what inductor generates for a processor has no events
+        return None
     besides = " besides one gap that occurs once" if _once_s(case) else ""
     evidence = f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs{besides}: Python and the framework are at work"
     suggestion = larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", "on")

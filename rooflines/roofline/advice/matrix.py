@@ -306,7 +306,8 @@ def named_in_full_precision(case: Case) -> Advice | None:
     if case.analysis.ceilings and (used is None or best is None or best.value < 1.2 * used.value):
         return None
     half = best.precision if best is not None else "bf16"
-    saved = {key: [_faster_s(case, kernel, best) for kernel in each] for key, each in found.items() if each}
+    hidden = {one.key: one.left_s / one.row.time_s for one in case.every() if one.row.time_s}
+    saved = {key: [_faster_s(case, kernel, best, hidden[key]) for kernel in each] for key, each in found.items() if each}
     known = all(each_s is not None for each in saved.values() for each_s in each)
     why = "the roofs of this device are not known: check that it has matrix units for half precision"
     if used is not None and best is not None:
@@ -325,10 +326,10 @@ def named_in_full_precision(case: Case) -> Advice | None:
     )
 
 
-def _faster_s(case: Case, kernel: Kernel, best: Ceiling | None) -> float | None:
-    """What a kernel would save at the rate of ``best``; None where the rate of its own precision is not known."""
+def _faster_s(case: Case, kernel: Kernel, best: Ceiling | None, left: float) -> float | None:
+    """What a kernel would save at the rate of ``best``, of the share ``left`` of its time; None where its own rate is not known."""
     used = case.ceilings.compute(matrix_precision(kernel.name), "matrix")
-    return kernel.time_s * max(0.0, 1 - used.value / best.value) if used is not None and best is not None else None
+    return left * kernel.time_s * max(0.0, 1 - used.value / best.value) if used is not None and best is not None else None
 
 
 def _best_half(case: Case) -> Ceiling | None:

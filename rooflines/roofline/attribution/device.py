@@ -190,17 +190,16 @@ def _exposed(trace: Trace) -> Int64s:
 
 
 def _exposed_by_group(trace: Trace, exposed: Int64s, events: Int64s, group: Int64s, groups: int) -> list[int]:
-    """The sum of ``exposed`` in each group of ``events``; of one without copies and collectives the time when no other kernel runs."""
+    """The sum of ``exposed`` in each group of ``events``, and of its kernels the time when no other kernel runs."""
     own = exposed[events]
     has = own >= 0
     total = np.bincount(group[has], weights=own[has], minlength=groups)
     # All other kernels are one more group.
     of = np.full(len(trace.device), groups, np.int64)
-    of[events] = group
+    of[events[~has]] = group[~has]
     running = np.flatnonzero(trace.device.kind != MEMCPY)
     alone = intervals.alone_by_group(of[running], trace.device.start_ns[running], trace.device.end_ns[running], groups + 1)[:groups]
-    moves = np.bincount(group[has], minlength=groups) > 0
-    return [round(value) for value in np.where(moves, total, alone).tolist()]
+    return [round(value) for value in (total + alone).tolist()]
 
 
 def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[tuple[LaunchedKernel, ...]]:

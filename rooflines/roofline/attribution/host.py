@@ -54,7 +54,7 @@ def attribute_host(
     time = np.rint(time * part).astype(np.int64)
     keys, group = distinct_rows(counts.of_event[events], calls.module[events], calls.phase[events])
     steady = time.astype(np.float64)
-    if len(quiet) >= FEWEST_STEPS:
+    if len(quiet) >= FEWEST_STEPS and not calls.batches:
         site = call_sites(group, step[events], host.start_ns[events])
         steady = steady_times(site, time, quiet[np.maximum(step[events], 0)])
     rows: list[Row] = []

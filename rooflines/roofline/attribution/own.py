@@ -27,6 +27,7 @@ from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Pieces, Row
 from rooflines.roofline.attribution.scopes import with_scopes
+from rooflines.roofline.attribution.steady import FEWEST_STEPS
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
 from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Counts, Known, OfCounts
@@ -72,6 +73,11 @@ class Attribution(OfCounts):
     ranges_ns: float = 0.0
     overhead: Intervals = field(default_factory=lambda: np.empty((0, 2), np.int64))
     lost: Lost = field(default_factory=Lost)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the times of a processor are those of undisturbed calls: steps of a server differ in what they do."""
+        return len(self.quiet) >= FEWEST_STEPS and not self.calls.batches
 
     def scaled(self, factor: float, factors: Mapping[str, float] | None = None) -> Attribution:
         """Return the same division with every time multiplied by ``factor``, in a phase that has one by that of ``factors``."""

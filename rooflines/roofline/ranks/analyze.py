@@ -31,6 +31,7 @@ from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.findings import MOST, WORTH
 from rooflines.roofline.ranks.matching import SYNCHRONIZING, MatchedCollectives, Waits, lasting_ns, match_collectives, waits_at_start
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler
+from rooflines.roofline.verdict import differing
 from rooflines.units import counted, percent, seconds
 
 # What ranks are compared in.
@@ -103,7 +104,7 @@ def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = 
         bound_breakdown=analysis.bound_breakdown if analysis.ceilings else None,
         idle_breakdown=analysis.idle_breakdown,
         findings=analysis.findings,
-        notes=(*trace.notes, *((why_not,) if why_not else ())),
+        notes=(*trace.notes, *filter(None, (why_not, differing(analysis)))),
     )
 
 

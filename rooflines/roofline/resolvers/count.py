@@ -21,6 +21,7 @@ from rooflines.roofline.resolvers.launched_kernels import from_launched_kernels
 from rooflines.roofline.resolvers.library_gradients import from_forward_calls
 from rooflines.roofline.resolvers.recorded_facts import (
     from_allocations,
+    from_copying_kernels,
     from_interpreter,
     from_parameters,
     from_stored_calls,
@@ -34,6 +35,7 @@ RESOLVERS: Final[dict[Resolver, tuple[Resolver, ...]]] = {
     from_index_views: (from_allocations, from_related_calls),
     from_forward_calls: (),
     from_parameters: (),
+    from_copying_kernels: (from_allocations,),  # which estimates the size
     from_interpreter: (from_allocations, from_related_calls),
     from_stored_calls: (from_allocations, from_related_calls, from_index_views, from_parameters),  # the very arguments
     from_batches: (from_stored_calls,),

@@ -54,11 +54,11 @@ def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:
     decomposes = counted & counts.where(lambda variant: variant.count.decomposes)
     products = counts.multiplying
     libraries = counts.where(lambda variant: not variant.signature.name.startswith("aten::"))
-    visible = working & ~covered(counted & ~decomposes, after)
-    parts = np.where(products & libraries, enclosed(visible & products, after), enclosed(visible, after))
     # No kernel's operator calls one that PyTorch decomposes: it is that of an example, and inside is that of all (``torch.vmap``).
     mapped = products & ~libraries & counts.where(lambda variant: variant.count.category == "matmul")
     mapped &= ~decomposes & (enclosed(decomposes & products, after) > 0)
+    visible = working & ~covered(counted & ~decomposes & ~mapped, after)
+    parts = np.where(products & libraries, enclosed(visible & products, after), enclosed(visible, after))
     return counts.dispatching(np.flatnonzero((decomposes & (parts > 0)) | mapped))
 
 

@@ -8,21 +8,28 @@ cannot hold their arguments (``profiler/trace/signature.py``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from rooflines.profiler.trace.distinct import distinct
+from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.profiler.trace.tree import OPTIMIZER
 from rooflines.profiler.trace.windows import inside, step_window
 from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.arguments import size_of
 from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.formulas.shapes import fitted
 from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
+# The bytes of an element in the name of a kernel that copies, and a dtype of as many.
+_WIDTH = re.compile(r"CatArrayBatchedCopy.*?OpaqueType<(\d+)u?>")
+_OF_SIZE = {1: "uint8", 2: "bfloat16", 4: "float32", 8: "int64"}
 _OF_LISTS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
 
 
@@ -61,6 +68,27 @@ def _needs_output(variant: Variant) -> bool:
     """Whether what the call allocated says more than its signature: the dtype of a list, a result whose size the device decides."""
     has_list = any(isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg) for arg in variant.signature.args)
     return variant.count.kind == "unknown" or has_list or count(variant.signature, output_bytes=1) != variant.count
+
+
+def from_copying_kernels(counts: Counts) -> Iterator[Group]:
+    """Count calls that copy lists of tensors with the size of an element that their kernels name (``CatArrayBatchedCopy``)."""
+    trace, launch = counts.trace, counts.calls.launch
+    width = np.array([*(int(found[1]) if (found := _WIDTH.search(name)) else 0 for name in trace.names), 0])[trace.device.name]
+    copies = np.flatnonzero((width > 0) & (launch >= 0))
+    owner = counts.calls.operator[launch[copies]]
+    pairs, pair = distinct_rows(trace.host.signature[owner], width[copies])
+    for place, (code, size) in enumerate(pairs.tolist()):
+        signature = trace.signatures[code]
+        args = tuple(_of_size(arg, size) if isinstance(arg, tuple) and size in _OF_SIZE else arg for arg in signature.args)
+        if code >= 0 and args != signature.args:
+            known = replace(signature, args=args)
+            yield distinct(owner[pair == place])[0], Variant(known, count(known))
+
+
+def _of_size(tensors: tuple[Any, ...], size: int) -> tuple[Any, ...]:
+    """A list with tensors of elements of ``size`` bytes, where it has others."""
+    other = [isinstance(one, TensorArg) and size_of(one.dtype) != size for one in tensors]
+    return tuple(replace(one, dtype=_OF_SIZE[size]) if wrong else one for one, wrong in zip(tensors, other, strict=True))
 
 
 def from_parameters(counts: Counts) -> Iterator[Group]:

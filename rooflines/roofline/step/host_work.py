@@ -16,7 +16,7 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.idle import is_wait
+from rooflines.profiler.trace.idle import is_wait, waiting
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import covered, exclusive, nest, parents
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Mask, Trace
@@ -56,7 +56,7 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     ``causes`` are the idle times of the device by cause.
     """
     host, steps = attribution.trace.host, attribution.steps or 1
-    waits = np.flatnonzero((host.kind == RUNTIME) & attribution.trace.named(is_wait))
+    waits = np.flatnonzero(waiting(attribution.calls))
     if not len(waits):
         return ()
     start, end = host.start_ns[waits], host.end_ns[waits]

@@ -16,7 +16,8 @@ from rooflines.roofline.attribution.own import Attribution
 def launch_queue(attribution: Attribution) -> Launches | None:
     """The queue of the device work that was launched, over the span of the busy time; None where no launch is known or nothing ran."""
     trace, launch, busy = attribution.trace, attribution.calls.launch, attribution.busy
-    known = np.flatnonzero(launch >= 0)
+    of = np.flatnonzero(launch >= 0)
+    known = of[np.unique(launch[of], return_index=True)[1]]  # of a graph the first work
     if not len(known) or not len(busy):
         return None
     launched = handed_over(trace, launch[known], trace.host.start_ns[launch[known]])

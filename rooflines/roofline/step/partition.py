@@ -30,7 +30,7 @@ from rooflines.profiler.trace.request_marks import is_step_mark
 from rooflines.profiler.trace.tree import BACKWARD, DECODE, FORWARD, OPTIMIZER, OUTSIDE, PREFILL, Calls
 from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.steady import FEWEST_STEPS, steady_times
+from rooflines.roofline.attribution.steady import steady_times
 from rooflines.roofline.bounds import FROM_HOST, TO_HOST
 from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.kernel_names import kernel_category
@@ -222,7 +222,7 @@ def _idle(attribution: Attribution, gaps: Intervals, loading: Intervals) -> tupl
     found = {}
     for cause, times in causes.items():
         lasting = float(intervals.length(times))
-        if cause != "data_loading" and len(attribution.quiet) >= FEWEST_STEPS:
+        if cause != "data_loading" and attribution.is_steady:
             each = intervals.covered(times, attribution.windows)
             lasting = float(steady_times(np.zeros(len(each), np.int64), each, attribution.quiet).sum())
         if cause == "host_bound":

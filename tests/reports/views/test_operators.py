@@ -112,7 +112,7 @@ def test_an_assumption_is_marked_in_every_report():
     # The sentence says how much of the time it is.
     first, *rest = marked().operators
     share = first.time_s / (first.time_s + sum(row.time_s for row in rest))
-    assert inferred_sentence(marked()) == f"{SENTENCE} ({share * 100:.0f} % of the operator time)"
+    assert inferred_sentence(marked()) == f"{SENTENCE} ({share * 100:.0f} % of the time with a count)"
     assert inferred_sentence(samples.analysis()) == ""
     # The terminal marks the name.
     assert SENTENCE in printed(marked())

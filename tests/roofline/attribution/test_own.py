@@ -275,15 +275,22 @@ class Node:
 
     # The rule again, as one would say it: a walk of the tree.
 
+    def decomposes(self):
+        """Whether it, or anything below, is an operator that PyTorch decomposes, as below a product only ``torch.vmap`` calls one."""
+        return self.kind == "decomposed" or any(node.decomposes() for node in self.below)
+
+    def maps(self):
+        return self.kind == "counted" and self.decomposes()
+
     def workers(self):
         """The owners with work if this node is passed through or owns."""
-        if self.kind in ("counted", "view"):
+        if self.kind in ("counted", "view") and not self.maps():
             return [self] if self.kind == "counted" else []
         below = [worker for node in self.below for worker in node.workers()]
         return [self] if self.kind == "decomposed" and not below else below
 
     def owns(self):
-        return self.kind in ("counted", "view") or self.workers() == [self]
+        return (self.kind in ("counted", "view") and not self.maps()) or self.workers() == [self]
 
     def unknowns(self):
         return not self.owns() and (self.kind == "unknown" or any(node.unknowns() for node in self.below))
@@ -294,7 +301,7 @@ class Node:
 
     def divide(self, times):
         workers = self.workers()
-        wraps = self.kind in ("decomposed", "composite") and len(workers) == 1 and not self.unknowns()
+        wraps = (self.kind in ("decomposed", "composite") or self.maps()) and len(workers) == 1 and not self.unknowns()
         if self.owns() or wraps:
             whose = self if self.owns() else workers[0]
             times[whose.label()] = times.get(whose.label(), 0) + 1000 * (self.end - self.start)

@@ -1,45 +1,17 @@
-"""Linear attention, delta rules and recurrences of flash-linear-attention, and Mamba's selective scans and causal convolutions, as
-autograd functions around Triton kernels and as operators, those of servers too.
+"""Mamba's selective scans and causal convolutions, and a recurrence of flash-linear-attention, as autograd functions around Triton
+kernels and as operators, those of servers too.
 
-Queries and keys are [batch, steps, heads, depth], values perhaps of more heads. Within a chunk of 64 steps everything is a product of
-matrices below a diagonal; each chunk hands its state [depth, depth of the values] on to the next. States and triangles that a function
-keeps for its backward are not counted. Its backward computes every product again, and two for each. Products that ``MambaInnerFn``
-makes in between belong to it; Mamba 2's functions have no formula, and what is below them counts by itself. ``FusedRecurrentFunction``
-has none: it is the name of three recurrences, and no trace or call has shown how to tell them apart.
-Servers pack sequences along the last dimension; their states lie in a cache, of which each sequence reads and writes one slot.
+Products that ``MambaInnerFn`` makes in between belong to it; Mamba 2's functions have no formula, and what is below them counts by
+itself. Linear attention and delta rules of flash-linear-attention have none either: no trace or call has shown what their arguments
+say. Servers pack sequences along the last dimension; their states lie in a cache, of which each sequence reads and writes one slot.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import NotCounted
 from rooflines.roofline.formulas.libraries.norms import register_norms
-from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.tables import table
-
-
-def _told(tensors: tuple[TensorArg, ...]) -> TensorArg | None:
-    """Where packed sequences end, an integer tensor behind queries, keys and values, which come first."""
-    if len(tensors) < 3 or any(len(one.shape) != 4 for one in tensors[:3]):
-        raise NotCounted("shapes not recorded")
-    return next((one for one in tensors[3:] if one.dtype.startswith("int") and len(one.shape) == 1), None)
-
-
-def chunks(signature: Signature) -> Signature:
-    """The gradients of a node as a list, the steps of a chunk, which recent versions have as their last argument, whether the last
-    state is asked for, where packed sequences end, queries, keys, values, and a list of the rest."""
-    gradients, call = gradients_and_forward(signature)
-    tensors, last = call.tensors, call.args[-1]
-    packed = _told(tensors)
-    if packed is None and tensors[2].shape[1] < tensors[2].shape[2]:
-        raise NotCounted("fewer steps than heads: the heads may be before the steps")
-    chunk = last if type(last) is int and 16 <= last <= 256 else 64
-    asked = next((one for one in call.args if isinstance(one, bool)), False)
-    return replace(signature, args=(gradients, chunk, asked, packed, *tensors[:3], tensors[3:]))
-
 
 _STORED: Final = "every sequence has a state"
 _SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
@@ -54,37 +26,6 @@ register_norms("LayerNormFn", rms=None)  # mamba-ssm's and flash-attn's, with a 
 
 
 _TABLE: Final = f"""
-[attention chunks]
-# Within a chunk, triangles of pairs meet the depth of the keys (q k^T) and of the values (that times v); products with the state: q h,
-# k^T v; triangles that are inverted or multiplied; FLOPs for each pair and for each number of the keys. Back all of it again, and two
-# products for each.
-ChunkLinearAttentionFunction ChunkLinearAttentionFunctionBackward FusedChunkLinearAttentionFunction
-    FusedChunkLinearAttentionFunctionBackward: read grads*, chunk, asked, view packed?, read q, read k,
-    read v[batch steps heads depth], read rest*; keys = 1; values = 1; states = 2; inverses = 0; gate = 0; channel_gate = 0;
-    whole = steps // chunk; left = steps % chunk; times = 3 if grads else 1; tokens = batch * steps * heads;
-    pairs = batch * heads * (whole * (chunk * (chunk + 1) // 2) + left * (left + 1) // 2);
-    inverted = batch * heads * (whole * (chunk * (chunk - 1) * (chunk - 2) // 3) + left * (left - 1) * (left - 2) // 3);
-    products = 2 * pairs * (keys * k[-1] + values * depth) + inverses * inverted + states * 2 * tokens * k[-1] * depth;
-    matrix = times * products; other = times * (pairs * gate + tokens * k[-1] * channel_gate); precision = q;
-    last = asked * (packed.n - 1 if packed else batch) * heads * k[-1] * depth;
-    gradients = sum(written(one) for one in rest.tensors if floating(one)) + q.n * q.item + k.n * k.item + v.n * v.item;
-    writes = gradients if grads else tokens * depth * q.item + 4 * last; assumption = packed sequences fill their chunks;
-    given = packed
-# exp(g_i - g_j), and the product with it.
-ChunkRetentionFunction FusedChunkRetentionFunction ChunkSimpleGLAFunction FusedChunkFunction ChunkRetentionFunctionBackward
-    FusedChunkRetentionFunctionBackward ChunkSimpleGLAFunctionBackward FusedChunkFunctionBackward like ChunkLinearAttentionFunction:
-    ; gate = TRANSCENDENTAL + 2
-# q * exp(g), k * exp(-g).
-ChunkGLAFunction FusedChunkGLAFunction ChunkRWKV6Function ChunkGLAFunctionBackward FusedChunkGLAFunctionBackward
-    ChunkRWKV6FunctionBackward like ChunkLinearAttentionFunction: ; channel_gate = 2 * (TRANSCENDENTAL + 1)
-# k k^T, its inverse times k and v, and what a chunk takes back from the state: w h.
-ChunkDeltaRuleFunction ChunkDeltaRuleFunctionBackward like ChunkLinearAttentionFunction: ; keys = 3; values = 2; states = 3;
-    inverses = 1
-ChunkGatedDeltaRuleFunction ChunkGatedDeltaRuleFunctionBackward like ChunkDeltaRuleFunction: ; gate = 2 * (TRANSCENDENTAL + 2)
-ChunkKDAFunction ChunkKDAFunctionBackward like ChunkDeltaRuleFunction: ; channel_gate = 2 * (TRANSCENDENTAL + 1)
-# RWKV 7: triangles of q and a with k and b; those of a inverted and multiplied.
-ChunkDPLRDeltaRuleFunction ChunkDPLRDeltaRuleFunctionBackward like ChunkLinearAttentionFunction: ; keys = 5; values = 3; states = 4;
-    inverses = 2; channel_gate = 4 * (TRANSCENDENTAL + 1)
 [other functions]
 # u, delta [batch, depth, steps], A [depth, states], B, C, and perhaps D [depth], a gate z like u, the bias of delta [depth]. Of each
 # state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2. States are kept after 2048 steps.
@@ -144,4 +85,4 @@ causal_conv1d_fwd like causal_conv1d_update: update x, read weight[channels widt
     view slots?, initial, silu;
     kept = (slots.n if slots else starts.n - 1 if starts else x[0]) * channels * (width - 1) * states.item
 """
-table(_TABLE, chunks=chunks)
+table(_TABLE)
