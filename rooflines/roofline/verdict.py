@@ -418,7 +418,7 @@ def _several(shares: dict[str, float], whole: str, number: int) -> str:
 
 def _largest(analysis: Analysis, total_s: float, whole: str, least: float, without: str) -> str:
     times = {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in _PLURAL and name != without}
-    category = max(times, key=lambda name: times[name], default="")
+    category = max(times, key=lambda name: times[name] / (1 + (name == "other")), default="")  # of which the name says nothing
     if not category or not total_s or times[category] < least * total_s:
         return ""
     time_s, efficiency = times[category], category_efficiency(analysis, category, times[category])

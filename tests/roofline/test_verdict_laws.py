@@ -10,10 +10,14 @@ from html import unescape
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from rooflines.profiler.trace.communication_kernels import communicates
+from rooflines.profiler.trace.reader import read
+from rooflines.profiler.trace.records import RUNTIME
+from rooflines.profiler.trace.tree import tree
 from rooflines.reports.document import Bar
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
@@ -380,3 +384,66 @@ def test_a_trace_without_steps_speaks_of_the_trace(path):
             )
         ]
         assert said == []
+
+
+# --- what is in the file, and no more ----------------------------------------------------------------------------------------------
+
+# Of a recording that rooflines made, which a trace is not.
+OF_A_RUN = re.compile(r"\b(this run|profile it again|the run ended|run directory)\b", re.IGNORECASE)
+# Folders of people and machines, three folders of a source file, hosts in a network, mail addresses, tokens.
+PRIVATE = re.compile(
+    r"/(?:home|root|Users|mnt|scratch|workspace)/|[A-Z]:\\\\|site-packages|(?:[\w.-]+/){2,}[\w.-]+\.py\(\d|\.(?:internal|local|corp)\b"
+    r"|[\w.]+@[\w-]+\.\w{2,}|\b(?:hf|ghp|sk|xox[bp])[_-]\w{16,}"
+)
+
+
+@every_trace
+def test_no_row_exceeds_its_bound_without_a_reason_that_is_possible_for_it(path):
+    for row in analysis_of(path).operators:
+        if row.efficiency is not None and row.efficiency > 1.1:
+            assert row.flag, row.name
+        if "Winograd" in (row.flag or ""):
+            assert row.category == "convolution", row.name
+
+
+@every_trace
+def test_the_idle_time_of_the_headline_is_all_of_it(path):
+    analysis = analysis_of(path)
+    for found in re.finditer(rf"the device is idle for {SHARE} of the (?:step|trace)", analysis.verdict, re.IGNORECASE):
+        assert share(found[1]) == pytest.approx(analysis.timeline.idle_s / analysis.timeline.span_s, abs=ROUNDED)
+
+
+@every_trace
+def test_only_first_calls_are_warmed_up(path):
+    """No more time than long calls take of whose kernel, or operator and arguments, none came before."""
+    calls = tree(read(path))
+    host, device = calls.trace.host, calls.trace.device
+    kernel = {int(launch): int(name) for launch, name in zip(calls.launch.tolist(), device.name.tolist(), strict=True) if launch >= 0}
+    seen, first_s = set(), 0.0
+    for event in np.argsort(host.start_ns, kind="stable").tolist():
+        inside = int(calls.above[event])
+        of = kernel.get(event, -1), *((host.signature[inside],) if host.kind[event] == RUNTIME and event not in kernel else ())
+        of = of if host.kind[event] == RUNTIME else (int(host.name[event]), int(host.signature[event]))
+        lasting_s = (calls.end_ns[event] - host.start_ns[event]) / 1e9
+        if of not in seen or lasting_s >= 0.05:  # the longest allocate, which begins to use a library
+            first_s += lasting_s
+        seen.add(of)
+    warmed = [finding for finding in analysis_of(path).findings if finding.title.startswith("Warm up")]
+    assert sum(finding.most_s for finding in warmed) <= first_s / max(1, analysis_of(path).basis.steps)
+
+
+@every_trace
+def test_what_has_no_figure_is_absent_and_never_0(path):
+    found = json.loads(to_json(analysis_of(path)))
+    assert all(finding.get("saves_s") != 0 and finding.get("later_s") != 0 for finding in found["findings"])
+    assert all(not {"flops", "bytes", "matrix_flops"} & gap.keys() for gap in found["coverage"]["unmodelled"])
+    if not any(row["flops"] or row["bytes"] for row in found["operators"]):
+        assert not {"flops", "matrix_flops", "bytes"} & found["totals"].keys()
+
+
+@every_trace
+def test_a_trace_is_not_spoken_of_as_a_run_and_keeps_its_people_and_places_to_itself(path):
+    for text in (terminal_of(path), page_of(path), to_json(analysis_of(path))):
+        shown = text.replace(str(path), "").replace(str(path.parent), "")
+        assert OF_A_RUN.findall(shown) == []
+        assert PRIVATE.findall(shown) == []

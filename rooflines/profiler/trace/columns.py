@@ -182,8 +182,10 @@ class Columns:
         # In this order: our own marks count in any category, and the note of a process group is the operator that it notes.
         marked = (kind == OPERATOR) & (meaning & _IS_MARK > 0)
         of_group = (kind == ANNOTATION) & (meaning & _IS_NCCL > 0)
-        kind[marked], kind[of_group] = ANNOTATION, OPERATOR
         args = [event.args or _NO_ARGS for event in events]
+        for i in np.flatnonzero((kind == OPERATOR) & (meaning & _IS_PLAIN > 0)).tolist():  # a range of the user in torch 1.8 to 1.11
+            marked[i] |= args[i].old is not None and not args[i].dims and not args[i].old_dims
+        kind[marked], kind[of_group] = ANNOTATION, OPERATOR
         signature = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(meaning & _IS_DECLARED).tolist():
             signature[i] = self._declared(int(name[i]))
@@ -452,7 +454,7 @@ class _Codes(dict[Any, int]):
         return np.frombuffer(self._meanings, np.uint8)
 
 
-_IS_MARK, _IS_NCCL, _IS_DECLARED = 1, 2, 4
+_IS_MARK, _IS_NCCL, _IS_DECLARED, _IS_PLAIN = 1, 2, 4, 8
 
 
 def _meaning(name: str) -> int:
@@ -461,6 +463,7 @@ def _meaning(name: str) -> int:
         _IS_MARK * name.startswith(_ANNOTATION_PREFIXES)
         | _IS_NCCL * name.startswith(_NCCL)
         | _IS_DECLARED * name.startswith(RANGE_PREFIX)
+        | _IS_PLAIN * ("::" not in name and "Backward" not in name)
     )
 
 

@@ -81,6 +81,7 @@ class Args(msgspec.Struct, gc=False):
     group: Any = msgspec.field(default=None, name="Process Group Name")
     group_size: Any = msgspec.field(default=None, name="Group size")
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    old: Any = msgspec.field(default=None, name="Trace name")
     name: Any = None
 
 

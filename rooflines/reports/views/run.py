@@ -299,9 +299,9 @@ def _ceilings(analysis: Analysis) -> Section:
         "Ceilings",
         ceilings_table(analysis),
         Paragraph(note, "note"),
-        None if roofs else Paragraph("No ceiling of this device applies to an operator of this run.", show="brief"),
+        None if roofs else Paragraph("No ceiling of this device applies to an operator here.", show="brief"),
         *said((f"{word}: {sentences.listed(names)}: {MARKS[word]}" for word, names in marked.items() if names), "alert"),
-        remark=f"used in this run; {more} more in the full report" if more else "",
+        remark=f"used here; {more} more in the full report" if more else "",
     )
 
 
