@@ -310,7 +310,7 @@ def _compute_roofs(
         dark, shown = ceiling in primary, ceiling in primary or ceiling in others
         if not dark and outermost is not None and top and ceiling.value > top:
             x, y = (top / outermost.value, *x), (top, *y)  # type: ignore[assignment]
-        group = "" if dark else "other precisions in this run" if shown else "other precisions and engines"
+        group = "" if dark else "other precisions used" if shown else "other precisions and engines"
         yield Roof(ceiling=ceiling, primary=dark, shown=shown, group=group, x=x, y=y)
 
 

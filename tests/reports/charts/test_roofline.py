@@ -76,7 +76,7 @@ def test_caches_and_the_precisions_of_the_run_are_drawn_from_the_start():
     product = msgspec.structs.replace(row, precision="bf16", engine="matrix", time_s=0.02 * rest)
     chart = chart_of(variants.replaced(operators=(*analysis.operators, product)))
     (roof,) = (roof for roof in chart.roofs if roof.ceiling.name == "GEMM bf16")
-    assert (roof.primary, roof.shown, roof.group) == (False, True, "other precisions in this run")
+    assert (roof.primary, roof.shown, roof.group) == (False, True, "other precisions used")
     assert chart.limits.y_high > roof.ceiling.value
 
 
