@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -49,9 +50,11 @@ from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
 from rooflines.roofline.usage.device_usage import usage
 from rooflines.roofline.verdict import caveats, verdict
-from rooflines.units import counted
+from rooflines.units import counted, percent, seconds
 
 # What is said of the step as a whole, and is not where operators may be missing.
+# Of so much of the work more begins before its launch than chance explains.
+_FEW = 0.05
 _OF_THE_WHOLE = ("timeline", "bound_breakdown", "category_breakdown", "division", "idle_breakdown")
 
 
@@ -105,7 +108,7 @@ def judge(
     ready_s = timed_tokens(facts, quiet.timed)
     if step_s is not None:
         attribution = attribution.scaled(clock_factor(attribution, step_s, waits), phase_factors(attribution, ready_s))
-    notes += (*attribution.notes, *_kinds(attribution))
+    notes += (*attribution.notes, *_kinds(attribution), *_clocks(attribution))
     per_step = attribution.steps or 1
     rows = [operator_row(row, attribution.calls, roofs, per_step, facts, trace.began_ns) for row in attribution.rows]
     if judged is not None:
@@ -226,6 +229,18 @@ def _clock(attribution: Attribution, steps: Steps | None) -> float | None:
         return None
     lengths = attribution.windows[:, 1] - attribution.windows[:, 0]
     return float(np.median(lengths[attribution.quiet] if attribution.quiet.any() else lengths)) / 1e9
+
+
+def _clocks(attribution: Attribution) -> Iterator[str]:
+    """A note on work that begins before it is launched, because the clocks of host and device differ."""
+    launch, device = attribution.calls.launch, attribution.trace.device
+    early_ns = attribution.trace.host.start_ns[launch[launch >= 0]] - device.start_ns[launch >= 0]
+    if early_ns.size and (share := float(np.mean(early_ns > 0))) > _FEW:
+        apart = seconds(int(early_ns.max()) / 1e9)
+        yield (
+            f"the clocks of host and device differ: {percent(share)} of the device's work begins up to {apart} before it is launched; "
+            "waits and causes of idle time are as uncertain"
+        )
 
 
 def _kinds(attribution: Attribution) -> tuple[str, ...]:
