@@ -698,7 +698,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):
     """One piece of advice: possible saving (seconds per step; absent if unknown), evidence, suggestion.
 
-    ``later_s`` is the saving of one that alone saves nothing, because the host launches the next work too late, once that is changed.
+    ``later_s`` is the saving of one that alone saves less, because the host launches the next work too late, once that is changed.
     ``option`` and ``value`` are the option of ``profile`` that ``suggestion`` names, if it names one. ``example`` is the longest
     execution of the operator with most of the time that the advice is about.
     """

@@ -22,7 +22,7 @@ from rooflines.roofline.step.interference import delayed, noise_s
 WORTH = 0.02
 MOST = 6
 
-_LATE = "; faster kernels alone change nothing, because the host launches what follows them too late"
+_LATE = "; faster kernels alone save no more: the host launches what follows them too late"
 
 Rule = Callable[[Case], Advice | None]
 
@@ -112,9 +112,8 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
             if saves_s <= 0 or saves_s < least_s:
                 continue
             critical_s = case.critical_s if advice.faster else math.inf
-            if critical_s < least_s:
-                saves_s, later_s = 0.0, saves_s
-            saves_s = min(saves_s, critical_s)
+            if critical_s < saves_s:
+                saves_s, later_s = critical_s * (critical_s >= least_s), saves_s
         case.take(advice)
         promised[advice.suggestion] += saves_s
         yield Finding(

@@ -200,7 +200,7 @@ def test_a_precision_saves_only_after_the_host_where_that_is_late(tmp_path):
     assert (busy.title, precision.title) == ("Keep the device busy", "Run the matrix work in bf16")
     assert precision.saves_s is None
     assert 0 < precision.later_s < 60e-6
-    assert "once the host launches in time, up to" in printed(found)
+    assert "µs once the host launches in time" in printed(found)
 
 
 # --- idle time ---------------------------------------------------------------------------------------------------------------------

@@ -281,11 +281,11 @@ def example(where: Example | None, what: str = "see the call") -> str:
 
 def saving(finding: Finding, whole_s: float, per: str) -> str:
     """The possible saving of a finding: ``up to 21.0 ms a step (26 %)``, with its share of ``whole_s`` where that is known."""
-    saves_s = finding.most_s or finding.later_s
-    if not saves_s:
-        return "saving not quantified"
-    after = "" if finding.most_s else "once the host launches in time, "
-    return f"{after}up to {seconds(saves_s)} {per}" + (f" ({percent(saves_s / whole_s)})" if whole_s > 0 else "")
+    saves_s = finding.most_s
+    part = f" ({percent(saves_s / whole_s)})" if whole_s > 0 else ""
+    later = f"{seconds(finding.later_s)} once the host launches in time" if finding.later_s else ""
+    found = ", ".join(filter(None, (f"{seconds(saves_s)} {per}{part}" if saves_s else "", later)))
+    return f"up to {found}" if found else "saving not quantified"
 
 
 def roofs_of_run(analysis: Analysis) -> list[Ceiling]:

@@ -26,14 +26,13 @@ def evaluating(case: Case) -> Advice | None:
         return None
     drops = sum(one.row.calls for one in case.every() if one.row.name in _DROPS)
     normalizes = sum(kernel.calls for kernel in case.kernels() if any(part in kernel.name for part in _OF_BATCH))
-    found = {"calls of dropout": drops, "kernels of batch normalization": normalizes}
-    if not any(found.values()):
+    if not drops + normalizes:
         return None
-    counts = " and ".join(f"{number:,.0f} {what}" for what, number in found.items() if number)
     return Advice(
         "Call model.eval(), if this is inference",
         None,
-        f"{counts} {case.per} run in training mode, and nothing is differentiated: the results are not those of inference",
+        f"{drops:,.0f} calls of dropout and {normalizes:,.0f} kernels of batch normalization {case.per} run in training mode, and nothing "
+        "is differentiated: the results are not those of inference",
         "model.eval() and torch.inference_mode() around the forward pass; nothing where it is the forward pass of a training",
         {},
     )
