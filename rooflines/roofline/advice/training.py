@@ -31,8 +31,8 @@ def evaluating(case: Case) -> Advice | None:
     return Advice(
         "Call model.eval(), if this is inference",
         None,
-        f"{drops:,.0f} calls of dropout and {normalizes:,.0f} kernels of batch normalization {case.per} run in training mode, and nothing "
-        "is differentiated: the results are not those of inference",
+        f"{drops:,.0f} calls of dropout and {normalizes:,.0f} kernels of batch normalization {case.per} run in training mode, and "
+        "nothing is differentiated: the results are not those of inference",
         "model.eval() and torch.inference_mode() around the forward pass; nothing where it is the forward pass of a training",
         {},
     )
