@@ -84,8 +84,8 @@ def missing_bound(analysis: Analysis) -> str | None:
     """The reason why the step has no lower bound although there are ceilings, or None."""
     if analysis.totals is None or analysis.totals.lower_bound_s is not None or analysis.timeline is None:
         return None
-    share = bound_times(analysis).get("unknown", 0.0) / analysis.timeline.busy_s
-    return f"No lower bound and no headroom are given: {percent(share)} of the busy time is unknown."
+    share = bound_times(analysis).get("unknown", 0.0) / (analysis.timeline.busy_s or 1.0)
+    return f"No lower bound and no headroom are given: {percent(share)} of the busy time is unknown." if share else None
 
 
 def missing_findings(analysis: Analysis) -> str:
