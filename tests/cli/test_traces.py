@@ -187,7 +187,7 @@ def test_a_trace_that_is_cut_off_is_read_up_to_the_cut(rooflines, analyzed, cut)
     assert any("cut off after 32,900 bytes" in note and "the last step may be incomplete" in note for note in found["notes"])
     # The marks of steps are behind the cut, but an optimizer has ended one.
     others = dict.fromkeys(("start_up", "stacks", "timed", "steady", "served"), False)
-    assert found["basis"] == {"per": "step", "steps": 1, **others}
+    assert found["basis"] == {"per": "step", "steps": 1, "devices": 1, **others}
 
 
 def test_without_device_events_nothing_is_judged(analyzed, tmp_path):
