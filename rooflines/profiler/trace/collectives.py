@@ -43,6 +43,11 @@ class Collectives:
         return self.end_ns - self.start_ns
 
 
+# The dtype that a kernel which sums is named by: of lists of tensors, nothing else tells it.
+_NAMED = {"f16": "float16", "half": "float16", "bf16": "bfloat16", "f32": "float32", "float": "float32", "f64": "float64"}
+_DTYPE = re.compile(rf"_({'|'.join(_NAMED)})(?:_|\b)")
+
+
 def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
     """The collectives of ``trace``; ``calls`` is its call tree where that is known already."""
     kernels = np.flatnonzero(trace.device.kind == COMMUNICATION)
@@ -114,7 +119,9 @@ def _inferred(trace: Trace, calls: Calls, kernel: int) -> Exchange:
         return Exchange(kind_of(trace.names[trace.device.name[kernel]]))
     # The innermost operator says what is done; the one that knows most says with how much.
     alike = [exchange for exchange in known if exchange.kind == known[0].kind]
-    return max(alike, key=lambda one: (one.bytes is not None) + (one.elements_in is not None) + (one.elements_out is not None))
+    most = max(alike, key=lambda one: (one.bytes is not None) + (one.elements_in is not None) + (one.elements_out is not None))
+    named = _DTYPE.search(trace.names[trace.device.name[kernel]])
+    return _sized(replace(most, dtype=_NAMED[named[1]])) if named else most
 
 
 def _told_by(signature: Signature) -> Exchange:

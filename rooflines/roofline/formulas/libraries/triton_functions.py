@@ -15,10 +15,9 @@ from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, share, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD
-from rooflines.roofline.formulas.libraries.norms import KIND, norm_backward, norm_forward, norm_of, register_norms
+from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -28,20 +27,6 @@ from rooflines.roofline.formulas.tables import table
 register_norms("LigerRMSNormFunction", "LigerFusedAddRMSNormFunction", rms=True)
 register_norms("LigerLayerNormFunction", rms=False)
 register_norms("LayerNormFunction", "RMSNormFunction", rms=None)
-
-
-@formula("LayerNormGatedFunction", "LayerNormGatedFunctionBackward", category="normalization")
-def _gated_norm(signature: Signature) -> Work:
-    """norm(x) * silu(gate) of x, the gate, a weight and a bias, a residual; the gradient of the gate needs the normalized input."""
-    gradients, forward = gradients_and_forward(signature)
-    tensors = forward.tensors
-    if len(tensors) < 2 or tensors[0].numel != tensors[1].numel:
-        raise NotCounted("shapes not recorded")
-    gate, norm = tensors[1], norm_of((tensors[0], *tensors[2:]), None)
-    assumption = f"{KIND}; a gate of SiLU, because the name of the activation is not recorded"
-    cost, results = (costs.SILU + 7, written(gate)) if gradients else (costs.SILU + 1, 0)
-    gated = Work(0, gate.numel * cost, size(gate), results, precision_of(gate.dtype))
-    return (norm_backward(norm, gradients, assumption) if gradients else norm_forward(norm, assumption=assumption)) + gated
 
 
 def _unsloth(signature: Signature, rms: bool) -> Work:

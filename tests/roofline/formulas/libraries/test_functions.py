@@ -26,14 +26,6 @@ def test_the_gradient_of_a_norm_whose_weight_is_frozen():
     assert figures("Fast_LayernormBackward", (X,), X, W, B)[1:4] == (11 * SIZE, 4 * SIZE + 32 + 8 * ROWS, 2 * SIZE)
 
 
-def test_a_norm_with_a_gate():
-    found = counted("LayerNormGatedFunction", X, X, W, None, None, None, 1e-6, False, False, True).work
-    assert (found.flops, found.bytes_read, found.bytes_written) == (19 * SIZE, 4 * SIZE + 32, 2 * SIZE + 4 * ROWS)
-    assert "SiLU" in found.assumption
-    back = counted("LayerNormGatedFunctionBackward", (X,), X, X, W).work
-    assert (back.flops, back.bytes_read, back.bytes_written) == (31 * SIZE, 6 * SIZE + 32 + 4 * ROWS, 4 * SIZE + 32)
-
-
 # --- rotary embeddings: 2 sequences of 7 steps, 3 heads of 20, of which 12 rotate ----------------------------------------------------
 
 HEADS, ANGLES, TURNED = bf16(2, 7, 3, 20), fp32(7, 6), 2 * 7 * 3 * 12
