@@ -57,7 +57,7 @@ def _unrecorded(trace: Trace) -> tuple[str, ...]:
 
 def _mode(trace: Trace) -> Mode:
     """Training when something was differentiated or optimized."""
-    trains = [is_backward_node(name) or name.startswith("Optimizer.") for name in trace.names]
+    trains = [is_backward_node(name) or name.startswith("Optimizer.") or "_backward" in name for name in trace.names]
     return "training" if any(trains) else "inference"
 
 

@@ -397,7 +397,7 @@ def _dominating(analysis: Analysis, total_s: float) -> str:
         if not communicates(kernel.name) and not kernel.name.startswith("Mem")
     )
     named = [f"{name} ({seconds(time_s)})" for name, time_s in longest.items() if time_s >= _LEAST_SHARE * total_s][:_MOST_KERNELS]
-    return f"Kernels that take the most time of {_whole(analysis)}: {_and(named)}." if named else ""
+    return f"Computing kernels that take the most time of {_whole(analysis)}: {_and(named)}." if named else ""
 
 
 def _whole(analysis: Analysis) -> str:

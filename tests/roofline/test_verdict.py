@@ -103,7 +103,8 @@ def test_beside_much_unknown_time_the_kernels_are_named_and_no_gain():
     gain = Finding(title="Keep it", saves_s=0.1016, evidence="", suggestion="")
     changes = {"operators": (unjudged,), "findings": (gain,)}
     assert said({"host": 0.7, "unknown": 0.3}, coverage=None, **changes) == (
-        "Host-bound: for 70 % of the step, the device waits for the host to launch work. Kernels that take the most time of the step: "
+        "Host-bound: for 70 % of the step, the device waits for the host to launch work. "
+        "Computing kernels that take the most time of the step: "
         "kernel_a (200 ms), kernel_b (50.0 ms) and kernel_c (40.0 ms)."
     )
     assert said({"host": 0.8, "unknown": 0.2}, coverage=None, **changes).endswith(

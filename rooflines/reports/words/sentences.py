@@ -34,7 +34,9 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
     if environment.device.startswith("cpu") and environment.cpu_cores:
         device = f"{environment.cpu_cores}-core {device}"
     forward = workload.mode == "inference" and workload.source == "trace" and not (isinstance(analysis, Analysis) and analysis.serving)
-    parts = [workload.name, "forward only" if forward else workload.mode]  # a trace does not tell what the pass was for
+    unknown = isinstance(analysis, Analysis) and analysis.coverage is not None and analysis.coverage.shapes_recorded is None
+    # A trace does not tell what the pass was for, and without operators not what it was.
+    parts = [workload.name, "" if forward and unknown else "forward only" if forward else workload.mode]
     if workload.batch_size is not None:
         parts.append(f"batch {workload.batch_size}")
     compiled = f"compiled ({workload.compile_mode})" if workload.compile_mode else "compiled" if workload.compiled else ""

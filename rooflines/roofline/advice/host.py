@@ -212,7 +212,8 @@ def preprocessing(case: Case) -> Advice | None:
 def unrecorded(case: Case) -> Advice | None:
     """Long stretches in which the host runs no operator at all."""
     _, idle_s = _host_work(case, lambda work: work.kind == "unrecorded")
-    if idle_s < IDLE * case.step_s:
+    recorded = not case.analysis.rows or any("::" in row.name for row in case.analysis.rows)
+    if idle_s < IDLE * case.step_s or not recorded:  # without operators nothing tells that the host runs none
         return None
     return Advice(
         "Find out what the host does outside of PyTorch",
