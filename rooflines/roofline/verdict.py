@@ -191,9 +191,11 @@ def _generated(analysis: Analysis) -> str:
 def _kind(one: ServedSteps) -> str:
     """``decode steps (32 requests): 10.5 ms, 3,060 tokens/s``."""
     number = "" if one.steps == 1 else f"{one.steps:,} "
-    batch = f"{one.requests:,.0f} request{'' if one.requests == 1 else 's'}"
+    batch = f"{significant(one.requests) if one.requests % 1 else f'{one.requests:,.0f}'} request{'' if one.requests == 1 else 's'}"
     if one.kind != "decode" and one.tokens is not None:
         batch += f", {one.tokens:,.0f} tokens"
+    if one.requests % 1:
+        batch += " in the mean"
     if one.padded_to is not None:
         batch += f", padded to {one.padded_to:,} tokens"
     per = " a step" if one.steps > 1 else ""
@@ -228,8 +230,8 @@ def _not_recorded(analysis: Analysis) -> str:
             return ""  # more is missing than shapes
         complete = ["times", *["kernels"] * (not environment.device.startswith("cpu")), *["modules"] * bool(analysis.modules)]
         return (
-            "The trace was recorded without record_shapes=True, which would add FLOPs, bytes, bounds and possible savings of each "
-            f"operator; {_and(complete)} are complete."
+            "The trace was recorded without record_shapes=True, which would add FLOPs, bytes, bounds and possible savings of "
+            f"operators that have a formula; {_and(complete)} are complete."
         )
     return ""
 
