@@ -69,7 +69,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
             f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; largest loss: {worst}",
             suggestion,
             lost,
-            faster=category in ("matmul", "convolution", "attention", "moe"),
+            faster=category not in (*FUSABLE, "optimizer") or "channels" in str(suggestion),
         )
 
     rule.__name__ = f"slow_{category.replace('-', '_')}"

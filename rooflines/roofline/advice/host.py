@@ -212,8 +212,8 @@ def preprocessing(case: Case) -> Advice | None:
 def unrecorded(case: Case) -> Advice | None:
     """Long stretches in which the host runs no operator at all."""
     _, idle_s = _host_work(case, lambda work: work.kind == "unrecorded")
-    recorded = not case.analysis.rows or any("::" in row.name for row in case.analysis.rows)
-    if idle_s < IDLE * case.step_s or not recorded:  # without operators nothing tells that the host runs none
+    kernels = bool(case.analysis.rows) and not any(row.phase for row in case.analysis.rows)  # without operators in the trace
+    if idle_s < IDLE * case.step_s or kernels:
         return None
     return Advice(
         "Find out what the host does outside of PyTorch",
