@@ -21,7 +21,7 @@ from rooflines.reports.views.roofline import roofline_of
 from rooflines.reports.words.rows import table_rows
 from rooflines.roofline.bounds import judge
 from tests.roofline.real import DATA, NOT_JUDGED, analysis_of
-from tests.roofline.rooms import analyzed, divided, printed, runtime
+from tests.roofline.rooms import analyzed, copied, divided, frame, printed, runtime
 from tests.traces import kernel, launch, mm, op, span
 
 STRANGERS = DATA / "strangers"
@@ -315,3 +315,86 @@ def test_nothing_is_drawn_on_the_roofline_by_the_times_of_a_host():
     chart = roofline_of(found)
     assert chart is None or not (chart.points or chart.rings)
     assert {one.row.flop_per_s for one in table_rows(found)} == {None}
+
+
+# --- what a trace does not say -----------------------------------------------------------------------------------------------------
+
+
+def test_paths_are_cut_to_the_file_and_its_folder_unless_they_are_asked_for(tmp_path):
+    events = [
+        op("aten::a", 0, 20), launch(5, 5, 1), kernel("a", 12, 10, 1), frame("/home/me/secret/train.py(41): load", 30, 900),
+        frame("pack/age/layers/linear.py(7): forward", 940, 900), op("aten::a", 1900, 20), launch(1905, 5, 2), kernel("a", 1912, 10, 2),
+    ]  # fmt: skip
+    names = {work.name for work in analyzed(tmp_path, *events).host_work}
+    assert names == {"train.py(41): load", "layers/linear.py(7): forward"}
+    kept = {work.name for work in analyzed(tmp_path, *events, keep_paths=True).host_work}
+    assert kept == {"/home/me/secret/train.py(41): load", "pack/age/layers/linear.py(7): forward"}
+
+
+def test_a_pass_in_training_mode_is_told_and_no_inference(tmp_path):
+    dropped = op("aten::native_dropout", 0, 20), launch(5, 5, 1), kernel("fused_dropout_kernel_vec", 12, 10, 1)
+    found = analyzed(tmp_path, *dropped)
+    assert any(finding.title.startswith("Call model.eval()") for finding in found.findings)
+    assert "forward only" in printed(found)
+    backward = op("autograd::engine::evaluate_function: MulBackward0", 30, 20), op("aten::mul", 32, 10)
+    trained = analyzed(tmp_path, *dropped, *backward)
+    assert not any("eval()" in finding.title for finding in trained.findings)
+    assert "training" in printed(trained)
+
+
+def test_the_host_before_the_device_and_several_devices_are_told(tmp_path):
+    found = analyzed(tmp_path, op("aten::a", 0, 500), op("aten::b", 600, 20), launch(605, 5, 1), kernel("b", 620, 100, 1))
+    assert found.basis.before_s == pytest.approx(620e-6)
+    assert found.caveats[0] == "without 620 µs of the host before the first work of the device"
+    other = kernel("b", 620, 100, 2) | {"args": {"correlation": 2, "device": 1, "stream": 7}}
+    two = analyzed(tmp_path, op("aten::b", 600, 20), launch(605, 2, 1), launch(608, 2, 2), kernel("b", 620, 100, 1), other)
+    assert two.basis.devices == 2
+    assert "union over the 2 devices" in two.verdict
+
+
+def test_work_that_begins_before_its_launch_is_a_matter_of_clocks(tmp_path):
+    late = [event for number in range(3) for event in (launch(100 * number + 50, 5, number), kernel("a", 100 * number, 40, number))]
+    assert any("clocks of host and device differ" in note for note in analyzed(tmp_path, *late).notes)
+    right = [event for number in range(3) for event in (launch(100 * number, 5, number), kernel("a", 100 * number + 50, 40, number))]
+    assert not any("clocks" in note for note in analyzed(tmp_path, *right).notes)
+
+
+@pytest.mark.parametrize(("width", "size"), [("2u", 2), ("4u", 4), ("8", 8)])
+def test_a_kernel_that_concatenates_names_the_size_of_an_element(tmp_path, width, size):
+    name = f"void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<{width}>, int>"
+    cat = op("aten::cat", 0, 20, dims=[[[16, 8], [16, 8]], []], types=["TensorList", "Scalar"], concrete=["", "0"])
+    (row,) = analyzed(tmp_path, cat, launch(5, 5, 1), kernel(name, 12, 10, 1)).operators
+    assert row.bytes == 2 * 2 * 16 * 8 * size
+
+
+def test_a_copy_from_pageable_memory_that_lasts_until_it_is_done_is_a_wait(tmp_path):
+    copy = [op("aten::copy_", 20, 300), runtime("cudaMemcpyAsync", 25, 200, 2), copied("Memcpy HtoD (Pageable -> Device)", 150, 60, 2)]
+    events = [op("aten::a", 0, 15), launch(5, 5, 1), kernel("a", 12, 100, 1), *copy, op("aten::a", 400, 20), launch(405, 5, 3)]
+    found = analyzed(tmp_path, *events, kernel("a", 412, 10, 3))
+    assert [(wait.call, wait.operator) for wait in found.synchronisations] == [("cudaMemcpyAsync", "aten::copy_")]
+    assert found.idle_breakdown["synchronisation_s"] > 0
+
+
+def test_a_long_allocation_begins_to_use_a_library_and_memory_that_takes_long_is_a_stall(tmp_path):
+    events = [
+        op("aten::a", 0, 20), launch(5, 5, 1), kernel("a", 12, 10, 1), op("aten::conv", 30, 200_000), runtime("cudaFree", 40, 190_000),
+        launch(200_010, 5, 2), kernel("b", 200_020, 10, 2), op("aten::empty_strided", 200_100, 3000), op("aten::a", 203_200, 20),
+        launch(203_205, 5, 3), kernel("a", 203_212, 10, 3),
+    ]  # fmt: skip
+    found = analyzed(tmp_path, *events)
+    assert found.findings[0].title == "Warm up before the recorded steps"
+    assert {work.kind for work in found.host_work if work.name in ("cudaFree", "aten::empty_strided")} == {"runtime"}
+
+
+def test_a_row_that_copies_little_is_exposed_with_its_kernels(tmp_path):
+    """As a sort does: 100 us of a kernel and 2 of a copy, while nothing else runs."""
+    sort = op("aten::sort", 0, 300), launch(5, 5, 1), kernel("sort", 12, 100, 1), launch(120, 5, 2)
+    (row,) = analyzed(tmp_path, *sort, copied("Memcpy DtoD (Device -> Device)", 130, 2, 2)).rows
+    assert row.exposed_s == pytest.approx(102e-6)
+
+
+def test_a_range_of_torch_1_8_is_no_operator(tmp_path):
+    old = {"Trace name": "PyTorch Profiler"}
+    add = op("aten::mul", 100, 50, dims=[[4], [4]], types=["float", "float"])
+    events = [op("model_inference", 0, 1000) | {"cat": "Operator", "args": old}, add | {"args": add["args"] | old}]
+    assert {row.name for row in analyzed(tmp_path, *events).rows} == {"aten::mul"}
