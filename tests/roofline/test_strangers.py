@@ -16,7 +16,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
-from rooflines.errors import TraceError
+from rooflines.errors import TraceError, UsageError
 from rooflines.reports.views.roofline import roofline_of
 from rooflines.reports.words.rows import table_rows
 from rooflines.roofline.bounds import judge
@@ -398,3 +398,18 @@ def test_a_range_of_torch_1_8_is_no_operator(tmp_path):
     add = op("aten::mul", 100, 50, dims=[[4], [4]], types=["float", "float"])
     events = [op("model_inference", 0, 1000) | {"cat": "Operator", "args": old}, add | {"args": add["args"] | old}]
     assert {row.name for row in analyzed(tmp_path, *events).rows} == {"aten::mul"}
+
+
+@pytest.mark.parametrize(("hours", "named"), [(0.5, False), (2000, True)])
+def test_traces_that_name_no_ranks_and_were_recorded_months_apart_are_not_of_one_job(tmp_path, hours, named):
+    now = 1.7e15
+    for number, name in enumerate(("before.json", "after.json")):
+        at = now + number * hours * 3.6e9
+        events = [op("aten::a", at, 20), launch(at + 5, 5, 1), kernel("a", at + 12, 10, 1)]
+        (tmp_path / name).write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    paths = [str(tmp_path / name) for name in ("before.json", "after.json")]
+    if named:
+        with pytest.raises(UsageError, match="hours apart"):
+            rooflines.analyze_ranks(paths)
+    else:
+        assert len(rooflines.analyze_ranks(paths).ranks) == 2
