@@ -413,3 +413,9 @@ def test_traces_that_name_no_ranks_and_were_recorded_months_apart_are_not_of_one
             rooflines.analyze_ranks(paths)
     else:
         assert len(rooflines.analyze_ranks(paths).ranks) == 2
+
+
+def test_integers_of_windows_are_integers(tmp_path):
+    counter = op("aten::add_", 0, 20, dims=[[3], [], []], types=["__int64", "Scalar", "Scalar"], concrete=["", "1", "1"])
+    (row,) = analyzed(tmp_path, counter).operators
+    assert row.bytes == 2 * 8 * 3

@@ -41,7 +41,8 @@ SCALAR_TYPES: Final[dict[int, str]] = {
 _KINETO_DTYPES: Final[dict[str, str]] = {
     "double": "float64", "float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16",
     "c10::complex<float>": "complex64", "c10::complex<double>": "complex128", "c10::complex<c10::Half>": "complex32",
-    "long int": "int64", "long": "int64", "long long": "int64", "int": "int32", "short": "int16", "short int": "int16",
+    "long int": "int64", "__int64": "int64", "long": "int64", "long long": "int64",  # on Windows __int64
+    "int": "int32", "short": "int16", "short int": "int16",
     "signed char": "int8", "unsigned char": "uint8", "unsigned short": "uint16", "unsigned int": "uint32",
     "unsigned long": "uint64", "bool": "bool", "c10::qint8": "qint8", "c10::quint8": "quint8", "c10::qint32": "qint32",
     "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2", "c10::Float8_e4m3fnuz": "float8_e4m3fnuz",
