@@ -118,7 +118,7 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
         promised[advice.suggestion] += saves_s
         yield Finding(
             title=advice.title, saves_s=saves_s or None, later_s=later_s,
-            evidence=advice.evidence + case.left_out(advice) + _LATE * (later_s is not None),
+            evidence=advice.evidence + case.left_out(advice) + _LATE * bool(later_s),
             suggestion=str(advice.suggestion), example=case.example(advice), **_option(advice.suggestion),
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from rooflines.roofline.analysis import Example, Kernel, ModuleRow, OperatorRow,
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import Longest, Row
 from rooflines.roofline.bounds import judge
+from rooflines.roofline.kernel_names import matrix_precision
 from rooflines.roofline.step.times import per_step
 from rooflines.units import seconds
 
@@ -94,13 +95,13 @@ def _assumption(row: Row) -> str | None:
 
 def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> str | None:
     """The roof's precision: fp32 products, convolutions and recurrent layers of cuDNN ran as TF32 where they were asked to, or allowed
-    to on a device that can.
+    to on a device that can, unless all of their kernels name fp32.
 
     Torch allows TF32 in cuDNN by default, on every device: one that has no such roof ran in fp32. Runs from before the switch of
     recurrent layers was recorded are judged by that of products.
     """
-    work = row.work
-    if work.precision == "fp32" and work.matrix_flops:
+    work, named = row.work, {matrix_precision(kernel.name) for kernel in row.kernels}
+    if work.precision == "fp32" and work.matrix_flops and named & {"fp32", "tf32"} != {"fp32"}:
         allowed = facts.tf32 or {}
         switch = "convolution" if row.count.category == "convolution" else "matmul"
         if row.signature.name.startswith(_LIBRARY_RNN) and "rnn" in allowed:

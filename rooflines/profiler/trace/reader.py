@@ -31,8 +31,8 @@ from rooflines.profiler.trace.tree import tree
 _NAME_LENGTH = 200
 # From this share of the events on, frames of the Python stack are said to slow the host down.
 _MANY_FRAMES = 0.1
-# Recording the begin and end of a function takes about a microsecond; what takes less than this share of the time is not felt.
-_FRAME_NS, _FELT = 2000, 0.01
+# Recording a function takes about two microseconds: one in this time, and fewer, is not felt.
+_FELT_NS = 200_000
 
 
 def read(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
@@ -81,7 +81,7 @@ def _read(data: Iterable[bytes], source: Path | str, options: ReadOptions, probl
         what = "its events are those of XLA (JAX or TensorFlow)" if of_xla else "it has no operators and no kernels"
         raise TraceError(f"{origin!r} is a Chrome trace, but not from PyTorch: {what}.", hint="Give a trace written by torch.profiler.")
     lasting_ns = int(host.end_ns.max() - host.start_ns.min()) if len(host) else 0
-    many = max(_MANY_FRAMES * columns.spans, _FELT * lasting_ns / _FRAME_NS)
+    many = max(_MANY_FRAMES * columns.spans, lasting_ns / _FELT_NS)
     has_stacks = columns.stack_frames > 0 and columns.stack_frames >= many
     return Trace(
         host=host, device=device, memory=memory, names=columns.names.listed, signatures=columns.signatures,

@@ -44,7 +44,7 @@ def pageable(case: Case) -> Advice | None:
 
 def _pinned(case: Case) -> str:
     division = case.analysis.division
-    loads = case.analysis.workload.source != "trace" or (division is not None and division.loader_s)
+    loads = division is not None and division.loader_s
     return "DataLoader(pin_memory=True)" if loads else "tensors in pinned memory (tensor.pin_memory())"
 
 

@@ -17,7 +17,7 @@ PAGING_FAULTS = 4000
 
 _DROPS = ("aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli_")
 # Kernels of batch normalization that take the statistics of the batch.
-_OF_BATCH = ("bn_fw_tr", "batch_norm_collect_statistics", "bn_fw_train")
+_OF_BATCH = ("bn_fw_tr", "batch_norm_collect_statistics")
 
 
 def evaluating(case: Case) -> Advice | None:
