@@ -101,6 +101,7 @@ def _quieter(analysis: Analysis) -> Finding:
 def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
     least_s = max(WORTH * case.step_s, noise_s(case.analysis))
     promised: dict[Setting | str, float] = defaultdict(float)  # an option gives what is predicted for it once
+    critical_s = case.critical_s  # what faster kernels save together
     for rule in rules:
         advice = rule(case)
         if advice is None:
@@ -111,9 +112,9 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
             saves_s = min(advice.saves_s, sum(advice.of.values()), left_s, case.step_s - sum(promised.values()))
             if saves_s <= 0 or saves_s < least_s:
                 continue
-            critical_s = case.critical_s if advice.faster else math.inf
-            if critical_s < saves_s:
+            if advice.faster and critical_s < saves_s:
                 saves_s, later_s = critical_s * (critical_s >= least_s), saves_s
+            critical_s -= saves_s * advice.faster
         case.take(advice)
         promised[advice.suggestion] += saves_s
         yield Finding(

@@ -52,9 +52,9 @@ from rooflines.roofline.usage.device_usage import usage
 from rooflines.roofline.verdict import caveats, verdict
 from rooflines.units import counted, percent, seconds
 
-# What is said of the step as a whole, and is not where operators may be missing.
-# Of so much of the work more begins before its launch than chance explains.
+# If more of the work than this begins before its launch, the clocks differ.
 _FEW = 0.05
+# What is said of the step as a whole, and is not where operators may be missing.
 _OF_THE_WHOLE = ("timeline", "bound_breakdown", "category_breakdown", "division", "idle_breakdown")
 
 

@@ -101,9 +101,7 @@ def verdict(analysis: Analysis) -> str:
     if analysis.other_programs is not None and not analysis.other_programs.judged:
         speed = "" if steps is None else _range(steps, unit) if steps.count > 1 else _speed(steps, unit)
         return f"{unsteady(analysis)} {speed}".rstrip()
-    several = (
-        f"Times are the union over the {analysis.basis.devices} devices of this trace, and work is their sum: neither is that of one."
-    )
+    several = "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is that of one device."
     sentences = [
         unsteady(analysis),
         _not_recorded(analysis),

@@ -433,6 +433,14 @@ def test_only_first_calls_are_warmed_up(path):
 
 
 @every_trace
+def test_faster_kernels_together_save_no_more_than_what_the_host_does_not_delay(path):
+    analysis = analysis_of(path)
+    delayed = [finding for finding in analysis.findings if finding.later_s]
+    assert sum(finding.most_s for finding in delayed) <= (analysis.timeline.critical_s or 0.0) + 1e-12 if delayed else True
+    assert all(finding.most_s < finding.later_s for finding in delayed)
+
+
+@every_trace
 def test_what_has_no_figure_is_absent_and_never_0(path):
     found = json.loads(to_json(analysis_of(path)))
     assert all(finding.get("saves_s") != 0 and finding.get("later_s") != 0 for finding in found["findings"])

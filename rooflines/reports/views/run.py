@@ -73,7 +73,7 @@ _MEANINGS = {
         "prefill": "work launched by prefill: the tokens of the prompts",
         "decode": "work launched by decode: one new token of each sequence at a time",
         "communication": "exchange between devices that no other work hides",
-        "other": "device work whose phase or launch the trace does not show",
+        "other": "copies to the host, and device work whose phase or launch the trace does not show",
         "host": BOUNDS["host"].meaning,
         "idle": BOUNDS["idle"].meaning,
     },
@@ -147,7 +147,7 @@ def _parts(analysis: Analysis) -> Section:
 def _basis(analysis: Analysis) -> str:
     basis, steps = analysis.basis, counted(analysis.basis.steps, "traced step")
     if basis.per != "step":
-        return f"Times, FLOPs and bytes are for the whole trace of {steps}."
+        return "Times, FLOPs and bytes are for the whole trace."
     text = f"Times, FLOPs and bytes are per step: the mean over {steps}"
     if basis.steady:
         text = (

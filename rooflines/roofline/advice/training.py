@@ -15,7 +15,7 @@ FULL = 0.8
 PAGING_FAULTS = 4000
 
 
-_DROPS = ("aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli_")
+_DROPS = {"aten::native_dropout", "aten::_fused_dropout"}
 # Kernels of batch normalization that take the statistics of the batch.
 _OF_BATCH = ("bn_fw_tr", "batch_norm_collect_statistics")
 
@@ -24,15 +24,16 @@ def evaluating(case: Case) -> Advice | None:
     """Dropout and batch normalization in training mode where nothing is differentiated."""
     if case.analysis.workload.mode != "inference":
         return None
-    drops = sum(one.row.calls for one in case.every() if one.row.name in _DROPS)
-    normalizes = sum(kernel.calls for kernel in case.kernels() if any(part in kernel.name for part in _OF_BATCH))
-    if not drops + normalizes:
+    names = {one.row.name for one in case.every()}
+    drops = bool(names & _DROPS) or {"aten::dropout", "aten::bernoulli_"} <= names
+    normalizes = any(part in kernel.name for kernel in case.kernels() for part in _OF_BATCH)
+    found = " and ".join(["dropout"] * drops + ["batch normalization"] * normalizes)
+    if not found:
         return None
     return Advice(
         "Call model.eval(), if this is inference",
         None,
-        f"{drops:,.0f} calls of dropout and {normalizes:,.0f} kernels of batch normalization {case.per} run in training mode, and "
-        "nothing is differentiated: the results are not those of inference",
+        f"{found} in training mode, and nothing is differentiated: the results are not those of inference",
         "model.eval() and torch.inference_mode() around the forward pass; nothing where it is the forward pass of a training",
         {},
     )

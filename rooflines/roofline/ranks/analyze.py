@@ -34,9 +34,9 @@ from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, 
 from rooflines.roofline.verdict import differing
 from rooflines.units import counted, percent, seconds
 
-# What ranks are compared in.
-# Times since 1970, of which those of the ranks of one job are less than an hour apart.
+# Times after this are dates, and ranks of one job begin less than an hour apart.
 _DATED_NS, _ONE_JOB_NS = 10**18, 3_600 * 10**9
+# What ranks are compared in.
 COMPARED = ("span_s", "busy_s", "idle_s", "compute_s", "communication_s", "exposed_communication_s", "memcpy_s")
 _SAVINGS = ("saves_s", "later_s")
 

@@ -75,10 +75,9 @@ def pass_unrecorded_calls(counts: Counts) -> Iterable[Group]:
     unknown = counts.where(lambda variant: variant.count.kind == "unknown")
     # Where one operand has no shape, the count is that of the other.
     lacking = counts.where(lambda variant: None in variant.signature.args[:2])
-    works, multiplies = enclosed(working, calls.after) > 0, enclosed(working & counts.multiplying, calls.after) > 0
-    passed = (unknown & (python | (decomposed & works))) | (
-        given & (unknown | lacking | np.where(counts.multiplying, multiplies, works))
-    )
+    products, works = counts.multiplying, enclosed(working, calls.after) > 0
+    does = np.where(products, enclosed(working & products, calls.after) > 0, works)
+    passed = (unknown & (python | (decomposed & works))) | (given & (unknown | lacking | does))
     return counts.dispatching(np.flatnonzero(passed))
 
 
