@@ -29,9 +29,11 @@ from rooflines.roofline.analysis import (
     Steps,
     Synchronization,
     TracedStep,
+    Unmodelled,
 )
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.bounds import with_shortest_kernel
+from rooflines.roofline.call_sites import by_call_site, summed, unmodelled
 from rooflines.roofline.findings import find
 from rooflines.roofline.kernel_names import traced_precision
 from rooflines.roofline.operator_rows import module_rows, operator_row, total, unmodelled_row
@@ -120,10 +122,13 @@ def judge(
     waits_for, works = _on_host(attribution, traced, divided)
     lost = lost_work(attribution, rows)
     notes += about_lost(lost, attribution) if lost is not None else ()
-    order = sorted(range(len(rows)), key=lambda at: (-rows[at].time_s, rows[at].name, rows[at].module))
-    order_of_gaps = sorted(range(len(attribution.gaps)), key=lambda at: -attribution.gaps[at].time_ns)
-    coverage = msgspec.structs.replace(_coverage(attribution, divided, order_of_gaps), lost=lost)
-    operators = tuple(rows[at] for at in order)
+    served, uncounted = (
+        bool(attribution.calls.batches),
+        [unmodelled_row(gap, attribution.calls, per_step, trace.began_ns) for gap in attribution.gaps],
+    )
+    operators, place = by_call_site(rows, summed, apart=served)
+    gaps, place_of_gaps = by_call_site(uncounted, unmodelled, apart=served)
+    coverage = msgspec.structs.replace(_coverage(attribution, divided, gaps), lost=lost)
     used = usage(run, sum(row.flops for row in rows) if attribution.steps else None, used_roofs)
     totals = total(operators, facts, bounded=divided.is_bounded)
     if used is not None and attribution.steps:
@@ -149,7 +154,7 @@ def judge(
             division=divided.division(),
             input=fed or untraced.input,
             traced_steps=_traced_steps(attribution.calls, breakdown) if attribution.steps else (),
-            activity=activity(attribution, traced.causes, order, order_of_gaps),
+            activity=activity(attribution, traced.causes, np.concatenate((place, len(operators) + place_of_gaps))),
             serving=serving(attribution, rows, labels, roofs),
             generation=generation(facts, attribution, rows, labels, ready_s, roofs, steps, totals.energy_j),
             idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
@@ -207,13 +212,13 @@ def _concluded(measured: Analysis) -> Analysis:
     return msgspec.structs.replace(judged, verdict=verdict(judged), caveats=caveats(judged))
 
 
-def _coverage(attribution: Attribution, divided: Partition, order: list[int]) -> Coverage:
-    """The share of the busy time with a work model, and the time without one: the gaps in ``order``."""
+def _coverage(attribution: Attribution, divided: Partition, gaps: tuple[Unmodelled, ...]) -> Coverage:
+    """The share of the busy time with a work model, and the time without one: ``gaps``."""
     count, busy_s = attribution.steps or 1, divided.timeline.busy_s
     return Coverage(
         modelled_time_fraction=max(0.0, 1 - divided.uncounted_s / busy_s) if busy_s > 0 else None,
         shapes_recorded=attribution.trace.shapes_recorded,
-        unmodelled=tuple(unmodelled_row(attribution.gaps[at], attribution.calls, count, attribution.trace.began_ns) for at in order),
+        unmodelled=gaps,
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
         graph_matched_time_s=attribution.matched_ns / 1e9 / count,

@@ -419,3 +419,33 @@ def test_integers_of_windows_are_integers(tmp_path):
     counter = op("aten::add_", 0, 20, dims=[[3], [], []], types=["__int64", "Scalar", "Scalar"], concrete=["", "1", "1"])
     (row,) = analyzed(tmp_path, counter).operators
     assert row.bytes == 2 * 8 * 3
+
+
+# --- call sites --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_whose_shapes_depend_on_the_data_is_one_row(tmp_path):
+    """Six steps, each with as many rows as its data has: a product, its backward, and a square matrix of the same size in all."""
+    weight, square, sizes = torch.randn(64, 32, requires_grad=True), torch.randn(48, 48), (10, 20, 30, 40, 50, 60)
+    steps = torch.profiler.schedule(wait=0, warmup=1, active=6, repeat=1)
+    path = str(tmp_path / "trace.json")
+    with torch.profiler.profile(record_shapes=True, schedule=steps, on_trace_ready=lambda one: one.export_chrome_trace(path)) as profiler:
+        for size in (70, *sizes):
+            (torch.randn(size, 64) @ weight).sum().backward()
+            square @ square
+            profiler.step()
+    analysis = rooflines.analyze(path)
+    assert analysis.basis.steps == 6
+    rows = [*analysis.operators, *analysis.coverage.unmodelled]
+    assert all(row.calls >= 1 for row in rows if row.phase == "forward")
+    varying, same = sorted((row for row in rows if row.name == "aten::mm" and row.phase == "forward"), key=lambda row: row.shapes)
+    assert (varying.shapes, same.shapes) == ("10–60x64, 64x32", "48x48, 48x48")
+    assert (varying.calls, varying.flops) == (1, 2 * 64 * 32 * sum(sizes) // 6)
+    assert len(varying.step_times_s) == 6
+    assert varying.time_s == pytest.approx(sum(varying.step_times_s) / 6)
+    (gradient,) = (row for row in rows if row.name == "aten::mm" and row.phase == "backward")
+    assert (gradient.calls, gradient.flops) == (1, 2 * 64 * 32 * sum(sizes) // 6)
+    # What ran when speaks of the same rows.
+    placed = {at for at in analysis.activity.rows if at >= 0} | set(analysis.activity.unplaced)
+    assert max(placed) < len(rows)
+    assert {rows[at].name for at in placed} >= {"aten::mm"}

@@ -8,10 +8,11 @@ from typing import TypeAlias
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import ABSENT, Cell, Column, Row, Table, Value, table, value_of
 from rooflines.reports.views.roofline import warning
-from rooflines.reports.words.rows import known_share, merged_kernel
+from rooflines.reports.words.rows import known_share
 from rooflines.reports.words.text import bound_words, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.by_key import grouped, longest_first
+from rooflines.roofline.call_sites import merged_kernel
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds
 

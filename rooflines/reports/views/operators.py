@@ -16,6 +16,7 @@ from rooflines.reports.words.rows import TableRow, flagged, known_share, module_
 from rooflines.reports.words.text import is_graph, is_kernel, marked_name
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.by_key import grouped, longest_first
+from rooflines.roofline.call_sites import merged_kernel
 from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.formulas.evidence import evidence_of
 from rooflines.roofline.kernel_names import short_kernel
@@ -179,7 +180,7 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
     if not row.kernels:
         return None
     groups = grouped(row.kernels, lambda kernel: short_kernel(kernel.name))
-    merged = {name: rows_of.merged_kernel(group) for name, group in groups.items()}
+    merged = {name: merged_kernel(group) for name, group in groups.items()}
     longest = sorted(groups, key=lambda name: -merged[name].time_s)
     rows: list[tuple[Value | Cell, ...]] = [
         (

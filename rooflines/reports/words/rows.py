@@ -7,19 +7,14 @@ sums of reports over all operators are here too.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
-from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
-from rooflines.roofline.by_key import grouped
+from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.call_sites import summed
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.shapes import path_pattern, repeated, shapes_range
-
-_LAUNCH = ("grid", "block", "registers", "shared_bytes")
+from rooflines.roofline.shapes import repeated
 
 
 class TableRow(NamedTuple):
@@ -115,67 +110,6 @@ def dominant_kernel(row: OperatorRow) -> str:
 def _folded(members: list[OperatorRow], reason: str) -> TableRow:
     members.sort(key=lambda row: (-row.time_s, row.module))
     return TableRow(summed(members), tuple(members), reason)
-
-
-def summed(members: Sequence[OperatorRow]) -> OperatorRow:
-    """The row of ``members``, longest first. Its time is bound + headroom + the time of members without a bound."""
-    longest = members[0]
-    if len(members) == 1:
-        return longest
-    time_s, flops, size = sum(row.time_s for row in members), sum(row.flops for row in members), sum(row.bytes for row in members)
-    bounded = [row for row in members if row.lower_bound_s is not None]
-    judged_s = sum(row.time_s for row in bounded)
-    # A member faster than its bound counts with its time, unless all are: then the efficiency above 1 is the sign that it should be.
-    lower_s = sum(min(row.lower_bound_s or 0.0, row.time_s) for row in bounded)
-    implausible = bool(bounded) and all(row.flag for row in bounded)
-    if implausible:
-        lower_s = sum(row.lower_bound_s or 0.0 for row in bounded)
-    exposed = [row.exposed_s for row in members if row.exposed_s is not None]
-    bounds: Counter[str] = Counter()
-    for row in members:
-        bounds[row.bound] += round(row.time_s * 1e12)
-    most = max(bounds, key=lambda bound: bounds[bound])
-    leading = next(row for row in members if row.bound == most)
-    by_name = grouped((kernel for row in members for kernel in row.kernels), lambda kernel: kernel.name)
-    return replace(
-        leading,
-        module=path_pattern([row.module for row in members]),
-        shapes=shapes_range([row.shapes for row in members]),
-        calls=sum(row.calls for row in members),
-        time_s=time_s,
-        flops=flops,
-        matrix_flops=sum(row.matrix_flops for row in members),
-        bytes=size,
-        flop_per_s=flops / time_s if flops and time_s > 0 and _rated(members, "flops", "flop_per_s") else None,
-        byte_per_s=size / time_s if size and time_s > 0 and _rated(members, "bytes", "byte_per_s") else None,
-        lower_bound_s=lower_s if bounded else None,
-        efficiency=lower_s / judged_s if any(row.efficiency is not None for row in bounded) and judged_s > 0 else None,
-        headroom_s=sum(row.headroom_s or 0.0 for row in bounded) if bounded else None,
-        exposed_s=sum(exposed) if exposed else None,
-        flag=longest.flag if implausible else None,
-        inferred=next((row.inferred for row in members if row.inferred), None),
-        assumption=next((row.assumption for row in members if row.assumption), None),
-        kernels=tuple(sorted(map(merged_kernel, by_name.values()), key=lambda kernel: (-kernel.time_s, kernel.name))),
-    )
-
-
-def _rated(members: Sequence[OperatorRow], amount: str, rate: str) -> bool:
-    """Whether all that have an ``amount`` have a ``rate``: none where the time is doubtful, or is not that of the work."""
-    return all(getattr(row, rate) is not None for row in members if getattr(row, amount))
-
-
-def merged_kernel(group: Sequence[Kernel]) -> Kernel:
-    """One kernel for ``group``, with the name of the first: sums, and what is the same in all of them."""
-    time_s, first = sum(one.time_s for one in group), group[0]
-    occupied = [one.occupancy * one.time_s for one in group if one.occupancy is not None]
-    return replace(
-        first,
-        calls=sum(one.calls for one in group),
-        time_s=time_s,
-        streams=tuple(sorted({stream for one in group for stream in one.streams})),
-        occupancy=sum(occupied) / time_s if len(occupied) == len(group) and time_s > 0 else None,
-        **{name: None for name in _LAUNCH if any(getattr(one, name) != getattr(first, name) for one in group)},
-    )
 
 
 class OperatorsSummary(NamedTuple):

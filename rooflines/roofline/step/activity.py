@@ -61,11 +61,11 @@ class _Step(NamedTuple):
         return Line(facts, start[left] - self.begin, (until - start)[left], item[left])
 
 
-def activity(attribution: Attribution, causes: dict[str, Intervals] | None, rows: list[int], gaps: list[int]) -> Activity | None:
+def activity(attribution: Attribution, causes: dict[str, Intervals] | None, place: Int64s) -> Activity | None:
     """What ran when in the step that stands for the others; None where nothing was traced.
 
-    ``causes`` is the idle time of all steps by cause, ``rows`` and ``gaps`` are the rows and gaps of ``attribution`` in the order in
-    which the analysis has them.
+    ``causes`` is the idle time of all steps by cause, ``place`` that of each row, then of each gap, of ``attribution`` in the analysis:
+    its operators, then its unmodelled rows.
     """
     pieces, calls, windows = attribution.pieces, attribution.calls, attribution.windows
     lengths = windows[:, 1] - windows[:, 0] - intervals.covered(attribution.overhead, windows)
@@ -74,10 +74,8 @@ def activity(attribution: Attribution, causes: dict[str, Intervals] | None, rows
         return None
     number = int(steps[np.abs(lengths[steps] - np.median(lengths[steps])).argmin()])
     begin, end = windows[number].tolist()
-    # The place of each row in the analysis, then that of each gap.
-    place = np.argsort([*rows, *(len(rows) + gap for gap in gaps)])
-    row = place[np.where(pieces.row >= 0, pieces.row, len(rows) - 2 - pieces.row)]
-    step = _Step(attribution, begin, end, row, len(place) + 1)
+    row = place[np.where(pieces.row >= 0, pieces.row, len(attribution.rows) - 2 - pieces.row)]
+    step = _Step(attribution, begin, end, row, int(place.max(initial=-1)) + 2)
     causes = {**(causes or {}), "profiler": attribution.overhead}
     names = ("", *attribution.trace.names, *calls.step_names, *causes)
     marks = np.arange(attribution.steps) + 1 + len(attribution.trace.names)

@@ -138,7 +138,7 @@ def test_the_median_is_that_of_the_steps_that_count():
     chosen = {}
     for quiet in ([True] * 4, [True, False, False, False], [True, False, True, True]):
         attribution = attributed(*events, quiet=np.array(quiet))
-        found = activity(attribution, None, range(len(attribution.rows)), range(len(attribution.gaps)))
+        found = activity(attribution, None, np.arange(len(attribution.rows) + len(attribution.gaps)))
         chosen[found.step] = found.steps
     assert chosen == {"ProfilerStep#2": 4, "ProfilerStep#1": 1, "ProfilerStep#3": 3}
 

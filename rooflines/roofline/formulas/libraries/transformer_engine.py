@@ -15,14 +15,13 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, every, size, size_of, written
-from rooflines.roofline.formulas.experts import SPREAD
+from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.libraries.training import SOFTMAX, SOFTMAX_GRADIENT
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
 from rooflines.roofline.formulas.tables import table
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
@@ -128,38 +127,6 @@ def _module(signature: Signature, hints: Hints, facts: tuple[bool, bool, int]) -
 
 for _name, _facts in _MODULES.items():
     hinted_formula(_name, f"{_name}Backward", category="matmul", wraps=True)(partial(_module, facts=_facts))
-
-
-def _groups(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, list[TensorArg], list[TensorArg]]:
-    """The tokens of all groups, and a weight [out, in] and perhaps a bias for each group; or [groups, out, in] and [groups, out]."""
-    if not tensors:
-        raise NotCounted("shapes not recorded")
-    inputs = tensors[0]
-    stacked = next((one for one in tensors[1:] if len(one.shape) == 3 and one.shape[-1] == inputs.shape[-1]), None)
-    if stacked is not None:
-        of_each = (TensorArg(one.shape[1:], one.dtype) for one in tensors[1:] if one.shape in (stacked.shape, stacked.shape[:2]))
-        tensors = (inputs, *(one for one in of_each for _ in every(stacked.shape[0])))
-    weights = [one for one in tensors[1:] if len(one.shape) == 2 and one.shape[1] == inputs.shape[-1]]
-    if not weights or len({one.shape for one in weights}) > 1:
-        raise NotCounted("shapes of the weights not recorded")
-    return inputs, weights, [one for one in tensors[1:] if one.shape == weights[0].shape[:1] and one.numel]
-
-
-@formula("_GroupedLinear", "_GroupedLinearBackward", category="matmul", wraps=True)
-def _grouped(signature: Signature) -> Work:
-    gradients, forward = gradients_and_forward(signature)
-    backward = bool(gradients)
-    inputs, weights, biases = _groups(forward.tensors)
-    rows, outputs = inputs.numel // max(inputs.shape[-1], 1), weights[0].shape[0]
-    parameters = size(*weights) if backward else size(*weights, *biases)
-    return Work(
-        matrix_flops=(1 + backward) * product_flops(1, rows, inputs.shape[-1], outputs),
-        other_flops=rows * outputs * bool(biases),
-        bytes_read=size(inputs, *gradients[:1]) + parameters * min(len(weights), rows) // len(weights),
-        bytes_written=written(inputs, *weights, *biases) if backward else rows * outputs * size_of(inputs.dtype),
-        precision=matrix_precision_of(inputs.dtype),
-        assumption=f"{_RECIPE}; {SPREAD}",
-    )
 
 
 register_norms("_LayerNorm", rms=False)  # TransformerEngine 1

@@ -15,12 +15,10 @@ from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import NotCounted, share, size, size_of, written
-from rooflines.roofline.formulas.experts import SPREAD
+from rooflines.roofline.formulas.arguments import written
 from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_forward, norm_of, register_norms
-from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.tables import table
 
@@ -43,31 +41,6 @@ for _name, _rms in {"Fast_RMS_Layernorm": True, "Fast_Layernorm": False}.items()
     formula(_name, f"{_name}Backward", category="normalization")(partial(_unsloth, rms=_rms))
 
 _EARLY: Final = "gradients computed in the forward"
-
-
-@formula("GroupedGemm", "GroupedGemmBackward", category="matmul")
-def _grouped(signature: Signature) -> Work:
-    """[rows or tokens, in], [groups, out, in] or [groups, in, out], the sizes of the groups, perhaps which token a row is of.
-
-    Backward, a product for each operand; the rows of a token are added up.
-    """
-    gradients, call = gradients_and_forward(signature)
-    if len(call.tensors) < 3 or len(call.tensors[1].shape) != 3:
-        raise NotCounted("shapes not recorded")
-    inputs, weight, *small = call.tensors
-    groups, first, second = weight.shape
-    if inputs.shape[-1] not in (first, second):
-        raise NotCounted("shapes not understood")
-    order = max((one.numel for one in small[1:] if one.dtype.startswith("int")), default=0)
-    tokens = inputs.numel // max(inputs.shape[-1], 1)
-    rows = max(tokens, order)
-    flops = product_flops(1, rows, first, second)
-    read = size(*gradients[:1], inputs, *small) + share((weight,), groups, rows)
-    if gradients:
-        added = rows * inputs.shape[-1] * (rows > tokens)
-        return Work(2 * flops, added, read, written(inputs, weight), precision_of(inputs.dtype), SPREAD)
-    outputs = first if inputs.shape[-1] == second else second
-    return Work(flops, 0, read, rows * outputs * size_of(inputs.dtype), matrix_precision_of(inputs.dtype), SPREAD)
 
 
 table(f"""

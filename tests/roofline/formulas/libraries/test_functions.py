@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import count
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, int64, reason
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int64, reason
 
 X, W, B = bf16(3, 5, 16), bf16(16), bf16(16)
 SIZE, ROWS = 3 * 5 * 16, 15
@@ -64,19 +64,6 @@ def test_gates_with_a_bias_or_weights():
     assert weighted[1:4] == (23 * SIZE, 2 * SIZE + 4 * SIZE + 60, 4 * SIZE + 60)
     assert figures("GeLUFunction", X, B)[1:4] == (23 * SIZE, 2 * SIZE + 32, 2 * SIZE)
     assert reason("GeGLUFunction", bf16(15, 31)) == "arguments of another version of this operator"
-
-
-def test_grouped_products():
-    """5 tokens, each of 2 experts out of 3."""
-    weight, sizes, order = bf16(3, 24, 16), int32(3), int32(10)
-    found = counted("GroupedGemm", bf16(5, 16), weight, sizes, 2, order, True, False).work
-    assert found.matrix_flops == 2 * 10 * 16 * 24
-    assert (found.bytes_read, found.bytes_written) == (160 + 12 + 40 + 3 * 768, 2 * 10 * 24)
-    assert counted("GroupedGemm", bf16(10, 16), weight, int64(3), True).work.matrix_flops == found.matrix_flops
-    few = counted("GroupedGemm", bf16(2, 16), bf16(3, 16, 24), int64(3), False).work
-    assert few.bytes_read == 64 + 24 + 2 * 768
-    back = counted("GroupedGemmBackward", (bf16(10, 24),), bf16(5, 16), weight, sizes, 2, order, True).work
-    assert (back.matrix_flops, back.other_flops, back.bytes_written) == (2 * found.matrix_flops, 160, 160 + 3 * 768)
 
 
 # --- Megatron-LM -------------------------------------------------------------------------------------------------------------------

@@ -122,15 +122,6 @@ def test_two_layers_show_neither_gathered_nor_scattered_rows():
     assert SPLIT in node("_LayerNormMLP", (bf16(10, 1, 64),), *args).assumption
 
 
-def test_no_more_weights_of_groups_are_read_than_there_are_tokens():
-    weights = (bf16(40, 64),) * 8
-    found = work("_GroupedLinear", bf16(2, 64), *weights)
-    assert found.bytes_read == 2 * 2 * 64 + 2 * 5_120 == 10_496
-    assert "all experts that the rows can reach are used" in found.assumption
-    back = node("_GroupedLinear", (bf16(2, 40),), bf16(2, 64), *weights)
-    assert (back.bytes_read, back.bytes_written) == (2 * 2 * (40 + 64) + 2 * 5_120, 2 * 2 * 64 + 8 * 5_120)
-
-
 # --- Mamba -------------------------------------------------------------------------------------------------------------------------
 
 

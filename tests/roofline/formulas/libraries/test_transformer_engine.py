@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import count
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, int64
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32
 
 
 def test_the_product_inside_a_layer_counts():
     assert count(Signature("_Linear", (bf16(53, 19), bf16(37, 19)))).decomposes
-
-
-def test_weights_of_groups_in_one_tensor():
-    apart = counted("_GroupedLinear", bf16(15, 16), bf16(48, 16), bf16(48, 16), bf16(48, 16), bf16(48), bf16(48), bf16(48))
-    assert counted("_GroupedLinear", bf16(15, 16), int64(3), bf16(3, 48, 16), bf16(3, 48)) == apart
-    assert (apart.work.matrix_flops, apart.work.bytes_read) == (2 * 15 * 16 * 48, 2 * (15 * 16 + 3 * (48 * 16 + 48)))
 
 
 def test_packed_queries_keys_and_values_rotate():
