@@ -45,7 +45,10 @@ def analyze(
         trace = read(run.trace_path, replace(reading, list_dtype=_list_dtype(run.facts.workload)))
     if trace is None:
         return judge_times(run, ceilings)
-    attribution, operators = own(count(tree(trace), _known(run, captures, inductor_cache))), list[OperatorRow]()
+    attribution, operators = (
+        own(count(tree(trace, skip_start_up=run.facts.workload.source == "trace"), _known(run, captures, inductor_cache))),
+        list[OperatorRow](),
+    )
     if divided is not None:
         divided.append((attribution, operators))
     return judge(attribution, run, ceilings, operators)

@@ -56,6 +56,7 @@ RULES: tuple[Rule, ...] = (
     host.unrecorded,
     host.eager_decode,
     host.launching,
+    host.late_start,
     host.in_graphs,
     host.between_operators,
     host.oversubscribed,

@@ -77,7 +77,7 @@ _CLASSES = {
 }  # fmt: skip
 # Why a device was idle.
 _IDLE_CAUSES = {
-    "outside_s": "waiting for work outside this trace",
+    "outside_s": "although work had been launched: the trace does not show what it waits for",
     "graph_s": "before work of CUDA or HIP graphs that had been launched: they wait, or kernels of them were not recorded",
     "kernel_wait_s": "between a launch and the start of its work",
     "unknown_s": "before work whose launch is not in the trace",

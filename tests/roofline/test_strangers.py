@@ -429,7 +429,9 @@ def test_a_call_whose_shapes_depend_on_the_data_is_one_row(tmp_path):
     weight, square, sizes = torch.randn(64, 32, requires_grad=True), torch.randn(48, 48), (10, 20, 30, 40, 50, 60)
     steps = torch.profiler.schedule(wait=0, warmup=1, active=6, repeat=1)
     path = str(tmp_path / "trace.json")
-    with torch.profiler.profile(record_shapes=True, schedule=steps, on_trace_ready=lambda one: one.export_chrome_trace(path)) as profiler:
+    with torch.profiler.profile(
+        record_shapes=True, schedule=steps, on_trace_ready=lambda one: one.export_chrome_trace(path)
+    ) as profiler:
         for size in (70, *sizes):
             (torch.randn(size, 64) @ weight).sum().backward()
             square @ square
@@ -449,3 +451,39 @@ def test_a_call_whose_shapes_depend_on_the_data_is_one_row(tmp_path):
     placed = {at for at in analysis.activity.rows if at >= 0} | set(analysis.activity.unplaced)
     assert max(placed) < len(rows)
     assert {rows[at].name for at in placed} >= {"aten::mm"}
+
+
+# --- a first step that only starts up ----------------------------------------------------------------------------------------------
+
+
+def device_steps(*launches_and_lengths):
+    """Steps one after another: how many kernels of 10 µs each launches in a row, and how long it lasts on the host."""
+    at, number = 0.0, 0
+    for step, (launches, length) in enumerate(launches_and_lengths):
+        yield span(f"ProfilerStep#{step}", at, length - 1)
+        for place in range(launches):
+            number += 1
+            began = at + 20 * place + 1
+            yield from (op("aten::relu", began, 10), launch(began + 2, 5, number), kernel("relu", began + 8, 10, number))
+        at += length
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "left_out"),
+    [
+        ((10, 900), [(10, 300), (10, 400)], True),  # allocates
+        ((2, 300), [(10, 300), (10, 300)], True),  # fills a pipeline
+        ((10, 700), [(10, 300), (10, 400)], False),
+        ((10, 900), [(10, 300)], False),  # which of two is the usual one?
+        ((10, 300), [(10, 900), (10, 300)], False),
+    ],
+)
+def test_a_first_step_that_only_starts_up_is_left_out(tmp_path, first, others, left_out):
+    analysis = analyzed(tmp_path, *device_steps(first, *others))
+    told = [note for note in analysis.notes if "first of" in note]
+    assert (analysis.basis.steps, bool(told)) == (len(others) + (not left_out), left_out)
+    if left_out:
+        assert analysis.traced_steps[0].name == "ProfilerStep#1"
+        calls = sum(row.calls for row in (*analysis.operators, *analysis.coverage.unmodelled))
+        assert calls == 10
+        assert analysis.timeline.span_s == pytest.approx(sum(length for _, length in others) / len(others) * 1e-6, rel=0.1)

@@ -67,7 +67,7 @@ def test_a_host_that_takes_the_most_is_the_bound():
 @pytest.mark.parametrize(
     ("cause", "words"),
     [
-        ("outside_s", "mostly waiting for work outside this trace"),
+        ("outside_s", "mostly although work had been launched"),
         ("graph_s", "mostly before work of CUDA or HIP graphs that had been launched: they wait, or kernels of them were not recorded"),
         ("kernel_wait_s", "mostly between a launch and the start of its work"),
         ("unknown_s", "mostly before work whose launch is not in the trace"),

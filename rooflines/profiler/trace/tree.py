@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from rooflines.profiler.trace.records import (
     Trace,
 )
 from rooflines.profiler.trace.request_marks import PHASE_PREFIXES, RequestMark, phase_mark, request_mark
+from rooflines.units import counted, seconds
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE, UNKNOWN, PREFILL, DECODE = 0, 1, 2, 3, 4, 5, 6
 PHASES = ("forward", "backward", "optimizer", "", "", "prefill", "decode")
@@ -46,6 +47,12 @@ _NODE_PREFIX = "autograd::engine::evaluate_function: "
 _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
 _OVERLAPPING = "Step marks not counted because an earlier step had not ended: {:,}."
 _EMPTY = "Step marks not counted because no operator ran in them: {:,}."
+_START_UP = (
+    "The first of {} steps is unlike the others and not included in the figures: it lasts {} (the others up to {}) and launches {} "
+    "(the others at least {:,})."
+)
+# A first step that lasts more than this many times as long as any other, or launches less than so small a part, only starts up.
+_UNLIKE = 2
 # Old traces have whole microseconds: a step may begin this much before the previous one ends.
 _RESOLUTION_NS = 1_000
 # A path of instances that would be longer starts again at its module: no network nests so deep.
@@ -130,8 +137,11 @@ def module_annotation(path: str, kind: str) -> str:
     return f"{MODULE_PREFIX}{path} ({kind})"
 
 
-def tree(trace: Trace) -> Calls:
-    """The call tree of ``trace`` by nesting of intervals within each thread: the second room (docs/design.md)."""
+def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
+    """The call tree of ``trace`` by nesting of intervals within each thread: the second room (docs/design.md).
+
+    ``skip_start_up`` leaves out a first step that is unlike all others: it fills a pipeline, or allocates what the others use again.
+    """
     host = trace.host
     is_operator, is_annotation = host.kind == OPERATOR, host.kind == ANNOTATION
     marks = _Marks(trace.names, set(distinct(host.name[is_annotation])[0].tolist()))
@@ -159,6 +169,10 @@ def tree(trace: Trace) -> Calls:
         updates = np.flatnonzero(trace.named(_is_update, ANNOTATION) & (innermost(is_node, after) < 0))
         found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
     launch, shared_ids = launching(trace)
+    start_up = _start_up(found, np.sort(host.start_ns[launch[launch >= 0]])) if skip_start_up else ""
+    if start_up:
+        marked = np.where(host.start_ns >= found.bounds[1, 0], marked, -1)
+        found = replace(found, marks=found.marks[1:], bounds=found.bounds[1:])
     return Calls(
         trace=launched_by_collectives(trace, after, launch), launch=launch, shared_ids=shared_ids,
         parent=np.where(is_step, -1, above), operator=innermost(is_operator, after), after=after,
@@ -166,7 +180,10 @@ def tree(trace: Trace) -> Calls:
         phase=phase, begin_ns=begin, end_ns=end,
         modules=modules, module_calls=np.bincount(marked[marked >= 0], minlength=len(modules)).astype(np.int64),
         steps=found.bounds, step_names=tuple(trace.names[code] for code in host.name[found.marks].tolist()), batches=found.batches,
-        notes=tuple(text.format(number) for text, number in ((_OVERLAPPING, found.overlapping), (_EMPTY, found.empty)) if number),
+        notes=(
+            *(text.format(number) for text, number in ((_OVERLAPPING, found.overlapping), (_EMPTY, found.empty)) if number),
+            *([start_up] if start_up else []),
+        ),
     )  # fmt: skip
 
 
@@ -279,6 +296,17 @@ def _with_work(began: Int64s, steps: Int64s, bounds: Int64s) -> tuple[Int64s, In
     if not works.any():
         return steps, bounds, 0
     return steps[works], bounds[works], int((~works).sum())
+
+
+def _start_up(found: _Steps, launched_ns: Int64s) -> str:
+    """What is said of a first step that is unlike the others, by its length or by its number of ``launched_ns``; else empty."""
+    lengths, launches = np.diff(found.bounds)[:, 0], np.diff(np.searchsorted(launched_ns, found.bounds))[:, 0]
+    if found.batches or len(lengths) < 3 or not launches[1:].all():
+        return ""
+    if lengths[0] <= _UNLIKE * lengths[1:].max() and _UNLIKE * launches[0] >= launches[1:].min():
+        return ""
+    first, longest = (seconds(int(one) / 1e9) for one in (lengths[0], lengths[1:].max()))
+    return _START_UP.format(len(lengths), first, longest, counted(int(launches[0]), "device event"), launches[1:].min())
 
 
 def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks: _Marks) -> Int64s:

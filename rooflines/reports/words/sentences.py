@@ -203,7 +203,7 @@ RUNS_NOTHING = {
     "host": {"host_bound_s": "the host had launched nothing", "synchronisation_s": "the host was waiting for the device"},
     "idle": {
         "kernel_wait_s": "launched work had not begun",
-        "outside_s": "launched work was waiting for work outside this trace",
+        "outside_s": "launched work had not begun for longer than a launch takes, and the trace does not show why",
         "graph_s": "a graph had been launched; it waits, or kernels of it were not recorded",
         "unknown_s": "the launch of the next work is not in the trace",
     },

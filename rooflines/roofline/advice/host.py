@@ -339,6 +339,22 @@ def _see_lines(case: Case) -> str:
     return known if case.analysis.basis.stacks else "record with with_stack=True to see the lines"
 
 
+def late_start(case: Case) -> Advice | None:
+    """Gaps before work that had long been launched: launching it earlier, or less of it, changes nothing."""
+    idle_s, queue = case.idle_s("outside"), case.analysis.launches
+    if queue is None or idle_s < MOST_UNKNOWN * case.step_s:
+        return None
+    return Advice(
+        "Find out what launched work waits for",
+        None,
+        f"{case.idle(idle_s)} although its next work had been launched, and launches take microseconds to arrive; half of all launched "
+        f"work waits {seconds(queue.delay_median_s)} or more; the trace does not hold what it waits for",
+        "see whether other programs use the device, whether it draws a display or is shared in time slices, and whether the work had "
+        "been launched before the recording began",
+        {"outside": idle_s},
+    )
+
+
 def in_graphs(case: Case) -> Advice | None:
     """Gaps before work of graphs that had been launched: the trace does not show whether the device runs kernels meanwhile."""
     idle_s = case.idle_s("graph")

@@ -14,10 +14,9 @@ from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, selected, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments
 from rooflines.roofline.formulas.experts import SPREAD
 from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register_norms
-from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.tables import table
@@ -54,21 +53,6 @@ def integers_first(signature: Signature) -> Signature:
 _ACTIVATION: Final = "an activation as costly as GELU or SwiGLU"
 _OPERANDS: Final = "read left[*m k], read right[*b k n]"
 _ROWS: Final = "read index[rows], read source[=rows =m =k], read scale[=k]?"
-
-
-@formula("_IndexSelectCat", "_IndexSelectCatBackward", category="copy")
-def _select(signature: Signature) -> Work:
-    """Rows of several matrices one after the other; backward, those rows among zeros."""
-    back = signature.name.endswith("Backward")
-    tensors = (parts(signature)[1] if back else signature).tensors
-    half = len(tensors) // 2
-    if not half or len(tensors) % 2:
-        raise NotCounted("tensors not recorded")
-    sources, indices = tensors[:half], tensors[half:]
-    pairs = [(source, index.numel * source.shape[-1]) for source, index in zip(sources, indices, strict=True)]
-    rows = sum(elements * size_of(source.dtype) for source, elements in pairs)
-    read = rows if back else sum(selected(source, elements) for source, elements in pairs)
-    return Work(bytes_read=read + size(*indices), bytes_written=written(*sources) if back else rows)
 
 
 _TABLE: Final = f"""
