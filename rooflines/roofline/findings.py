@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from rooflines.installed import load_all
-from rooflines.roofline.advice import categories, communication, copies, generation, host, matrix, small_kernels, training
+from rooflines.roofline.advice import categories, communication, copies, experts, generation, host, matrix, small_kernels, training
 from rooflines.roofline.advice.case import Advice, Case, Setting
 from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.prediction import Change, Kind, predict
@@ -40,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     training.page_faults,
     training.zeroed_gradients,
     training.loop,
+    experts.dense,
     matrix.lower_precision,
     matrix.named_in_full_precision,
     generation.read_weights,

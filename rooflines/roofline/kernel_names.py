@@ -24,6 +24,7 @@ _LONGEST = 60
 # What a kernel is stands at the beginning of its name.
 _READ = 1024
 _PRECISIONS = (
+    (r"e2m1\w*ue4m3", "nvfp4"), (r"e2m1\w*ue8m0", "mxfp4"),  # the second is the dtype of the scales
     (r"e4m3|e5m2|fp8", "fp8"), (r"bf16|bfloat16|BFloat16", "bf16"), (r"tf32|tfloat32", "tf32"), (r"fp16|f16|half|Half", "fp16"),
     (r"fp64|f64|double", "fp64"), (r"int8|i8", "int8"), (r"fp32|f32|float", "fp32"),
 )  # fmt: skip
@@ -80,7 +81,7 @@ def _precision(text: str) -> str:
 
 def _tile(name: str) -> str:
     """The tile of a product or convolution: ``128x128x64`` from ``tilesize128x128x64``, ``128x128_ldg8_f2f_stages_64x3``."""
-    whole = re.search(r"(?:tilesize|MT|bt|_)(\d+x\d+x\d+)(?:_|$)", name)
+    whole = re.search(r"(?:tilesize|MT|bt|(?<!SM\d\d)(?<!SM\d{3})_)(\d+x\d+x\d+)(?:_|$)", name)  # SM90_64x256x16 is an instruction
     if whole:
         return whole[1]
     part = re.search(r"_(\d+x\d+)(?:_|$)", name)

@@ -217,7 +217,7 @@ def _not_recorded(analysis: Analysis) -> str:
     if coverage is None or not (analysis.operators or coverage.unmodelled):
         return ""
     if coverage.shapes_recorded is None and not analysis.operators:
-        if _is_in_graphs(analysis):  # a replay has no operators of the host to record
+        if _in_graphs(analysis):  # a replay has no operators of the host to record
             return ""
         return (
             "The trace has no operators of the host, so its kernels are listed: ProfilerActivity.CPU in the profiler's activities "
@@ -301,10 +301,11 @@ def _bound(analysis: Analysis) -> str:
         waiting = f"Input-bound: {percent(input_fraction(analysis))} of the {analysis.basis.per} is waiting for data"
         return " ".join(filter(None, (f"{waiting}{f'; {rates}' if rates else ''}.", sentence(where))))
     elif bound in _OPENINGS and (judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")):
-        share = f"{percent(shares.get(bound, parts.get(bound, 0.0)))} of {whole}"
+        in_graphs = _in_graphs(analysis) if bound == "unknown" else 0.0
+        share = f"{percent(in_graphs or shares.get(bound, parts.get(bound, 0.0)))} of {whole}"
         at_once = (analysis.basis.shared_s or 0.0) > breakdown.get(bound, 0.0) / 2
         shapeless = analysis.coverage is not None and analysis.coverage.shapes_recorded is False
-        why = "graphs" if _is_in_graphs(analysis) else "threads" if at_once else "shapes" if shapeless else bound
+        why = "graphs" if in_graphs else "threads" if at_once else "shapes" if shapeless else bound
         opening = _OPENINGS[why if bound == "unknown" else bound].format(share)
         if bound == "far" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]
@@ -373,12 +374,12 @@ def _idle(shares: dict[str, float], idle: dict[str, float], whole: str) -> str:
     return f"The device is idle for {percent(all_idle)} of {whole}, {how_long} {_IDLE_CAUSES[cause]}"
 
 
-def _is_in_graphs(analysis: Analysis) -> bool:
-    """Whether most of the time without a work model is that of graphs whose operators are not known."""
-    coverage, unknown_s = analysis.coverage, (analysis.bound_breakdown or {}).get("unknown", 0.0)
-    if coverage is None or not unknown_s:
-        return False
-    return coverage.graph_launch_time_s - coverage.graph_matched_time_s > unknown_s / 2
+def _in_graphs(analysis: Analysis) -> float:
+    """The share of the step in graphs whose operators are not known, where that is most of the time without a work model, else 0."""
+    coverage, parts = analysis.coverage, analysis.bound_breakdown or {}
+    unknown_s = parts.get("unknown", 0.0)
+    graphs_s = coverage.graph_launch_time_s - coverage.graph_matched_time_s if coverage is not None else 0.0
+    return min(graphs_s, unknown_s) / sum(parts.values()) if unknown_s and graphs_s > unknown_s / 2 else 0.0
 
 
 def unknown_share(analysis: Analysis) -> float:

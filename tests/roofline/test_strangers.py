@@ -20,6 +20,7 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.reports.views.roofline import roofline_of
 from rooflines.reports.words.rows import table_rows
 from rooflines.roofline.bounds import judge
+from rooflines.roofline.kernel_names import matrix_precision, short_kernel
 from tests.roofline.real import DATA, NOT_JUDGED, analysis_of
 from tests.roofline.rooms import analyzed, copied, divided, frame, printed, runtime
 from tests.traces import kernel, launch, mm, op, span
@@ -487,3 +488,63 @@ def test_a_first_step_that_only_starts_up_is_left_out(tmp_path, first, others, l
         calls = sum(row.calls for row in (*analysis.operators, *analysis.coverage.unmodelled))
         assert calls == 10
         assert analysis.timeline.span_s == pytest.approx(sum(length for _, length in others) / len(others) * 1e-6, rel=0.1)
+
+
+# --- experts -----------------------------------------------------------------------------------------------------------------------
+
+
+class Mixture(nn.Module):
+    """Four experts of a token's scores; each computes all tokens, or those that chose it."""
+
+    def __init__(self, dense):
+        super().__init__()
+        self.dense, self.gate = dense, nn.Linear(64, 4)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.Linear(256, 64)) for _ in range(4))
+
+    def forward(self, x):
+        scores, chosen = self.gate(x).softmax(-1).topk(1)
+        if self.dense:
+            results = torch.stack([expert(x) for expert in self.experts], 1)
+            return scores * results[torch.arange(len(x)), chosen[:, 0]]
+        result = torch.zeros_like(x)
+        for at, expert in enumerate(self.experts):
+            own = torch.arange(at, len(x), 4)  # as even as a router can be
+            result.index_add_(0, own, expert(x[own]))
+        return scores * result
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_experts_that_all_compute_all_tokens_are_told(tmp_path, dense):
+    model, x = Mixture(dense), torch.randn(512, 64)
+    with torch.no_grad():
+        model(x)
+        analysis = recorded(tmp_path, lambda: model(x), record_shapes=True, with_stack=True)
+    found = [finding for finding in analysis.findings if "experts" in finding.title]
+    assert len(found) == dense
+    if dense:
+        assert "each of 4 experts computes all 512 tokens" in found[0].evidence
+        products = sum(row.time_s for row in analysis.operators if "Sequential" in row.module and row.category == "matmul")
+        assert found[0].saves_s == pytest.approx(0.75 * products, rel=1e-6)
+
+
+def test_the_dtype_of_scales_is_not_that_of_the_numbers():
+    name = "cutlass13device_kernelINS_4gemm_MainloopSm120_12float_e2m1_tENS_13float_ue4m3_tEEE_SM120_16x8x64_TN_VSISJ_16bfloat16_t"
+    assert matrix_precision(name) == "nvfp4"
+    assert "16x8x64" not in short_kernel(name)  # of an instruction, and not of the tile
+
+
+# --- work that was launched long ago -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("wait", "late"), [(400, True), (40, False)])
+def test_work_that_begins_long_after_its_launch_waits_for_something_that_is_not_in_the_trace(tmp_path, wait, late):
+    events = []
+    for number in range(20):
+        at = 500 * number
+        events += [op("aten::relu", at, 10), launch(at + 2, 5, number + 1), kernel("relu", at + wait, 100, number + 1)]
+    analysis = analyzed(tmp_path, *events)
+    named = [finding.title for finding in analysis.findings]
+    assert ("Find out what launched work waits for" in named) == late
+    assert ("Keep the device busy" in named) == (not late)
+    assert (analysis.idle_breakdown.get("outside_s", 0.0) > 0) == late
+    assert ("although work had been launched" in analysis.verdict) == late

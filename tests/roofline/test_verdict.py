@@ -67,7 +67,7 @@ def test_a_host_that_takes_the_most_is_the_bound():
 @pytest.mark.parametrize(
     ("cause", "words"),
     [
-        ("outside_s", "mostly although work had been launched"),
+        ("outside_s", "mostly although work had been launched: the trace does not show what it waits for"),
         ("graph_s", "mostly before work of CUDA or HIP graphs that had been launched: they wait, or kernels of them were not recorded"),
         ("kernel_wait_s", "mostly between a launch and the start of its work"),
         ("unknown_s", "mostly before work whose launch is not in the trace"),
@@ -89,7 +89,7 @@ def test_the_largest_category_is_a_share_of_the_same_step():
 def test_graphs_without_a_capture_are_named_and_small_categories_beside_them_are_not():
     known = Coverage(modelled_time_fraction=0.1, graph_launch_time_s=0.8, graph_matched_time_s=0.1)
     assert said({"unknown": 0.9, "host": 0.1}, {"copy": 0.05}, coverage=known) == (
-        "Bound unknown: 90 % of the step is in CUDA or HIP graphs without a capture trace (--capture)."
+        "Bound unknown: 70 % of the step is in CUDA or HIP graphs without a capture trace (--capture)."
     )
     matched = replace(known, graph_matched_time_s=0.7)
     assert said({"unknown": 0.8, "host": 0.2}, {"matmul": 0.15}, coverage=matched) == (

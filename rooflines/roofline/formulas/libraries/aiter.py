@@ -65,16 +65,6 @@ _LATENT_ROWS: Final = "slots.n * cache[-1] * cache.item"
 _ROTATION: Final = f"(q_pe.n + k_pe.n) // head * {_ROTATED} * ROTARY_EMBEDDING"
 
 
-def _narrowed(made: str, cost: str = "DYNAMIC_QUANTIZE", end: str = "dtype=24, group=128, kind=None") -> str:
-    """Norms of one or two tensors. The first may be a sum with a residual, and becomes ``made`` bytes of narrow numbers and scales; a
-    flag says that it is also returned unchanged. Padding of the scales is not counted."""
-    return (
-        f"read first, read first_weight, eps, read second?, read second_weight?, second_eps=None, update residual?, {end}, both=False"
-        f" -> second; cost = RMS_NORM; per = first second; other = first.n * ({cost} + bool(residual));"
-        f" writes = {made} + bool(both) * first.n * first.item"
-    )
-
-
 _TABLE: Final = f"""
 [normalization aiter::]
 {_norms("rmsnorm2d_fwd", "RMS_NORM", "read weight, eps")}
@@ -214,11 +204,6 @@ fused_add_rmsnorm_pad_: read input, read weight, eps, read residual -> input res
 layernorm2d_fwd_with_add_: read input, read weight, read residual, read bias, eps -> input residual; cost = LAYER_NORM + 1
 fused_dual_rmsnorm_cat: read first, read first_weight, read second, read second_weight, eps -> first second; cost = RMS_NORM;
     per = first second
-# fp4 has a scale for each 32 numbers, fp8 one for each row or group, as AITER's QuantType says.
-_fuse_rmsnorm_fp4_quant: {_narrowed("first.n // 2 + first.n // 32", end="shuffle=True, padding=True")}
-_fused_rms_fp8_quant: {_narrowed("first.n * first.item", "0")}; fits = value('kind') in (None, 0)
-    | {_narrowed("first.n + 4 * first[0]")}; fits = kind == 2
-    | {_narrowed("first.n + 4 * first[0] * up(first[-1], group)")}
 # In fp8 with a scale for each row or each 128 numbers, or in fp4 with one for each 32.
 _aiter_rms_quant: read input[*rows width], read weight, eps, kind, transpose, update residual?; cost = RMS_NORM + DYNAMIC_QUANTIZE;
     other = input.n * bool(residual); writes = input.n + 4 * rows; fits = kind == 2

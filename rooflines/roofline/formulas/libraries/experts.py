@@ -117,26 +117,6 @@ def _activations_are_int8(signature: Signature) -> bool:
     return bool(signature.args[place + 2 + gated])
 
 
-@formula("vllm::fused_marlin_moe", "sglang::fused_marlin_moe", category="moe")
-def _fused_marlin(signature: Signature) -> Work:
-    """Repacked weights [experts, k / 16, ...] and [experts, inner / 16, ...]; the ids are the integers [tokens, top_k].
-
-    The map of experts to ranks is as long as there are experts on all ranks, which is an argument, and the width of the scores.
-    """
-    hidden, first, second, *others = signature.tensors
-    ids = next((tensor for tensor in others if tensor.dtype in INTEGERS and len(tensor.shape) == 2), None)
-    weights = next((tensor for tensor in others if ids is not None and tensor is not ids and tensor.shape == ids.shape), None)
-    if ids is None or weights is None or ids.shape[0] != hidden.shape[0]:
-        raise NotCounted("shape of the experts' ids not recorded")
-    scales = [tensor for tensor in others if len(tensor.shape) == 3]
-    lengths = [*_integers(signature.args), *(tensor.shape[1] for tensor in others if len(tensor.shape) == 2)]
-    maps = [tensor for tensor in others if tensor.dtype in INTEGERS and tensor.shape in [(n,) for n in lengths if n >= first.shape[0]]]
-    return fused_experts(
-        hidden, first, second, (weights, ids), scales, widened=True, inner=16 * second.shape[1],
-        global_experts=maps[0].numel if maps else None, ranks=not maps and signature.name.startswith("sglang::"),
-    )  # fmt: skip
-
-
 def aiter_experts(signature: Signature, _: Hints, text: str) -> Work:
     """AITER's whole layer: hidden, w1, w2, weights and ids of the experts, perhaps the mask of those on this rank, and scales."""
     args = Arguments(signature, text)

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, unified
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints, formula
+from rooflines.roofline.formulas.registry import Hints
 from rooflines.roofline.formulas.rows import ROWS, row_work
 from rooflines.roofline.formulas.tables import table
 
@@ -53,18 +53,6 @@ _PREFILL: Final = "query key value cum_q page_ends page_list max_q max_k dropout
 _SAGE_PAIRS: Final = "batch * heads * query[2 if query[1] == heads else 1] * key[2 if query[1] == heads else 1]"
 # Queries [tokens, heads, depth] to listed rows of two tensors [rows, depth], which are keys and values alike.
 _LISTED: Final = "read query[tokens heads depth], view cache, read ids, read ends, view new, read new_ids, read new_ends, read sinks"
-
-
-@formula("aiter::get_mla_metadata_v1", "aiter::_get_mla_metadata_v1_impl", "aiter::get_pa_metadata_v1", "aiter::get_ps_metadata_v1",
-         category="other")  # fmt: skip
-def _plan(signature: Signature) -> Work:
-    """Lengths come before the numbers of heads, and the plan of the work after them."""
-    heads = next((place for place, arg in enumerate(signature.args) if not isinstance(arg, TensorArg)), 0)
-    lengths = [arg for arg in signature.args[:heads] if isinstance(arg, TensorArg)]
-    plan = [arg for arg in signature.args[heads:] if isinstance(arg, TensorArg)]
-    if not lengths or not plan:
-        raise NotCounted("shapes not recorded")
-    return Work(bytes_read=size(*lengths), bytes_written=written(*plan), assumption="the plan fills its tensors")
 
 
 _SPACE: Final = "workspace integers plan query"

@@ -142,21 +142,6 @@ X, W = bf16(T, D_ATOM), bf16(D_ATOM)
 SIZE = 2 * T * D_ATOM
 
 
-def test_norms_of_two_tensors_of_which_one_becomes_fp4():
-    second = (bf16(T, 20), bf16(20), 1e-6)
-    args = (X, W, 1e-6, *second, X, True, True, False)
-    read = 2 * SIZE + 2 * D_ATOM + 2 * T * 20 + 2 * 20
-    made = T * D_ATOM // 2 + T * D_ATOM // 32 + 2 * T * 20 + SIZE
-    assert figures("aiter::_fuse_rmsnorm_fp4_quant", *args) == (0, 12 * T * D_ATOM + 4 * T * 20, read, made, "bf16")
-    assert figures("aiter::_fuse_rmsnorm_fp4_quant", *args[:-1], True)[3] == made + SIZE
-    alone = (X, W, 1e-6, None, None, None, None, True, True, False)
-    assert figures("aiter::_fuse_rmsnorm_fp4_quant", *alone)[1:4] == (
-        11 * T * D_ATOM,
-        SIZE + 2 * D_ATOM,
-        T * D_ATOM // 2 + T * D_ATOM // 32,
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "width", "made"),
     [(2, D_ATOM, T * D_ATOM + 4 * T), (3, D_ATOM, T * D_ATOM // 2 + T * D_ATOM // 32), (4, 256, T * 256 + 4 * T * 2)],

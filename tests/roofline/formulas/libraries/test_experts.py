@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.trace.signature import TensorArg, from_kineto
 from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.experts import EVEN, LOCAL, SPREAD
+from rooflines.roofline.formulas.experts import LOCAL, SPREAD
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, int64, reason, uint8
 
 E, TOP, K, INNER = 6, 2, 20, 12  # experts, of them for a token, width, width between the products
@@ -95,31 +95,6 @@ def test_flashinfer_layers_have_the_routing_inside():
     assert (work.matrix_flops, work.precision) == (flops(14), "fp8")
     assert work.bytes_read == 4 * 7 * E + 4 * E + 2 * 7 * K + E * 3 * INNER * K + 4 * 4 * E
     assert work.bytes_written == 2 * 7 * K
-
-
-def test_marlin_packs_its_weights_by_16_rows():
-    ids = (fp32(7, 24), fp32(7, TOP), int32(7, TOP))
-    args = (bf16(7, 32), int32(E, 2, 192), int32(E, 3, 64), fp32(E, 1, 96), fp32(E, 1, 32), *ids)
-    work = counted("vllm::fused_marlin_moe", *args).work
-    assert work.matrix_flops == 2 * 14 * (32 * 96 + 48 * 32)
-    assert work.bytes_read == 2 * 7 * 32 + 8 * 14 + 4 * E * (2 * 192 + 3 * 64 + 96 + 32)
-
-
-def marlin(first, *more, name="vllm::fused_marlin_moe"):
-    """8 experts, 3 tokens, 2 for each; width 64, 32 between the products. A packed weight has a row for 16 of its numbers."""
-    return counted(name, bf16(3, 64), first, int32(8, 2, 128), None, None, bf16(8, 1, 64), bf16(8, 1, 64), *more).work
-
-
-def test_marlin_with_a_map_of_experts_gets_its_part_of_the_rows():
-    """6 rows over 32 experts, 8 of them here: 2 rows. A workspace is no map."""
-    ids, workspace = (None, fp32(3, 2), int32(3, 2), 1125, False, 32, None), int32(528)
-    work = marlin(int32(8, 4, 128), *ids, int32(32), None, None, None, None, None, workspace)
-    assert (work.matrix_flops, work.assumption) == (2 * 2 * 96 * 64, f"{SPREAD}; {EVEN}")
-    alone = marlin(int32(8, 4, 128), *ids, None, None, None, None, None, None, workspace)
-    assert (alone.matrix_flops, alone.assumption) == (2 * 6 * 96 * 64, SPREAD)
-    # the width of the scores tells the experts on all ranks where no integer does
-    scores = (bf16(3, 32), fp32(3, 2), int32(3, 2), 1125, False, -1, None, int32(32))
-    assert marlin(int32(8, 4, 128), *scores).matrix_flops == 2 * 2 * 96 * 64
 
 
 def test_rows_of_experts_on_other_ranks_may_be_among_those_without_a_map():

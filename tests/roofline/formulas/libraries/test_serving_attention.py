@@ -59,24 +59,6 @@ def test_a_latent_prefill_of_aiter():
     assert (work.matrix_flops, work.assumption) == (2 * H * causal(T) * (LATENT + VALUE), EXACT)
 
 
-@pytest.mark.parametrize(
-    ("name", "args", "lengths"),
-    [
-        ("get_mla_metadata_v1", (int32(3), int32(3), 4, 1, True), 6),
-        ("get_mla_metadata_v1", (int32(3), int32(3), int32(2), 4, 1, True), 8),
-        ("_get_mla_metadata_v1_impl", (int32(3), int32(3), int32(2), 4, 1, True), 8),
-        ("get_pa_metadata_v1", (int32(3), int32(3), int32(2), 4, 1, True), 8),
-        ("get_ps_metadata_v1", (int32(3), int32(3), int32(2), 4, 1), 8),
-    ],
-)  # fmt: skip
-def test_plans(name, args, lengths):
-    plan = (int32(2), int32(9, 8), int32(9), int32(4), int32(3, 2), int32(5))
-    made = 2 + 72 + 9 + 4 + 6 + 5
-    work = counted(f"aiter::{name}", *args, *plan, 16, 16).work
-    assert (work.flops, work.bytes_read, work.bytes_written) == (0, 4 * lengths, 4 * made)
-    assert work.assumption == "the plan fills its tensors"
-
-
 @pytest.mark.parametrize("library", ["_flashmla_C", "sgl_kernel"])
 def test_flash_mla(library):
     key = bf16(40, PAGE, 1, LATENT)
