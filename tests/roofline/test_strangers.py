@@ -17,6 +17,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.errors import TraceError, UsageError
+from rooflines.profiler.trace.missing_device import OF_A_DEVICE
 from rooflines.reports.views.roofline import roofline_of
 from rooflines.reports.words.rows import table_rows
 from rooflines.roofline.bounds import judge
@@ -126,6 +127,14 @@ def test_an_operator_that_only_a_device_has_is_a_sign_and_a_check_of_cudnn_is_no
     assert "aten::cudnn_convolution, which only a device runs" in found.verdict
     (tmp_path / "cpu").mkdir()
     assert not analyzed(tmp_path / "cpu", op("aten::cudnn_is_acceptable", 0, 10), op("aten::relu", 20, 5)).unrecorded
+
+
+def test_torch_has_no_operator_for_a_processor_that_is_a_sign_of_a_device():
+    keys = ("CPU", "SparseCPU", "QuantizedCPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+    every = (name for name in torch._C._dispatch_get_all_op_names() if not name.endswith("out"))  # variants generated for any device
+    names = {name for name in every if OF_A_DEVICE.fullmatch(name.partition(".")[0])}
+    assert len(names) > 50
+    assert not {name for name in names if any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)}
 
 
 def test_a_program_on_a_cpu_is_judged(tmp_path):
