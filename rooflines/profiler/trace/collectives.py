@@ -48,9 +48,9 @@ _NAMED = {"f16": "float16", "half": "float16", "bf16": "bfloat16", "f32": "float
 _DTYPE = re.compile(rf"_({'|'.join(_NAMED)})(?:_|\b)")
 
 
-def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
-    """The collectives of ``trace``; ``calls`` is its call tree where that is known already."""
-    kernels = np.flatnonzero(trace.device.kind == COMMUNICATION)
+def read_collectives(trace: Trace, calls: Calls | None = None, since_ns: int = 0) -> Collectives:
+    """The collectives of ``trace`` that began at ``since_ns`` or later; ``calls`` is its call tree where that is known already."""
+    kernels = np.flatnonzero((trace.device.kind == COMMUNICATION) & (trace.device.start_ns >= since_ns))
     notes = trace.device.collective[kernels]
     numbers: dict[Exchange, int] = {}
     what = np.empty(len(kernels), np.int32)

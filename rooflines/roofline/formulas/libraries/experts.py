@@ -15,7 +15,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of
 from rooflines.roofline.formulas.costs import SIGMOID
 from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
@@ -28,16 +28,6 @@ from rooflines.roofline.formulas.tables import table
 # The largest of the scores of all experts are searched once for each token.
 _ROUTED: Final = "write weights, write ids, write places, read input, renormalize"
 _ALIGNED: Final = "write sorted_ids, write expert_ids, write count"
-
-
-@formula("_moe_C::moe_permute", "_moe_C::moe_permute_with_scratch", category="moe")
-def _permute(signature: Signature) -> Work:
-    """The rows of each expert side by side. The result is the other tensor with rows as wide as the input's."""
-    inputs, ids, *others = signature.tensors
-    out = next((other for other in others if len(other.shape) == 2 and other.shape[-1] == inputs.shape[-1]), None)
-    if out is None:
-        raise NotCounted("shape of the result not recorded")
-    return Work(bytes_read=size(inputs, ids), bytes_written=written(out))
 
 
 @formula("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm", category="moe")
