@@ -133,6 +133,14 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
         usual = [c for c in found if not (c.engine == "matrix" and c.accumulate == "fp16")]
         return max(usual or found, key=lambda c: c.value, default=None)
 
+    def with_three_passes(self) -> Ceilings:
+        """These with a roof of fp32 products that are made of three in TF32."""
+        tf32 = self.compute("tf32", "matrix")
+        if tf32 is None or tf32.engine != "matrix":
+            return self
+        passes = msgspec.structs.replace(tf32, name=f"fp32 by 3 x {tf32.name}", precision="fp32", value=tf32.value / 3)
+        return msgspec.structs.replace(self, ceilings=(*self.ceilings, passes))
+
     def memory_levels(self) -> tuple[Ceiling, ...]:
         """The fastest access rate of every memory level, nearest to the arithmetic first; the last has no capacity limit."""
         best: dict[str, Ceiling] = {}

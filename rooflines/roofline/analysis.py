@@ -46,6 +46,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     first calls are in its times. ``shared_s`` is the time in which operators of several threads of a CPU ran at once. ``served``
     is that of ``StepTimes``. ``before_s`` is how long the host worked before the first work of the device, which begins a trace
     without steps. ``devices`` is how many the trace has work of: its times are the union over them, FLOPs and bytes the sum.
+    ``is_complex`` says that most of the operators' time is on complex numbers, for which inductor generates no code.
     """
 
     per: Literal["step", "trace"] = "step"
@@ -61,6 +62,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     devices: int = 1
     served: bool = False
     loader_workers: bool | None = None
+    is_complex: bool = False
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):

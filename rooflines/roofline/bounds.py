@@ -165,7 +165,7 @@ def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgmen
     if row.doubt is not None:
         return Judgment(judged.bound if judged.lower_bound_s is None else "unknown", flag=row.doubt)
     if judged.efficiency is None:
-        return replace(judged, flag="no device time was recorded for its work" if time_s <= 0 else None)
+        return replace(judged, flag="no device time was recorded for its work" if time_s <= 0 and row.exposed_ns is not None else None)
     if judged.efficiency <= IMPLAUSIBLE:
         return judged
     why = row.count.category if judged.bound == "compute" and row.count.category in _FLAGS else judged.bound

@@ -178,13 +178,15 @@ def judge(
 
 def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: bool) -> Basis:
     trace, steps = attribution.trace, attribution.steps or 1
+    rows = (*attribution.rows, *attribution.gaps)
     loaders = [name for name in trace.names if name.startswith("enumerate(DataLoader)#_")]
     return Basis(
         per="step" if attribution.steps else "trace", steps=steps, start_up=start_up, timed=timed, served=served,
         steady=attribution.is_steady, ranges_s=attribution.ranges_ns / 1e9 / steps or None, stacks=trace.has_stacks,
         overhead_s=attribution.overhead_ns / 1e9 / steps or None,
-        shared_s=sum(row.shared * row.traced_ns for row in (*attribution.rows, *attribution.gaps)) / 1e9 / steps or None,
+        shared_s=sum(row.shared * row.traced_ns for row in rows) / 1e9 / steps or None,
         devices=max(1, len(distinct(trace.device.device)[0])),
+        is_complex=2 * sum(row.traced_ns for row in rows if row.is_complex) > sum(row.traced_ns for row in rows),
         before_s=_before_s(attribution) if len(trace.device) and len(trace.host) and not attribution.steps else None,
         loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
     )  # fmt: skip
@@ -305,8 +307,8 @@ def _no_device_events(facts: RunFile, trace: Trace) -> str:
     if facts.unrecorded:
         return (
             "all times are the host's: the profiler had no activities of the device, no right to trace it (CUPTI in a container or "
-            "WSL), or another profiler held it; record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and read what "
-            "Kineto warns of"
+            "WSL), another profiler held it, or it is one of Apple's, which Kineto does not trace; record with "
+            "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and read what Kineto warns of"
         )
     return (
         f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced "

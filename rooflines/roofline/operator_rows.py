@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -21,6 +22,8 @@ from rooflines.units import seconds
 
 # A whole recurrent network by cuDNN or MIOpen, forward and backward. Cells outside of these make products of their own.
 _LIBRARY_RNN = ("aten::_cudnn_rnn", "aten::miopen_rnn")
+# Fused attention in fp32 from compute capability 8.0 on makes each product of three in TF32 (CUTLASS, OpMultiplyAddFastF32).
+_THREE_PASSES = re.compile(r"fmha_cutlass[FB]_f32_\w*_sm(?:8|9|1\d)\d")
 
 
 def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile, began_ns: int) -> OperatorRow:
@@ -30,6 +33,8 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
     # The times of a device that was not traced are the host's.
     complete = time_s > 0 and row.doubt is None and (facts.environment.device.startswith("cpu") or len(calls.trace.device) > 0)
     precision = _judged_precision(row, facts, ceilings)
+    if ceilings is not None and any(_THREE_PASSES.match(kernel.name) for kernel in row.kernels):
+        ceilings = ceilings.with_three_passes()
     figures = asdict(judge(row, ceilings, precision))
     for name in ("lower_bound_s", "headroom_s"):
         figures[name] = None if figures[name] is None else figures[name] / steps

@@ -4,6 +4,7 @@ less sure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from rooflines.profiler.trace.communication_kernels import communicates
@@ -217,7 +218,7 @@ def _not_recorded(analysis: Analysis) -> str:
     if coverage is None or not (analysis.operators or coverage.unmodelled):
         return ""
     if coverage.shapes_recorded is None and not analysis.operators:
-        if _in_graphs(analysis):  # a replay has no operators of the host to record
+        if _unknown(analysis)[0] == "graphs":  # a replay has no operators of the host to record
             return ""
         return (
             "The trace has no operators of the host, so its kernels are listed: ProfilerActivity.CPU in the profiler's activities "
@@ -301,12 +302,9 @@ def _bound(analysis: Analysis) -> str:
         waiting = f"Input-bound: {percent(input_fraction(analysis))} of the {analysis.basis.per} is waiting for data"
         return " ".join(filter(None, (f"{waiting}{f'; {rates}' if rates else ''}.", sentence(where))))
     elif bound in _OPENINGS and (judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")):
-        in_graphs = _in_graphs(analysis) if bound == "unknown" else 0.0
-        share = f"{percent(in_graphs or shares.get(bound, parts.get(bound, 0.0)))} of {whole}"
-        at_once = (analysis.basis.shared_s or 0.0) > breakdown.get(bound, 0.0) / 2
-        shapeless = analysis.coverage is not None and analysis.coverage.shapes_recorded is False
-        why = "graphs" if in_graphs else "threads" if at_once else "shapes" if shapeless else bound
-        opening = _OPENINGS[why if bound == "unknown" else bound].format(share)
+        why, part = _unknown(analysis) if bound == "unknown" else (bound, shares.get(bound, parts.get(bound, 0.0)))
+        share = f"{percent(part)} of {whole}"
+        opening = _OPENINGS[why].format(share)
         if bound == "far" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]
         if bound in ("host", "idle") and analysis.idle_breakdown is not None:
@@ -374,12 +372,21 @@ def _idle(shares: dict[str, float], idle: dict[str, float], whole: str) -> str:
     return f"The device is idle for {percent(all_idle)} of {whole}, {how_long} {_IDLE_CAUSES[cause]}"
 
 
-def _in_graphs(analysis: Analysis) -> float:
-    """The share of the step in graphs whose operators are not known, where that is most of the time without a work model, else 0."""
+def _unknown(analysis: Analysis) -> tuple[str, float]:
+    """Why most of the time without a bound has none, and which share of the step that is."""
     coverage, parts = analysis.coverage, analysis.bound_breakdown or {}
-    unknown_s = parts.get("unknown", 0.0)
-    graphs_s = coverage.graph_launch_time_s - coverage.graph_matched_time_s if coverage is not None else 0.0
-    return min(graphs_s, unknown_s) / sum(parts.values()) if unknown_s and graphs_s > unknown_s / 2 else 0.0
+    unknown_s, whole_s = parts.get("unknown", 0.0), sum(parts.values()) or math.inf
+    if coverage is not None and unknown_s:
+        unread = (row.time_s for row in coverage.unmodelled if "not recorded" in row.reason)
+        because = {
+            "graphs": coverage.graph_launch_time_s - coverage.graph_matched_time_s,
+            "threads": analysis.basis.shared_s or 0.0,
+            "shapes": sum(unread) if coverage.shapes_recorded is False else 0.0,
+        }
+        for why, time_s in because.items():
+            if time_s > unknown_s / 2:
+                return why, min(time_s, unknown_s) / whole_s
+    return "unknown", unknown_s / whole_s
 
 
 def unknown_share(analysis: Analysis) -> float:
@@ -473,7 +480,7 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
     if basis.stacks:
         found.append("stacks recorded: host times inflated")
     if basis.before_s is not None and basis.before_s > _LONG_BEFORE * whole_s:
-        found.append(f"without {seconds(basis.before_s)} of the host before the first work of the device")
+        found.append(f"without {seconds(basis.before_s)} before the first work of the device")
     if basis.overhead_s is not None and basis.overhead_s > _WORTH_SAYING * whole_s:
         found.append(f"{seconds(basis.overhead_s)} of profiler overhead left out")
     found += _lost(analysis)

@@ -20,6 +20,7 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.trace.missing_device import OF_A_DEVICE
 from rooflines.reports.views.roofline import roofline_of
 from rooflines.reports.words.rows import table_rows
+from rooflines.roofline.advice.matrix import is_fallback
 from rooflines.roofline.bounds import judge
 from rooflines.roofline.kernel_names import matrix_precision, short_kernel
 from tests.roofline.real import DATA, NOT_JUDGED, analysis_of
@@ -355,7 +356,7 @@ def test_a_pass_in_training_mode_is_told_and_no_inference(tmp_path):
 def test_the_host_before_the_device_and_several_devices_are_told(tmp_path):
     found = analyzed(tmp_path, op("aten::a", 0, 500), op("aten::b", 600, 20), launch(605, 5, 1), kernel("b", 620, 100, 1))
     assert found.basis.before_s == pytest.approx(620e-6)
-    assert found.caveats[0] == "without 620 µs of the host before the first work of the device"
+    assert found.caveats[0] == "without 620 µs before the first work of the device"
     other = kernel("b", 620, 100, 2) | {"args": {"correlation": 2, "device": 1, "stream": 7}}
     two = analyzed(tmp_path, op("aten::b", 600, 20), launch(605, 2, 1), launch(608, 2, 2), kernel("b", 620, 100, 1), other)
     assert two.basis.devices == 2
@@ -557,3 +558,85 @@ def test_work_that_begins_long_after_its_launch_waits_for_something_that_is_not_
     assert ("Keep the device busy" in named) == (not late)
     assert (analysis.idle_breakdown.get("outside_s", 0.0) > 0) == late
     assert ("although work had been launched" in analysis.verdict) == late
+
+
+# --- of the fourth readers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "left_out"), [("Activity Buffer Request", True), ("Runtime Triggered Module Loading", False)])
+def test_what_the_driver_loads_is_no_work_of_the_profiler(tmp_path, name, left_out):
+    busy = [op("aten::relu", 0, 20), launch(5, 5, 1), kernel("relu", 12, 100, 1), op("aten::exp", 150, 5000)]
+    overhead = {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": 200, "dur": 4000, "args": {}}
+    found = analyzed(tmp_path, *busy, launch(160, 4900, 2), kernel("exp", 5070, 50, 2), overhead)
+    assert (found.basis.overhead_s is not None) == left_out
+    (advice,) = (one for one in found.findings if one.title == "Warm up before the recorded steps")
+    assert (advice.saves_s > 4e-3) != left_out
+
+
+@pytest.mark.parametrize(("name", "half", "is_one"), [("cutlass_80_simt_sgemm_128x32_8x5_tn_align1", False, False),
+                                                      ("cutlass_80_tensorop_s1688gemm_128x128_tn_align1", False, True),
+                                                      ("cutlass_80_simt_hgemm_128x32_8x5_tn_align1", True, True)])  # fmt: skip
+def test_kernels_without_tensor_cores_name_an_alignment_that_says_nothing(name, half, is_one):
+    assert is_fallback(name, half=half, hopper=False) == is_one
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_range_named_after_the_backward_begins_behind_what_it_differentiates(tmp_path, inside):
+    """The loss and its backward are in one range; the engine has a thread of its own."""
+    loss = [op("aten::mse_loss", 10, 20, seq=5), launch(15, 5, 1), kernel("loss", 40, 10, 1)]
+    seed = [op("aten::ones_like", 60, 10), launch(62, 5, 2), kernel("ones", 70, 10, 2)]
+    node = [op("autograd::engine::evaluate_function: MseLossBackward0", 100, 50, tid=2, seq=5, fwd=1),
+            op("aten::mse_loss_backward", 110, 20, tid=2), launch(115, 5, 3, tid=2), kernel("gradient", 130, 20, 3)]  # fmt: skip
+    found = analyzed(tmp_path, span("my_backward", 5 if inside else 55, 195), *loss, *seed, *node)
+    phases = {row.name: row.phase for row in found.rows}
+    assert (phases["aten::mse_loss"], phases["aten::ones_like"]) == ("forward", "backward")
+    assert found.division.forward_s == pytest.approx(10e-6)
+
+
+@pytest.mark.parametrize(("share", "remedy"), [(0.98, "larger batch"), (0.5, "larger graphs")])
+def test_graphs_that_hold_all_cannot_be_larger(tmp_path, share, remedy):
+    busy = [kernel(f"k{at}", 100 + 50 * at, 30 * share, 1) for at in range(20)]
+    eager = [kernel("e", 1200 + 50 * at, 30 * (1 - share), 10 + at) for at in range(20)]
+    calls = [runtime("cudaGraphLaunch", 50, 20, 1), *(launch(1190 + 50 * at, 5, 10 + at) for at in range(20))]
+    found = analyzed(tmp_path, op("aten::relu", 0, 10), *calls, *busy, *eager)
+    advice = next(one for one in found.findings if one.title == "Keep the device busy")
+    assert remedy in advice.suggestion
+    assert "TORCH_LOGS" not in advice.suggestion  # nothing was compiled
+
+
+@pytest.mark.parametrize(("dtype", "compiles"), [("c10::complex<double>", False), ("float", True)])
+def test_what_computes_on_complex_numbers_is_not_compiled(tmp_path, dtype, compiles):
+    many = (op("aten::mul", 20 * at, 10, dims=[[8], [8]], types=[dtype, dtype]) for at in range(50))
+    (advice,) = (one for one in analyzed(tmp_path, *many).findings if one.title == "Keep the device busy")
+    assert ("torch.compile" in advice.suggestion) == compiles
+
+
+def test_only_operators_without_shapes_are_said_to_lack_them(tmp_path):
+    """Of what has no bound two thirds lack their shapes, and the rest is launched outside of any operator."""
+    events = [op("aten::mm", 0, 20), launch(5, 5, 1), kernel("ampere_sgemm_128x64_nn", 30, 200, 1), launch(60, 5, 2)]
+    found = analyzed(tmp_path, span("model", 0, 100), *events, kernel("mine", 230, 100, 2))
+    assert found.verdict.count("67 %") == 2
+    assert "67 % of the trace is in operators whose shapes were not recorded" in found.verdict
+
+
+def test_fused_attention_in_fp32_is_bounded_by_three_products_in_tf32(tmp_path):
+    concrete = ["", "", "", "", "False", "0.", "False", ""]
+    dims = {"dims": [[2, 16, 1024, 64]] * 3 + [[]] * 5, "types": ["float"] * 3 + [""] + ["Scalar"] * 3 + [""], "concrete": concrete}
+    name = "aten::_scaled_dot_product_efficient_attention"
+    devices = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-40GB"}]}
+    bounds = {}
+    for kind in ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", "fmha_cutlassF_f32_aligned_64x64_rf_sm75"):
+        events = [op(name, 0, 20, **dims), launch(5, 5, 1), kernel(kind, 30, 1000, 1)]
+        (tmp_path / f"{kind}.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events, **devices}))
+        (row,) = rooflines.analyze(tmp_path / f"{kind}.json").operators
+        bounds[kind[-4:]] = row.lower_bound_s
+    assert bounds["sm80"] == pytest.approx(row.matrix_flops / (156e12 / 3))
+    # Without tensor cores the softmax is on the same units.
+    assert bounds["sm75"] == pytest.approx(row.flops / 19.5e12)
+
+
+def test_without_roofs_products_in_fp32_are_named_and_nothing_is_promised(tmp_path):
+    events = [mm(0, 20, 512, 512, 512), launch(5, 5, 1), kernel("ampere_sgemm_128x64_nn", 30, 500, 1)]
+    (advice,) = (one for one in analyzed(tmp_path, *events).findings if one.title == "Run the matrix work in bf16")
+    assert advice.saves_s is None
+    assert "roofs of this device are not known" in advice.evidence

@@ -73,8 +73,9 @@ DEVICE_KINDS = {
 # Categories that say whose device it is; those of CUDA are those of ROCm as well.
 _PLATFORMS = {"xpu_runtime": "xpu", "xpu_driver": "xpu", "mtia_runtime": "mtia", "mtia_ccp_events": "mtia", "hpu_op": "hpu"}
 
-# What Kineto notes of the profiler's own work: requests of buffers, flushing them, loading of functions.
+# What Kineto notes of the profiler's own work, such as requests of buffers, and of the driver's, which loads what the program calls.
 _OVERHEAD = "overhead"
+_OF_THE_DRIVER = ("Runtime Triggered Module Loading", "Lazy Function Loading")
 _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, *PHASE_PREFIXES, "Optimizer.", "enumerate(DataLoader)")
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
@@ -156,7 +157,10 @@ class Columns:
         host = list(compress(spans, map(HOST_KINDS.__contains__, of_span)))
         device = list(compress(spans, map(DEVICE_KINDS.__contains__, of_span)))
         if _OVERHEAD in categories:
-            self._keep(self._overhead, self._timed([event for event in spans if event.cat == _OVERHEAD])[1:])
+            self._keep(
+                self._overhead,
+                self._timed([event for event in spans if event.cat == _OVERHEAD and event.name not in _OF_THE_DRIVER])[1:],
+            )
         for category in categories & _PLATFORMS.keys():
             self.platform = _PLATFORMS[category]
         python = [event for event in spans if event.cat == "python_function"] if "python_function" in categories else []

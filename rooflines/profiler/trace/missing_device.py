@@ -11,12 +11,13 @@ from rooflines.profiler.trace.records import OPERATOR, RUNTIME, Trace
 from rooflines.units import counted
 
 # Operators that torch has for no processor: those of cuDNN and MIOpen, of cuSPARSELt, of streams, fused kernels of attention, recurrent
-# cells and dropout, depthwise convolutions, synchronized batch normalization; collectives of NCCL and kernels that inductor generates.
+# cells and dropout, depthwise convolutions, synchronized batch normalization, Apple's GPUs; collectives of NCCL, and kernels that
+# inductor generates.
 OF_A_DEVICE = re.compile(
     r"aten::(_?(cudnn|miopen)_(?!is_acceptable)\w+|_(flash|efficient|cudnn)_attention_\w+|_thnn_fused_(lstm|gru)_cell|_cslt_\w+|record_stream"
     r"|_scaled_dot_product_(flash|efficient|cudnn)_attention(_backward)?|_triton_\w+|_sparse_semi_structured_\w+|_fused_dropout"
     r"|_conv_depthwise2d|conv_depthwise3d|batch_norm_(stats|elemt|gather_stats\w*|backward_elemt|backward_reduce)|_weight_int4pack_mm"
-    r"|_scaled_grouped_mm|_masked_scale)|nccl:\w+|triton_(poi|red|per|tem)_fused_\w+"
+    r"|_scaled_grouped_mm|_masked_scale|_?mps_\w+|_?lstm_mps\w*|\w+_for_mps|linear_backward|max_pool2d_backward)|nccl:\w+|triton_(poi|red|per|tem)_fused_\w+"
 )
 # Runtime calls that torch's profiler makes on its own.
 _OF_THE_PROFILER = re.compile(r"(cuda|hip)(DeviceSynchronize|Get\w+|DeviceGet\w+)")

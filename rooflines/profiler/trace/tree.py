@@ -154,7 +154,7 @@ def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
     modules, marked = _placed(marks, marked, after, above)
     forward = _forward_operators(host)
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
-    phase = _phases(host, after, is_node, is_forward, marks, begin)
+    phase = _phases(host, after, is_node, is_forward, forward, marks, begin)
     phase[is_step] = FORWARD
     began = np.sort(host.start_ns[is_operator | trace.named(is_launch, RUNTIME)])
     kept, bounds, overlapping = _steps(host, np.flatnonzero(is_step))
@@ -342,7 +342,9 @@ def _last_inside(host: HostEvents, end: Int64s, events: Int64s, ranges: Int64s) 
     return np.where((host.start_ns[last] >= host.start_ns[ranges]) & (end[last] <= end[ranges]), last, -1)
 
 
-def _phases(host: HostEvents, after: Int64s, is_node: Mask, is_forward: Mask, marks: _Marks, begin: Int64s) -> npt.NDArray[np.int8]:
+def _phases(
+    host: HostEvents, after: Int64s, is_node: Mask, is_forward: Mask, forward: Int64s, marks: _Marks, begin: Int64s
+) -> npt.NDArray[np.int8]:
     """The phase that the innermost mark around each event says, of those that have begun. What is computed again in a backward is not
     forward, so that evidence of a forward counts where there is no mark; without either, events of a trace that has no other phase are
     forward, except graphs, which may hold all."""
@@ -361,7 +363,12 @@ def _phases(host: HostEvents, after: Int64s, is_node: Mask, is_forward: Mask, ma
     if late.any():
         early = (around >= 0) & late[around] & (host.start_ns < begin[around]) & (around != np.arange(len(host)))
         around = np.where(early, innermost((says >= 0) & ~late, after), around)
-    return np.where(around >= 0, says[around], rest).astype(np.int8)
+    # In a range that is named after the backward, that begins behind the last operator which made a node.
+    made, last = np.unique(forward[is_node & (forward >= 0)]), np.full(len(host) + 1, -1)
+    of = np.where((around >= 0) & (ranges[around] == BACKWARD), around, len(host))
+    np.maximum.at(last, of[made], host.end_ns[made])
+    found = np.where(around >= 0, says[around], rest)
+    return np.where((of < len(host)) & (host.start_ns <= last[of]), FORWARD, found).astype(np.int8)
 
 
 def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, forward: Int64s, ends_ns: Int64s | None) -> Int64s:

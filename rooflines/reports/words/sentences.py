@@ -272,7 +272,7 @@ def confidence(analysis: Analysis) -> list[str]:
     return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
 
 
-def example(where: Example | None, what: str = "see the call") -> str:
+def example(where: Example | None, what: str = "see the longest call of the row,") -> str:
     """Where to look in the trace, as the end of a sentence that says ``what`` is there; empty where that is not known."""
     if where is None:
         return ""

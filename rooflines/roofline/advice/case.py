@@ -265,8 +265,11 @@ def _step_s(analysis: Analysis) -> float:
     return analysis.steps.median_s if analysis.steps is not None else 0.0
 
 
-def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting:
-    """Return the option to set, or for a script, loop or step function the change in its code."""
+def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting | str:
+    """Return the option to set, or for a script, loop or step function the change in its code. Nothing is compiled of what is mostly
+    on complex numbers."""
+    if option == "compile" and analysis.basis.is_complex:
+        return larger_batch(analysis)
     return Setting(option, value, None if analysis.workload.source == "model" else _IN_CODE[option])
 
 

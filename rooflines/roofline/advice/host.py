@@ -13,6 +13,7 @@ from rooflines.roofline.advice.small_kernels import (
     MORE_GRAPHS,
     NOT_GENERATED,
     SERVER_GRAPHS,
+    all_in_graphs,
     fewer_in_server,
     generates,
     has_graph,
@@ -322,7 +323,7 @@ def _launch_less(case: Case) -> Setting | str:
     if not case.on_cuda:
         return larger
     if has_graph(analysis):
-        return MORE_GRAPHS
+        return larger if all_in_graphs(analysis) else MORE_GRAPHS if analysis.compiled else f"larger graphs, or {larger}"
     if analysis.compiled:
         return COMPILED_GRAPH if generates(case) else NOT_GENERATED
     if analysis.workload.source == "model":

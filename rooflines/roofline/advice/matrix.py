@@ -13,6 +13,7 @@ from rooflines.roofline.bounds import place
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.kernel_names import matrix_precision, short_kernel
 from rooflines.roofline.shapes import tensor_bytes
+from rooflines.roofline.verdict import plural
 from rooflines.units import counted, seconds, si
 
 _PRODUCTS = re.compile(r"aten::(mm|bmm|addmm|baddbmm|addbmm|matmul|linear|einsum|_scaled_mm)$")
@@ -106,9 +107,10 @@ def culprits(one: Ran, hopper: bool) -> list[int] | None:
 
 
 def is_fallback(name: str, *, half: bool, hopper: bool) -> bool:
-    """Whether a kernel is one for unaligned operands, without tensor cores in half precision, or of an older architecture."""
+    """Whether a kernel is one for unaligned operands, without tensor cores in half precision, or of an older architecture. CUTLASS's
+    kernels without tensor cores take elements one by one, whatever their alignment."""
     aligned = _ALIGNED.search(name)
-    if aligned is not None and (half or aligned[1] in "12"):
+    if aligned is not None and (half or (aligned[1] in "12" and "simt" not in name)):
         return True
     return half and (_SIMT.search(name) is not None or (hopper and "s1688" in name))
 
@@ -263,7 +265,7 @@ def lower_precision(case: Case) -> Advice | None:
     return Advice(
         f"Run the matrix work in {best.precision}",
         sum(saved.values()),
-        f"convolutions and matrix products in {now.precision} take {seconds(total(rows))} {case.per}; "
+        f"{' and '.join(sorted({plural(one.category) for one in rows}))} in {now.precision} take {seconds(total(rows))} {case.per}; "
         f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with {si(now.value, now.unit)} "
         f"({now.name}, {now.source.kind})",
         setting(case.analysis, "precision", f"amp-{best.precision}"),
@@ -280,7 +282,7 @@ def _is_full(one: Ran) -> bool:
 
 
 def named_in_full_precision(case: Case) -> Advice | None:
-    """Products in fp32 or TF32 by the names of their kernels, where their operators have no count.
+    """Products in fp32 or TF32 by the names of their kernels, where their operators have no count, or the device no roofs.
 
     Needs no shape: the saving is that of the ratio of the roofs, and none where they are not known. Preconditions: the kernels take 5 %
     of the step, and none of them belongs to the optimizer; no advice on precision was given; the device has a higher roof in half
@@ -291,7 +293,7 @@ def named_in_full_precision(case: Case) -> Advice | None:
     found: dict[Key, list[Kernel]] = {}
     other = ""
     for one in case.every():
-        if not isinstance(one.row, OperatorRow) and one.row.phase != "optimizer":
+        if not (isinstance(one.row, OperatorRow) and case.analysis.ceilings) and one.row.phase != "optimizer":
             named = [kernel for kernel in one.kernels if matrix_precision(kernel.name) in ("fp32", "tf32")]
             if one.left_s > 0:
                 found[one.key] = named
@@ -311,13 +313,14 @@ def named_in_full_precision(case: Case) -> Advice | None:
     known = all(each_s is not None for each in saved.values() for each_s in each)
     why = "the roofs of this device are not known: check that it has matrix units for half precision"
     if used is not None and best is not None:
-        why = f"the rates of the two are {si(used.value, used.unit)} and {si(best.value, best.unit)}"
+        rates = f"{si(used.value, used.unit)} and {si(best.value, best.unit)}"
+        why = f"their operators have no work model, and the rates of the two are {rates}"
     named_by = " or ".join(sorted({matrix_precision(kernel.name).replace("tf", "TF") for kernel in kernels}, reverse=True))
     return Advice(
         f"Run the matrix work in {half}",
         sum(each_s or 0.0 for each in saved.values() for each_s in each) if known else None,
         f"{other}matrix kernels in {named_by}, by their names, take {case.cost(time_s)}; the "
-        f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, and {why}",
+        f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); {why}",
         "torch.autocast(dtype=torch.float16) around the forward pass and the loss, with torch.amp.GradScaler in training"
         if half == "fp16"
         else "torch.autocast(dtype=torch.bfloat16) around the forward pass and the loss",

@@ -104,6 +104,11 @@ class Row:
         return self.count.work or Work()
 
     @property
+    def is_complex(self) -> bool:
+        """Whether it computes on complex numbers."""
+        return any("complex" in tensor.dtype for tensor in self.signature.tensors)
+
+    @property
     def reason(self) -> str:
         """Why a gap has no count."""
         return self.count.reason

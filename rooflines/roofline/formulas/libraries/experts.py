@@ -9,7 +9,6 @@ experts of a token] makes a map of as many int32; a mask [tokens, experts] one o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -18,38 +17,14 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of
 from rooflines.roofline.formulas.costs import SIGMOID
 from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused_experts, product_of_experts
-from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
-from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula
+from rooflines.roofline.formulas.registry import Hints
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.tables import table
 
 # The largest of the scores of all experts are searched once for each token.
 _ROUTED: Final = "write weights, write ids, write places, read input, renormalize"
 _ALIGNED: Final = "write sorted_ids, write expert_ids, write count"
-
-
-@formula("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm", category="moe")
-def _marlin(signature: Signature) -> Work:
-    """Repacked weights: before the flags are the block and the number of experts of a row, after them a type, m, n and k.
-
-    The flags are those of weights on the results, and in most versions of experts on several ranks.
-    """
-    flags = [place for place, arg in enumerate(signature.args) if isinstance(arg, bool)]
-    before, after = (_integers(part) for part in (signature.args[: flags[0]], signature.args[flags[0] :])) if flags else ([], [])
-    weight = next(
-        (tensor for tensor in signature.tensors[1:] if len(tensor.shape) == 3 and tensor.dtype in (*INTEGERS, *FOUR_BIT)), None
-    )
-    if weight is None or len(before) < 2 or len(after) < 4:
-        raise NotCounted("sizes of the product not recorded")
-    inputs, (m, n, k), top_k = signature.tensors[0], after[1:4], before[-1]
-    if inputs.shape != (m, k):
-        raise NotCounted("arguments of another version")
-    others = [tensor for tensor in signature.tensors if len(tensor.shape) == 3 and tensor is not weight]
-    made = m * top_k * n * size_of(marlin_dtype(inputs, others))
-    one_rank = flags[1] == flags[0] + 1 and signature.args[flags[1]] is False if len(flags) > 1 else False
-    return product_of_experts(m * top_k, k, n, inputs, weight, others, made, ranks=not one_rank)
 
 
 def _integers(args: Sequence[Argument]) -> list[int]:
@@ -186,18 +161,6 @@ def _product(signature: Signature, _: Hints, text: str, gated: bool) -> Work:
     return work + Work(other_flops=rows * weight.shape[1] // 2 * (costs.SILU + 1) if gated else 0)
 
 
-def permuted(signature: Signature) -> Signature:
-    """The third argument, tokens or rows, an index, a mask or the map of these, and the weights of the routing, which are no integers.
-    A node has its two gradients before them."""
-    gradients, call = gradients_and_forward(signature)
-    if len(call.tensors) < 2:
-        raise NotCounted("shapes not recorded")
-    first, order, *rest = call.tensors
-    weights = next((one for one in rest if floating(one.dtype) and one.numel), None)
-    before = (*gradients, None)[:2] if gradients else (call.arg(2, None),)
-    return replace(signature, args=(*before, first, order, weights))
-
-
 _TABLE: Final = f"""
 [moe]
 _moe_C::topk_softmax: {_ROUTED}, read bias?; cost = SOFTMAX + 1
@@ -323,36 +286,8 @@ TopK: read scores[tokens experts], k, softmax, dim; other = scores.n + tokens * 
     writes = tokens * (k * (scores.item + 2) + 4 * up(experts, 32)); fits = value('softmax') is True or value('softmax') is False
 # [tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each.
 SortTokens: read weights, read ids, experts -> weights; writes = 2 * 4 * weights.n + 4 * experts
-[copy permuted]
-# [tokens, hidden] -> [rows, hidden], the map, and of a mask the weight of each row.
-te_moe::permute_index_map _moe_permute_index_map: rows, view tokens[n k], read order, read weights?;
-    made = rows if isinstance(value('rows'), int) and rows > 0 else order.n;
-    reads = selected(tokens, made * k) + order.size + weights.size;
-    writes = made * k * tokens.item + 4 * order.n + made * weights.item; precision = none; fits = made > 0
-te_moe::permute_mask_map_fwd _moe_permute_mask_map TokenPermuteMaskMap like te_moe::permute_index_map: ;
-    made = rows if isinstance(value('rows'), int) and rows > 0 else returned_tensor(0, 'number of permuted tokens not recorded')[0];
-    writes = made * k * tokens.item + 4 * order[0] * (2 * order[-1] + 1) + made * weights.item
-_moe_permute_index_mapBackward: read grad, view of_weights?, view tokens, view order, view weights?; other = grad.n;
-    reads = grad.size + 4 * order.n + of_weights.size * bool(weights);
-    writes = tokens[0] * grad[-1] * grad.item + weights.n * weights.item
-_moe_permute_mask_mapBackward TokenPermuteMaskMapBackward like _moe_permute_index_mapBackward: ;
-    reads = grad.size + 4 * order[0] * (2 * order[-1] + 1) + of_weights.size * bool(weights)
-# The rows of each token added up, perhaps weighted.
-_moe_unpermute_index_map _moe_unpermute_mask_map TokenUnpermuteMaskMap: rows, read source, read order, read weights?;
-    other = source.n * (1 + bool(weights)); writes = (weights or order)[0] * source[-1] * source.item; precision = source
-# The gradient of the rows; with weights the rows times the weight, and of a weight the sum of a row times its gradient.
-_moe_unpermute_index_mapBackward _moe_unpermute_mask_mapBackward TokenUnpermuteMaskMapBackward: read grad, view of_weights?,
-    read source, read order, read weights?; weighted = bool(weights.n); other = 3 * source.n * weighted; precision = grad;
-    reads = order.size + (grad.size + source.size + weights.size if weighted else selected(grad, source[0] * grad[-1]));
-    writes = source.n * source.item + weights.n * weights.item if weighted else source[0] * grad[-1] * grad.item
-_moe_chunk_sortBackward: read grad, read of_weights?, view tokens, view order, view weights?;
-    reads = grad.size + 4 * grad[0] + of_weights.size * bool(weights); precision = none;
-    writes = grad.n * grad.item + of_weights.n * of_weights.item * bool(weights)
-[copy]
-te_moe::unpermute_index_map_bwd like _moe_unpermute_index_mapBackward: read grad, read source, read order, read weights
-te_moe::unpermute_mask_map_bwd_with_probs like _moe_unpermute_index_mapBackward: read grad, read order, read source, read weights
 """
 table(
-    _TABLE, permuted=permuted, grouped=grouped, fused=fused, aiter=aiter_experts, trtllm=trtllm_experts, layer=layer,
+    _TABLE, grouped=grouped, fused=fused, aiter=aiter_experts, trtllm=trtllm_experts, layer=layer,
     first=partial(_product, gated=True), second=partial(_product, gated=False),
 )  # fmt: skip

@@ -167,30 +167,6 @@ def test_grouped_products_of_sorted_rows():
     assert same == work
 
 
-def test_marlin_rows_have_their_sizes_as_numbers():
-    sizes = (16, TOP, False, False, 1125, 7, 2 * INNER, K, True, False, True, False)
-    args = (bf16(7, K), None, int32(E, 2, 48), bf16(E, 1, 24), None, None, None, int32(9), int32(99), int32(9), int32(1), fp32(7, TOP))
-    work = counted("sgl_kernel::moe_wna16_marlin_gemm", *args, *sizes).work
-    assert (work.matrix_flops, work.bytes_read) == (2 * 14 * K * 2 * INNER, 2 * 7 * K + E * (4 * 2 * 48 + 2 * 24))
-
-
-def marlin_rows(tokens, top, block, inputs=bf16, ranks=(False, False)):
-    sizes = (block, top, *ranks, 1125, tokens, 64, 32, True, False, True, False)
-    places = (None, None, None, None, None, int32(99), int32(99), int32(9), int32(1), fp32(tokens, top))
-    args = (inputs(tokens, 32), None, int32(E, 2, 128), None, bf16(E, 1, 64), *places, *sizes)
-    return counted("_moe_C::moe_wna16_marlin_gemm", *args).work
-
-
-def test_marlin_rows_of_one_rank_have_no_others():
-    assert marlin_rows(8, 2, 8).assumption == SPREAD
-    assert marlin_rows(8, 2, 8, ranks=(False, True)).assumption == f"{SPREAD}; {LOCAL}"
-    assert marlin_rows(8, 2, 8, ranks=(False,)).assumption == f"{SPREAD}; {LOCAL}"
-
-
-def test_marlin_rows_of_8_bits_are_written_in_the_dtype_of_the_scales():
-    assert marlin_rows(3, 2, 8, inputs=fp8).bytes_written == 2 * 6 * 64
-
-
 # --- routing -------------------------------------------------------------------------------------------------------------------------
 
 
