@@ -11,9 +11,9 @@ from rooflines.roofline.advice.small_kernels import (
     GENERATION_GRAPHS,
     GRAPH,
     MORE_GRAPHS,
+    NEARLY_ALL,
     NOT_GENERATED,
     SERVER_GRAPHS,
-    all_in_graphs,
     fewer_in_server,
     generates,
     has_graph,
@@ -323,7 +323,7 @@ def _launch_less(case: Case) -> Setting | str:
     if not case.on_cuda:
         return larger
     if has_graph(analysis):
-        return larger if all_in_graphs(analysis) else MORE_GRAPHS if analysis.compiled else f"larger graphs, or {larger}"
+        return larger if has_graph(analysis, NEARLY_ALL) else MORE_GRAPHS if analysis.compiled else f"larger graphs, or {larger}"
     if analysis.compiled:
         return COMPILED_GRAPH if generates(case) else NOT_GENERATED
     if analysis.workload.source == "model":

@@ -23,7 +23,7 @@ GENERATION_GRAPHS = 'a static KV cache and torch.compile(mode="reduce-overhead")
 SERVER_GRAPHS = "the server's graphs (vLLM: without --enforce-eager; SGLang: without --disable-cuda-graph)"
 MORE_GRAPHS = "larger graphs (TORCH_LOGS=graph_breaks,cudagraphs names what ends or prevents one), or a larger batch"
 # Graphs that hold this share of the device's work cannot be larger.
-_WHOLE = 0.9
+NEARLY_ALL = 0.9
 # A device whose kernels fill fewer of its units for this share of the busy time could do more work in the same time.
 UNDERUSED = 0.30
 # What reaches this share of its memory or compute roof does not lack blocks.
@@ -72,15 +72,10 @@ def of_library(one: Ran) -> bool:
     return namespace == "torch" or bool(separator and namespace not in ("aten", "prims", "torchvision", "quantized"))
 
 
-def has_graph(analysis: Analysis) -> bool:
-    """Whether kernels were launched by a graph."""
-    return analysis.coverage is not None and analysis.coverage.graph_launch_time_s > 0
-
-
-def all_in_graphs(analysis: Analysis) -> bool:
-    """Whether graphs launched nearly all that the device ran."""
+def has_graph(analysis: Analysis, share: float = 0.0) -> bool:
+    """Whether graphs launched more than this share of the device's time."""
     busy_s = analysis.timeline.busy_s if analysis.timeline is not None else 0.0
-    return analysis.coverage is not None and analysis.coverage.graph_launch_time_s > _WHOLE * busy_s
+    return analysis.coverage is not None and analysis.coverage.graph_launch_time_s > share * busy_s
 
 
 def fewer_in_server(case: Case) -> Setting | str:
