@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import sqlite3
@@ -23,7 +24,7 @@ from rooflines.reports.words.rows import table_rows
 from rooflines.roofline.advice.matrix import is_fallback
 from rooflines.roofline.bounds import judge
 from rooflines.roofline.kernel_names import matrix_precision, short_kernel
-from tests.roofline.real import DATA, NOT_JUDGED, analysis_of
+from tests.roofline.real import DATA, NOT_JUDGED, TRACES, analysis_of
 from tests.roofline.rooms import analyzed, copied, divided, frame, printed, runtime
 from tests.traces import kernel, launch, mm, op, span
 
@@ -640,3 +641,26 @@ def test_without_roofs_products_in_fp32_are_named_and_nothing_is_promised(tmp_pa
     (advice,) = (one for one in analyzed(tmp_path, *events).findings if one.title == "Run the matrix work in bf16")
     assert advice.saves_s is None
     assert "roofs of this device are not known" in advice.evidence
+
+
+# --- a trace that lacks any kind of events -----------------------------------------------------------------------------------------
+
+KINDS = {
+    "operators": {"cpu_op", "Operator"}, "calls": {"cuda_runtime", "cuda_driver", "Runtime"}, "annotations": {"user_annotation"},
+    "device": {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"},
+}  # fmt: skip
+SMALL = [path for path in TRACES if path.stat().st_size < 60_000]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
+def test_what_lacks_a_kind_of_events_is_analyzed_or_refused(tmp_path, path, kind):
+    whole = json.loads(gzip.decompress(path.read_bytes()))
+    events = [event for event in whole["traceEvents"] if event.get("cat") not in KINDS[kind]]
+    (tmp_path / "trace.json").write_text(json.dumps({**whole, "traceEvents": events}))
+    try:
+        analysis = rooflines.analyze(tmp_path / "trace.json")
+    except TraceError:
+        assert not any(event.get("cat") in KINDS["operators"] | KINDS["device"] for event in events)
+    else:
+        assert analysis.verdict

@@ -38,7 +38,7 @@ from rooflines.profiler.trace.records import (
     Trace,
 )
 from rooflines.profiler.trace.request_marks import PHASE_PREFIXES, RequestMark, phase_mark, request_mark
-from rooflines.units import counted, seconds
+from rooflines.units import seconds
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE, UNKNOWN, PREFILL, DECODE = 0, 1, 2, 3, 4, 5, 6
 PHASES = ("forward", "backward", "optimizer", "", "", "prefill", "decode")
@@ -48,8 +48,8 @@ _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
 _OVERLAPPING = "Step marks not counted because an earlier step had not ended: {:,}."
 _EMPTY = "Step marks not counted because no operator ran in them: {:,}."
 _START_UP = (
-    "The first of {} steps is unlike the others and not included in the figures: it lasts {} (the others up to {}) and launches {} "
-    "(the others at least {:,})."
+    "The first of {} steps is unlike the others and not included in the figures: it lasts {} (the others up to {}) and launches {:,} "
+    "device events (the others at least {:,})."
 )
 # A first step that lasts more than this many times as long as any other, or launches less than so small a part, only starts up.
 _UNLIKE = 2
@@ -306,7 +306,7 @@ def _start_up(found: _Steps, launched_ns: Int64s) -> str:
     if lengths[0] <= _UNLIKE * lengths[1:].max() and _UNLIKE * launches[0] >= launches[1:].min():
         return ""
     first, longest = (seconds(int(one) / 1e9) for one in (lengths[0], lengths[1:].max()))
-    return _START_UP.format(len(lengths), first, longest, counted(int(launches[0]), "device event"), launches[1:].min())
+    return _START_UP.format(len(lengths), first, longest, launches[0], launches[1:].min())
 
 
 def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks: _Marks) -> Int64s:

@@ -15,7 +15,7 @@ _CHOOSES = {"aten::topk", "aten::_softmax", "aten::argmax", "aten::max", "aten::
 def dense(case: Case) -> Advice | None:
     """Every expert computes every token, although a router chooses among them: modules that are alike, each with a product of as many
     rows as the router has, whose scores have a column for each of them."""
-    scores = {(one.row.module, sizes[0]) for one in case.every() if one.row.name in _CHOOSES and (sizes := one.tensors) and sizes[0]}
+    scores = {(one.row.module, sizes[0]) for one in case.every() if one.row.name in _CHOOSES and (sizes := one.tensors)}
     alike: dict[tuple[str, tuple[str, ...]], list[tuple[str, Ran]]] = defaultdict(list)
     for one in case.ran(lambda one: one.category == "matmul"):
         parts, kinds = one.row.module.split("."), skeleton(one.row.module)
@@ -24,25 +24,22 @@ def dense(case: Case) -> Advice | None:
                 alike[".".join(parts[:at]), kinds[at:]].append((parts[at], one))
     of, tokens, experts = dict[int | str, float](), 0, 0
     for (parent, _), members in alike.items():
-        number, rows = len({name for name, _ in members}), {_rows(one) for _, one in members}
-        near = parent.rpartition(".")[0]
-        routed = {math.prod(size[:-1]) for module, size in scores if module.startswith(near) and size[-1] == number}
+        number = len({name for name, _ in members})
+        rows = {next((size[0] for size in one.tensors if len(size) == 2), 0) for _, one in members}
+        beside = [size for module, size in scores if module.startswith(parent.rpartition(".")[0])]
+        routed = {math.prod(size[:-1]) for size in beside if size[-1] == number}
         if number > 1 and len(rows) == 1 and rows <= routed:
             of |= {one.key: one.left_s * (1 - 1 / number) for _, one in members}
             tokens, experts = max(rows), number
     if not of:
         return None
-    time_s = sum(one.left_s for one in case.ran() if one.key in of)
+    time_s, saves_s = sum(one.left_s for one in case.ran() if one.key in of), sum(of.values())
     return Advice(
         "Send each token only to its experts",
-        sum(of.values()),
+        saves_s,
         f"each of {experts} experts computes all {tokens:,} tokens, although a router chooses among them: their products take "
-        f"{case.cost(time_s)}, and {seconds(time_s - sum(of.values()))} for one expert a token",
+        f"{case.cost(time_s)}, and {seconds(time_s - saves_s)} for one expert a token",
         "gather the tokens of each expert (index_select, then index_add_), or a grouped product (torch._grouped_mm)",
         of,
         faster=True,
     )
-
-
-def _rows(one: Ran) -> int:
-    return next((size[0] for size in one.tensors if len(size) == 2), 0)

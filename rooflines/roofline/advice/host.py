@@ -41,7 +41,6 @@ _OF_TRACES = {
 # A device that is idle for less of a step is as busy as one can ask.
 IDLE = 0.05
 GRAPHS_UNRECORDED = "Record what the graphs run"
-LONGEST_ARRIVAL_S = 100e-6
 # Kernels that are shorter than this on average are over before the host has launched the next one.
 SHORT_KERNEL_S = 50e-6
 # With a working cache, steps take and give back memory a few times at most; without, for every tensor.
@@ -342,9 +341,10 @@ def _see_lines(case: Case) -> str:
 
 
 def late_start(case: Case) -> Advice | None:
-    """Gaps before work that had long been launched: launching it earlier, or less of it, changes nothing."""
+    """Gaps before work that had long been launched: launching it earlier, or less of it, changes nothing. A launch takes less than
+    100 µs to arrive (``trace/idle.py``)."""
     idle_s, queue = case.idle_s("outside"), case.analysis.launches
-    if queue is None or queue.delay_median_s < LONGEST_ARRIVAL_S or idle_s < MOST_UNKNOWN * case.step_s:
+    if queue is None or queue.delay_median_s < 100e-6 or idle_s < MOST_UNKNOWN * case.step_s:
         return None
     return Advice(
         "Find out what launched work waits for",

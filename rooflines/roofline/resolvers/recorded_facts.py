@@ -76,13 +76,15 @@ def from_copying_kernels(counts: Counts) -> Iterator[Group]:
     width = np.array([*(int(found[1]) if (found := _WIDTH.search(name)) else 0 for name in trace.names), 0])[trace.device.name]
     copies = np.flatnonzero((width > 0) & (launch >= 0))
     owner = counts.calls.operator[launch[copies]]
+    known = (owner >= 0) & (trace.host.signature[owner] >= 0)
+    copies, owner = copies[known], owner[known]
     pairs, pair = distinct_rows(trace.host.signature[owner], width[copies])
     for place, (code, size) in enumerate(pairs.tolist()):
         signature = trace.signatures[code]
         args = tuple(_of_size(arg, size) if isinstance(arg, tuple) and size in _OF_SIZE else arg for arg in signature.args)
-        if code >= 0 and args != signature.args:
-            known = replace(signature, args=args)
-            yield distinct(owner[pair == place])[0], Variant(known, count(known))
+        if args != signature.args:
+            sized = replace(signature, args=args)
+            yield distinct(owner[pair == place])[0], Variant(sized, count(sized))
 
 
 def _of_size(tensors: tuple[Any, ...], size: int) -> tuple[Any, ...]:
