@@ -377,11 +377,12 @@ def _unknown(analysis: Analysis) -> tuple[str, float]:
     coverage, parts = analysis.coverage, analysis.bound_breakdown or {}
     unknown_s, whole_s = parts.get("unknown", 0.0), sum(parts.values()) or math.inf
     if coverage is not None and unknown_s:
-        unread = (row.time_s for row in coverage.unmodelled if "not recorded" in row.reason)
         because = {
             "graphs": coverage.graph_launch_time_s - coverage.graph_matched_time_s,
             "threads": analysis.basis.shared_s or 0.0,
-            "shapes": sum(unread) if coverage.shapes_recorded is False else 0.0,
+            "shapes": sum(row.time_s for row in coverage.unmodelled if "not recorded" in row.reason)
+            if coverage.shapes_recorded is False
+            else 0.0,
         }
         for why, time_s in because.items():
             if time_s > unknown_s / 2:
