@@ -7,10 +7,6 @@ from rooflines.roofline.formulas import count
 from tests.roofline.formulas.libraries.calls import bf16, counted, fp32
 
 
-def test_the_product_inside_a_layer_counts():
-    assert count(Signature("_Linear", (bf16(53, 19), bf16(37, 19)))).decomposes
-
-
 def test_packed_queries_keys_and_values_rotate():
     packed, angles = bf16(7, 2, 3, 6 * 16), fp32(7, 1, 1, 16)
     sizes = 7 * 2 * 3 * 16
