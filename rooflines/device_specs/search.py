@@ -10,6 +10,8 @@ from rooflines.device_specs.sheet import Sheet
 from rooflines.device_specs.user_sheets import user_sheets
 from rooflines.errors import UsageError
 
+_VARIANTS = frozenset({"ti", "super", "laptop"})
+
 
 def every() -> tuple[Match, ...]:
     """Every sheet of the package and of the user, by vendor and name, numbers in order."""
@@ -70,9 +72,11 @@ def _named(name: str) -> tuple[Match, ...]:
     if exact := tuple(match for match in every() if match.sheet.name.casefold() == wanted):
         return exact
     words = wanted.split()
-    if found := tuple(match for match in every() if all(_has_word(match.sheet, word) for word in words)):
-        return found
     numbers = [word for word in words if any(letter.isdigit() for letter in word)]
+    if found := tuple(match for match in every() if all(_has_word(match.sheet, word) for word in words)):
+        # with its number, a variant must be asked for: "rtx 4070" is none of the 4070 Ti, 4070 SUPER and 4070 Laptop GPU
+        plain = tuple(match for match in found if _VARIANTS.intersection(match.sheet.name.casefold().split()) <= set(words))
+        return (plain or found) if numbers else found
     near = catalog.nearest(name) or [match.sheet.name for match in every() if any(_has_word(match.sheet, word) for word in numbers)]
     hint = f"Nearest: {', '.join(near)}." if near else "rooflines devices lists all."
     raise UsageError(f"no data sheet for {name!r}.", hint=hint)

@@ -36,7 +36,7 @@ def test_the_list_has_every_device_and_fits_80_columns(ask):
     assert f"{len(catalog.sheets())} devices" in answer.out
     (row,) = [line for line in answer.out.splitlines() if line.startswith("  H200 SXM5")]
     assert row.split()[2:] == ["141", "4800", "67.0", "989", "1979", "700"]
-    (row,) = [line for line in answer.out.splitlines() if line.startswith("  GeForce RTX 4090")]
+    (row,) = [line for line in answer.out.splitlines() if line.startswith("  GeForce RTX 4090  ")]
     assert row.split()[3:] == ["24", "1008", "82.6", "165", "661", "450"]  # FP32 accumulate: 165, not 330
 
 
@@ -72,6 +72,8 @@ def test_one_device_has_every_figure_with_its_source(ask):
 
 @pytest.mark.parametrize(("words", "names"), [
     (["rtx", "4090"], ["GeForce RTX 4090"]),
+    (["rtx", "4070", "ti"], ["GeForce RTX 4070 Ti"]),
+    (["4090 laptop"], ["GeForce RTX 4090 Laptop GPU"]),
     (["l4"], ["L4"]),
     (["RTX 3080"], ["GeForce RTX 3080 (10GB)", "GeForce RTX 3080 (12GB)"]),
     (["NVIDIA GeForce RTX 3080"], ["GeForce RTX 3080 (10GB)", "GeForce RTX 3080 (12GB)"]),
@@ -119,7 +121,7 @@ def test_a_sheet_of_ones_own_is_added_listed_and_removed(ask, tmp_path):
 
 @pytest.mark.parametrize(("arguments", "message", "hint"), [
     (["NVIDIA GeForce RTX 4090 D"], "no data sheet for 'NVIDIA GeForce RTX 4090 D'.", "Nearest: GeForce RTX 4090, "),
-    (["4090 d"], "no data sheet for '4090 d'.", "Nearest: GeForce RTX 4090."),
+    (["4090 d"], "no data sheet for '4090 d'.", "Nearest: GeForce RTX 4090, "),
     (["Tenstorrent Wormhole"], "no data sheet for 'Tenstorrent Wormhole'.", "rooflines devices lists all."),
     (["--vendor", "nvidea"], "no device matches all of these filters.", "Vendors: AMD, AWS, Apple, Intel, NVIDIA."),
     (["--architecture", "zan"], "no device matches all of these filters.", "Architectures: Ada, "),

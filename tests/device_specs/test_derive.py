@@ -63,7 +63,7 @@ def expected_ratio(name, precision, engine):
             return 2
         if name.startswith("GB"):  # printed with another clock than the one that the driver reports
             return 0.965
-        if "RTX 50" in name and precision == "fp8":  # seen at the full rate with fp32 accumulate, which the whitepaper halves
+        if "GeForce RTX 50" in name and precision == "fp8":  # seen at the full rate with fp32 accumulate, which the whitepaper halves
             return 2
     return 1
 

@@ -47,22 +47,20 @@ def test_the_sheet_of_a_gpu_that_is_here(gpu):
     assert found.compute("bf16", "matrix").value == pytest.approx(312e12 * 14 / 108)
     assert found.outermost_memory().value == pytest.approx(1555e9 / 8)
     # A gpu without a sheet is derived.
-    gpu("NVIDIA GeForce RTX 4070 Ti SUPER", (8, 9), 66, 15.6, 2610e6, 10501e6, 256)
+    gpu("NVIDIA GeForce RTX 4090 D", (8, 9), 114, 23.5, 2520e6, 10501e6, 384)
     found = live.known("cuda:0")
     assert {one.source.kind for one in found.ceilings} == {"derived"}
-    assert found.compute("bf16", "matrix").value == 66 * 512 * 2610e6
-    assert found.outermost_memory().value == pytest.approx(672e9, rel=1e-3)  # as NVIDIA prints it
+    assert found.compute("bf16", "matrix").value == 114 * 512 * 2520e6
+    assert found.outermost_memory().value == pytest.approx(1008e9, rel=1e-3)  # as NVIDIA prints it
 
 
 def test_devices_that_cannot_be_derived(gpu):
     # A gpu with neither says why for both.
-    gpu("NVIDIA GeForce RTX 4070 Ti SUPER", (8, 9), 66, 15.6)
+    gpu("NVIDIA GeForce RTX 4090 D", (8, 9), 114, 23.5)
     with pytest.raises(UsageError) as caught:
         live.known("cuda:0")
-    assert caught.value.message.startswith("no data sheet for 'NVIDIA GeForce RTX 4070 Ti SUPER'; nearest: GeForce RTX 4070, ")
-    assert caught.value.message.endswith(
-        " Ceilings cannot be derived for 'NVIDIA GeForce RTX 4070 Ti SUPER': its maximum clock is not known."
-    )
+    assert caught.value.message.startswith("no data sheet for 'NVIDIA GeForce RTX 4090 D'; nearest: GeForce RTX 4090, ")
+    assert caught.value.message.endswith(" Ceilings cannot be derived for 'NVIDIA GeForce RTX 4090 D': its maximum clock is not known.")
     # A capped product without its sheet is not derived.
     gpu("NVIDIA H20-3e", (9, 0), 78, 139.8, 1980e6, 3201e6, 6144)
     with pytest.raises(UsageError, match="limited by product"):
