@@ -19,11 +19,13 @@ from rooflines.device_specs.identify import DeviceTraits, guess, is_shared_name,
 from rooflines.errors import TraceError
 from rooflines.profiler.options import Mode
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
+from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.missing_device import lacks_device, without_device
-from rooflines.profiler.trace.records import KERNEL, OPERATOR, Trace, TracedDevice
+from rooflines.profiler.trace.records import ANNOTATION, KERNEL, OPERATOR, Trace, TracedDevice
 from rooflines.profiler.trace.sources import shown
 from rooflines.profiler.trace.tree import is_backward_node
+from rooflines.profiler.trace.windows import inside
 
 # Kernels of cuDNN, cuBLAS and CUTLASS that multiply float32 on tensor cores: in instructions of 16 x 8 x 8, unless they name a type.
 _TF32 = re.compile(r"tf32|_s1688gemm_")
@@ -56,9 +58,14 @@ def _unrecorded(trace: Trace) -> tuple[str, ...]:
 
 
 def _mode(trace: Trace) -> Mode:
-    """Training when something was differentiated or optimized."""
+    """Training when something was differentiated or optimized, but by ``torch.compile``, which only traces it."""
     trains = [is_backward_node(name) or name.startswith("Optimizer.") or "_backward" in name for name in trace.names]
-    return "training" if any(trains) else "inference"
+    if not any(trains):
+        return "inference"
+    compiling = trace.named(lambda name: name.endswith("(dynamo_timed)"), ANNOTATION)
+    ranges = intervals.union(trace.host.start_ns[compiling], trace.host.end_ns[compiling])
+    own = np.array([*trains, False])[trace.host.name] & ~inside(trace.host.start_ns, ranges)
+    return "training" if own.any() or np.array([*trains, False])[trace.device.name].any() else "inference"
 
 
 def _precision(trace: Trace) -> str:

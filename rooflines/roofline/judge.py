@@ -47,7 +47,7 @@ from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
 from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
 from rooflines.roofline.step.launch_queue import launch_queue
 from rooflines.roofline.step.lost_work import about_lost, lost_work
-from rooflines.roofline.step.partition import Label, Partition, clock_factor, partition, whole_trace
+from rooflines.roofline.step.partition import Label, Partition, clock_factor, loading_share, partition, whole_trace
 from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
 from rooflines.roofline.usage.device_usage import usage
@@ -107,6 +107,8 @@ def judge(
     start_up = facts.steps is not None and facts.steps.traced == "program"
     step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
     waits = untraced.input.delay_fraction if untraced.input is not None else None
+    if waits is None and steps is None and attribution.is_steady:
+        waits = loading_share(attribution)
     ready_s = timed_tokens(facts, quiet.timed)
     if step_s is not None:
         attribution = attribution.scaled(clock_factor(attribution, step_s, waits), phase_factors(attribution, ready_s))
@@ -117,7 +119,7 @@ def judge(
         judged += rows
     labels = [Label(row.bound, row.category) for row in rows]
     traced = partition(attribution, labels)
-    divided, fed = _divided(traced, step_s, facts, quiet)
+    divided, fed = _divided(traced, step_s, waits, facts, quiet)
     breakdown = step_breakdown(attribution.calls, attribution.windows, attribution.overhead)
     waits_for, works = _on_host(attribution, traced, divided)
     lost = lost_work(attribution, rows)
@@ -266,12 +268,14 @@ def _kinds(attribution: Attribution) -> tuple[str, ...]:
     return (f"{kinds[0][1]} of {steps} make the same calls of the same sizes; figures are the mean over all of them.",)
 
 
-def _divided(traced: Partition, step_s: float | None, facts: RunFile, quiet: QuietSteps) -> tuple[Partition, Input | None]:
-    """The step's parts, ``step_s`` long where that is known, and how it was fed."""
+def _divided(
+    traced: Partition, step_s: float | None, waits: float | None, facts: RunFile, quiet: QuietSteps
+) -> tuple[Partition, Input | None]:
+    """The step's parts, ``step_s`` long and waiting for its data for the share ``waits`` where that is known, and how it was fed."""
     fed = feeding(facts, traced.division(), quiet.timed)
     if step_s is None:
         return traced, fed
-    divided = traced.timed(step_s, fed.delay_fraction if fed is not None else None)
+    divided = traced.timed(step_s, waits if fed is None or fed.delay_fraction is None else fed.delay_fraction)
     if fed is None:
         return divided, None
     fed = delayed(fed, divided.division())

@@ -151,7 +151,7 @@ def differing(analysis: Analysis) -> str:
     grown = [
         (row.name if isinstance(row, OperatorRow) or row.phase else short_kernel(row.name), each_s[long] - each_s[short])
         for row in analysis.rows
-        if (each_s := row.step_times_s) is not None
+        if (each_s := row.step_times_s) is not None and not analysis.basis.steady  # whose times are fitted to another clock
     ]
     grown += [(name, steps[long].breakdown.get(kind, 0.0) - steps[short].breakdown.get(kind, 0.0)) for kind, name in kinds.items()]
     least = _WORTH_GROWTH * (lengths[long] - lengths[short])
@@ -230,7 +230,7 @@ def _not_recorded(analysis: Analysis) -> str:
         complete = ["times", *["kernels"] * (not environment.device.startswith("cpu")), *["modules"] * bool(analysis.modules)]
         return (
             "The trace was recorded without record_shapes=True, which would add FLOPs, bytes, bounds and possible savings of "
-            f"operators that have a formula; {_and(complete)} are complete."
+            f"operators that have a formula; {_and(complete)} do not need it."
         )
     return ""
 

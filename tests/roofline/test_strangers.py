@@ -26,7 +26,7 @@ from rooflines.roofline.bounds import judge
 from rooflines.roofline.kernel_names import matrix_precision, short_kernel
 from tests.roofline.real import DATA, NOT_JUDGED, TRACES, analysis_of
 from tests.roofline.rooms import analyzed, copied, divided, frame, printed, runtime
-from tests.traces import kernel, launch, mm, op, span
+from tests.traces import allocation, kernel, launch, mm, op, span
 
 STRANGERS = DATA / "strangers"
 
@@ -641,6 +641,87 @@ def test_without_roofs_products_in_fp32_are_named_and_nothing_is_promised(tmp_pa
     (advice,) = (one for one in analyzed(tmp_path, *events).findings if one.title == "Run the matrix work in bf16")
     assert advice.saves_s is None
     assert "roofs of this device are not known" in advice.evidence
+
+
+# --- of the fifth readers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_struct_of_windows_is_a_dtype(tmp_path):
+    (row,) = analyzed(tmp_path, op("aten::mm", 0, 10, dims=[[4, 8], [8, 2]], types=["struct c10::BFloat16"] * 2)).operators
+    assert (row.precision, row.matrix_flops) == ("bf16", 2 * 4 * 8 * 2)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_memory_of_a_device_is_a_sign_of_one(tmp_path, kind):
+    taken = allocation(5, 1024)
+    taken["args"]["Device Type"] = kind
+    found = analyzed(tmp_path, op("aten::empty", 0, 10), op("aten::relu", 20, 10), taken)
+    assert bool(found.unrecorded) == bool(kind)
+    assert ("allocation of a device's memory" in found.verdict) == bool(kind)
+
+
+def test_a_launch_that_takes_long_keeps_the_host_and_not_the_work(tmp_path):
+    """The second call takes 600 µs, as one does that loads its kernel, and its work begins when it is over."""
+    calls = [launch(5, 5, 1), launch(100, 600, 2)]
+    found = analyzed(
+        tmp_path, op("aten::relu", 0, 20), op("aten::exp", 90, 620), *calls, kernel("a", 12, 50, 1), kernel("b", 701, 50, 2)
+    )
+    assert found.idle_breakdown == {"host_bound_s": pytest.approx(638e-6), "kernel_wait_s": pytest.approx(1e-6)}
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("gemv2T_kernel_val<int, int, float, float, float>", 0.5), ("ampere_sgemm_128x64_nn", 0.875)]
+)
+def test_a_product_with_a_vector_saves_half_at_most_in_half_precision(tmp_path, name, part):
+    devices = {"deviceProperties": [{"id": 0, "name": "Tesla T4"}]}
+    events = [op("aten::mm", 0, 20), launch(5, 5, 1), kernel(name, 30, 1000, 1)]
+    (tmp_path / "t4.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events, **devices}))
+    (advice,) = rooflines.analyze(tmp_path / "t4.json").findings
+    assert advice.most_s == pytest.approx(part * 1e-3, rel=0.01)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_normalization_in_training_mode_is_told_on_a_processor(tmp_path, training):
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).train(training)
+    with torch.no_grad():
+        found = recorded(tmp_path, lambda: network(torch.randn(2, 3, 8, 8)), record_shapes=True)
+    assert ("Call model.eval(), if this is inference" in [one.title for one in found.findings]) == training
+
+
+def test_compiling_inside_of_a_trace_is_a_first_call(tmp_path):
+    """The backward that torch.compile traces in it is none of the program."""
+    compiling = [span("_compile.compile_inner (dynamo_timed)", 100, 5000), op("MmBackward0", 2000, 20, seq=3)]
+    found = analyzed(
+        tmp_path, op("aten::relu", 0, 20), launch(5, 5, 1), kernel("a", 12, 50, 1), *compiling, op("aten::exp", 5200, 20),
+        launch(5205, 5, 2), kernel("b", 5212, 50, 2),
+    )  # fmt: skip
+    warm, *_ = found.findings
+    assert warm.title == "Warm up before the recorded steps"
+    assert "_compile.compile_inner (dynamo_timed) 5.00 ms" in warm.evidence
+    assert found.workload.mode == "inference"
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_kernels_that_are_launched_once_do_not_show_what_recurs(tmp_path, twice):
+    events = []
+    for at in range(6):
+        events += [launch(1000 * at, 5, at), kernel("a" if twice else f"a{at}", 1000 * at + 8, 10, at)]
+    (advice,) = (one for one in analyzed(tmp_path, *events).findings if one.title == "Keep the device busy")
+    assert ("graph" in advice.suggestion) == twice
+    assert ("no kernel is launched twice" in advice.evidence) != twice
+
+
+def test_what_is_fitted_to_the_median_step_waits_for_its_data_as_steps_do(tmp_path):
+    """Four steps of 1 ms, 0.3 ms of each in the loader; in two of them the operators take twice as long."""
+    events = []
+    for number in range(4):
+        at, slow = 2000 * number, number % 2
+        events += [span(f"ProfilerStep#{number}", at, 1000 + 600 * slow), span("enumerate(DataLoader)#_Single.__next__", at + 10, 300)]
+        events.append(op("aten::mm", at + 320, 600 * (1 + slow), dims=[[8, 8], [8, 8]], types=["float"] * 2))
+    found = analyzed(tmp_path, *events)
+    assert found.basis.steady
+    assert found.division.data_loading_s <= 0.32e-3 * 1.3
+    assert found.division.data_loading_s / found.division.step_s == pytest.approx((300 / 1000 + 300 / 1600) / 2, rel=1e-6)
 
 
 # --- a trace that lacks any kind of events -----------------------------------------------------------------------------------------

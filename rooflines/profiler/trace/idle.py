@@ -22,10 +22,10 @@ from rooflines.profiler.trace.windows import at_launch
 # Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits until it is done.
 _WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy", "urEventWait", "urQueueFinish")
 _DOES_NOT_WAIT = ("Async", "MemcpyBatch")
-# No launch takes longer to arrive, but a graph with its parameters;
+# No launch takes longer to arrive, and a call that lasts longer was at other work, such as loading the kernel;
 _LONGEST_ARRIVAL_NS = 100_000
-# a call that lasts longer was at other work, such as loading the kernel.
-_LONGEST_CALL_NS = 1_000_000
+# but a graph may, with its parameters, and what is longer is no matter of single launches.
+_LONGEST_OF_GRAPHS_NS = 1_000_000
 # The share of a step's work that may run before the step begins in earnest: preparations on another stream.
 _LITTLE = 0.05
 
@@ -44,7 +44,7 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     began = np.where((launched_by >= 0)[known], handed_over(calls.trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
     ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(calls.trace), launched_by)[known]
-    long = ends - waiting_from > np.where(by_graph, _LONGEST_CALL_NS, _LONGEST_ARRIVAL_NS)
+    long = ends - waiting_from > np.where(by_graph, _LONGEST_OF_GRAPHS_NS, _LONGEST_ARRIVAL_NS)
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(calls))
     rest = intervals.subtract(without_work, loading)
@@ -70,7 +70,7 @@ def unrecorded_until(calls: Calls, window: Intervals, belongs: Mask) -> int:
     gaps = intervals.subtract(first, intervals.union(device.start_ns, device.end_ns))
     causes = idle_causes(calls, gaps)
     waits = intervals.merge(causes["outside"], causes["graph"])
-    waits = waits[waits[:, 1] - waits[:, 0] > _LONGEST_CALL_NS]
+    waits = waits[waits[:, 1] - waits[:, 0] > _LONGEST_OF_GRAPHS_NS]
     if not len(waits):
         return int(first[0, 0])
     until = int(waits[-1, 1])
@@ -85,7 +85,7 @@ def handed_over(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
         return began
     ends = trace.host.end_ns[calls]
     waits = trace.named(is_wait)[calls]
-    return np.where(~waits & (ends - began > _LONGEST_CALL_NS), ends, began)
+    return np.where(~waits & (ends - began > _LONGEST_ARRIVAL_NS), ends, began)
 
 
 def is_wait(name: str) -> bool:

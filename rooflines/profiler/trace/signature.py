@@ -183,6 +183,7 @@ def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str
         return _tensor_list(dims, strides, list_dtype)
     dtype = None
     if isinstance(kind, str):  # in traces of 2021 a number is an ``Int`` without sizes
+        kind = kind.removeprefix("struct ")  # on Windows
         dtype = _KINETO_DTYPES.get(kind) or (_OTHER_DTYPES.get(kind.removeprefix("c10::").lower()) if dims else None)
     if dtype is not None and isinstance(dims, list):
         tensor = _tensor(dims, dtype, strides)

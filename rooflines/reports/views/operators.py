@@ -131,10 +131,11 @@ def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Va
     work, size, judged = sum(row.flops for row in rows), sum(row.bytes for row in rows), operators_summary(analysis)
     time_s = rows_of.table_time(analysis, everything)
     phase = [""] if analysis.generation is not None else []
+    counts = analysis.totals is None or analysis.totals.flops is not None
     return (
         known_share(time_s, analysis), *phase, "1 row" if len(rows) == 1 else f"all {len(rows)} rows", "", time_s,
-        judged.headroom_s if judged.is_judged else None, judged.efficiency, "", "", "", work / size if size and work else None, work,
-        size, sum(row.calls for row in rows), "", "",
+        judged.headroom_s if judged.is_judged else None, judged.efficiency, "", "", "", work / size if size and work else None,
+        work if counts else None, size if counts else None, sum(row.calls for row in rows), "", "",
     )  # fmt: skip
 
 

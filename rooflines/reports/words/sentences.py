@@ -78,6 +78,8 @@ def missing_ceilings(analysis: Analysis) -> str | None:
         return "Not judged, because other programs delayed the steps: no bound, efficiency or headroom is given."
     if analysis.ceilings:
         return None
+    if analysis.unrecorded:
+        return "The work of the device was not recorded, so no bound, efficiency or headroom is given."
     measured = " On the machine that recorded the trace, --ceilings measured gives them." if analysis.workload.source == "trace" else ""
     return f"No ceilings are known for this device, so no bound, efficiency or headroom is given.{measured}"
 
@@ -272,7 +274,7 @@ def confidence(analysis: Analysis) -> list[str]:
     return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
 
 
-def example(where: Example | None, what: str = "see the longest call of the row,") -> str:
+def example(where: Example | None, what: str = "see the call") -> str:
     """Where to look in the trace, as the end of a sentence that says ``what`` is there; empty where that is not known."""
     if where is None:
         return ""

@@ -239,7 +239,7 @@ def beginning(case: Case) -> Advice | None:
         "Warm up before the recorded steps",
         idle_s,
         f"{case.idle(idle_s)} in first calls that wait for nothing: {_named(found)}",
-        "a few steps before the recording: first calls load libraries and kernels and choose algorithms",
+        "a few steps before the recording: first calls load libraries and kernels, compile, and choose algorithms",
         {"host_bound": idle_s},
     )
 
@@ -292,6 +292,11 @@ def launching(case: Case) -> Advice | None:
     else:  # kernels are long: it is not launching that takes the host's time
         remedy = f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
     once = "; no step is marked, so this includes what is done only once" if case.analysis.basis.per == "trace" else ""
+    if once and kernels and all(kernel.calls <= 1 for kernel in kernels):
+        remedy, once = (
+            "record several steps, after a few that are not recorded",
+            "; no kernel is launched twice, so nothing shows what recurs",
+        )
     all_s = sum((case.analysis.idle_breakdown or {}).values())
     part = f", and for {seconds(saves_s)} of it this is why" if saves_s < (1 - WORTH_SAYING) * all_s else ""
     return Advice(

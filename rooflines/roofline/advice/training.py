@@ -16,6 +16,7 @@ PAGING_FAULTS = 4000
 
 
 _DROPS = {"aten::native_dropout", "aten::_fused_dropout"}
+_BATCH_NORMS = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
 # Kernels of batch normalization that take the statistics of the batch.
 _OF_BATCH = ("bn_fw_tr", "batch_norm_collect_statistics")
 
@@ -26,7 +27,10 @@ def evaluating(case: Case) -> Advice | None:
         return None
     names = {one.row.name for one in case.every()}
     drops = bool(names & _DROPS) or {"aten::dropout", "aten::bernoulli_"} <= names
-    normalizes = any(part in kernel.name for kernel in case.kernels() for part in _OF_BATCH)
+    # Each call of batch normalization in training mode counts its batches, in an integer.
+    counted = sum(one.row.calls for one in case.every() if (one.row.name, one.row.shapes) == ("aten::add_", "scalar, scalar"))
+    normalized = sum(one.row.calls for one in case.every() if one.row.name in _BATCH_NORMS)
+    normalizes = 0 < normalized <= counted or any(part in kernel.name for kernel in case.kernels() for part in _OF_BATCH)
     found = " and ".join(["dropout"] * drops + ["batch normalization"] * normalizes)
     if not found:
         return None

@@ -38,6 +38,8 @@ _COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|##
 _FIRST_ALLOCATION_NS = 50_000_000
 _ALLOCATES = re.compile(r"(?:cuda|hip)(?:Malloc|Free)(?:Async|Managed)?(?:_v\d+)?$")
 _REGION = re.compile(r"Torch-Compiled Region|CompiledF|## Call CompiledFxGraph")
+# How the names of ranges end in which ``torch.compile`` compiles.
+_COMPILING = "(dynamo_timed)"
 # What only a first call does takes this many times what the next ones take.
 _FIRST = 10
 # As many equal ranges show which part of the first one they do not repeat.
@@ -97,11 +99,15 @@ def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork
     if not len(launched) or not len(host_bound):
         return ()
     threads, _ = distinct(attribution.trace.host.thread[launched])
-    on_launching = np.isin(attribution.trace.host.thread, threads)
+    host, on_launching = attribution.trace.host, np.isin(attribution.trace.host.thread, threads)
+    compiling = _ranges(attribution.calls, host_bound, on_launching, "runtime", lambda name: name.endswith(_COMPILING))
+    within = on_launching & attribution.trace.named(lambda name: name.endswith(_COMPILING), ANNOTATION)
+    host_bound = intervals.subtract(host_bound, intervals.union(host.start_ns[within], host.end_ns[within]))
     functions, inside = _functions(attribution.trace, host_bound, threads)
     left = intervals.subtract(host_bound, inside)
     operators = _operators(attribution.calls, left, on_launching)
     found = [
+        *compiling,
         *functions,
         *operators,
         *_allocations(attribution.trace, attribution.window, host_bound),

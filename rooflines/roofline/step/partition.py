@@ -181,6 +181,14 @@ def clock_factor(attribution: Attribution, step_s: float, waits: float | None = 
     return step_s * (1 - waits) / works_s if works_s > 0 else 1.0
 
 
+def loading_share(attribution: Attribution) -> float | None:
+    """The share of a step that is in the data loader, the median over the traced steps; None without a loader."""
+    loading, lengths = _in_loader(attribution.calls), attribution.windows[:, 1] - attribution.windows[:, 0]
+    if not len(loading) or not lengths.all():
+        return None
+    return float(np.median(intervals.covered(loading, attribution.windows) / lengths))
+
+
 def _critical(busy: Intervals, causes: dict[str, Intervals]) -> Intervals:
     """The busy time but that before idle time in which the host was too late: however fast, the next work begins when it is launched.
 
