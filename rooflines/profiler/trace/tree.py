@@ -364,7 +364,7 @@ def _phases(
         early = (around >= 0) & late[around] & (host.start_ns < begin[around]) & (around != np.arange(len(host)))
         around = np.where(early, innermost((says >= 0) & ~late, after), around)
     # In a range that is named after the backward, that begins behind the last operator which made a node.
-    made, last = np.unique(forward[is_node & (forward >= 0)]), np.full(len(host) + 1, -1)
+    made, last = distinct(forward[is_node & (forward >= 0)])[0], np.full(len(host) + 1, -1)
     of = np.where((around >= 0) & (ranges[around] == BACKWARD), around, len(host))
     np.maximum.at(last, of[made], host.end_ns[made])
     found = np.where(around >= 0, says[around], rest)
