@@ -186,7 +186,7 @@ def test_a_trace_that_is_cut_off_is_read_up_to_the_cut(rooflines, analyzed, cut)
     found = analyzed(path, "--partial")
     assert any("cut off after 32,900 bytes" in note and "the last step may be incomplete" in note for note in found["notes"])
     # The marks of steps are behind the cut, but an optimizer has ended one.
-    others = dict.fromkeys(("start_up", "stacks", "timed", "steady", "served"), False)
+    others = dict.fromkeys(("start_up", "stacks", "timed", "steady", "served", "is_complex"), False)
     assert found["basis"] == {"per": "step", "steps": 1, "devices": 1, **others}
 
 
