@@ -1,0 +1,80 @@
+"""The size of the package by a ruler that the length of lines cannot change: nodes of the syntax tree, functions, files, long lines and
+places that the formatter leaves alone, by folder.
+
+A number may fall. One that rises needs an edit of the table, which a reviewer sees: ``python -m tests.test_size`` prints it anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "rooflines"
+LONG = 110
+# Public classes whose name stands in several modules: each name is to mean one thing.
+SHARED_NAMES = 45
+# Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
+MOST: dict[str, tuple[int, int, int, int, int]] = {
+    ".": (4_051, 55, 12, 57, 2),
+    "all": (684_915, 4_779, 500, 9_179, 554),
+    "cli": (14_204, 75, 24, 219, 28),
+    "device_specs": (34_833, 288, 22, 509, 19),
+    "gpu_check": (19_489, 150, 14, 248, 15),
+    "integrations": (5_917, 63, 11, 80, 3),
+    "kernels": (43_047, 379, 31, 468, 18),
+    "pipeline": (17_910, 109, 13, 258, 21),
+    "profiler": (149_748, 1_246, 107, 1_844, 66),
+    "reports": (102_349, 620, 59, 1_075, 100),
+    "roofline": (235_377, 1_394, 168, 3_771, 214),
+    "studies": (30_781, 214, 21, 350, 39),
+    "sweeps": (27_209, 186, 18, 300, 29),
+}
+
+
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    """Every file of the package, read once."""
+    return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@functools.cache
+def sizes() -> dict[str, tuple[int, ...]]:
+    """The same five numbers of every folder of the package as it is."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0] * 5)
+    for path, tree in trees().items():
+        text = path.read_text()
+        nodes = list(ast.walk(tree))
+        functions = sum(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in nodes)
+        parts = path.relative_to(PACKAGE).parts
+        own = (len(nodes), functions, 1, sum(len(line) > LONG for line in text.splitlines()), text.count("# fmt: skip"))
+        for folder in (parts[0] if len(parts) > 1 else ".", "all"):
+            found[folder] = [a + b for a, b in zip(found[folder], own, strict=True)]
+    return {folder: tuple(numbers) for folder, numbers in sorted(found.items())}
+
+
+@pytest.mark.parametrize("folder", [*MOST])
+def test_no_folder_grows_unseen(folder):
+    now = sizes().get(folder, (0,) * 5)
+    assert all(number <= most for number, most in zip(now, MOST[folder], strict=True)), (folder, now, MOST[folder])
+
+
+def test_every_folder_is_in_the_table():
+    assert set(sizes()) <= set(MOST)
+
+
+def test_no_further_name_of_a_class_has_two_meanings():
+    modules: dict[str, set[Path]] = defaultdict(set)
+    for path, tree in trees().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules[node.name].add(path)
+    assert sum(len(paths) > 1 for paths in modules.values()) <= SHARED_NAMES
+
+
+if __name__ == "__main__":
+    for folder, numbers in sizes().items():
+        print(f'    "{folder}": ({", ".join(f"{number:_}" for number in numbers)}),')
