@@ -16,22 +16,22 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "rooflines"
 LONG = 110
 # Public classes whose name stands in several modules: each name is to mean one thing.
-SHARED_NAMES = 45
+SHARED_NAMES = 22
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_051, 55, 12, 57, 2),
-    "all": (684_915, 4_779, 500, 9_179, 554),
+    "all": (684_911, 4_779, 500, 9_193, 552),
     "cli": (14_204, 75, 24, 219, 28),
-    "device_specs": (34_833, 288, 22, 509, 19),
+    "device_specs": (34_833, 288, 22, 512, 19),
     "gpu_check": (19_489, 150, 14, 248, 15),
     "integrations": (5_917, 63, 11, 80, 3),
     "kernels": (43_047, 379, 31, 468, 18),
     "pipeline": (17_910, 109, 13, 258, 21),
-    "profiler": (149_748, 1_246, 107, 1_844, 66),
-    "reports": (102_349, 620, 59, 1_075, 100),
-    "roofline": (235_377, 1_394, 168, 3_771, 214),
-    "studies": (30_781, 214, 21, 350, 39),
-    "sweeps": (27_209, 186, 18, 300, 29),
+    "profiler": (149_748, 1_246, 107, 1_848, 66),
+    "reports": (102_348, 620, 59, 1_076, 99),
+    "roofline": (235_377, 1_394, 168, 3_779, 214),
+    "studies": (30_780, 214, 21, 350, 39),
+    "sweeps": (27_207, 186, 18, 298, 28),
 }
 
 

@@ -128,9 +128,9 @@ def progress_bar(quiet: bool) -> Iterator[Progress | None]:
     if quiet:
         yield None
         return
-    from rooflines.reports.progress import Bar, Lines, has_screen
+    from rooflines.reports.progress import Lines, ProgressBar, has_screen
 
-    with Bar() if has_screen() else Lines() as progress:
+    with ProgressBar() if has_screen() else Lines() as progress:
         yield progress
 
 

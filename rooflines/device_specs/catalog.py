@@ -21,7 +21,7 @@ from rooflines.device_specs import derive, detect, names
 from rooflines.device_specs.derive import HINT
 from rooflines.device_specs.names import Mig, Printed
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
-from rooflines.device_specs.sheet import Rate, Sheet, read_sheet
+from rooflines.device_specs.sheet import Sheet, SheetRate, read_sheet
 from rooflines.device_specs.user_sheets import user_sheets
 from rooflines.errors import UsageError
 from rooflines.units import si
@@ -32,7 +32,7 @@ _ALIKE = 0.6  # the share of a name's letters that one to be suggested has in co
 _LEAST_REPORTED, _MOST_REPORTED = 0.85, 1.02
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class SheetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a device besides its name; None if unknown.
 
     ``kind`` is the torch device type, ``units`` the number of SMs, CUs or GPU cores that torch reports (never a CPU's cores, of which a
@@ -69,7 +69,7 @@ def look_up(
     device type) and ``system`` (the machine's maker) tell devices of one name apart, and the first is needed for a slice (MIG). Raises
     UsageError without a sheet, when one of these is needed and missing, or when the number of cores is unknown.
     """
-    facts = Facts(kind=kind, units=multiprocessors, memory_bytes=memory_bytes, system=system)
+    facts = SheetFacts(kind=kind, units=multiprocessors, memory_bytes=memory_bytes, system=system)
     match = identify(device_name, facts)
     name = " ".join(device_name.split())
     sheet = match.sheet
@@ -88,16 +88,16 @@ def look_up(
     return whole
 
 
-def identify(device_name: str, facts: Facts | None = None) -> Match:
+def identify(device_name: str, facts: SheetFacts | None = None) -> Match:
     """Return the device of a printed name; raises UsageError if none or more than one matches."""
-    facts = facts or Facts()
+    facts = facts or SheetFacts()
     parsed = names.parse(device_name)
     found = matching(device_name, facts)
     if len(found) == 1:
         return found[0]
     if not found:
         message = f"no data sheet for {device_name!r}"
-        shared = matching(device_name, Facts(kind=facts.kind)) if facts != Facts(kind=facts.kind) else ()
+        shared = matching(device_name, SheetFacts(kind=facts.kind)) if facts != SheetFacts(kind=facts.kind) else ()
         if shared:
             message += f" with {_told(facts)}; of that name: {', '.join(one.sheet.name for one in shared)}"
         elif near := nearest(device_name):
@@ -111,9 +111,9 @@ def identify(device_name: str, facts: Facts | None = None) -> Match:
     )
 
 
-def matching(device_name: str, facts: Facts | None = None) -> tuple[Match, ...]:
+def matching(device_name: str, facts: SheetFacts | None = None) -> tuple[Match, ...]:
     """Every device that ``device_name`` may be, as far as ``facts`` tell: the user's own sheets if any fits, else ours."""
-    facts = facts or Facts()
+    facts = facts or SheetFacts()
     parsed = names.parse(device_name)
     own: Callable[[str], tuple[Sheet, ...]] = functools.partial(_named, user_sheets())
     for user, named in ((True, own), (False, _ours_named)):
@@ -198,7 +198,7 @@ def _contents() -> tuple[tuple[Path, str], ...]:
     return tuple((path, path.read_text(encoding="utf-8").casefold()) for path in sorted(_DATA.glob("*.toml")))
 
 
-def _fits(sheet: Sheet, parsed: Printed, facts: Facts) -> bool:
+def _fits(sheet: Sheet, parsed: Printed, facts: SheetFacts) -> bool:
     """Whether no known fact besides the name contradicts ``sheet``."""
     known_vendors = ("nvidia", "amd", "intel", "apple")
     if parsed.vendor and sheet.vendor.casefold() in known_vendors and sheet.vendor.casefold() != parsed.vendor:
@@ -225,7 +225,7 @@ def _fits(sheet: Sheet, parsed: Printed, facts: Facts) -> bool:
     return True
 
 
-def _distinguishing(candidates: list[Sheet], facts: Facts, parsed: Printed) -> list[str]:
+def _distinguishing(candidates: list[Sheet], facts: SheetFacts, parsed: Printed) -> list[str]:
     """What would tell ``candidates`` apart, in words."""
     gpus = candidates if parsed.mig is None and all(sheet.kind != "cpu" for sheet in candidates) else []
     values: dict[str, tuple[object, set[Any]]] = {
@@ -237,7 +237,7 @@ def _distinguishing(candidates: list[Sheet], facts: Facts, parsed: Printed) -> l
     return [words for words, (known, different) in values.items() if known is None and len(different) > 1]
 
 
-def _told(facts: Facts) -> str:
+def _told(facts: SheetFacts) -> str:
     units, memory, system = facts.units, facts.memory_bytes, facts.system
     told = (units and f"{units} units", memory and f"{memory / 2**30:.1f} GiB of memory", system and f"a machine of {system}")
     return " and ".join(words for words in told if isinstance(words, str) and words)
@@ -309,7 +309,7 @@ def _source(derived: bool, user: bool) -> Literal["derived", "spec", "user"]:
     return "user" if user else "derived" if derived else "spec"
 
 
-def _compute(rate: Rate, value: float, source: Source) -> Ceiling:
+def _compute(rate: SheetRate, value: float, source: Source) -> Ceiling:
     return Ceiling(kind="compute", name=f"{rate.precision} {rate.engine}", value=value, unit=rate.unit, precision=rate.precision,
                    engine=rate.engine, accumulate=rate.accumulate, source=source)  # fmt: skip
 
@@ -347,6 +347,6 @@ def peer_link(sheet: Sheet) -> Ceiling | None:
     return Ceiling(kind="link", name="PCI Express", value=sheet.pcie.bytes_per_second, unit="B/s", level="PCIe", source=source)
 
 
-def _speed(sheet: Sheet, rate: Rate) -> str:
+def _speed(sheet: Sheet, rate: SheetRate) -> str:
     """What one unit does: ``256 FLOP/cycle x 1.71 GHz``."""
     return f"{rate.per_cycle:g} {rate.unit[:-2]}/cycle x {si(sheet.hertz(rate), 'Hz')}"

@@ -30,7 +30,7 @@ _DISTURBED_AGE = datetime.timedelta(hours=1)
 _unwritten: dict[str, History] = {}
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     """The rounds of one way to measure a figure, in the order in which they were taken.
 
     ``ceiling`` has the figure's fields, and the best value of these rounds. Without ``values`` it was not measured in rounds
@@ -50,14 +50,14 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
         return [Round(value, quiet, corrected=self.private and not quiet) for value, quiet in found]
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class HistorySession(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement: when it ended, how many ``seconds`` it took, and what it found.
 
     ``notes`` are remarks on a memory level, ``disturbed_by`` says who else used the device all the time.
     """
 
     measured_at: str
-    series: tuple[Series, ...]
+    series: tuple[HistorySeries, ...]
     full: bool = False
     sustained_s: float | None = None
     seconds: float | None = None
@@ -76,7 +76,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     packages: dict[str, str] = msgspec.field(default_factory=dict)
     driver: str | None = None
     threads: int | None = None
-    sessions: tuple[Session, ...] = ()
+    sessions: tuple[HistorySession, ...] = ()
 
     def ceilings(self, sustained_s: float | None = None) -> Ceilings:
         """The best of all measurements.
@@ -98,16 +98,16 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             threads=self.threads, clock_hz=max(clocks, default=None),
         )  # fmt: skip
 
-    def joined(self, sessions: Iterable[Session]) -> History:
+    def joined(self, sessions: Iterable[HistorySession]) -> History:
         """Merge further measurements, each once, in the order of time."""
         every = {one.measured_at: one for one in (*self.sessions, *sessions)}
         kept = sorted(every.values(), key=lambda one: datetime.datetime.fromisoformat(one.measured_at))
         return msgspec.structs.replace(self, sessions=tuple(kept[-MOST_SESSIONS:]))
 
 
-def best_of(sessions: Sequence[Session], sustained_s: float | None = None) -> tuple[Ceiling, ...]:
+def best_of(sessions: Sequence[HistorySession], sustained_s: float | None = None) -> tuple[Ceiling, ...]:
     """Every figure of ``sessions`` once: its fastest way, the best round of that, and marks where no other round agrees."""
-    figures: dict[laws.Key, dict[str, list[tuple[Session, Series]]]] = {}
+    figures: dict[laws.Key, dict[str, list[tuple[HistorySession, HistorySeries]]]] = {}
     for session in sessions:
         for series in session.series:
             if series.ceiling.variant == "sustained" and session.sustained_s != sustained_s:
@@ -130,11 +130,11 @@ def best_of(sessions: Sequence[Session], sustained_s: float | None = None) -> tu
     return tuple(found)
 
 
-def _rounds(way: Sequence[tuple[Session, Series]]) -> list[Round]:
+def _rounds(way: Sequence[tuple[HistorySession, HistorySeries]]) -> list[Round]:
     return [one for _, series in way for one in series.rounds]
 
 
-def _ceiling(way: Sequence[tuple[Session, Series]], lowest: bool, notes: dict[str, str]) -> Ceiling:
+def _ceiling(way: Sequence[tuple[HistorySession, HistorySeries]], lowest: bool, notes: dict[str, str]) -> Ceiling:
     """The ceiling of one way; date and conditions are those of the measurement that had the best round."""
     said = summary(_rounds(way), lowest=lowest)
     session, series = next((session, series) for session, series in way if said.best.value in series.values)
@@ -222,7 +222,7 @@ def read_history(kind: str, fingerprint: str) -> History | None:
     return history if history.fingerprint == fingerprint and history.sessions else None
 
 
-def add_session(empty: History, session: Session, progress: Progress) -> History:
+def add_session(empty: History, session: HistorySession, progress: Progress) -> History:
     """``session`` with those that are stored by now, in the cache; where that cannot be written, they still serve this process.
 
     The file is replaced as a whole. Of two processes that write in the same moment one loses its session.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from rooflines.device_specs import catalog
-from rooflines.device_specs.catalog import Facts
+from rooflines.device_specs.catalog import SheetFacts
 from rooflines.device_specs.sheet import Sheet
 from rooflines.units import si
 
@@ -107,7 +107,7 @@ def _fits(sheet: Sheet, traits: DeviceTraits) -> bool:
         return False
     if traits.products and not any(product in sheet.name.split() for product in traits.products):
         return False
-    facts = Facts(kind="cuda", units=traits.units, memory_bytes=traits.memory_bytes)
+    facts = SheetFacts(kind="cuda", units=traits.units, memory_bytes=traits.memory_bytes)
     return any(match.sheet == sheet for match in catalog.matching(sheet.names[0], facts))
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from rooflines.device_specs import catalog, derive, detect
-from rooflines.device_specs.catalog import Facts
+from rooflines.device_specs.catalog import SheetFacts
 from rooflines.device_specs.derive import HINT
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
@@ -56,7 +56,7 @@ def derived(device: str, *, cores: int | None = None, clock_hz: float | None = N
 
 def apple_variant(name: str, gpu_cores: int | None) -> Ceilings:
     """An Apple GPU with as many cores as no sheet has, at the clock of a sheet of the same chip; Apple publishes none."""
-    same = catalog.matching(name, Facts(kind="mps"))
+    same = catalog.matching(name, SheetFacts(kind="mps"))
     if not same or not gpu_cores:
         raise UsageError(f"ceilings cannot be derived for {name!r}: the GPU's clock and core count are not known.", hint=HINT)
     # the nearest sibling, a larger one before a smaller one: its memory is a bound for this one's
@@ -67,7 +67,7 @@ def apple_variant(name: str, gpu_cores: int | None) -> Ceilings:
     )
 
 
-def named(device: str) -> tuple[str, Facts]:
+def named(device: str) -> tuple[str, SheetFacts]:
     """The driver's name of ``device`` and further facts. ``device`` must exist."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda", "mps"):
@@ -77,7 +77,7 @@ def named(device: str) -> tuple[str, Facts]:
 
         properties = torch.cuda.get_device_properties(int(index or 0))
         name, units, memory = properties.name, properties.multi_processor_count, properties.total_memory
-        return name, Facts(kind="cuda", units=units, memory_bytes=memory)
+        return name, SheetFacts(kind="cuda", units=units, memory_bytes=memory)
     if kind == "mps":
-        return detect.cpu_name(), Facts(kind="mps", units=detect.apple_gpu_cores())
-    return detect.cpu_name(), Facts(kind="cpu", system=detect.system_vendor())
+        return detect.cpu_name(), SheetFacts(kind="mps", units=detect.apple_gpu_cores())
+    return detect.cpu_name(), SheetFacts(kind="cpu", system=detect.system_vendor())

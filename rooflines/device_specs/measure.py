@@ -17,7 +17,7 @@ import torch
 
 from rooflines.arguments import arg
 from rooflines.device_specs import detect
-from rooflines.device_specs.history import History, Progress, Session, add_session, answering, read_history
+from rooflines.device_specs.history import History, HistorySession, Progress, add_session, answering, read_history
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError, UsageError
@@ -86,7 +86,7 @@ def measure(
     return add_session(empty, plan.session(full=full, seconds=time.perf_counter() - begin), progress).ceilings(sustained_s)
 
 
-def sessions(ceilings: Ceilings) -> tuple[Session, ...]:
+def sessions(ceilings: Ceilings) -> tuple[HistorySession, ...]:
     """Return the measurements in the user's cache that ``ceilings`` are the best of, with every round."""
     known = read_history(ceilings.kind, ceilings.fingerprint)
     return known.sessions if known else ()

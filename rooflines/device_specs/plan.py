@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rooflines.device_specs.conditions import Watch
-from rooflines.device_specs.history import Progress, Series, Session, best_of, broken_laws
+from rooflines.device_specs.history import HistorySeries, HistorySession, Progress, best_of, broken_laws
 from rooflines.device_specs.records import DISTURBED, Ceiling, Conditions, Source, SourceKind
 from rooflines.device_specs.rounds import BEHIND, PlannedFigure, Round, Way, summary, take
 from rooflines.kernels.micro.repeats import Run, Timing, calls_for
@@ -46,7 +46,7 @@ class Plan:
         self.progress = progress
         self.threads = threads
         self.figures: list[PlannedFigure] = []
-        self.series: list[Series] = []
+        self.series: list[HistorySeries] = []
         self.clock_hz: float | None = None
         self.watch = Watch()
         self.sustained_s: float | None = None
@@ -77,7 +77,7 @@ class Plan:
 
     def keep(self, ceiling: Ceiling, values: Sequence[float] = ()) -> None:
         """Keep a ceiling as it is, with the ``values`` that it is the best of."""
-        self.series.append(Series(ceiling=ceiling, values=tuple(values), quiet=(not self.disturbed_by,) * len(values)))
+        self.series.append(HistorySeries(ceiling=ceiling, values=tuple(values), quiet=(not self.disturbed_by,) * len(values)))
         self.progress(f"{ceiling.name}: {si(ceiling.value, ceiling.unit)}")
 
     def _source(self, detail: str, kind: SourceKind = "measured") -> Source:
@@ -132,9 +132,9 @@ class Plan:
             if time.perf_counter() - begin >= min(seconds, self.budget_s):
                 return
 
-    def session(self, *, full: bool, seconds: float) -> Session:
+    def session(self, *, full: bool, seconds: float) -> HistorySession:
         """The measurements as they are stored."""
-        return Session(
+        return HistorySession(
             measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"), series=tuple(self.series),
             full=full, sustained_s=self.sustained_s, seconds=round(seconds, 1), clock_hz=self.clock_hz, disturbed_by=self.disturbed_by,
             notes=self.notes,
@@ -208,15 +208,15 @@ class Plan:
     def _suspects(self) -> set[tuple[Any, ...]]:
         """The keys of the figures that contradict others."""
         series = [one for figure in self.figures for one in self._series(figure)]
-        found = best_of([Session(measured_at="", series=tuple(series))])
+        found = best_of([HistorySession(measured_at="", series=tuple(series))])
         return {one.suspect for one in broken_laws(found, self.threads)}
 
-    def _series(self, figure: PlannedFigure) -> Iterator[Series]:
+    def _series(self, figure: PlannedFigure) -> Iterator[HistorySeries]:
         """The rounds of a figure as they are stored; not of a clock, which is not a ceiling."""
         for way in figure.ways:
             if way.rounds and figure.fields["kind"] != "clock":
                 best = summary(way.rounds, lowest=figure.lowest).best
-                yield Series(
+                yield HistorySeries(
                     ceiling=Ceiling(value=best.value, source=self._source(way.detail), conditions=best.conditions, **figure.fields),
                     values=tuple(one.value for one in way.rounds), quiet=tuple(one.quiet for one in way.rounds), further=way.further,
                     private=way.private,

@@ -45,7 +45,7 @@ class Round(NamedTuple):
     corrected: bool = False
 
 
-class Summary(NamedTuple):
+class RoundSummary(NamedTuple):
     """Summary of several rounds: the best one, the coefficient of variation between them, and how many agree with the best.
 
     ``rounds`` and ``agreeing`` count quiet rounds, or all where there is none. ``disturbed`` where no quiet round agrees with a best
@@ -64,7 +64,7 @@ class Summary(NamedTuple):
         return self.agreeing > 1 and not self.disturbed
 
 
-def summary(rounds: Sequence[Round], *, lowest: bool = False) -> Summary:
+def summary(rounds: Sequence[Round], *, lowest: bool = False) -> RoundSummary:
     """Sum up ``rounds``, at least one; the best is the highest, or the ``lowest`` for a time, less a burst.
 
     A disturbed round counts too, because the true rate is not lower; a corrected one counts only if there is no other.
@@ -73,7 +73,7 @@ def summary(rounds: Sequence[Round], *, lowest: bool = False) -> Summary:
     best = _sustained(sorted([one for one in rounds if not one.corrected] or rounds, key=lambda one: one.value, reverse=not lowest))
     values = [one.value for one in (quiet if len(quiet) > 1 else rounds)]
     agreeing = sum(agree(one.value, best.value) for one in quiet or rounds)
-    return Summary(
+    return RoundSummary(
         best=best,
         spread=statistics.stdev(values) / statistics.mean(values) if len(values) > 1 else None,
         rounds=len(quiet or rounds),
@@ -161,7 +161,7 @@ class PlannedFigure:
         found: Way | None = fastest([(way, way.rounds) for way in self.ways if way.rounds], lowest=self.lowest)
         return found
 
-    def summed_up(self) -> Summary | None:
+    def summed_up(self) -> RoundSummary | None:
         """The rounds of that way, summed up."""
         leader = self.leader()
         return None if leader is None else summary(leader.rounds, lowest=self.lowest)

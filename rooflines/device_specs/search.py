@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rooflines.device_specs import catalog
-from rooflines.device_specs.catalog import Facts, Match
+from rooflines.device_specs.catalog import Match, SheetFacts
 from rooflines.device_specs.sheet import Sheet
 from rooflines.device_specs.user_sheets import user_sheets
 from rooflines.errors import UsageError
@@ -51,7 +51,7 @@ def search(
     return tuple(found)
 
 
-def only(name: str, facts: Facts | None = None) -> Match:
+def only(name: str, facts: SheetFacts | None = None) -> Match:
     """The one sheet that ``name`` is of: a name as a driver prints it, the sheet's own, or some words of it.
 
     ``facts`` tell those apart that share it. Raises UsageError with what looks alike where there is none, or more than one.

@@ -23,27 +23,27 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Sources = Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SheetFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every number of a sheet: ``source`` names entries of the file's ``[sources]``; ``unconfirmed`` if none was seen."""
 
     source: _Sources
     unconfirmed: bool = False
 
 
-class Units(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Units(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The number of SMs, CUs or cores of the device; ``name`` is the vendor's word."""
 
     name: _Text
     count: _Count
 
 
-class Clock(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Clock(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A clock that the sheet's rates refer to."""
 
     mhz: _Positive
 
 
-class Speed(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Speed(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A bandwidth."""
 
     gb_per_s: _Positive
@@ -53,7 +53,7 @@ class Speed(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _base(self.gb_per_s, 1e9)
 
 
-class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SheetRate(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One dense arithmetic rate, floating point or (int8) integer.
 
     ``per_cycle`` is the operations of one unit in a cycle of ``clock``; where the product differs from the rate, ``differs`` says why.
@@ -97,7 +97,7 @@ class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.engine != "matrix" or self.accumulate != "fp16" or bool(self.reached)
 
 
-class Memory(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SheetMemory(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The device's own memory; ``technology`` as in "HBM3" or "DDR5-4800 x8" (channels).
 
     ``capacity_gb`` is the size it is sold by (binary GB); ``capacities_gb`` is the least and the most where the buyer chooses.
@@ -118,13 +118,13 @@ class Memory(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return "HBM" if self.technology.startswith("HBM") else "DRAM"
 
 
-class L2Cache(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class L2Cache(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The L2 cache, of the whole device; on a CPU the sum of its cores' (binary MB)."""
 
     mb: _Positive
 
 
-class Power(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Power(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The power that the device is built to dissipate."""
 
     tdp_w: _Positive
@@ -134,7 +134,7 @@ class Link(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """NVLink (or NVLink-C2C), all links, both directions together, as NVIDIA prints it."""
 
 
-class Bus(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Bus(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """PCI Express: its generation and lanes. ``to_host`` is false where copies from and to the host take another way."""
 
     generation: Annotated[int, msgspec.Meta(ge=1, le=7)]
@@ -184,8 +184,8 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     kind: Kind
     architecture: _Text
     names: tuple[_Text, ...]
-    compute: tuple[Rate, ...]
-    memory: Memory
+    compute: tuple[SheetRate, ...]
+    memory: SheetMemory
     units: Units
     clocks: dict[str, Clock]
     sources: dict[str, _Text]
@@ -215,20 +215,20 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f"the source {key!r} is " + ("not in `sources`" if key in used else "in `sources` but not used by any figure")
             )
 
-    def figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[SheetFigure, ...]:
         """Every figure of the sheet that it gives."""
         optional = (self.l2, self.power, self.nvlink, self.pcie, self.host_link)
         return (*self.compute, self.memory, self.units, *self.clocks.values(), *(figure for figure in optional if figure is not None))
 
-    def rate(self, precision: str, engine: str) -> Rate | None:
+    def rate(self, precision: str, engine: str) -> SheetRate | None:
         """The highest rate of ``precision`` on ``engine`` that is a roof, None where the sheet has none."""
         found = [rate for rate in self.compute if (rate.precision, rate.engine) == (precision, engine) and rate.is_roof]
         return max(found, key=lambda rate: rate.per_second, default=None)
 
-    def hertz(self, rate: Rate) -> float:
+    def hertz(self, rate: SheetRate) -> float:
         return _base(self.clocks[rate.clock].mhz, 1e6)
 
-    def cited(self, figure: Figure) -> str:
+    def cited(self, figure: SheetFigure) -> str:
         """The sources of ``figure`` in words."""
         return "; ".join(self.sources[key] for key in figure.source) + ("; unconfirmed" if figure.unconfirmed else "")
 

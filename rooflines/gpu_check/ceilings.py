@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from rooflines.device_specs import catalog
-from rooflines.device_specs.catalog import Facts
+from rooflines.device_specs.catalog import SheetFacts
 from rooflines.device_specs.compare import References, RoofComparison, compare
-from rooflines.device_specs.history import History, Session
+from rooflines.device_specs.history import History, HistorySession
 from rooflines.device_specs.measure import measure, sessions
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.device_specs.sheet import Sheet
@@ -71,7 +71,7 @@ def run(recorder: Recorder) -> None:
     )
 
 
-def alone(best: Ceilings, sessions: tuple[Session, ...]) -> Ceilings:
+def alone(best: Ceilings, sessions: tuple[HistorySession, ...]) -> Ceilings:
     """Return the ceilings of ``sessions`` without those of earlier measurements, which say nothing about this machine as it is now.
 
     ``best`` are the best of all measurements; they stand where the user's cache cannot be written.
@@ -104,7 +104,7 @@ def fast_fp8(device: Device) -> float:
     return max(rate.per_second for rate in sheet.compute if rate.precision == "fp8") / roof.per_second if roof else 1.0
 
 
-def targets(device_name: str, facts: Facts, measured: Iterable[Ceiling]) -> tuple[Target, ...]:
+def targets(device_name: str, facts: SheetFacts, measured: Iterable[Ceiling]) -> tuple[Target, ...]:
     """Return the targets of the device that its driver calls ``device_name``; empty for a device that has none."""
     try:
         match = catalog.identify(device_name, facts)

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from rooflines.device_specs.catalog import Facts
+from rooflines.device_specs.catalog import SheetFacts
 from rooflines.profiler.records import Environment
 from rooflines.serial import to_plain
 
@@ -39,10 +39,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     max_clock_hz: float | None = None
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> SheetFacts:
         """What distinguishes this device from others of its name."""
         known = self.environment
-        return Facts(kind=known.device.partition(":")[0], units=known.device_units, memory_bytes=known.device_memory_bytes)
+        return SheetFacts(kind=known.device.partition(":")[0], units=known.device_units, memory_bytes=known.device_memory_bytes)
 
     @property
     def rehearsed(self) -> bool:

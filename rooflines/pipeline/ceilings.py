@@ -60,7 +60,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
 
     units, memory = (recorded.device_units, recorded.device_memory_bytes) if recorded is not None else (None, None)
     try:
-        match = search.only(choice, catalog.Facts(units=units, memory_bytes=memory))
+        match = search.only(choice, catalog.SheetFacts(units=units, memory_bytes=memory))
         if match.mig is not None:
             return catalog.look_up(choice, multiprocessors=units)
     except UsageError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rooflines.profiler.options import Options
-from rooflines.profiler.records import OutputError
+from rooflines.profiler.records import ResultError
 from rooflines.profiler.workloads.inputs import tensors_in
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def floats(result: object) -> list[torch.Tensor]:
     return [t.detach().to("cpu", torch.float32, copy=True) for t in tensors_in(result) if t.is_floating_point()]
 
 
-def output_error(result: list[Any], reference: list[Any], *, classifies: bool) -> OutputError | None:
+def output_error(result: list[Any], reference: list[Any], *, classifies: bool) -> ResultError | None:
     """Compare the tensors of two results; None where they do not correspond, are not finite, or the reference is zero.
 
     ``classifies`` says that they are scores of classes [N, classes].
@@ -59,4 +59,4 @@ def output_error(result: list[Any], reference: list[Any], *, classifies: bool) -
     same = None
     if classifies and len(result) == 1 and result[0].dim() == 2 and result[0].shape[1] > 1:
         same = float((result[0].argmax(1) == reference[0].argmax(1)).double().mean())
-    return OutputError(relative=distance / norm, same_class=same)
+    return ResultError(relative=distance / norm, same_class=same)

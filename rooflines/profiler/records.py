@@ -204,7 +204,7 @@ class MemoryCurve(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, tuple[int, ...]]
 
 
-class OutputError(msgspec.Struct, frozen=True, kw_only=True):
+class ResultError(msgspec.Struct, frozen=True, kw_only=True):
     """The difference of the first step's result from that of the same step in fp32, eager, on the same device.
 
     ``relative`` is ``|y - y32| / |y32|`` (Euclidean norms) over all floating-point tensors of the result, in training of the loss.
@@ -336,7 +336,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     noted_calls: tuple[StoredCall, ...] = ()
     step_memory: StepMemory | None = None
     compiled_code: str | None = None
-    output_error: OutputError | None = None
+    output_error: ResultError | None = None
     loss_finite: bool | None = None
     compile_s: float | None = None
     tf32: dict[str, bool] | None = None

@@ -52,7 +52,7 @@ class Lines:
         """Print nothing."""
 
 
-class Bar:
+class ProgressBar:
     """The stage with its steps, the time left if their number is known, and the facts of a recording if there is one.
 
     It draws only when called, not from a thread. The device is not asked: readings are those that the sampler has written.
@@ -67,7 +67,7 @@ class Bar:
         self._slowest: list[str] = []
         self._region = region(self._lines)
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         self._region.start()
         return self
 

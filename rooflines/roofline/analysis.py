@@ -13,7 +13,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling
 from rooflines.errors import UsageError
-from rooflines.profiler.records import Environment, HeldTensor, MemoryAtPeak, MemoryCurve, OutputError, Workload
+from rooflines.profiler.records import Environment, HeldTensor, MemoryAtPeak, MemoryCurve, ResultError, Workload
 from rooflines.profiler.samplers.fields import Field
 from rooflines.roofline.frames import frame_of, struct_columns
 from rooflines.roofline.served_steps import Generation, Serving
@@ -769,7 +769,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     recomputation: Recomputation | None = None
     collectives: tuple[CollectiveRow, ...] = ()
     compiled: bool = False
-    output_error: OutputError | None = None
+    output_error: ResultError | None = None
     other_programs: OtherPrograms | None = None
     page_faults: PageFaults | None = None
     coverage: Coverage | None = None

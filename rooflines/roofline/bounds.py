@@ -23,7 +23,7 @@ import numpy as np
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.trace.records import KERNEL, Trace
 from rooflines.roofline.analysis import Bound
-from rooflines.roofline.attribution.rows import Row
+from rooflines.roofline.attribution.rows import TimeRow
 from rooflines.roofline.formulas import Work
 
 Way = Literal["H2D", "D2H"]
@@ -158,7 +158,7 @@ class Judgment:
     flag: str | None = None
 
 
-def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgment:
+def judge(row: TimeRow, ceilings: Ceilings | None, precision: str | None) -> Judgment:
     """Compare ``row`` with ``ceilings``; ``precision`` is that of its matrix part."""
     time_s, work = row.time_ns / 1e9, row.count.work
     judged = _judged(row, time_s, work, ceilings, precision)
@@ -172,7 +172,7 @@ def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgmen
     return replace(judged, flag=_FLAGS.get(why, _FASTER_THAN_LATENCY).format(judged.memory_level))
 
 
-def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | None, precision: str | None) -> Judgment:
+def _judged(row: TimeRow, time_s: float, work: Work | None, ceilings: Ceilings | None, precision: str | None) -> Judgment:
     # What a collective moves goes over the link to other devices, which no ceiling of this one bounds.
     communicates = row.count.category == "communication"
     works = work is not None and bool(work.flops or work.bytes)
@@ -213,7 +213,7 @@ def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["
     return "far", roof if roof == "compute" or roof == "memory" else None
 
 
-def _transferred(row: Row, ways: set[Way], copies: int, time_s: float, works: bool, ceilings: Ceilings | None) -> Judgment:
+def _transferred(row: TimeRow, ways: set[Way], copies: int, time_s: float, works: bool, ceilings: Ceilings | None) -> Judgment:
     """A row of ``copies`` between host and device. Without work (``item``) a number crosses, whose bytes take no time."""
     work = row.count.work if row.count.category == "copy" else None
     # What it reads is on one side of the link, what it writes on the other; dtypes may be converted on either side.

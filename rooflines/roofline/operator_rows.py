@@ -14,7 +14,7 @@ from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.tree import PHASES, Calls
 from rooflines.roofline.analysis import Example, Kernel, ModuleRow, OperatorRow, Totals, Unmodelled
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.rows import Longest, Row
+from rooflines.roofline.attribution.rows import Longest, TimeRow
 from rooflines.roofline.bounds import judge
 from rooflines.roofline.kernel_names import matrix_precision
 from rooflines.roofline.step.times import per_step
@@ -26,7 +26,7 @@ _LIBRARY_RNN = ("aten::_cudnn_rnn", "aten::miopen_rnn")
 _THREE_PASSES = re.compile(r"fmha_cutlass[FB]_f32_\w*_sm(?:8|9|1\d)\d")
 
 
-def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile, began_ns: int) -> OperatorRow:
+def operator_row(row: TimeRow, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile, began_ns: int) -> OperatorRow:
     """``row`` per step, judged by ``ceilings``; ``began_ns`` is the begin of the trace."""
     flops, matrix, size = row.work.flops, row.work.matrix_flops, row.work.bytes
     time_s = row.time_ns / 1e9
@@ -54,12 +54,12 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
     )
 
 
-def unmodelled_row(gap: Row, calls: Calls, steps: int, began_ns: int) -> Unmodelled:
+def unmodelled_row(gap: TimeRow, calls: Calls, steps: int, began_ns: int) -> Unmodelled:
     """``gap`` per step."""
     return Unmodelled(reason=gap.reason, **_shared(gap, calls, steps, began_ns))
 
 
-def _shared(row: Row, calls: Calls, steps: int, began_ns: int) -> dict[str, Any]:
+def _shared(row: TimeRow, calls: Calls, steps: int, began_ns: int) -> dict[str, Any]:
     """The fields that every row has, per step."""
     return {
         "name": row.name,
@@ -89,7 +89,7 @@ def _shared(row: Row, calls: Calls, steps: int, began_ns: int) -> dict[str, Any]
     }
 
 
-def _assumption(row: Row) -> str | None:
+def _assumption(row: TimeRow) -> str | None:
     """What the formula assumed, and that calls of one shape take two times, which a window in every other layer would explain."""
     assumed = [row.work.assumption] if row.work.assumption else []
     if row.alternates_ns is not None:
@@ -98,7 +98,7 @@ def _assumption(row: Row) -> str | None:
     return "; ".join(assumed) or None
 
 
-def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> str | None:
+def _judged_precision(row: TimeRow, facts: RunFile, ceilings: Ceilings | None) -> str | None:
     """The roof's precision: fp32 products, convolutions and recurrent layers of cuDNN ran as TF32 where they were asked to, or allowed
     to on a device that can, unless all of their kernels name fp32.
 

@@ -66,7 +66,7 @@ _TENSORS = {"sgd": 5, "adam": 7, "adamw": 7}
 _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
 
 
-class Step(Case):
+class PredictedStep(Case):
     """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
 
     ``traffic_efficiency`` is the share of the rate of memory that the step's element-wise operators, normalizations, reductions and
@@ -163,7 +163,7 @@ def parameter_bytes(analysis: Analysis) -> float:
     return sum(weight_bytes(row) for row in analysis.operators if row.phase in ("", "forward", "prefill"))
 
 
-def _threads_changed(change: Change, step: Step) -> _Gain:
+def _threads_changed(change: Change, step: PredictedStep) -> _Gain:
     """Amdahl's law, with the serial share of the step; a thread beyond the cores gains nothing."""
     busy, serial, then_s = busy_computing(step), _serial_share(step), computing_s(step, int(change.options["threads"]))
     if busy is None or serial is None or then_s is None:
@@ -175,7 +175,7 @@ def _threads_changed(change: Change, step: Step) -> _Gain:
     )
 
 
-def computing_s(step: Step, threads: int) -> float | None:
+def computing_s(step: PredictedStep, threads: int) -> float | None:
     """The time that the step computes for with this number of ``threads``; None where its serial share is not known."""
     serial, now = _serial_share(step), _threads(step)
     if serial is None or now is None:
@@ -184,7 +184,7 @@ def computing_s(step: Step, threads: int) -> float | None:
     return step.compute_s * (serial + (1 - serial) / then) / (serial + (1 - serial) / now)
 
 
-def busy_computing(step: Step) -> float | None:
+def busy_computing(step: PredictedStep) -> float | None:
     """The processors that the process kept busy while it computed: loading without workers keeps one busy, other waits none."""
     found, now = step.analysis.input, _threads(step)
     if step.busy_cores is None or step.compute_s <= 0 or now is None:
@@ -193,7 +193,7 @@ def busy_computing(step: Step) -> float | None:
     return min(max((step.busy_cores * step.whole_s - loading_s) / step.compute_s, 1.0), float(now))
 
 
-def _serial_share(step: Step) -> float | None:
+def _serial_share(step: PredictedStep) -> float | None:
     """The share of the computing that one processor does alone, which follows from how many are busy; None on a device."""
     busy, now = busy_computing(step), _threads(step)
     if step.on_device or busy is None or now is None or now < 2:
@@ -201,13 +201,13 @@ def _serial_share(step: Step) -> float | None:
     return (now / busy - 1) / (now - 1)
 
 
-def _threads(step: Step) -> int | None:
+def _threads(step: PredictedStep) -> int | None:
     """The threads that compute at once."""
     now, cores = step.analysis.environment.threads, step.analysis.environment.cpu_cores
     return min(now, cores) if now and cores else None
 
 
-def workers(change: Change, step: Step) -> _Gain:
+def workers(change: Change, step: PredictedStep) -> _Gain:
     """A step as long as the slowest of three: its own work, the loading shared by the workers, and the processor time of both.
 
     On a CPU its own work is that with the ``threads`` of the change. There is no prediction where threads and workers need more
@@ -233,7 +233,7 @@ def workers(change: Change, step: Step) -> _Gain:
     )
 
 
-def best_split(step: Step) -> tuple[int, int | None]:
+def best_split(step: PredictedStep) -> tuple[int, int | None]:
     """Return the workers that deliver batches as fast as the step takes them, and the threads that leave them processors.
 
     The threads are None where they need not change: on a device, and where there are enough processors for all.
@@ -247,13 +247,13 @@ def best_split(step: Step) -> tuple[int, int | None]:
     return min(splits, key=lambda split: max(computing_s(step, split[1]) or step.compute_s, load_s / split[0]))
 
 
-def _load_s(step: Step) -> float | None:
+def _load_s(step: PredictedStep) -> float | None:
     """The time in which one worker loads the samples of a step."""
     found = step.analysis.input
     return None if found is None or step.load_s is None else step.load_s * max(1, found.workers or 0)
 
 
-def pinned(change: Change, step: Step) -> _Gain:
+def pinned(change: Change, step: PredictedStep) -> _Gain:
     """Copies to the device at the rate of pinned memory."""
     division = step.analysis.division
     link, pageable = _link(step, ""), _link(step, "pageable")
@@ -265,7 +265,7 @@ def pinned(change: Change, step: Step) -> _Gain:
     ), f"copies to the device that nothing hides ({seconds(division.host_to_device_s)}) at the rate of pinned memory"
 
 
-def _link(step: Step, variant: str) -> Ceiling | None:
+def _link(step: PredictedStep, variant: str) -> Ceiling | None:
     found = (one for one in step.analysis.ceilings if one.kind == "link" and one.name.startswith("H2D") and one.variant == variant)
     return next(found, None)
 
@@ -277,7 +277,7 @@ class Reorders(NamedTuple):
     weights_s: float = 0.0
 
 
-def _channels_last(change: Change, step: Step) -> _Gain:
+def _channels_last(change: Change, step: PredictedStep) -> _Gain:
     """The conversions of activations around convolutions: kernels of their own on a GPU, inside the operator on a CPU."""
     if step.on_device:
         saved_s, how = sum(conversion_s(row) for row in step.rows), "the kernels that convert them"
@@ -295,7 +295,7 @@ def _channels_last(change: Change, step: Step) -> _Gain:
     )
 
 
-def reorders(row: OperatorRow, step: Step) -> Reorders:
+def reorders(row: OperatorRow, step: PredictedStep) -> Reorders:
     """Return the conversions in ``row``: on a CPU, oneDNN reads and writes every tensor of a convolution once more to convert it.
 
     It moves them at the rate that the element-wise operators of the run reach. Channels-last activations stay as they are; weights are
@@ -312,7 +312,7 @@ def reorders(row: OperatorRow, step: Step) -> Reorders:
     return Reorders(found[0] * part, found[1] * part)
 
 
-def _lower_precision(change: Change, step: Step) -> _Gain:
+def _lower_precision(change: Change, step: PredictedStep) -> _Gain:
     """Operators near their bound keep their efficiency under the roofs of the new precision, with half the bytes; and the casts.
 
     On a CPU, operators far from every roof keep their time, because something else limits them, except what moves bytes only in them:
@@ -339,7 +339,7 @@ def _lower_precision(change: Change, step: Step) -> _Gain:
     )
 
 
-def _low_s(row: OperatorRow, step: Step, low: str) -> float:
+def _low_s(row: OperatorRow, step: PredictedStep, low: str) -> float:
     """The time of ``row`` in the precision ``low``."""
     if not row.time_s:
         return 0.0
@@ -351,11 +351,11 @@ def _low_s(row: OperatorRow, step: Step, low: str) -> float:
     return moves_s / 2 + (1 - moves_s / row.time_s) * rest_s
 
 
-def _kept(row: OperatorRow, step: Step) -> bool:
+def _kept(row: OperatorRow, step: PredictedStep) -> bool:
     return step.on_device and not row.matrix_flops and any(part in row.name for part in _KEPT_ON_CUDA)
 
 
-def _allocator(change: Change, step: Step) -> _Gain:
+def _allocator(change: Change, step: PredictedStep) -> _Gain:
     """The page faults of a step at the measured cost of one, divided among the busy threads; huge pages leave a part of it."""
     faults, costs = step.analysis.page_faults, step.costs
     if faults is None or costs is None or change.environment.keys() == {"PYTORCH_CUDA_ALLOC_CONF"}:
@@ -373,7 +373,7 @@ def _allocator(change: Change, step: Step) -> _Gain:
     )
 
 
-def _larger_batch(change: Change, step: Step) -> _Gain:
+def _larger_batch(change: Change, step: PredictedStep) -> _Gain:
     """Every operator with more FLOPs and activations and the same weights; the optimizer and the host's time stay."""
     now = step.analysis.workload.batch_size
     if now is None or not step.rows:
@@ -390,7 +390,7 @@ def _larger_batch(change: Change, step: Step) -> _Gain:
     )
 
 
-def _grown_s(row: OperatorRow, step: Step, times: float) -> float:
+def _grown_s(row: OperatorRow, step: PredictedStep, times: float) -> float:
     if row.lower_bound_s == 0:  # a view or a dispatcher, whose time is that of the call
         return row.time_s
     if row.lower_bound_s is None:
@@ -400,7 +400,7 @@ def _grown_s(row: OperatorRow, step: Step, times: float) -> float:
     return fixed_s + (then_s - fixed_s * then_s / row.time_s if row.time_s else 0.0)
 
 
-def _compiled(change: Change, step: Step) -> _Gain:
+def _compiled(change: Change, step: PredictedStep) -> _Gain:
     """Chains of fusable operators become one kernel each: the tensors between them are not written and read, their calls go."""
     if step.analysis.compiled or not step.rows:
         return None
@@ -422,7 +422,7 @@ def _compiled(change: Change, step: Step) -> _Gain:
     )
 
 
-def _graphed(change: Change, step: Step) -> _Gain:
+def _graphed(change: Change, step: PredictedStep) -> _Gain:
     """The time in which the device waits for launches."""
     if not step.on_device:
         return None
@@ -430,7 +430,7 @@ def _graphed(change: Change, step: Step) -> _Gain:
     return step.saved(waits_s), f"the device waits {seconds(waits_s)} a step for the host and its launches, which one graph replaces"
 
 
-def _fused_optimizer(change: Change, step: Step) -> _Gain:
+def _fused_optimizer(change: Change, step: PredictedStep) -> _Gain:
     """One pass over parameters, gradients and state at the rate of memory instead of a loop over the parameters."""
     kind = str(change.options["optimizer"]).partition(",")[0]
     memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
@@ -447,7 +447,7 @@ def _fused_optimizer(change: Change, step: Step) -> _Gain:
     )
 
 
-_RULES: dict[str, Callable[[Change, Step], _Gain]] = {
+_RULES: dict[str, Callable[[Change, PredictedStep], _Gain]] = {
     "allocator": _allocator,
     "precision": _lower_precision,
     "channels-last": _channels_last,
@@ -466,6 +466,6 @@ def predict(change: Change, analysis: Analysis, costs: PageCosts | None = None) 
 
     ``costs`` are those of new memory on this machine; without them a page costs what it did in the run.
     """
-    step, rule = Step(analysis, costs), _RULES.get(change.kind)
+    step, rule = PredictedStep(analysis, costs), _RULES.get(change.kind)
     gain = rule(change, step) if step.whole_s and rule is not None else None
     return Prediction(speedup=gain[0], reason=gain[1]) if gain is not None else None

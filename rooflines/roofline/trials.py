@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from rooflines.profiler.directory import read_facts
-from rooflines.profiler.records import OutputError
+from rooflines.profiler.records import ResultError
 from rooflines.roofline.prediction import Change, Prediction
 
 TRIALS_SCHEMA = "rooflines.advice/1"
@@ -39,7 +39,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     change: Change
     prediction: Prediction | None = None
     speedup: Speedup | None = None
-    output_error: OutputError | None = None
+    output_error: ResultError | None = None
     reason: str | None = None
 
 

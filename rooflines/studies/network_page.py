@@ -9,14 +9,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.reports.charts.roofline import Point, roofline
+from rooflines.reports.charts.roofline import RooflinePoint, roofline
 from rooflines.reports.document import Block, Column, Figure, Row, Section, or_absent, section, table
 from rooflines.reports.views.roofline import rate_lines, warning
 from rooflines.roofline.by_key import grouped
 from rooflines.serial import read_json
 from rooflines.studies.records import DETAIL_FILE, Detail, NetworkResult, TimedOperator
 from rooflines.studies.study import Study, device_of
-from rooflines.sweeps.records import Row as Line
+from rooflines.sweeps.records import SweepRow
 from rooflines.units import percent, seconds, si, significant
 
 D = TypeVar("D", bound=Detail)
@@ -29,9 +29,9 @@ class BackendRows(NamedTuple):
     name: str
     backend: str
     device_name: str
-    rows: tuple[Line, ...]
+    rows: tuple[SweepRow, ...]
 
-    def part(self, name: str) -> tuple[Line, ...]:
+    def part(self, name: str) -> tuple[SweepRow, ...]:
         """Return the rows of a part."""
         return tuple(row for row in self.rows if row.point.part == name)
 
@@ -110,7 +110,7 @@ def operator_records(results: Sequence[NetworkResult]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[Point]:
+def _points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[RooflinePoint]:
     """The operators of several backends on the roofline; the color of a point is that of its backend."""
     points = []
     for number, (backend, one) in enumerate((backend, one) for backend, operators in backends for one in operators):
@@ -125,7 +125,7 @@ def _points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[Poi
             "bound": bound_text(one),
             "warning": doubt,
         }
-        points.append(Point(
+        points.append(RooflinePoint(
             key=number, name=name, label=f"{name} {backend}", category=backend, intensity=one.executed / one.bytes,
             flop_per_s=one.executed / one.time_s, time_s=one.time_s, precision=one.precision,
             engine="matrix" if one.matrix_flops else "vector", gain_s=headroom_s, warning=doubt,

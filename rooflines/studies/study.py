@@ -30,7 +30,7 @@ from rooflines.serial import write_json, write_text
 from rooflines.studies.tables import TableFile, make_table
 from rooflines.sweeps.page import ceilings_of, curves_section, points_table, sentences
 from rooflines.sweeps.points import crossed, grid, make_points, parse, swept
-from rooflines.sweeps.records import Estimate, Point, Row
+from rooflines.sweeps.records import Estimate, Point, SweepRow
 from rooflines.sweeps.results import rows as rows_in
 from rooflines.sweeps.run import Place, load_sweep, run_sweep
 from rooflines.sweeps.search_point import search_points
@@ -88,13 +88,13 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     rooflines: str = __version__
     quick: bool = False
-    rows: tuple[Row, ...]
+    rows: tuple[SweepRow, ...]
     ceilings: dict[str, Ceilings] = msgspec.field(default_factory=dict)
     missing: tuple[Missing, ...] = ()
     findings: tuple[str, ...] = ()
     data: str = ""
 
-    def part(self, name: str) -> tuple[Row, ...]:
+    def part(self, name: str) -> tuple[SweepRow, ...]:
         """Return the rows of a part."""
         return tuple(row for row in self.rows if row.point.part == name)
 
@@ -121,12 +121,12 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
 
 
-def device_of(row: Row) -> str:
+def device_of(row: SweepRow) -> str:
     """Return the name of the device of a row; empty for one without a result."""
     return row.facts.get("device_name", "")
 
 
-def model_of(row: Row) -> str:
+def model_of(row: SweepRow) -> str:
     """Return the model of a row."""
     return str(row.point.options["model"])
 
@@ -302,7 +302,7 @@ def merge_studies(folder: Path, directories: Sequence[Path]) -> Study:
 def _study(
     file: StudyFile, folder: Path, directories: Sequence[Path], *, quick: bool = False, missing: tuple[Missing, ...] = ()
 ) -> Study:
-    rows: list[Row] = []
+    rows: list[SweepRow] = []
     ceilings: dict[str, Ceilings] = {}
     for directory in directories:
         found = rows_in(directory, load_sweep(directory))
@@ -349,7 +349,7 @@ def _other_name(name: str, taken: set[str]) -> str:
     return found
 
 
-def _data(rows: Iterable[Row]) -> str:
+def _data(rows: Iterable[SweepRow]) -> str:
     """What data each part was measured on."""
     named = dict.fromkeys((row.facts["data"], row.point.part) for row in rows if row.facts.get("data"))
     parts = grouped(named, itemgetter(0))

@@ -11,11 +11,11 @@ import msgspec
 
 from rooflines.reports.charts.palette import SERIES, category_colour
 from rooflines.reports.document import Cell, Column, Numbers, Row, Show, Table, Value, Words, value_of
-from rooflines.sweeps.records import Row as Line
+from rooflines.sweeps.records import SweepRow
 from rooflines.units import percent, si, significant
 
 # Values of a row that only the page of a study can compute, by name.
-Functions: TypeAlias = Mapping[str, Callable[[Line], Value]]
+Functions: TypeAlias = Mapping[str, Callable[[SweepRow], Value]]
 _PAPER = "paper"
 _NOT_NAMES = ("quantity", "unit", "where")
 _UNITS = {"s": 1.0, "ms": 1e-3, "MB": 1e6}
@@ -101,7 +101,7 @@ def by_name(file: Path) -> dict[str, dict[str, float]]:
     return {name: {row["quantity"]: row[name] * _UNITS[row["unit"]] for row in rows} for name in names}
 
 
-def look(row: Line, name: str, functions: Functions) -> Value:
+def look(row: SweepRow, name: str, functions: Functions) -> Value:
     """Return what a row has under ``name``; None where it has nothing."""
     if name in functions:
         return functions[name](row)
@@ -111,7 +111,7 @@ def look(row: Line, name: str, functions: Functions) -> Value:
     return value if value is not None else row.facts.get(name) or row.point.options.get(name)
 
 
-def make_table(file: TableFile, rows: Sequence[Line], folder: Path, functions: Functions, more: str = "") -> Table | None:
+def make_table(file: TableFile, rows: Sequence[SweepRow], folder: Path, functions: Functions, more: str = "") -> Table | None:
     """Return the table of ``file`` with the ``rows`` of a study, and ``more`` behind its note; None without a line."""
     lines = list(_lines(file, rows, folder, functions))
     if not lines:
@@ -130,9 +130,9 @@ def make_table(file: TableFile, rows: Sequence[Line], folder: Path, functions: F
     return Table(name=file.name, title=file.title, columns=columns, rows=drawn, note=note, show=file.show)
 
 
-def _lines(file: TableFile, rows: Sequence[Line], folder: Path, functions: Functions) -> Iterator[_Named]:
+def _lines(file: TableFile, rows: Sequence[SweepRow], folder: Path, functions: Functions) -> Iterator[_Named]:
     names, values = file.columns[: file.names], file.columns[file.names :]
-    found: dict[tuple[str, ...], dict[str, Line]] = {}
+    found: dict[tuple[str, ...], dict[str, SweepRow]] = {}
     for row in rows:
         key = tuple(_text(look(row, one.here or one.label, functions)) for one in names)
         found.setdefault(key, {}).setdefault(row.point.part, row)
@@ -167,7 +167,7 @@ def _printed_lines(file: TableFile, folder: Path) -> Iterator[tuple[tuple[str, .
 
 
 def _measured(
-    column: TableColumn, file: TableFile, parts: Mapping[str, Line], functions: Functions, paper: Mapping[str, Any]
+    column: TableColumn, file: TableFile, parts: Mapping[str, SweepRow], functions: Functions, paper: Mapping[str, Any]
 ) -> Value | Cell:
     """The cell of a line of ours; in a joined table a column may be the paper's."""
     if column.paper and not column.here:

@@ -11,16 +11,15 @@ from rooflines._version import __version__
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import RooflinesError
 from rooflines.profiler.directory import load
-from rooflines.reports.charts.curves import Choice, Choices, Curves, Series
+from rooflines.reports.charts.curves import Choice, Choices, Curves, CurveSeries
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.charts.roofline import Chart, Point
+from rooflines.reports.charts.roofline import Chart, RooflinePoint
 from rooflines.reports.charts.roofline import roofline as roofline_chart
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table, section, sections_of
 from rooflines.reports.summary import Said
 from rooflines.reports.views.roofline import rate_lines, warning
 from rooflines.roofline.step.interference import shared_by
-from rooflines.sweeps.records import Row as Line
-from rooflines.sweeps.records import Sweep, SweepAnalysis
+from rooflines.sweeps.records import Sweep, SweepAnalysis, SweepRow
 from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto
 from rooflines.units import interval, percent, quantity, seconds, sentence, significant
 
@@ -67,11 +66,11 @@ def page(analysis: SweepAnalysis) -> Page:
     )  # fmt: skip
 
 
-def _devices(rows: Sequence[Line]) -> list[str]:
+def _devices(rows: Sequence[SweepRow]) -> list[str]:
     return list(dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name")))
 
 
-def sentences(rows: Sequence[Line]) -> list[str]:
+def sentences(rows: Sequence[SweepRow]) -> list[str]:
     """The fastest point, where each curve levels off, what fits and what failed."""
     ran = [row for row in rows if row.value("samples_per_s") is not None]
     if not ran:
@@ -94,7 +93,7 @@ def sentences(rows: Sequence[Line]) -> list[str]:
     return texts
 
 
-def said(rows: Sequence[Line]) -> Iterator[Said]:
+def said(rows: Sequence[SweepRow]) -> Iterator[Said]:
     """What a summary says of a sweep: its sentences, then the points, those of highest throughput first."""
     yield from (Said("verdict", text) for text in sentences(rows)[1:])
     for number, row in sorted(enumerate(rows), key=lambda one: -(one[1].value("samples_per_s") or 0.0)):
@@ -109,7 +108,7 @@ def said(rows: Sequence[Line]) -> Iterator[Said]:
         yield Said("point", f"{row.point.label}: {told.rstrip('.')}.", (f"/rows/{number}",))
 
 
-def fastest_sentence(ran: Sequence[Line]) -> str:
+def fastest_sentence(ran: Sequence[SweepRow]) -> str:
     """The point with the highest throughput, beside the first one."""
     best = max(ran, key=lambda row: row.value("samples_per_s") or 0.0)
     rate = best.estimates["samples_per_s"]
@@ -123,13 +122,13 @@ def fastest_sentence(ran: Sequence[Line]) -> str:
     return f"{text}, {significant(rate.value / base.value)} × that of {first.point.label}{sure}."
 
 
-def interval_text(row: Line, name: str) -> str:
+def interval_text(row: SweepRow, name: str) -> str:
     """The interval of a value in parentheses; empty without one."""
     ends = interval(row.estimates[name].low, row.estimates[name].high)
     return f" ({ends})" if ends else ""
 
 
-def points_table(rows: Sequence[Line]) -> Table:
+def points_table(rows: Sequence[SweepRow]) -> Table:
     """Every point: its values, those of failed ones absent, with the reason."""
     shown = [column for column in _COLUMNS if any(row.value(column[0]) is not None for row in rows)]
     columns = [Column("point", format="text", least=24)]
@@ -154,7 +153,7 @@ def points_table(rows: Sequence[Line]) -> Table:
     return Table(name="points", columns=tuple(columns), rows=tuple(lines), note=note, brief=20, show="always")
 
 
-def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
+def curves_section(rows: Sequence[SweepRow], paper: Paper) -> Section:
     """A figure for each value along the option that varies."""
     axis, found = by_axis(rows)
     if axis is None:
@@ -188,18 +187,18 @@ def colors(found: Sequence[Curve]) -> list[str]:
     return [SERIES[index % len(SERIES)] for index in range(len(found))]
 
 
-def _series(curve: Curve, axis: str, name: str, color: str) -> Series | None:
+def _series(curve: Curve, axis: str, name: str, color: str) -> CurveSeries | None:
     placed = [(float(row.point.options[axis]), estimate) for row in curve.rows if (estimate := row.estimates.get(name)) is not None]
     if not placed:
         return None
-    return Series(
+    return CurveSeries(
         backend=curve.name, color=color, x=tuple(x for x, _ in placed), y=tuple(estimate.value for _, estimate in placed),
         low=tuple(estimate.value if estimate.low is None else estimate.low for _, estimate in placed),
         high=tuple(estimate.value if estimate.high is None else estimate.high for _, estimate in placed),
     )  # fmt: skip
 
 
-def paths_section(rows: Sequence[Line]) -> Section:
+def paths_section(rows: Sequence[SweepRow]) -> Section:
     """A roofline for each device, with the path of each series along the option that varies."""
     axis, found = by_axis(rows)
     blocks: list[Block] = []
@@ -228,7 +227,7 @@ def roofline(found: Sequence[Curve], device: str, axis: str | None) -> Chart | N
     return roofline_chart(points, ceilings.ceilings, paths=axis is not None)
 
 
-def ceilings_of(rows: Iterable[Line]) -> Ceilings | None:
+def ceilings_of(rows: Iterable[SweepRow]) -> Ceilings | None:
     """Return the ceilings stored with the first run that has any."""
     for row in rows:
         try:
@@ -240,7 +239,7 @@ def ceilings_of(rows: Iterable[Line]) -> Ceilings | None:
     return None
 
 
-def _point(number: int, row: Line, color: str, label: str) -> Point:
+def _point(number: int, row: SweepRow, color: str, label: str) -> RooflinePoint:
     """A whole step on the roofline."""
     value = {name: estimate.value for name, estimate in row.estimates.items()}
     time_s, bound_s, efficiency = value["step_s"], value.get("lower_bound_s"), value.get("efficiency")
@@ -248,14 +247,14 @@ def _point(number: int, row: Line, color: str, label: str) -> Point:
     lines = list(rate_lines(value["flops"], value["bytes"], time_s, value["flop_per_s"]))
     lines += [] if efficiency is None else [("efficiency", percent(efficiency))]
     lines += [("headroom", seconds(headroom_s))] if headroom_s else []
-    return Point(
+    return RooflinePoint(
         key=number, name=label, label=label, category=color, intensity=value["intensity_flop_per_byte"],
         flop_per_s=value["flop_per_s"], time_s=time_s, precision=str(row.point.options.get("precision", "fp32")), engine="matrix",
         gain_s=headroom_s, warning=warning(efficiency), lines=tuple(lines),
     )  # fmt: skip
 
 
-def choices_section(rows: Sequence[Line]) -> Section:
+def choices_section(rows: Sequence[SweepRow]) -> Section:
     """Throughput against memory, energy and accuracy, with the points that no other beats."""
     _, found = by_axis(rows)
     colour_of = {row.point.id: color for curve, color in zip(found, colors(found), strict=True) for row in curve.rows}
@@ -268,7 +267,7 @@ def choices_section(rows: Sequence[Line]) -> Section:
     return section("pareto", "Pareto front", *blocks)
 
 
-def choices_of(rows: Sequence[Line], x: Objective, y: Objective, colors: Mapping[str, str]) -> Choices:
+def choices_of(rows: Sequence[SweepRow], x: Objective, y: Objective, colors: Mapping[str, str]) -> Choices:
     """Return the chart of the ``rows`` that have both values, with those that no other beats; ``colors`` are by point."""
     front = {row.point.id for row in pareto(rows, {x.value: x.more, y.value: y.more})}
     choices = tuple(
@@ -280,7 +279,7 @@ def choices_of(rows: Sequence[Line], x: Objective, y: Objective, colors: Mapping
     return Choices(x_title=x.title, y_title=y.title, choices=choices, log_x=not x.fraction and spread > 5, fraction=y.fraction)
 
 
-def _method(sweep: Sweep, rows: Sequence[Line]) -> Section:
+def _method(sweep: Sweep, rows: Sequence[SweepRow]) -> Section:
     rounds = f"{sweep.repeats} rounds, every other one in the opposite order" if sweep.repeats > 1 else "one round"
     texts = [
         f"Each point runs in its own process: {rounds}. A value is the median of the rounds, its 95 % interval is Student's t of their "

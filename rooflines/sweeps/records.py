@@ -68,7 +68,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     """A point with its estimates from the rounds that did not fail, or the reason why it has none."""
 
     point: Point
@@ -95,7 +95,7 @@ class SweepAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SWEEP_ANALYSIS_SCHEMA
     sweep: Sweep
-    rows: tuple[Row, ...]
+    rows: tuple[SweepRow, ...]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

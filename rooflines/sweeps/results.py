@@ -20,7 +20,7 @@ from rooflines.roofline.by_key import grouped
 from rooflines.roofline.students_t import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import label_of, varying
-from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Estimate, Kind, Point, Result, Row, Sweep
+from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Estimate, Kind, Point, Result, Sweep, SweepRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ def read_results(directory: Path, sweep: Sweep) -> dict[tuple[str, int], Result]
     return found
 
 
-def rows(directory: Path, sweep: Sweep) -> tuple[Row, ...]:
+def rows(directory: Path, sweep: Sweep) -> tuple[SweepRow, ...]:
     """Return a row for each point, in their order; those without a result say that they have not run."""
     results = read_results(directory, sweep)
     return tuple(
@@ -63,7 +63,7 @@ def rows(directory: Path, sweep: Sweep) -> tuple[Row, ...]:
     )
 
 
-def row_of(point: Point, results: Sequence[Result], directory: Path | None = None) -> Row:
+def row_of(point: Point, results: Sequence[Result], directory: Path | None = None) -> SweepRow:
     """Return the row of ``point`` from its rounds. A point of which a round failed has what the others gave, and the reason."""
     names = dict.fromkeys(name for result in results for name in result.values if name not in _ENDS)
     estimates = {name: estimate([result.values[name] for result in results if name in result.values]) for name in names}
@@ -71,7 +71,7 @@ def row_of(point: Point, results: Sequence[Result], directory: Path | None = Non
         estimates |= _of_step(estimates["step_s"], results)
     reason = next((result.reason for result in results if result.reason), None)
     run = next((result for result in results if result.run), None)
-    return Row(
+    return SweepRow(
         point=point, rounds=sum(result.reason is None for result in results), estimates=estimates,
         facts=next((result.facts for result in results if result.facts), {}),
         run=str(round_directory(directory, point, run.round) / str(run.run)) if run is not None and directory is not None else None,
@@ -107,7 +107,7 @@ def _of_step(step: Estimate, results: Sequence[Result]) -> dict[str, Estimate]:
     return found
 
 
-def frame(found: Iterable[Row]) -> pd.DataFrame:
+def frame(found: Iterable[SweepRow]) -> pd.DataFrame:
     """Return the rows as a table: the options, the values and their intervals (``_low``, ``_high``), facts and reasons."""
     import pandas as pd
 
@@ -127,7 +127,7 @@ class Curve(NamedTuple):
     """The rows of one setting along the option that varies, in its order; ``name`` is what the rows have in common."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[SweepRow, ...]
 
 
 class Knee(NamedTuple):
@@ -145,7 +145,7 @@ class Fit(NamedTuple):
     too_large: int | None
 
 
-def axis_of(rows: Sequence[Row]) -> str | None:
+def axis_of(rows: Sequence[SweepRow]) -> str | None:
     """Return the numeric option with the most values, of several the first; None if none varies."""
     best, most = None, 1
     for name in dict.fromkeys(name for row in rows for name in row.point.options):
@@ -155,13 +155,13 @@ def axis_of(rows: Sequence[Row]) -> str | None:
     return best
 
 
-def by_axis(rows: Sequence[Row]) -> tuple[str | None, tuple[Curve, ...]]:
+def by_axis(rows: Sequence[SweepRow]) -> tuple[str | None, tuple[Curve, ...]]:
     """Return the option that varies most and the curves along it; if none varies, each row is a curve."""
     axis = axis_of(rows)
     return axis, curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
 
 
-def curves(rows: Sequence[Row], axis: str) -> tuple[Curve, ...]:
+def curves(rows: Sequence[SweepRow], axis: str) -> tuple[Curve, ...]:
     """Return the rows grouped by everything but ``axis``."""
     names = [name for name in varying([row.point.options for row in rows]) if name != axis]
     groups = grouped(rows, lambda row: label_of(row.point.options, names) or str(row.point.options.get("model", "")))
@@ -189,7 +189,7 @@ def fit(curve: Curve) -> Fit | None:
     return Fit(max(ran), min((size for size in failed if size > max(ran)), default=None))
 
 
-def pareto(rows: Sequence[Row], values: Mapping[str, bool]) -> list[Row]:
+def pareto(rows: Sequence[SweepRow], values: Mapping[str, bool]) -> list[SweepRow]:
     """Return the rows that no other beats: as good in all ``values`` and better in one. True says that more of a value is better."""
     placed = []
     for row in rows:

@@ -19,7 +19,7 @@ from rooflines.sweeps.page import page as sweep_page
 from rooflines.sweeps.places import on_dask
 from rooflines.sweeps.point import RUN
 from rooflines.sweeps.points import grid, make_points
-from rooflines.sweeps.records import Kind, Row, Sweep, SweepAnalysis
+from rooflines.sweeps.records import Kind, Sweep, SweepAnalysis, SweepRow
 from rooflines.sweeps.results import frame, row_of, rows
 from rooflines.sweeps.run import run_sweep
 from rooflines.sweeps.tune import Tuning
@@ -75,7 +75,12 @@ def write_tuning(
 
 
 def _write(
-    page: Page, table: Sequence[Row], settings: Sequence[Row], directory: Path, formats: Sequence[str], progress: Progress | None
+    page: Page,
+    table: Sequence[SweepRow],
+    settings: Sequence[SweepRow],
+    directory: Path,
+    formats: Sequence[str],
+    progress: Progress | None,
 ) -> dict[str, Path]:
     """Write the rows of ``table``, then ``page``, and for TensorBoard a run for each of ``settings``."""
     with writing(f"write the results in {str(directory)!r}", "Check that the disk is not full."):
@@ -87,7 +92,7 @@ def _write(
     return write_reports(page, formats, directory, own={"tensorboard": hyperparameters}, progress=progress)
 
 
-def trial_rows(tuning: Tuning, directory: Path) -> tuple[Row, ...]:
+def trial_rows(tuning: Tuning, directory: Path) -> tuple[SweepRow, ...]:
     """Return a row for each trial, with its number and state among its facts, and the directory of its run if it is here."""
     rows = []
     for trial in tuning.trials:
@@ -98,7 +103,7 @@ def trial_rows(tuning: Tuning, directory: Path) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def write_table(found: Sequence[Row], directory: Path) -> None:
+def write_table(found: Sequence[SweepRow], directory: Path) -> None:
     """Write the rows as CSV and Parquet."""
     table = frame(found)
     write_text(directory / CSV_FILE, table.to_csv(index=False))
@@ -106,7 +111,7 @@ def write_table(found: Sequence[Row], directory: Path) -> None:
     table.astype(dict.fromkeys(mixed, "string")).to_parquet(directory / PARQUET_FILE, index=False)
 
 
-def write_hyperparameters(page: Page, found: Sequence[Row], directory: Path) -> Path:
+def write_hyperparameters(page: Page, found: Sequence[SweepRow], directory: Path) -> Path:
     """Write an event file for each point, with its options as hyperparameters, and one for the page; returns its directory."""
     tensorboard.write(page, directory / "report" / "events")
     for row in found:

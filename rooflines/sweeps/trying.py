@@ -16,9 +16,9 @@ from rooflines.pipeline.reading import default_command
 from rooflines.profiler.directory import default_directory
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.records import OutputError, Run
+from rooflines.profiler.records import ResultError, Run
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.prediction import HUGE_PAGES, Change, PageCosts, Prediction, Step, best_split, predict
+from rooflines.roofline.prediction import HUGE_PAGES, Change, PageCosts, PredictedStep, Prediction, best_split, predict
 from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
 from rooflines.sweeps.points import hash_of, point_id
@@ -95,7 +95,7 @@ def changes_of(run: Run, analysis: Analysis) -> tuple[Change, ...]:
 
 def _of_loader(given: Mapping[str, Value], analysis: Analysis, cuda: bool) -> list[Change]:
     """As many workers as deliver the batches as fast as the step takes them, and processors left for them; and pinned memory."""
-    now, (workers, threads) = int(given.get("data_workers", 0)), best_split(Step(analysis))
+    now, (workers, threads) = int(given.get("data_workers", 0)), best_split(PredictedStep(analysis))
     found = []
     if (workers, threads) != (now, analysis.environment.threads) and (threads is not None or workers != now):
         options: dict[str, Value] = {"data_workers": workers, **({"threads": threads} if threads is not None else {})}
@@ -267,7 +267,7 @@ def trial_of(change: Change, prediction: Prediction | None, rounds: Sequence[tup
         change=change,
         prediction=prediction,
         speedup=Speedup(value=found.value, low=found.low, high=found.high) if found is not None else None,
-        output_error=OutputError(relative=values["output_error"], same_class=values.get("same_class")) if values is not None else None,
+        output_error=ResultError(relative=values["output_error"], same_class=values.get("same_class")) if values is not None else None,
         reason=next((one.reason for one in changed if one.reason), None),
     )
 

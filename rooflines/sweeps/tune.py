@@ -26,7 +26,7 @@ from rooflines.profiler.trace.sources import shown
 from rooflines.roofline.students_t import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import hash_of, label_of, options_of
-from rooflines.sweeps.records import RESULT_FILE, Estimate, Point, Result, Row
+from rooflines.sweeps.records import RESULT_FILE, Estimate, Point, Result, SweepRow
 from rooflines.sweeps.results import FEWEST, OBJECTIVES, Objective, pareto, row_of
 from rooflines.sweeps.run import Task, Titled, run_task, store, write_record
 from rooflines.sweeps.space import Space
@@ -123,7 +123,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.point({})
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[SweepRow, ...]:
         """A row for each setting: trials of the same one are its rounds."""
         results: dict[str, tuple[Point, list[Result]]] = {}
         for trial in self.trials:
@@ -133,14 +133,14 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(row_of(point, found) for point, found in results.values())
 
     @property
-    def front(self) -> list[Row]:
+    def front(self) -> list[SweepRow]:
         """The settings that no other beats in all objectives, the best in the first objective first."""
         goals = self.goals
         found = pareto([row for row in self.rows if row.reason is None], {goal.value: goal.more for goal in goals})
         return sorted(found, key=lambda row: row.value(goals[0].value) or 0.0, reverse=goals[0].more)
 
     @property
-    def best(self) -> Row | None:
+    def best(self) -> SweepRow | None:
         """The best setting in the first objective; None if no trial has completed."""
         return next(iter(self.front), None)
 

@@ -6,14 +6,27 @@ from collections.abc import Sequence
 from itertools import chain, combinations, zip_longest
 
 from rooflines._version import __version__
-from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
+from rooflines.reports.charts.curves import Beam, Beams, Curves, CurveSeries
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Section, Table, said, section, sections_of, table
-from rooflines.reports.document import Row as Line
+from rooflines.reports.document import (
+    Block,
+    Column,
+    Facts,
+    Figure,
+    Page,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    said,
+    section,
+    sections_of,
+    table,
+)
 from rooflines.reports.words.sentences import command_of
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.page import choices_of
-from rooflines.sweeps.records import Estimate, Row
+from rooflines.sweeps.records import Estimate, SweepRow
 from rooflines.sweeps.results import OBJECTIVES, Objective
 from rooflines.sweeps.tune import DEFAULT_LABEL, Compared, Tuning
 from rooflines.units import counted, percent, quantity, sentence, significant
@@ -61,7 +74,7 @@ def sentences(tuning: Tuning) -> list[str]:
     return texts
 
 
-def _verdict(tuning: Tuning, best: Row) -> str:
+def _verdict(tuning: Tuning, best: SweepRow) -> str:
     goal = tuning.goals[0]
     value = value_text(goal, best.value(goal.value) or 0.0)
     if best.point.id == tuning.default.id:
@@ -161,8 +174,9 @@ def _history(tuning: Tuning) -> Section:
         choose = max if goal.more else min
         best = tuple(choose(ys[: index + 1]) for index in range(len(ys)))
         series = (
-            Series(backend="each trial", color=SERIES[1], x=xs, y=ys), Series(backend="best so far", color=SERIES[0], x=xs, y=best)
-        )  # fmt: skip
+            CurveSeries(backend="each trial", color=SERIES[1], x=xs, y=ys),
+            CurveSeries(backend="best so far", color=SERIES[0], x=xs, y=best),
+        )
         drawing = Curves(x_title="trial", y_title=goal.title, series=series, fraction=goal.fraction)
         blocks.append(Figure(name=f"history-{goal.name}", caption=f"{goal.name.capitalize()} by trial.", drawing=drawing))
     return section("history", "History", *blocks)
@@ -209,7 +223,7 @@ def trials_table(tuning: Tuning) -> Table:
         if trial.state == "pruned" and trial.result is not None:
             remark = f"pruned after {counted(int(trial.result.values['epochs']), 'epoch')}"
         cells = (trial.number + 1, trial.point.label, *(values.get(goal.value) for goal in tuning.goals), remark)
-        lines.append(Line(cells, muted=trial.state != "complete"))
+        lines.append(Row(cells, muted=trial.state != "complete"))
     note = "Numbers are those of the study; a number that is missing belongs to a trial that was interrupted."
     return table("trials", columns, lines, note=note, brief=0)
 

@@ -12,7 +12,7 @@ import torch
 
 from rooflines import pipeline
 from rooflines.device_specs import detect, measure, measure_cpu
-from rooflines.device_specs.history import History, Series, Session, load_file
+from rooflines.device_specs.history import History, HistorySeries, HistorySession, load_file
 from rooflines.device_specs.records import Conditions
 from rooflines.errors import UsageError
 from rooflines.profiler.records import Environment, Run, RunFile, Workload
@@ -46,7 +46,7 @@ def instant(monkeypatch):
         plan.clock_hz = 3e9
         for ceiling in (*samples.ceilings(), FURTHER):
             others = 0.8 if ceiling is FURTHER else 1.0
-            plan.series.append(Series(ceiling=ceiling, values=(ceiling.value, *[others * ceiling.value] * 3), quiet=(True,) * 4))
+            plan.series.append(HistorySeries(ceiling=ceiling, values=(ceiling.value, *[others * ceiling.value] * 3), quiet=(True,) * 4))
 
     monkeypatch.setattr(measure_cpu, "measure_cpu", found)
     return asked
@@ -92,7 +92,9 @@ def test_nothing_is_said_on_the_way_in_a_pipe(place):
     facts = measure._facts(torch.device("cpu"), 1, None)
     fingerprint = measure.hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=3, minutes=5)
-    stored = Session(measured_at=then.isoformat(), series=tuple(Series(ceiling=one) for one in samples.ceilings()), full=True)
+    stored = HistorySession(
+        measured_at=then.isoformat(), series=tuple(HistorySeries(ceiling=one) for one in samples.ceilings()), full=True
+    )
     path = place / "cache" / "ceilings" / f"cpu-{fingerprint}.json"
     path.parent.mkdir(parents=True)
     write_json(path, History(device="x", kind="cpu", fingerprint=fingerprint, method=4, sessions=(stored,)))

@@ -88,7 +88,7 @@ LINES = [line for line in (Path(__file__).parent / "names.txt").read_text().spli
 def facts_of(text):
     """The facts after a name in names.txt: ``kind=cuda units=132 memory=79.1 system=Amazon EC2``."""
     found = dict(re.findall(r"(\w+)=(.*?)(?= \w+=|$)", text or ""))
-    return catalog.Facts(
+    return catalog.SheetFacts(
         kind=found.get("kind"),
         units=int(found["units"]) if "units" in found else None,
         memory_bytes=round(float(found["memory"]) * 2**30) if "memory" in found else None,
@@ -121,7 +121,7 @@ def test_names_are_many_and_of_both_kinds():
 
 @pytest.mark.parametrize("one", [one for one in catalog.sheets() if one.names], ids=lambda one: one.name)
 def test_every_device_is_found_by_each_of_its_names_in_every_spelling(one):
-    facts = catalog.Facts(
+    facts = catalog.SheetFacts(
         kind=one.kind, units=one.units.count if one.kind != "cpu" else None, system=one.systems[0] if one.systems else None
     )
     if one.memory.capacity_gb:

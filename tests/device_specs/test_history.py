@@ -5,7 +5,7 @@ import pytest
 
 from rooflines.device_specs import detect, history
 from rooflines.device_specs.compare import References, compare, references, without_reference
-from rooflines.device_specs.history import MOST_SESSIONS, History, Series, Session, best_of
+from rooflines.device_specs.history import MOST_SESSIONS, History, HistorySeries, HistorySession, best_of
 from rooflines.device_specs.records import Ceiling, Ceilings, Source, marked, marks_of
 from rooflines.serial import from_plain, to_plain
 from tests import samples
@@ -17,11 +17,11 @@ def series(name, *values, quiet=None, detail="kernel", further="", **fields):
     kind = fields.setdefault("kind", "compute")
     source = Source(kind="measured", detail=detail)
     ceiling = Ceiling(name=name, value=values[0], unit="s" if kind == "latency" else "FLOP/s", source=source, **fields)
-    return Series(ceiling=ceiling, values=values, quiet=quiet or (True,) * len(values), further=further)
+    return HistorySeries(ceiling=ceiling, values=values, quiet=quiet or (True,) * len(values), further=further)
 
 
 def session(*found, minute=0, **fields):
-    return Session(measured_at=f"2026-11-20T10:{minute:02}:00+00:00", series=found, **fields)
+    return HistorySession(measured_at=f"2026-11-20T10:{minute:02}:00+00:00", series=found, **fields)
 
 
 def test_which_round_of_all_measurements_is_the_roof():

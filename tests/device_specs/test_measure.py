@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rooflines.device_specs import detect, measure, measure_cpu
-from rooflines.device_specs.history import History, Series, age, best_of, load_file
+from rooflines.device_specs.history import History, HistorySeries, age, best_of, load_file
 from rooflines.device_specs.measure_gpu import derived_fp32
 from rooflines.device_specs.measure_torch import transfers
 from rooflines.device_specs.plan import Plan
@@ -40,7 +40,7 @@ def instant(monkeypatch):
         asked.append((threads, "full") if full else threads)
         plan.clock_hz = 3e9 if full else None
         for ceiling in samples.ceilings():
-            plan.series.append(Series(ceiling=ceiling, values=(ceiling.value,) * 2, quiet=(True, True)))
+            plan.series.append(HistorySeries(ceiling=ceiling, values=(ceiling.value,) * 2, quiet=(True, True)))
 
     monkeypatch.setattr(measure_cpu, "measure_cpu", fake)
     return asked

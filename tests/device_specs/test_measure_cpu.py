@@ -183,7 +183,7 @@ def test_a_cache_that_ends_elsewhere_is_said_to(machine, monkeypatch):
     said = []
     plan = Plan(0.0, said.append)
     sizes = [round((8 << 10) * 2 ** (number / 2)) for number in range(30)]
-    points = [ladder.Point(size, 400e9 if size <= 32 << 10 else 40e9 if size <= 8 * MIB else 10e9) for size in sizes]
+    points = [ladder.LadderPoint(size, 400e9 if size <= 32 << 10 else 40e9 if size <= 8 * MIB else 10e9) for size in sizes]
     monkeypatch.setattr(ladder, "curve", lambda team, largest: points)
     with Team(1) as team:
         measure_cpu._check_caches(plan, team)

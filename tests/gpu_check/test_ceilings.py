@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from rooflines.device_specs.catalog import Facts
+from rooflines.device_specs.catalog import SheetFacts
 from rooflines.device_specs.compare import References, compare
-from rooflines.device_specs.history import History, Series, Session
+from rooflines.device_specs.history import History, HistorySeries, HistorySession
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions, Source
 from rooflines.gpu_check import ceilings as part
 from rooflines.gpu_check import energy
@@ -105,8 +105,8 @@ def test_earlier_measurements_in_the_cache_are_no_evidence():
     def session(day, rate):
         figure = Ceiling(kind="memory", name="HBM copy", value=rate, unit="B/s", level="HBM", access="copy",
                          source=Source(kind="measured", detail="kernel"))  # fmt: skip
-        series = Series(ceiling=figure, values=(rate, rate), quiet=(True, True))
-        return Session(measured_at=f"2026-11-{day}T10:00:00.000+00:00", series=(series,))
+        series = HistorySeries(ceiling=figure, values=(rate, rate), quiet=(True, True))
+        return HistorySession(measured_at=f"2026-11-{day}T10:00:00.000+00:00", series=(series,))
 
     history = History(device="NVIDIA H200", kind="cuda", fingerprint="f", method=5, sessions=(session(16, 4.3e12), session(23, 3.0e12)))
     best = history.ceilings()
@@ -129,8 +129,8 @@ def test_a_rehearsal_without_a_gpu_measures_nothing(tmp_path, run):
 
 # --- targets ------------------------------------------------------------------------------------------------------------------------
 
-H200 = Facts(kind="cuda", units=132, memory_bytes=150_000_000_000)
-H100 = Facts(kind="cuda", units=132, memory_bytes=85_000_000_000)
+H200 = SheetFacts(kind="cuda", units=132, memory_bytes=150_000_000_000)
+H100 = SheetFacts(kind="cuda", units=132, memory_bytes=85_000_000_000)
 
 
 def test_goals_of_the_h200_and_in_proportion_of_the_h100():
@@ -154,11 +154,11 @@ def test_goals_of_the_h200_and_in_proportion_of_the_h100():
 
 
 @pytest.mark.parametrize(("name", "facts"), [
-    ("NVIDIA H200 NVL", Facts(kind="cuda", units=132)),
-    ("NVIDIA H100 PCIe", Facts(kind="cuda", units=114)),
-    ("NVIDIA H200 MIG 1g.18gb", Facts(kind="cuda", units=16)),
-    ("NVIDIA GeForce RTX 4090", Facts(kind="cuda", units=128)),
-    ("a GPU without a sheet", Facts(kind="cuda", units=7)),
+    ("NVIDIA H200 NVL", SheetFacts(kind="cuda", units=132)),
+    ("NVIDIA H100 PCIe", SheetFacts(kind="cuda", units=114)),
+    ("NVIDIA H200 MIG 1g.18gb", SheetFacts(kind="cuda", units=16)),
+    ("NVIDIA GeForce RTX 4090", SheetFacts(kind="cuda", units=128)),
+    ("a GPU without a sheet", SheetFacts(kind="cuda", units=7)),
 ])  # fmt: skip
 def test_no_other_device_has_targets(name, facts):
     assert part.targets(name, facts, ()) == ()

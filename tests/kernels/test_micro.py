@@ -16,7 +16,7 @@ from numba import njit
 
 from rooflines.device_specs import detect
 from rooflines.kernels.micro import fma, matmul, vectors
-from rooflines.kernels.micro.ladder import Point, Reach, curve, reaches
+from rooflines.kernels.micro.ladder import LadderPoint, Reach, curve, reaches
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.kernels.micro.repeats import Timing, calls_for
 from rooflines.kernels.micro.team import Team
@@ -253,7 +253,7 @@ def ladder(l1=32 * KIB, l2=1 * MIB, l3=32 * MIB, rates=(400e9, 100e9, 30e9, 10e9
     """A curve that drops exactly at the given sizes: two points an octave from 8 KiB to 64 MiB."""
     sizes = [round(8 * KIB * 2 ** (number / 2)) for number in range(27)]
     ends = (l1, l2, l3, float("inf"))
-    return [Point(size, next(rate for end, rate in zip(ends, rates, strict=True) if size <= end)) for size in sizes]
+    return [LadderPoint(size, next(rate for end, rate in zip(ends, rates, strict=True) if size <= end)) for size in sizes]
 
 
 def test_where_a_curve_is_read_against_the_stated_caches():

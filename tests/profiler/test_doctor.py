@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rooflines.device_specs import detect
-from rooflines.device_specs.history import History, Session, add_session
+from rooflines.device_specs.history import History, HistorySession, add_session
 from rooflines.profiler import doctor
 from rooflines.profiler.doctor import Check, Driver, examine, why_no_cuda
 from rooflines.reports.views.doctor import page
@@ -296,7 +296,7 @@ def test_ceilings_are_found_by_the_device_s_name(tmp_path, monkeypatch):
     assert (doctor.ceilings().status, doctor.ceilings().fix) == ("missing", "rooflines ceilings")
     (tmp_path / "ceilings").mkdir()
     (tmp_path / "ceilings" / "cpu-0.json").write_text("{broken")
-    measured = Session(measured_at="2026-11-20T10:00:00", series=())
+    measured = HistorySession(measured_at="2026-11-20T10:00:00", series=())
     add_session(History(device="another CPU", kind="cpu", fingerprint="1", method=1), measured, print)
     assert doctor.ceilings().status == "missing"
     add_session(History(device=detect.cpu_name(), kind="cpu", fingerprint="2", method=1), measured, print)

@@ -10,7 +10,7 @@ from rooflines.profiler.directory import JOURNAL_FILE, check_directory, create_d
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import RUN_SCHEMA, Environment, RunFile, Settings, StepTimes, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.storage import Entry, write_entry
+from rooflines.profiler.samplers.storage import JournalEntry, write_entry
 from rooflines.profiler.trace.reader import parse_trace
 from tests.samples import ceilings
 from tests.traces import add, kernel, launch, mm, op, trace
@@ -61,7 +61,11 @@ def test_runs_that_began_or_were_killed(tmp_path):
     counter = Counter(source="psutil", device="host", field="process_rss_bytes")
     save(tmp_path, RunFile(workload=FACTS.workload, environment=FACTS.environment, notes=("one",)))
     with (tmp_path / JOURNAL_FILE).open("wb") as file:
-        for entry in (Entry(problem="No GPU is sampled."), Entry(counter=counter), *(Entry(sample=sample) for sample in SAMPLES)):
+        for entry in (
+            JournalEntry(problem="No GPU is sampled."),
+            JournalEntry(counter=counter),
+            *(JournalEntry(sample=sample) for sample in SAMPLES),
+        ):
             write_entry(file, entry)
         file.write(b'{"sample":{"time_ns"')
     loaded = load(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rooflines.cli import main
-from rooflines.device_specs.catalog import Facts
+from rooflines.device_specs.catalog import SheetFacts
 from tests.commands import Answer
 from tests.profiler.samplers.nvml_driver.fixtures import install, loaded_here
 from tests.profiler.samplers.nvml_driver.signals import Term, lines
@@ -59,7 +59,7 @@ def replaying(device: ReplayDevice, folder: Path, library: Path, script: str | N
             patch.setattr(f"{module}.find_device", lambda _: device.torch_device)
         # The times of events are made up, and this machine may be late: their sum is not the wall time that it is on a GPU.
         patch.setattr("rooflines.profiler.recording.device.EVENTS_SHARE", 1e9)
-        named = facts.name, Facts(kind="cuda", units=facts.units, memory_bytes=facts.memory_bytes)
+        named = facts.name, SheetFacts(kind="cuda", units=facts.units, memory_bytes=facts.memory_bytes)
         patch.setattr("rooflines.device_specs.live.named", lambda _: named)
         patch.setattr(torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state())
         patch.setattr(torch.cuda, "set_rng_state", lambda *_: None)

@@ -15,7 +15,7 @@ def test_a_line_per_stage_with_the_time_since_the_command_began(capsys):
 def test_the_bar_shows_a_total_and_the_time_left_only_where_they_are_known(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr(progress, "REFRESH_S", 0)
-    with progress.Bar() as bar:
+    with progress.ProgressBar() as bar:
         bar.stage("warming up", None)
         bar.advance()
         unknown = capsys.readouterr().err

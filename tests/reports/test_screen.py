@@ -12,7 +12,7 @@ import pytest
 
 from rooflines.profiler.reported_steps import StepReport, reported_steps
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.samplers.storage import Entry, write_entry
+from rooflines.profiler.samplers.storage import JournalEntry, write_entry
 from rooflines.profiler.trace.reader import parse_trace
 from rooflines.profiler.trace.slowest import slowest
 from rooflines.reports import screen
@@ -149,7 +149,7 @@ def test_readings_are_the_latest_and_a_minute_of_means(tmp_path, monkeypatch):
                 time_ns=second * 10**9, source="nvml", device="gpu0", gpu_utilization=busy, power_w=second, power_limit_w=700.0,
                 memory_used_bytes=1 << 30, temperature_c=61.0, sm_clock_hz=1.98e9,
             )  # fmt: skip
-            write_entry(file, Entry(sample=sample))
+            write_entry(file, JournalEntry(sample=sample))
         file.write(b'{"sample":{"time_ns":1')  # still being written
         file.flush()
         head, row = readings.lines()

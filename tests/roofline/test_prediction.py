@@ -8,7 +8,7 @@ import pytest
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import MemoryAtPeak
 from rooflines.roofline.analysis import DeviceUsage, Gauge, Input, Kernel, Memory, PageFaults, Rate, StepDivision, Timeline, Usage
-from rooflines.roofline.prediction import HUGE_PAGES, Change, PageCosts, Step, best_split, predict, reorders
+from rooflines.roofline.prediction import HUGE_PAGES, Change, PageCosts, PredictedStep, best_split, predict, reorders
 from tests import samples
 
 MIB = 1 << 20
@@ -103,12 +103,12 @@ def convolution(**facts):
 
 def test_a_convolution_on_a_cpu_converts_its_activations_unless_they_are_channels_last():
     first = case(convolution())
-    found = reorders(first.operators[0], Step(first))
+    found = reorders(first.operators[0], PredictedStep(first))
     assert found.weights_s / found.activations_s == pytest.approx(1 / 2, rel=0.05)
     last = msgspec.structs.replace(first, workload=msgspec.structs.replace(first.workload, channels_last=True))
-    assert reorders(last.operators[0], Step(last)) == (0.0, pytest.approx(found.weights_s))
+    assert reorders(last.operators[0], PredictedStep(last)) == (0.0, pytest.approx(found.weights_s))
     compiled = msgspec.structs.replace(first, compiled=True)
-    assert reorders(compiled.operators[0], Step(compiled)) == (0.0, 0.0)
+    assert reorders(compiled.operators[0], PredictedStep(compiled)) == (0.0, 0.0)
 
 
 def test_channels_last_saves_the_conversions():
@@ -200,7 +200,7 @@ def test_threads_and_workers_that_share_processors_have_no_prediction():
 )
 def test_workers_get_processors_of_their_own(processors, threads, split):
     analysis = case(product(time_s=0.05), input=fed(0.05, load_s=0.1), usage=busy((threads * 0.05 + 0.05) / 0.1))
-    assert best_split(Step(on_processors(analysis, processors, threads=threads, cpu_cores=processors))) == split
+    assert best_split(PredictedStep(on_processors(analysis, processors, threads=threads, cpu_cores=processors))) == split
 
 
 def test_a_faster_step_still_waits_for_its_loader():

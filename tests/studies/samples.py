@@ -10,7 +10,7 @@ from rooflines.studies.from_scratch.train import Iterations, LibraryResult, Memo
 from rooflines.studies.from_scratch.train import values_of as libraries_values
 from rooflines.studies.records import DETAIL_FILE, DataFacts, TimedOperator
 from rooflines.studies.study import Missing, Study, _findings, find_study, page
-from rooflines.sweeps.records import Estimate, Point, Row
+from rooflines.sweeps.records import Estimate, Point, SweepRow
 
 SYNTHETIC = DataFacts(name="synthetic", label="synthetic images of MNIST's size", train_samples=60_000, test_samples=10_000)
 DIGITS = DataFacts(name="digits", label="scikit-learn's 8x8 digits", train_samples=1_437, test_samples=360)
@@ -96,7 +96,7 @@ def rows(one, directory):
         run.mkdir()
         if detail is not None:
             write_json(run / DETAIL_FILE, detail)
-        return Row(
+        return SweepRow(
             point=Point(id=str(number), label=one.name, part=part, options={"backend": one.backend, **options}), rounds=1,
             estimates=estimates, run=str(run) if detail is not None else None,
             facts={"device_name": one.device_name, "remark": one.remark, **data, **(facts or {})},

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rooflines.errors import RooflinesError
-from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
+from rooflines.reports.charts.curves import Beam, Beams, Curves, CurveSeries
 from rooflines.reports.charts.palette import INK, THEMES, category_colour, category_mark, contrast
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.document import texts
@@ -172,7 +172,7 @@ def test_a_study_without_results_still_has_a_page(tmp_path, name):
 
 def test_names_and_values_lie_inside_the_picture():
     # Names at the ends of curves do not touch.
-    series = tuple(Series(backend=name, x=(1.0, 2.0), y=(1.0, 1.0)) for name in BACKENDS)
+    series = tuple(CurveSeries(backend=name, x=(1.0, 2.0), y=(1.0, 1.0)) for name in BACKENDS)
     picture = draw(Curves(x_title="epoch", y_title="time, s", series=series))
     (axes,) = picture.axes
     names = [text for text in axes.texts if text.get_text() in BACKENDS]

@@ -134,10 +134,10 @@ def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
 @pytest.mark.parametrize(("times", "fits"), [(1.0, True), (2.0, False)])
 def test_the_size_of_images_is_found_only_where_the_counted_memory_fits(times, fits):
     from rooflines.studies.environments import page
-    from rooflines.sweeps.records import Estimate, Point, Row
+    from rooflines.sweeps.records import Estimate, Point, SweepRow
 
     rows = tuple(
-        Row(
+        SweepRow(
             point=Point(id=one["model"], label="", part="memory", options={"model": one["model"]}), rounds=1,
             estimates={
                 "peak_64_bytes": Estimate(value=1e5 * one["peak_gpu_memory_mb"]),
@@ -268,11 +268,11 @@ def test_one_round_does_not_tell_which_configuration_is_faster(tmp_path):
 
 @pytest.mark.parametrize(("samples", "shown"), [(5000, True), (1500, False)])
 def test_a_search_stands_beside_trainings_of_as_many_images_only(tmp_path, samples, shown):
-    from rooflines.sweeps.records import Estimate, Point, Row
+    from rooflines.sweeps.records import Estimate, Point, SweepRow
 
     def row(part, count):
         options = {"model": "resnet18", "device": "cpu", "train_samples": count, "batch_size": 32, "learning_rate": 0.1, "epochs": 1}
-        return Row(
+        return SweepRow(
             point=Point(id=part, label=part, part=part, kind="train", options=options), rounds=3,
             estimates={"epoch_s": Estimate(value=1.0)}, facts={"device_name": "here", "data": "CIFAR-10", "best": "batch 16"},
         )  # fmt: skip

@@ -18,7 +18,7 @@ from rooflines.studies.environments.memory import SIZES
 from rooflines.studies.from_scratch.memory import PARTS
 from rooflines.studies.study import HERE, page_module, read_study
 from rooflines.studies.tables import TableFile, by_name, make_table, printed
-from rooflines.sweeps.records import Estimate, Point, Row
+from rooflines.sweeps.records import Estimate, Point, SweepRow
 from tests import image_data
 
 PAPER = """network,machine,rate,memory_mb,where
@@ -38,7 +38,7 @@ COLUMNS = [
 
 def row(part, model, rate, device="here", **values):
     estimates = {"samples_per_s": rate, **values}
-    return Row(
+    return SweepRow(
         point=Point(id=f"{part}-{model}", label="", part=part, options={"model": model}), rounds=1, facts={"device_name": device},
         estimates={name: Estimate(value=value) for name, value in estimates.items()},
     )  # fmt: skip

@@ -7,7 +7,7 @@ from rooflines.reports.charts.curves import Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
 from rooflines.sweeps.page import curves_section, page
-from rooflines.sweeps.records import Estimate, Point, Row, Sweep, SweepAnalysis
+from rooflines.sweeps.records import Estimate, Point, Sweep, SweepAnalysis, SweepRow
 from rooflines.sweeps.results import Curve, axis_of, curves, fit, knee, pareto
 from rooflines.sweeps.sweep import write_hyperparameters, write_table
 from tests.printing import in_terminal
@@ -17,7 +17,7 @@ def row(model, size, rate=None, memory=None, reason=None, **options):
     point = Point(id=f"{model}-{size}", label=f"{model} · batch {size}", options={"model": model, "batch_size": size, **options})
     values = {"samples_per_s": rate, "step_s": rate and size / rate, "sample_s": rate and 1 / rate, "peak_memory_bytes": memory}
     estimates = {name: Estimate(value=value, low=value * 0.9, high=value * 1.1) for name, value in values.items() if value is not None}
-    return Row(point=point, rounds=1, estimates=estimates, reason=reason, facts={"device_name": "test"} if rate else {})
+    return SweepRow(point=point, rounds=1, estimates=estimates, reason=reason, facts={"device_name": "test"} if rate else {})
 
 
 ROWS = (

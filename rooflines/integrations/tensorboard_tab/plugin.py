@@ -15,7 +15,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from rooflines.integrations.tensorboard_tab.results import Results
-from rooflines.integrations.tensorboard_tab.sources import Scan, Source
+from rooflines.integrations.tensorboard_tab.sources import Scan, TabSource
 
 _FILES = {"tab.js": "text/javascript", "tab.css": "text/css"}
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
@@ -42,7 +42,7 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
         """Whether there is anything to show."""
         return bool(self._found())
 
-    def _found(self) -> dict[str, Source]:
+    def _found(self) -> dict[str, TabSource]:
         """Return the sources of a new search, or those of the previous one if the search takes longer than two seconds."""
         with self._guard:
             if not self._search.is_alive():

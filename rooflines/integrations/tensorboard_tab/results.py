@@ -18,7 +18,7 @@ from tensorboard.util import tb_logging
 from rooflines.arguments import escaped
 from rooflines.errors import RooflinesError, UsageError, first_line
 from rooflines.extras import missing
-from rooflines.integrations.tensorboard_tab.sources import Source
+from rooflines.integrations.tensorboard_tab.sources import TabSource
 from rooflines.units import percent, seconds
 
 if TYPE_CHECKING:
@@ -35,16 +35,16 @@ class Results:
 
     def __init__(self) -> None:
         self._working, self._thread = threading.Lock(), threading.Thread()
-        self._sources: Collection[Source] = ()
-        self._figures: dict[Source, dict[str, Any]] = {}
+        self._sources: Collection[TabSource] = ()
+        self._figures: dict[TabSource, dict[str, Any]] = {}
         # A source whose files have changed is another one.
         self._analysis, self._text = lru_cache(MOST_KEPT)(_analyzed), lru_cache(MOST_KEPT)(self._rendered)
 
-    def figures(self, source: Source) -> dict[str, Any]:
+    def figures(self, source: TabSource) -> dict[str, Any]:
         """What the list shows of ``source``: its state, and once analyzed its figures, or the error in one line."""
         return self._figures.get(source, {"state": "recording" if source.recording else "large" if source.large else "waiting"})
 
-    def fill(self, sources: Collection[Source]) -> None:
+    def fill(self, sources: Collection[TabSource]) -> None:
         """Analyze those of all ``sources`` that the list needs figures of, in the thread, newest first; forget those that are gone."""
         self._sources = sources
         for gone in self._figures.keys() - set(sources):
@@ -53,7 +53,7 @@ class Results:
             self._thread = threading.Thread(target=self._work, name="rooflines-tab", daemon=True)
             self._thread.start()
 
-    def page(self, sources: Sequence[Source]) -> tuple[str, str]:
+    def page(self, sources: Sequence[TabSource]) -> tuple[str, str]:
         """The report of a source or the comparison of two as HTML, or a line that says why there is none; with its type."""
         with self._working:
             try:
@@ -67,7 +67,7 @@ class Results:
                 self._analyze(max(waiting, key=lambda source: source.changed_ns))
             time.sleep(0.05)  # a request goes first
 
-    def _analyze(self, source: Source) -> tuple[Any, Page]:
+    def _analyze(self, source: TabSource) -> tuple[Any, Page]:
         """The analysis of ``source`` and its page; its figures or its error go into the list."""
         if source.recording:
             raise UsageError(f"{source.name!r} is being recorded. Its report appears when it is complete.")
@@ -79,7 +79,7 @@ class Results:
             raise
         return found
 
-    def _rendered(self, *sources: Source) -> str:
+    def _rendered(self, *sources: TabSource) -> str:
         from rooflines.pipeline.comparing import compared
         from rooflines.reports.formats import drawable
         from rooflines.reports.render.html import render
@@ -95,7 +95,7 @@ class Results:
         return render(drawable(comparison.page([compared(*sides, anyway=True)])))
 
 
-def _in_one_line(error: Exception, sources: Sequence[Source]) -> str:
+def _in_one_line(error: Exception, sources: Sequence[TabSource]) -> str:
     """What ``error`` says, with the names of files without their folders. One of a file that we did not expect is logged."""
     if isinstance(error, RooflinesError):
         # The other hints name an argument, which the tab does not offer.
@@ -110,7 +110,7 @@ def _in_one_line(error: Exception, sources: Sequence[Source]) -> str:
     return " ".join(text.split())
 
 
-def _analyzed(source: Source) -> tuple[Any, Page]:
+def _analyzed(source: TabSource) -> tuple[Any, Page]:
     """The analysis of ``source`` and its page."""
     from rooflines import pipeline
     from rooflines.reports.views import monitor, ranks, run
@@ -127,7 +127,7 @@ def _analyzed(source: Source) -> tuple[Any, Page]:
     return analysis, run.page(analysis, read_trials(Path(source.paths[0])))
 
 
-def _stored(source: Source) -> Any:
+def _stored(source: TabSource) -> Any:
     """The analysis written next to a run, if it is newer than the run's files and of this version."""
     from rooflines.pipeline.reading import read_analysis
     from rooflines.pipeline.reporting import ANALYSIS_FILE

@@ -30,7 +30,7 @@ _RUNNING = re.compile(rb'"status"\s*:\s*"running"')
 _RECORD = {RUN_FILE, MONITOR_FILE, SAMPLES_FILE, LINES_FILE, JOURNAL_FILE}
 
 
-class Source(NamedTuple):
+class TabSource(NamedTuple):
     """A run, monitored program, trace, or traces of several ranks.
 
     ``name`` is its path below the log directory, ``changed_ns`` is when the newest of its files changed (epoch). ``recording`` says
@@ -54,14 +54,14 @@ class Scan:
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(os.path.expanduser(root)) if root else ""
-        self.cut, self.sources = False, dict[str, Source]()
+        self.cut, self.sources = False, dict[str, TabSource]()
 
-    def __call__(self) -> dict[str, Source]:
+    def __call__(self) -> dict[str, TabSource]:
         """The sources by name. Links to directories are followed, each directory once; hidden directories are skipped."""
         from rooflines.pipeline.reading import captured_beside  # which loads NumPy: TensorBoard starts without it
 
-        self.cut, sources = False, list[Source]()
-        jobs: dict[str, dict[int, list[Source]]] = defaultdict(lambda: defaultdict(list))
+        self.cut, sources = False, list[TabSource]()
+        jobs: dict[str, dict[int, list[TabSource]]] = defaultdict(lambda: defaultdict(list))
         for folder, below, names in self._walk():
             files = _stats(folder, names)
             if not _RECORD.isdisjoint(files):
@@ -100,26 +100,26 @@ class Scan:
             entries += len(below) + len(names)
             yield folder, below, names
 
-    def _recorded(self, folder: str, files: Mapping[str, os.stat_result]) -> Source:
+    def _recorded(self, folder: str, files: Mapping[str, os.stat_result]) -> TabSource:
         """The run or monitored program in ``folder``."""
         record = next((name for name in (MONITOR_FILE, RUN_FILE) if name in files), None)
         is_running = record is None or _head(os.path.join(folder, record), files[record].st_mtime_ns, files[record].st_size)[2]
         return self._source("program" if record == MONITOR_FILE else "run", folder, files, KILLED_S if is_running else 0.0)
 
-    def _source(self, kind: Any, path: str, files: Mapping[str, os.stat_result], fresh_s: float = FRESH_S) -> Source:
+    def _source(self, kind: Any, path: str, files: Mapping[str, os.stat_result], fresh_s: float = FRESH_S) -> TabSource:
         size, changed_ns = sum(one.st_size for one in files.values()), max(one.st_mtime_ns for one in files.values())
         # A clock that is ahead of ours, as a file server's may be, says nothing.
         recording = 0 <= time.time() - changed_ns / 1e9 < fresh_s
         large = size > (LARGE_COMPRESSED_BYTES if any(name.endswith((".gz", ".zst")) for name in files) else LARGE_BYTES)
-        return Source(self._name(path), kind, (path,), changed_ns, size, recording, large)
+        return TabSource(self._name(path), kind, (path,), changed_ns, size, recording, large)
 
-    def _together(self, folder: str, ranks: Mapping[int, list[Source]]) -> Source:
+    def _together(self, folder: str, ranks: Mapping[int, list[TabSource]]) -> TabSource:
         """The ranks of one job, of several steps the last one; analyzed only on request: each is in the list by itself."""
         last = [max(ranks[rank], key=lambda source: source.changed_ns) for rank in sorted(ranks)]
         paths = (folder,) if last[0].kind == "run" else tuple(source.paths[0] for source in last)
         changed_ns, size = max(source.changed_ns for source in last), sum(source.bytes for source in last)
         recording = any(source.recording for source in last)
-        return Source(f"{self._name(folder)} ({len(ranks)} ranks)", "ranks", paths, changed_ns, size, recording, large=True)
+        return TabSource(f"{self._name(folder)} ({len(ranks)} ranks)", "ranks", paths, changed_ns, size, recording, large=True)
 
     def _name(self, path: str) -> str:
         name = os.path.relpath(path, self.root)

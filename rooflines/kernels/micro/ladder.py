@@ -24,7 +24,7 @@ _MOVED = 256 << 10  # bytes a thread and sample, at the least: some microseconds
 _STEP = 1.25  # between two neighboring plateaus, below which the curve cannot tell them apart
 
 
-class Point(NamedTuple):
+class LadderPoint(NamedTuple):
     """One measurement of all threads: ``working_set_bytes`` in total, read repeatedly at ``byte_per_s``."""
 
     working_set_bytes: int
@@ -47,7 +47,7 @@ class Reach(NamedTuple):
         return self.reach_bytes is not None and not self.stated_bytes / 2 <= self.reach_bytes <= self.stated_bytes * 2
 
 
-def curve(team: Team, largest_bytes: int, passes_s: float = 0.002) -> tuple[Point, ...]:
+def curve(team: Team, largest_bytes: int, passes_s: float = 0.002) -> tuple[LadderPoint, ...]:
     """Read bandwidth at working sets from 8 KiB a thread up to ``largest_bytes`` in all, two an octave.
 
     Per processor time, so that a thread that lost its core does not look like the end of a cache. In rounds over all sizes, so that a
@@ -67,10 +67,12 @@ def curve(team: Team, largest_bytes: int, passes_s: float = 0.002) -> tuple[Poin
             passes = max(1, int(max(passes_s * known, _MOVED) / (8 * length)))
             took = team.run([partial(stream.read, own[:length], passes) for own in whole])
             found.append(8 * length * passes * team.size / (took.seconds * took.busy))
-    return tuple(Point(8 * length * team.size, statistics.median(found[1:])) for length, found in zip(lengths, rates, strict=True))
+    return tuple(
+        LadderPoint(8 * length * team.size, statistics.median(found[1:])) for length, found in zip(lengths, rates, strict=True)
+    )
 
 
-def reaches(points: Sequence[Point], caches: Sequence[tuple[str, int]]) -> tuple[Reach, ...]:
+def reaches(points: Sequence[LadderPoint], caches: Sequence[tuple[str, int]]) -> tuple[Reach, ...]:
     """The extent of each of ``caches`` (level and stated capacity in bytes, from the core outwards) on a curve.
 
     A level's plateau is the fastest point that is too large for the level before and at most half of its own size; beyond the last

@@ -25,7 +25,7 @@ from rooflines.profiler.samplers.host import HostSampler
 from rooflines.profiler.samplers.loop import BUSIEST_SHARE, LOW_OVERHEAD_SHARE, SamplingLoop, StopRequests
 from rooflines.profiler.samplers.nvml import open_gpus
 from rooflines.profiler.samplers.rapl import RaplSampler, package_counters
-from rooflines.profiler.samplers.storage import Entry, Order, write_entry
+from rooflines.profiler.samplers.storage import JournalEntry, Order, write_entry
 
 
 def main(order: Order) -> None:
@@ -57,11 +57,11 @@ def main(order: Order) -> None:
             watched = psutil.Process(order.pid)
             samplers, problems = open_samplers(order.pid, order.period_s, order.gpus)
         except (psutil.Error, DeviceError):
-            write_entry(file, Entry(problem=f"Process {order.pid} had ended before it could be sampled."))
+            write_entry(file, JournalEntry(problem=f"Process {order.pid} had ended before it could be sampled."))
             return
         samplers += [PluggedInSampler(name, path, order.pid, order.period_s) for name, path in order.plugins.items()]
         for problem in problems:
-            write_entry(file, Entry(problem=problem))
+            write_entry(file, JournalEntry(problem=problem))
         share = LOW_OVERHEAD_SHARE if order.low_overhead else BUSIEST_SHARE
         SamplingLoop(samplers, file, watched=lambda: _runs(watched), period_s=order.period_s, stop=stop, share=share).run()
     if order.farewell and not (told and _runs(watched)):

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
-from rooflines.profiler.samplers.storage import Entry, write_entry
+from rooflines.profiler.samplers.storage import JournalEntry, write_entry
 
 # A SimpleQueue because a signal handler may put into it at any moment: an Event's lock could already be held by the thread it
 # interrupted. What is put there is the order to stop: None, or what went wrong.
@@ -78,7 +78,7 @@ class SamplingLoop:
         with contextlib.suppress(queue.Empty):
             for _ in self._threads:
                 self._ready.get(timeout=max(0.0, deadline - time.monotonic()))
-        self._write(Entry(started=True))
+        self._write(JournalEntry(started=True))
         self._begin.set()
         failure = None
         while self._watched():
@@ -95,24 +95,24 @@ class SamplingLoop:
             raise failure
         silent = sum(thread.is_alive() for thread in self._threads)
         if silent:
-            self._write(Entry(problem=f"{silent} of {len(self._threads)} samplers did not respond at the end."))
+            self._write(JournalEntry(problem=f"{silent} of {len(self._threads)} samplers did not respond at the end."))
 
     def _serve(self, sampler: Sampler) -> None:
         try:
             try:
                 counters = sampler.counters()
                 if sampler.fields:
-                    self._write(Entry(fields=dict(sampler.fields)))
+                    self._write(JournalEntry(fields=dict(sampler.fields)))
                 for counter in counters:
-                    self._write(Entry(counter=counter))
+                    self._write(JournalEntry(counter=counter))
             finally:
                 self._ready.put(None)
             self._begin.wait()
             self._read_on(sampler)
         except DeviceError as error:
-            self._write(Entry(problem=str(error)))
+            self._write(JournalEntry(problem=str(error)))
         except (Exception, SystemExit) as error:
-            self._write(Entry(problem=f"{sampler} stopped: {type(error).__name__}: {error}."))
+            self._write(JournalEntry(problem=f"{sampler} stopped: {type(error).__name__}: {error}."))
         finally:
             sampler.close()
 
@@ -125,7 +125,7 @@ class SamplingLoop:
         while True:
             before_s = time.thread_time()
             for reading in sampler.read():
-                self._write(Entry(sample=reading))
+                self._write(JournalEntry(sample=reading))
             # Smoothed, because now and then a reading holds what is read less often.
             cost_s += (time.thread_time() - before_s - cost_s) / COST_SMOOTHED_OVER
             # The last reading follows the order to end, so that the samples lie around what was watched.
@@ -138,9 +138,9 @@ class SamplingLoop:
             last, began = began, time.monotonic()
             gap_s = max(gap_s, began - last - step_s)
         if gap_s > max(GAP_S, GAP_PERIODS * period_s):
-            self._write(Entry(problem=f"{sampler} could not read for {gap_s:.1f} s."))
+            self._write(JournalEntry(problem=f"{sampler} could not read for {gap_s:.1f} s."))
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: JournalEntry) -> None:
         """Write one line; when that fails there is nothing more to do here, for anyone."""
         try:
             with self._writing:

@@ -40,7 +40,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     terminal: int = 2
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line: a sample, how well one of its fields can be read, declared fields, a problem, or that sampling has ``started``."""
 
     sample: DeviceSample | None = None
@@ -60,7 +60,7 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...]
 
 
-def write_entry(file: BinaryIO, entry: Entry) -> None:
+def write_entry(file: BinaryIO, entry: JournalEntry) -> None:
     """Append one line and hand it to the system at once. Raises OSError when it does not fit any more."""
     line = memoryview(msgspec.json.encode(entry) + b"\n")
     while line:  # a disk that fills up takes the beginning, and refuses the rest
@@ -78,10 +78,10 @@ def last_bytes(path: Path, most: int) -> bytes:
 
 def read_journal(path: Path, most: int = sys.maxsize) -> Journal:
     """Every whole line of the file or its last ``most`` bytes; one that does not end yet is being written. No file has no lines."""
-    entries: list[Entry] = []
+    entries: list[JournalEntry] = []
     for line in last_bytes(path, most).split(b"\n")[:-1]:
         with contextlib.suppress(msgspec.DecodeError):  # it is cut: by a full disk, or the first one by ``most``
-            entries.append(msgspec.json.decode(line, type=Entry))
+            entries.append(msgspec.json.decode(line, type=JournalEntry))
     return Journal(
         started=any(entry.started for entry in entries),
         # Each series is in order; which of two series was written first is chance.
@@ -94,7 +94,7 @@ def read_journal(path: Path, most: int = sys.maxsize) -> Journal:
 
 def write_lines(samples: Sequence[DeviceSample], path: Path) -> None:
     """Write ``samples`` as a journal, for an installation without pyarrow."""
-    write_text(path, "".join(msgspec.json.encode(Entry(sample=sample)).decode() + "\n" for sample in samples))
+    write_text(path, "".join(msgspec.json.encode(JournalEntry(sample=sample)).decode() + "\n" for sample in samples))
 
 
 SAMPLES_SCHEMA = "rooflines.samples/1"

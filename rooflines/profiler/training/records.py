@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from rooflines.profiler.records import Environment, OutputError, Workload
+from rooflines.profiler.records import Environment, ResultError, Workload
 
 TRAINING_SCHEMA = "rooflines.training/1"
 TRAINING_FILE = "training.json"
@@ -77,7 +77,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     accuracy: float | None = None
     sample_s: float | None = None
-    error: OutputError | None = None
+    error: ResultError | None = None
     notes: tuple[str, ...] = ()
     reason: str = ""
 

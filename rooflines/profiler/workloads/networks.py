@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Task:
+class NetworkTask:
     """A network with its inputs and the loss it trains with. ``loss`` maps the network's output to a scalar.
 
     ``classifies`` says that its output are the scores of classes, so that it can be trained on labeled images. ``notes`` say what the
@@ -51,7 +51,7 @@ class Task:
     notes: tuple[str, ...] = ()
 
 
-def find_network(name: str, options: Options, classes: int | None = None) -> Task:
+def find_network(name: str, options: Options, classes: int | None = None) -> NetworkTask:
     """The network called ``name``: torchvision's, ``timm:NAME`` or ``hf:NAME``; WorkloadError names the nearest when there is none.
 
     ``classes`` is the number of classes that an image classifier tells apart, by default that of ``options``.
@@ -89,7 +89,7 @@ def sum_of_outputs(output: Any) -> torch.Tensor:
 # --- torchvision -------------------------------------------------------------------------------------------------------------------
 
 
-def _torchvision(name: str, options: Options, classes: int | None) -> Task:
+def _torchvision(name: str, options: Options, classes: int | None) -> NetworkTask:
     import torchvision
 
     known = torchvision.models.list_models()
@@ -153,19 +153,19 @@ def _construction(name: str, options: Options) -> Iterator[None]:
         ) from error
 
 
-def _classification(network: Any, batch: int, size: int) -> Task:
+def _classification(network: Any, batch: int, size: int) -> NetworkTask:
     import torch
 
     return _classified(network, torch.randn(batch, 3, size, size), "images", classifies=True)
 
 
-def _video(network: Any, batch: int, size: int) -> Task:
+def _video(network: Any, batch: int, size: int) -> NetworkTask:
     import torch
 
     return _classified(network, torch.randn(batch, 3, 16, size, size), "clips")
 
 
-def _classified(network: Any, inputs: torch.Tensor, unit: str, *, classifies: bool = False) -> Task:
+def _classified(network: Any, inputs: torch.Tensor, unit: str, *, classifies: bool = False) -> NetworkTask:
     import torch
 
     batch = len(inputs)
@@ -175,7 +175,7 @@ def _classified(network: Any, inputs: torch.Tensor, unit: str, *, classifies: bo
         first = output[0] if isinstance(output, tuple) else output
         return classification_loss(output, labels(first.device))
 
-    return Task(network, (inputs,), {}, loss, unit, inputs.shape[-1], batch_size=batch, classifies=classifies)
+    return NetworkTask(network, (inputs,), {}, loss, unit, inputs.shape[-1], batch_size=batch, classifies=classifies)
 
 
 def classification_loss(output: Any, labels: torch.Tensor) -> torch.Tensor:
@@ -192,7 +192,7 @@ def classification_loss(output: Any, labels: torch.Tensor) -> torch.Tensor:
     return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
 
-def _segmentation(network: Any, batch: int, size: int) -> Task:
+def _segmentation(network: Any, batch: int, size: int) -> NetworkTask:
     import torch
     from torch.nn import functional
 
@@ -203,10 +203,10 @@ def _segmentation(network: Any, batch: int, size: int) -> Task:
         total = functional.cross_entropy(output["out"], on_device)
         return total + 0.5 * functional.cross_entropy(output["aux"], on_device) if "aux" in output else total
 
-    return Task(network, (torch.randn(batch, 3, size, size),), {}, loss, "images", size, batch_size=batch)
+    return NetworkTask(network, (torch.randn(batch, 3, size, size),), {}, loss, "images", size, batch_size=batch)
 
 
-def _detection(network: Any, batch: int, size: int) -> Task:
+def _detection(network: Any, batch: int, size: int) -> NetworkTask:
     import torch
 
     images = [torch.rand(3, size, size) for _ in range(batch)]
@@ -217,13 +217,13 @@ def _detection(network: Any, batch: int, size: int) -> Task:
         {"boxes": box, "labels": torch.ones(2, dtype=torch.long), "masks": masks, "keypoints": torch.ones(2, 17, 3) * (size / 3)}
         for _ in range(batch)
     ]
-    return Task(
+    return NetworkTask(
         network, (images,), {}, lambda output: torch.stack(list(output.values())).sum(), "images", size,
         train_inputs=(images, targets), batch_size=batch,
     )  # fmt: skip
 
 
-def _optical_flow(network: Any, batch: int, size: int) -> Task:
+def _optical_flow(network: Any, batch: int, size: int) -> NetworkTask:
     import torch
 
     size = -(-size // 8) * 8  # RAFT needs a multiple of 8
@@ -232,13 +232,13 @@ def _optical_flow(network: Any, batch: int, size: int) -> Task:
     def loss(output: Any) -> torch.Tensor:
         return torch.stack([flow.abs().mean() for flow in output]).sum()
 
-    return Task(network, pair, {}, loss, "frame pairs", size, batch_size=batch)
+    return NetworkTask(network, pair, {}, loss, "frame pairs", size, batch_size=batch)
 
 
 # --- other people's collections ----------------------------------------------------------------------------------------------------
 
 
-def _timm(name: str, options: Options, classes: int | None) -> Task:
+def _timm(name: str, options: Options, classes: int | None) -> NetworkTask:
     timm = _import("timm", f"timm:{name}")
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
@@ -255,7 +255,7 @@ def _timm(name: str, options: Options, classes: int | None) -> Task:
     return dataclasses.replace(task, classifies=network.num_classes > 0)  # without a head it returns features
 
 
-def _transformers(name: str, options: Options) -> Task:
+def _transformers(name: str, options: Options) -> NetworkTask:
     transformers = _import("transformers", f"hf:{name}")
     import torch
 
@@ -302,7 +302,7 @@ def _transformers(name: str, options: Options) -> Task:
         keywords = {"pixel_values": images}
         if options.mode == "training" and hasattr(network, "num_labels"):
             keywords["labels"] = torch.zeros(batch, dtype=torch.long)
-        return Task(network, (), keywords, sum_of_outputs, "images", size, batch_size=batch)
+        return NetworkTask(network, (), keywords, sum_of_outputs, "images", size, batch_size=batch)
     if main_input != "input_ids":
         raise WorkloadError(
             f"hf:{name} takes {main_input!r}; only token and image inputs can be generated.",
@@ -318,7 +318,7 @@ def _transformers(name: str, options: Options) -> Task:
         keywords["decoder_input_ids"] = tokens
     if options.mode == "training" and "labels" in inspect.signature(network.forward).parameters:
         keywords["labels"] = tokens
-    return Task(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch)
+    return NetworkTask(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch)
 
 
 def _check_hub(name: str) -> None:
@@ -349,13 +349,13 @@ def _unknown_architecture(name: str, transformers: Any) -> WorkloadError:
     )
 
 
-def generating_task(model: Any, vocabulary: int, options: Options, *notes: str) -> Task:
+def generating_task(model: Any, vocabulary: int, options: Options, *notes: str) -> NetworkTask:
     """``model``, which generates, with random prompts that follow the seed alone."""
     import torch
 
     batch = options.batch_size or 1
     prompts = torch.randint(vocabulary, (batch, options.prompt_length), generator=torch.Generator().manual_seed(options.seed))
-    return Task(model, (prompts,), {}, sum_of_outputs, "sequences", batch_size=batch, classifies=True, notes=notes)
+    return NetworkTask(model, (prompts,), {}, sum_of_outputs, "sequences", batch_size=batch, classifies=True, notes=notes)
 
 
 def _import(package: str, wanted_for: str) -> Any:

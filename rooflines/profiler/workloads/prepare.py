@@ -28,7 +28,7 @@ from rooflines.profiler.workloads.generation import PROTOCOL, Generator, TokenCl
 from rooflines.profiler.workloads.inputs import as_arguments, batch_size_of, tensors_in, with_tensors
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.networks import (
-    Task,
+    NetworkTask,
     call_factory,
     classification_loss,
     find_network,
@@ -92,7 +92,7 @@ def prepare(name: str, options: Options) -> Prepared:
     device = _checked_device(options)
     images = dataset_of(options)
     made, label = _made(name, options, device, images)
-    if isinstance(made, Task):
+    if isinstance(made, NetworkTask):
         return _from_task(made, options, device, name, images)
     if options.mode == "generate":
         return from_generator(made, options, name=label)
@@ -127,7 +127,7 @@ def module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tup
     Raises WorkloadError for a factory that makes a step function, which has no module to show.
     """
     made, label = _made(name, options, _checked_device(options))
-    if isinstance(made, Task):
+    if isinstance(made, NetworkTask):
         return made.network, made.inputs, made.keywords
     if not isinstance(made, tuple):
         raise WorkloadError(f"{label} returns a step function, not a module.", hint="Return (module, inputs).")
@@ -149,7 +149,7 @@ def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name
     if inputs is None:
         raise WorkloadError(f"the module {name} requires inputs.", hint="Give a tensor, a tuple, or a dict of keyword arguments.")
     positional, keywords = as_arguments(inputs)
-    task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=batch_size_of(inputs), classifies=True)
+    task = NetworkTask(network, positional, keywords, sum_of_outputs, "samples", batch_size=batch_size_of(inputs), classifies=True)
     prepared = _given_back(task, options, device, name, dataset_of(options))
     return replace(prepared, classifies=options.data != "resident")
 
@@ -177,7 +177,7 @@ def from_generator(model: Any, options: Options, *, name: str) -> Prepared:
     return _given_back(task, options, device, name) if is_module else _from_task(task, options, device, name)
 
 
-def _given_back(task: Task, options: Options, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
+def _given_back(task: NetworkTask, options: Options, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
     """The workload of a module that the caller owns; ``restore`` puts it back as it was."""
     restore = _kept(task.network, trained=options.mode == "training")
     try:
@@ -235,7 +235,7 @@ def _checked_device(options: Options) -> torch.device:
     return device
 
 
-def _from_task(task: Task, options: Options, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
+def _from_task(task: NetworkTask, options: Options, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
     import torch
 
     training, generates = options.mode == "training", options.mode == "generate"
@@ -291,7 +291,7 @@ def _generator(placed: Placed, options: Options) -> Generator:
     return model if is_generator(model) else CausalModel(model, placed.called, options.kv_cache, slots)
 
 
-def _fed(task: Task, images: DataSet, options: Options, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:
+def _fed(task: NetworkTask, images: DataSet, options: Options, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:
     """Batches of ``images`` without end, as the network takes them; every epoch has another order, which follows the seed."""
     if not task.classifies:
         raise WorkloadError(f"{arg('data', options.data)} does not apply to {name}: it is not an image classifier.")

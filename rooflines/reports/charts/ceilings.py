@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rooflines.device_specs.compare import RoofComparison
 from rooflines.device_specs.records import Ceilings, marks_of
 from rooflines.reports.charts.palette import Ink
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Sheet, decades, logarithmic
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, PaperSheet, decades, logarithmic
 from rooflines.reports.words.ceilings import SOURCE_WORDS, ceiling_name, roof_order
 from rooflines.units import percent, scale, si
 
@@ -36,7 +36,7 @@ class CeilingMarks(Drawing, frozen=True, kw_only=True):
     measured: Ceilings
     compared: tuple[RoofComparison, ...] = ()
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """A panel for arithmetic, memory and links each: measured as a dot, the sheet's as a bar, the derived one a diamond."""
         panels = [(title, unit, rows) for kind, title, unit in _PANELS if (rows := self._rows(kind))]
         heights = [_ABOVE_IN + _ROW_IN * len(rows) + _BELOW_IN for _, _, rows in panels]
@@ -60,7 +60,7 @@ class CeilingMarks(Drawing, frozen=True, kw_only=True):
         return rows + [row for row in self.compared if row.measured is None and row.any.kind == kind]
 
 
-def _key(sheet: Sheet, figure: Figure, rows: Sequence[RoofComparison]) -> None:
+def _key(sheet: PaperSheet, figure: Figure, rows: Sequence[RoofComparison]) -> None:
     """The meaning of the marks that appear, and of a fraction."""
     from matplotlib.lines import Line2D
 
@@ -95,7 +95,7 @@ def _mark(kind: str, ink: Ink, *, further: bool) -> dict[str, Any]:
     return {"marker": kind, "linestyle": "none", **style}
 
 
-def _panel(sheet: Sheet, axes: Axes, title: str, unit: str, rows: Sequence[RoofComparison]) -> None:
+def _panel(sheet: PaperSheet, axes: Axes, title: str, unit: str, rows: Sequence[RoofComparison]) -> None:
     ink = sheet.ink
     values = [[one.value for one in (row.measured, row.spec, row.derived) if one] for row in rows]
     largest = max(map(max, values))

@@ -10,7 +10,7 @@ import msgspec
 
 from rooflines.profiler.records import MemoryCurve
 from rooflines.reports.charts.palette import SERIES, category_mark
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Mark, Sheet, decades, logarithmic, pushed_apart
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Mark, PaperSheet, decades, logarithmic, pushed_apart
 from rooflines.reports.words.text import clip
 from rooflines.roofline.analysis import Steps
 from rooflines.units import binary_bytes, binary_scale, scale, seconds
@@ -38,7 +38,7 @@ _HELD = ("parameters", "optimizer", "gradients", "inputs", "activations", "works
 _MEMORY = {**dict(zip(_HELD, SERIES, strict=False)), "allocated": SERIES[0]}
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class CurveSeries(msgspec.Struct, frozen=True, kw_only=True):
     """A curve of a backend through ``x`` and ``y``, with the ends of the interval of each ``y``.
 
     ``paper`` is a level that a paper printed for it, ``paper_points`` are (x, y) that it printed. ``color`` is the name of its color
@@ -60,11 +60,11 @@ class Curves(Drawing, frozen=True, kw_only=True):
 
     x_title: str
     y_title: str
-    series: tuple[Series, ...]
+    series: tuple[CurveSeries, ...]
     fraction: bool = False
     log_x: bool = False
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """Curves with their names at their ends, and what a paper printed as dotted lines."""
         from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -133,7 +133,7 @@ class Choices(Drawing, frozen=True, kw_only=True):
     log_x: bool = False
     fraction: bool = False
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """Points with their names where there is room, and the Pareto front as a line."""
         figure, axes = _axes(sheet, _CHOICES_IN, right=0.3)
         xs, ys = [one.x for one in self.choices], [one.y for one in self.choices if one.y > 0]
@@ -156,7 +156,7 @@ class Choices(Drawing, frozen=True, kw_only=True):
         _titles(sheet, axes, _with_prefix(self.x_title, prefix), y_title)
         return figure
 
-    def _names(self, sheet: Sheet, axes: Axes, points: Sequence[Choice]) -> None:
+    def _names(self, sheet: PaperSheet, axes: Axes, points: Sequence[Choice]) -> None:
         """Names beside their points, on the side with more room and cut to it; a name that would cover another is left out."""
         width, height = _size(axes)
         taken: list[tuple[float, float, float]] = []
@@ -193,7 +193,7 @@ class Beams(Drawing, frozen=True, kw_only=True):
     x_title: str
     beams: tuple[Beam, ...]
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """Bars with their values at their ends, and what a paper printed below them in outline."""
         left = max(_LABEL_IN, _width_in(sheet, (bar.label for bar in self.beams), TEXT) + 0.15)
         height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(self.beams))
@@ -218,12 +218,12 @@ class Beams(Drawing, frozen=True, kw_only=True):
         return figure
 
 
-class StepTimes(Drawing, frozen=True, kw_only=True):
+class StepTimesCurve(Drawing, frozen=True, kw_only=True):
     """The timed steps in the order run; ``steps`` has at least one duration."""
 
     steps: Steps
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """Every step that was not disturbed, the median with its 95 % interval, and the 10th to 90th percentile."""
         from matplotlib.ticker import MaxNLocator
 
@@ -277,7 +277,7 @@ class Areas(Drawing, frozen=True, kw_only=True):
 
     curve: MemoryCurve
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """The areas, the peak with its size, and at the right the names of several, each with its size at the peak."""
         from matplotlib.ticker import MaxNLocator
 
@@ -323,7 +323,7 @@ class Areas(Drawing, frozen=True, kw_only=True):
 
 
 def _axes(
-    sheet: Sheet, height_in: float, *, right: float, left: float = _LEFT_IN, top: float = _TOP_IN, bottom: float = _BOTTOM_IN
+    sheet: PaperSheet, height_in: float, *, right: float, left: float = _LEFT_IN, top: float = _TOP_IN, bottom: float = _BOTTOM_IN
 ) -> tuple[Figure, Axes]:
     # Long names make a narrow sheet wider.
     width_in = max(sheet.width_in, left + right + _PLOT_IN)
@@ -341,7 +341,7 @@ def _size(axes: Axes) -> tuple[float, float]:
     return place.width * points, place.height * points
 
 
-def _empty(sheet: Sheet, figure: Figure, axes: Axes) -> Figure:
+def _empty(sheet: PaperSheet, figure: Figure, axes: Axes) -> Figure:
     axes.set_axis_off()
     sheet.write(axes, 0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=sheet.ink.muted)
     return figure
@@ -351,14 +351,14 @@ def _with_prefix(title: str, prefix: str) -> str:
     return title.replace(", ", f", {prefix}", 1)
 
 
-def _titles(sheet: Sheet, axes: Axes, x_title: str, y_title: str) -> None:
+def _titles(sheet: PaperSheet, axes: Axes, x_title: str, y_title: str) -> None:
     """What the axes show: above the vertical one, and below the numbers of the horizontal one."""
     style: Any = {"size": SMALL, "color": sheet.ink.muted, "family": sheet.family, "textcoords": "offset points"}
     axes.annotate(y_title, (0, 1), (0, 5), xycoords="axes fraction", ha="left", va="bottom", **style)
     axes.annotate(x_title, (1, 0), (0, -17), xycoords="axes fraction", ha="right", va="top", **style)
 
 
-def _y_axis(sheet: Sheet, axes: Axes, values: Sequence[float], title: str, *, fraction: bool) -> tuple[float, float, str]:
+def _y_axis(sheet: PaperSheet, axes: Axes, values: Sequence[float], title: str, *, fraction: bool) -> tuple[float, float, str]:
     """Number the vertical axis: logarithmic where values lie far apart, else from 0, and near the curves where they are shares.
 
     Returns its ends and its title with the prefix of the unit.
@@ -381,7 +381,7 @@ def _y_axis(sheet: Sheet, axes: Axes, values: Sequence[float], title: str, *, fr
     return low, high, title if fraction else _with_prefix(title, prefix)
 
 
-def _end_labels(sheet: Sheet, axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, high: float) -> None:
+def _end_labels(sheet: PaperSheet, axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, high: float) -> None:
     """The names at the right ends of their lines, moved apart where they would touch, in the order of the lines."""
     _, height = _size(axes)
     is_log = axes.get_yscale() == "log"
@@ -399,6 +399,6 @@ def _end_labels(sheet: Sheet, axes: Axes, ends: Sequence[tuple[float, str, str]]
         )  # fmt: skip
 
 
-def _width_in(sheet: Sheet, texts: Iterable[str], size: float) -> float:
+def _width_in(sheet: PaperSheet, texts: Iterable[str], size: float) -> float:
     """The width in inches of the longest of ``texts``."""
     return max((sheet.length(text, size) for text in texts), default=0.0) / POINTS_PER_INCH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, WIDTH_IN, Drawing, Sheet
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, WIDTH_IN, Drawing, PaperSheet
 from rooflines.reports.words.text import clip
 from rooflines.roofline.analysis import ModuleRow
 from rooflines.units import percent, seconds, si
@@ -36,7 +36,7 @@ class Node(NamedTuple):
         return round(_FAINT + (_STRONG - _FAINT) * min(1.0, self.row.headroom_s / self.row.time_s), 2)
 
 
-class Cell(NamedTuple):
+class IcicleCell(NamedTuple):
     """The place of a module: its left end and its width as shares of the figure, and its level."""
 
     x: float
@@ -51,7 +51,7 @@ class Icicle(Drawing, frozen=True, kw_only=True):
     whole_s: float
     widths_in: ClassVar[tuple[float, ...]] = (WIDTH_IN,)
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """Cells by time with as many labels as fit; time of a module that is in none of its children stays empty."""
         from matplotlib.colors import to_rgba
 
@@ -91,15 +91,15 @@ class Icicle(Drawing, frozen=True, kw_only=True):
         )  # fmt: skip
         return "\n".join(lines)
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[IcicleCell]:
         """The place of each module."""
-        found: list[Cell] = []
+        found: list[IcicleCell] = []
         free: dict[int, float] = {}  # the left end of the next module below each
         whole_s = sum(node.row.time_s for node in self.nodes if node.parent < 0)
         for node in self.nodes:
-            x, width, level = found[node.parent] if node.parent >= 0 else Cell(0.0, 1.0, -1)
+            x, width, level = found[node.parent] if node.parent >= 0 else IcicleCell(0.0, 1.0, -1)
             of_s = self.nodes[node.parent].row.time_s if node.parent >= 0 else whole_s
-            cell = Cell(free.get(node.parent, x), node.row.time_s / of_s * width if of_s > 0 else 0.0, level + 1)
+            cell = IcicleCell(free.get(node.parent, x), node.row.time_s / of_s * width if of_s > 0 else 0.0, level + 1)
             free[node.parent] = cell.x + cell.width
             found.append(cell)
         return found

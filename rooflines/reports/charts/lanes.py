@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from rooflines.reports.charts.palette import category_order
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, Drawing, Mark, Sheet
-from rooflines.reports.charts.timeline import Timeline
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, Drawing, Mark, PaperSheet
+from rooflines.reports.charts.timeline import TimelineFigure
 from rooflines.roofline.analysis import Lane
 from rooflines.units import percent, scale
 
@@ -47,14 +47,14 @@ class Lanes(Drawing, frozen=True, kw_only=True):
     duration_s: float
     whole: str
     unplaced: tuple[str, ...] = ()
-    usage: Timeline = Timeline()
+    usage: TimelineFigure = TimelineFigure()
 
     @property
     def legend(self) -> tuple[tuple[str], ...]:
         """The categories of the segments."""
         return tuple((name,) for name in sorted({item.category for item in self.items} - {""}, key=category_order))
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """The lanes, and the rows of the samples below them."""
         rows = self.usage.rows
         # A page has the key as switches above the figure.
@@ -95,7 +95,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             "rows": [[], *usage["rows"]],
         }
 
-    def _draw(self, sheet: Sheet, axes: Axes, across: float) -> None:
+    def _draw(self, sheet: PaperSheet, axes: Axes, across: float) -> None:
         from matplotlib.ticker import MaxNLocator
 
         ink = sheet.ink
@@ -131,7 +131,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         times = np.stack((begin / 1e9, end / 1e9, np.full(len(end), np.nan)), axis=1)
         return {categories[one]: times[category == one].ravel().tolist() for one in sorted({*category.tolist()})}
 
-    def _key(self, sheet: Sheet, axes: Axes, across: float, up: float) -> None:
+    def _key(self, sheet: PaperSheet, axes: Axes, across: float, up: float) -> None:
         """Which color is which category, in a line above the lanes."""
         entries = [*((name, sheet.color(name)) for (name,) in self.legend), ("nothing launched, idle", sheet.ink.faint_roof)]
         x, y = 8.0 - _LEFT, 1 + 9 / up

@@ -29,7 +29,7 @@ WIDTH_IN = 7.6
 _PNG_DPI = 160
 
 
-class Sheet(NamedTuple):
+class PaperSheet(NamedTuple):
     """What a figure is drawn for. On a ``page`` colors are variables, and what can be switched on there is drawn as well."""
 
     width_in: float = WIDTH_IN
@@ -113,7 +113,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     # The widths that a page has it in: for windows of any size, or for wide and for narrow ones.
     widths_in: ClassVar[tuple[float, ...]] = (WIDTH_IN, 4.2)
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """Draw it with Matplotlib."""
         raise NotImplementedError
 
@@ -128,7 +128,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
 def draw(drawing: Drawing, *, width_in: float = WIDTH_IN, family: str = SANS) -> Figure:
     """The figure of ``drawing`` for print."""
-    return drawing.figure(Sheet(width_in, family))
+    return drawing.figure(PaperSheet(width_in, family))
 
 
 def as_svg(figure: Figure, family: str | None = None) -> str:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.charts.palette import SERIES, category_order
-from rooflines.reports.charts.paper import Drawing, Mark, Sheet
+from rooflines.reports.charts.paper import Drawing, Mark, PaperSheet
 from rooflines.reports.words.ceilings import SOURCE_WORDS, shares_of_roofs
 from rooflines.reports.words.text import clip
 from rooflines.roofline.by_key import grouped, longest_first
@@ -36,7 +36,7 @@ _FULL_SHARE = 0.15
 _MARGIN, _LEAST_SPAN = 0.25, 2.0
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     """An operator, or a whole step: ``key`` tells it from the others, ``category`` has its color, its area is its time.
 
     ``precision`` and ``engine`` say which compute roof judges it. Of the points with a ``label`` those with the largest ``gain_s`` are
@@ -137,8 +137,8 @@ class Chart(Drawing, frozen=True, kw_only=True):
 
     roofs: tuple[Roof, ...]
     ridges: tuple[Ridge, ...]
-    points: tuple[Point, ...]
-    labeled: tuple[Point, ...]
+    points: tuple[RooflinePoint, ...]
+    labeled: tuple[RooflinePoint, ...]
     rings: tuple[Ring, ...]
     band: tuple[tuple[float, float], ...]
     limits: Limits
@@ -151,13 +151,13 @@ class Chart(Drawing, frozen=True, kw_only=True):
     missing: str = ""
     paths: bool = False
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """Draw it with Matplotlib."""
         from rooflines.reports.charts.roofline_figure import roofline_figure
 
         return roofline_figure(self, sheet)
 
-    def diameter(self, point: Point, largest: float, smallest: float) -> float:
+    def diameter(self, point: RooflinePoint, largest: float, smallest: float) -> float:
         """The diameter of a point, so that its area is its time; the smallest ones are kept large enough to see and to hit."""
         return max(smallest, largest * math.sqrt(point.time_s / self.full_s))
 
@@ -202,9 +202,14 @@ class Chart(Drawing, frozen=True, kw_only=True):
 
 
 def roofline(
-    points: Sequence[Point], ceilings: Iterable[Ceiling], *, rings: Sequence[Ring] = (), total_s: float = 0.0, missing: str = "",
+    points: Sequence[RooflinePoint],
+    ceilings: Iterable[Ceiling],
+    *,
+    rings: Sequence[Ring] = (),
+    total_s: float = 0.0,
+    missing: str = "",
     paths: bool = False,
-) -> Chart | None:  # fmt: skip
+) -> Chart | None:
     """The chart of ``points`` on the roofs of ``ceilings``; None where there is neither a roof nor a point to draw.
 
     ``total_s`` is the time that the shares of the legend are of.
@@ -263,7 +268,9 @@ def roofline(
 # --- roofs ---------------------------------------------------------------------------------------------------------------------
 
 
-def _compute_in_run(compute: Sequence[Ceiling], known: Ceilings, points: Iterable[Point]) -> tuple[list[Ceiling], list[Ceiling]]:
+def _compute_in_run(
+    compute: Sequence[Ceiling], known: Ceilings, points: Iterable[RooflinePoint]
+) -> tuple[list[Ceiling], list[Ceiling]]:
     """The compute roofs that judge a real share of the time, highest share first, and those that judge a small one.
 
     Where nothing says, it is the best fp32 one.
@@ -317,7 +324,7 @@ def _compute_roofs(
 # --- points and axes -----------------------------------------------------------------------------------------------------------
 
 
-def _worth_drawing(points: Sequence[Point]) -> list[Point]:
+def _worth_drawing(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
     """The points, given longest first, without outliers that would stretch an axis over empty decades for next to no time.
 
     From each end of both axes, what lies a decade or more beyond the rest goes if it takes ``_OUTLIER_SHARE`` of the time at most; a
@@ -340,13 +347,13 @@ def _worth_drawing(points: Sequence[Point]) -> list[Point]:
     return [point for point in points if point.key not in outliers]
 
 
-def _ranked(points: Iterable[Point]) -> list[Point]:
+def _ranked(points: Iterable[RooflinePoint]) -> list[RooflinePoint]:
     """The points to name, most gain first."""
     candidates = [point for point in points if point.label and point.gain_s > 0]
     return sorted(candidates, key=lambda point: point.gain_s, reverse=True)[:MOST_LABELS]
 
 
-def _labelled(points: Iterable[Point]) -> Iterable[Point]:
+def _labelled(points: Iterable[RooflinePoint]) -> Iterable[RooflinePoint]:
     """The points to name, each with a name of its own."""
     taken: set[str] = set()
     for point in _ranked(points):

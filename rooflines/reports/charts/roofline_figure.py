@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.reports.charts.labels import Box, Disc, columns, dotted, place_names
 from rooflines.reports.charts.palette import category_mark
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Sheet, logarithmic
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, PaperSheet, logarithmic
 from rooflines.reports.words.text import shorten_name
 from rooflines.units import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rooflines.reports.charts.roofline import Chart, Point, Ring, Roof
+    from rooflines.reports.charts.roofline import Chart, Ring, Roof, RooflinePoint
 
 _SHAPE, _TALLEST_IN = 0.63, 4.4
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40.0, 10.0, 16.0, 30.0
@@ -38,7 +38,7 @@ _MARKED = 0.02
 class _Plot:
     """The axes of a chart whose size in points is known, with what was drawn and written on them so far."""
 
-    def __init__(self, chart: Chart, sheet: Sheet) -> None:
+    def __init__(self, chart: Chart, sheet: PaperSheet) -> None:
         width, height = sheet.width_in * POINTS_PER_INCH, min(_SHAPE * sheet.width_in, _TALLEST_IN) * POINTS_PER_INCH
         # A page has the key as switches above the figure.
         self.keyed = bool(chart.legend) and not sheet.page
@@ -61,7 +61,7 @@ class _Plot:
         across, up = self.chart.limits.fraction(x, y)
         return across * self.width, up * self.height
 
-    def disc(self, point: Point) -> Disc:
+    def disc(self, point: RooflinePoint) -> Disc:
         x, y = self.place(point.intensity, point.flop_per_s)
         return Disc(x, y, self.chart.diameter(point, _LARGEST_POINT, _SMALLEST_POINT) / 2)
 
@@ -97,7 +97,7 @@ class _Plot:
                 return
 
 
-def roofline_figure(chart: Chart, sheet: Sheet) -> Figure:
+def roofline_figure(chart: Chart, sheet: PaperSheet) -> Figure:
     """Roofs with their sources, points by time and category, those with the largest gain named."""
     plot = _Plot(chart, sheet)
     limits, axes = chart.limits, plot.axes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, Drawing, Mark, Sheet, pushed_apart
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, Drawing, Mark, PaperSheet, pushed_apart
 from rooflines.units import significant
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _ROW, _GAP, _TOP, _BOTTOM, _LEFT, _RIGHT = 46.0, 17.0, 16.0, 28.0, 34.0, 84.0
 _MOST_NAMES = 5
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineLine(msgspec.Struct, frozen=True, kw_only=True):
     """A curve of one device, in the unit of its row."""
 
     device: str
@@ -37,14 +37,14 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     value: float
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     """One quantity over time; its axis goes from ``bottom`` to ``top``."""
 
     name: str
     unit: str
     bottom: float = 0.0
     top: float
-    lines: tuple[Line, ...]
+    lines: tuple[TimelineLine, ...]
     levels: tuple[Level, ...] = ()
 
 
@@ -56,7 +56,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     end: float
 
 
-class Timeline(Drawing, frozen=True, kw_only=True):
+class TimelineFigure(Drawing, frozen=True, kw_only=True):
     """All rows share the time, in seconds from the window's begin.
 
     ``marks`` are the ends of steps, ``focus`` is the device that is drawn strongly.
@@ -64,7 +64,7 @@ class Timeline(Drawing, frozen=True, kw_only=True):
 
     widths_in: ClassVar[tuple[float, ...]] = (9.0, 4.2)
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TimelineRow, ...] = ()
     begin: float = 0.0
     end: float = 0.0
     window: tuple[float, float] = (0.0, 0.0)
@@ -75,7 +75,7 @@ class Timeline(Drawing, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     focus: str = ""
 
-    def figure(self, sheet: Sheet) -> Figure:
+    def figure(self, sheet: PaperSheet) -> Figure:
         """The rows below each other; what belongs to a device that is not in focus is drawn for pages only, which can change it."""
         width = sheet.width_in * POINTS_PER_INCH
         height = _TOP + len(self.rows) * _ROW + (len(self.rows) - 1) * _GAP + _BOTTOM
@@ -121,7 +121,7 @@ class Timeline(Drawing, frozen=True, kw_only=True):
             "rows": rows,
         }
 
-    def draw_row(self, sheet: Sheet, axes: Axes, number: int, row: Row) -> None:
+    def draw_row(self, sheet: PaperSheet, axes: Axes, number: int, row: TimelineRow) -> None:
         """Draw row ``number`` into its axes."""
         from matplotlib.ticker import FixedLocator, MaxNLocator
 
@@ -164,7 +164,7 @@ class Timeline(Drawing, frozen=True, kw_only=True):
         axes.tick_params(color=ink.line, labelcolor=ink.muted, pad=2)
         axes.tick_params(axis="y", length=0)
 
-    def _names(self, sheet: Sheet, axes: Axes, row: Row, lines: Iterable[tuple[int, Line]], gid: str) -> None:
+    def _names(self, sheet: PaperSheet, axes: Axes, row: TimelineRow, lines: Iterable[tuple[int, TimelineLine]], gid: str) -> None:
         """The lines' names at their right ends, pushed apart from the lowest upwards and back into the row."""
         lines = sorted(lines, key=lambda pair: pair[1].y[-1])
         shares = [(line.y[-1] - row.bottom) / (row.top - row.bottom) for _, line in lines]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rooflines.reports.charts.palette import VARIABLE_OF
-from rooflines.reports.charts.paper import POINTS_PER_INCH, Drawing, Mark, Sheet, as_png, as_svg, draw
+from rooflines.reports.charts.paper import POINTS_PER_INCH, Drawing, Mark, PaperSheet, as_png, as_svg, draw
 from rooflines.reports.document import Page
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def page_svg(drawing: Drawing, width_in: float, name: str) -> str:
     A mark has its kind and name as ``data-mark`` and the switch that it belongs to as ``data-to``. ``data-axes`` has the place and the
     limits of every axes, logarithms on a logarithmic axis.
     """
-    picture, marks = drawing.figure(Sheet(width_in, page=True)), drawing.page_marks()
+    picture, marks = drawing.figure(PaperSheet(width_in, page=True)), drawing.page_marks()
     text = as_svg(picture)
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", text, flags=re.DOTALL)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from rooflines.reports.charts.lanes import Lanes
 from rooflines.reports.charts.palette import BOUNDS, COLORED, INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import Chart
-from rooflines.reports.charts.timeline import Timeline
+from rooflines.reports.charts.timeline import TimelineFigure
 from rooflines.reports.document import Figure, Page
 from rooflines.reports.render.figures import page_svg
 from rooflines.reports.render.grid import drawn, packed, slug
@@ -80,6 +80,6 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         "categories": [(name, slug(name)) for name, *_ in drawing.legend] if isinstance(drawing, Chart | Lanes) else [],
         "roofs": drawing.roof_groups() if isinstance(drawing, Chart) else [],
         "ranks": [point.label for point in drawing.labeled] if isinstance(drawing, Chart) else [],
-        "devices": drawing.devices if isinstance(drawing, Timeline) and len(drawing.devices) > 1 else [],
-        "focus": drawing.focus if isinstance(drawing, Timeline) else "",
+        "devices": drawing.devices if isinstance(drawing, TimelineFigure) and len(drawing.devices) > 1 else [],
+        "focus": drawing.focus if isinstance(drawing, TimelineFigure) else "",
     }

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rooflines.reports.charts.curves import Beams, Curves
-from rooflines.reports.charts.timeline import Timeline
+from rooflines.reports.charts.timeline import TimelineFigure
 from rooflines.reports.document import Block, Figure, Page, Paragraph, Row, Table, factor_of, texts, value_of
 from rooflines.serial import to_json, write_text
 
@@ -38,7 +38,7 @@ def plain(block: Block) -> dict[str, Any]:
             return _table(block)
         case Figure():
             # The operators of a roofline are in the table of operators, the ceilings of a chart in that of ceilings.
-            drawn = msgspec.to_builtins(block.drawing) if isinstance(block.drawing, Curves | Beams | Timeline) else None
+            drawn = msgspec.to_builtins(block.drawing) if isinstance(block.drawing, Curves | Beams | TimelineFigure) else None
             return {"block": "figure", "name": block.name, "caption": block.caption, "note": block.note, "data": drawn}
     found: dict[str, Any] = msgspec.to_builtins(block)
     return {"block": type(block).__name__.lower(), **{name: value for name, value in found.items() if name not in ("show", "first")}}

@@ -28,7 +28,7 @@ from rooflines.profiler.trace.tree import PHASES
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.analyze import Divided
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.rows import Row
+from rooflines.roofline.attribution.rows import TimeRow
 from rooflines.roofline.attribution.steady import Floats
 
 # Above the process ids of Linux, which end at 2^22, and the numbers of devices.
@@ -92,7 +92,7 @@ def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples:
     yield from _sampled(attribution.trace, samples)
 
 
-def _arguments(attribution: Attribution, row: Row, operator: OperatorRow | None) -> dict[str, Any]:
+def _arguments(attribution: Attribution, row: TimeRow, operator: OperatorRow | None) -> dict[str, Any]:
     """What is known of each call of a row, or without ``operator`` of a gap, in the words of ``analysis.json``."""
     module = attribution.calls.modules[row.module].path if row.module >= 0 else ""
     found: dict[str, Any] = {"module": module, "phase": PHASES[row.phase], "shapes": row.signature.shapes()}

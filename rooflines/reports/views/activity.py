@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rooflines.reports.charts.lanes import Item, Lanes
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.charts.timeline import Timeline
+from rooflines.reports.charts.timeline import TimelineFigure
 from rooflines.reports.document import Cell, Column, Figure, Paragraph, Section, Table, said, section, table
 from rooflines.reports.views.timeline import usage_timeline
 from rooflines.reports.words.sentences import RUNS_NOTHING
@@ -126,12 +126,12 @@ def _table(found: Activity, drawing: Lanes) -> Table:
     return table("step_lanes", columns, rows, f"Time of each row of this {drawing.whole}", title="Rows of the timeline")
 
 
-def _usage(analysis: Analysis, found: Activity) -> tuple[Timeline, str]:
+def _usage(analysis: Analysis, found: Activity) -> tuple[TimelineFigure, str]:
     """Power, clock and memory during the step, in seconds from its begin, or why they are not shown."""
     whole, usage, duration_s = usage_timeline(analysis), analysis.usage, found.duration_ns / 1e9
     nothing = "Power, clock and memory are not shown"
     if whole is None or usage is None:
-        return Timeline(), f"{nothing}: the run has no device samples."
+        return TimelineFigure(), f"{nothing}: the run has no device samples."
     begin_s = (found.began_ns - usage.began_ns) / 1e9
     rows = []
     for row in whole.rows:
@@ -146,4 +146,4 @@ def _usage(analysis: Analysis, found: Activity) -> tuple[Timeline, str]:
             rows.append(replace(row, lines=tuple(lines)))
     if rows:
         return replace(whole, rows=tuple(rows), begin=0.0, end=duration_s, window_text="", marks=(), held=()), ""
-    return Timeline(), f"{nothing}: fewer than {_FEWEST_READINGS} device samples were taken in these {seconds(duration_s)}."
+    return TimelineFigure(), f"{nothing}: fewer than {_FEWEST_READINGS} device samples were taken in these {seconds(duration_s)}."

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from rooflines.device_specs.compare import References, RoofComparison, without_reference
-from rooflines.device_specs.history import Session, age
+from rooflines.device_specs.history import HistorySession, age
 from rooflines.device_specs.records import CONTRADICTS, MARKS, THROTTLED, Ceiling, Ceilings, Conditions, marked, marks_of
 from rooflines.reports.charts.ceilings import ABOVE, CeilingMarks
 from rooflines.reports.document import (
@@ -172,7 +172,7 @@ def _comparison_sentences(rows: Sequence[RoofComparison], references: References
         yield f"measured only, without a reference: {', '.join(dict.fromkeys(reversed(alone)))}."
 
 
-def ceilings_json(ceilings: Ceilings, sessions: Sequence[Session] = (), rows: Sequence[RoofComparison] | None = None) -> str:
+def ceilings_json(ceilings: Ceilings, sessions: Sequence[HistorySession] = (), rows: Sequence[RoofComparison] | None = None) -> str:
     """The ceilings as ``--ceilings FILE`` reads them, with every round of all measurements, and the comparison where there is one."""
     compared = {} if rows is None else {"compare": comparison_plain(rows)}
     return to_json({**to_plain(ceilings), "sessions": to_plain(sessions), **compared})

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from rooflines import serial
 from rooflines.device_specs.catalog import Match
-from rooflines.device_specs.sheet import Figure, Rate, Sheet
+from rooflines.device_specs.sheet import Sheet, SheetFigure, SheetRate
 from rooflines.reports.document import Column, Facts, Page, Row, Section, said, section, table
 from rooflines.reports.words.text import csv_text
 from rooflines.roofline.by_key import grouped
@@ -73,7 +73,7 @@ def device_page(match: Match) -> Page:
     figures = (Column("figure", format="text"), Column("value", format="text"), Column("source", format="text"))
     memory = sheet.memory
     size = f"{_capacity(sheet)} GB " if memory.capacity_gb or memory.capacities_gb else ""
-    listed: list[tuple[str, str, Figure]] = [
+    listed: list[tuple[str, str, SheetFigure]] = [
         ("memory", f"{size}{memory.technology}, {memory.gb_per_s:g} GB/s", memory),
         ("units", f"{sheet.units.count} {sheet.units.name}", sheet.units),
         *((label, words, figure) for label, words, _, _, figure in _others(sheet)),
@@ -121,7 +121,7 @@ def _best(sheet: Sheet, precisions: Sequence[str]) -> str:
     return _NONE if best is None else _marked(best.tflop_per_s or best.top_per_s or 0.0, best)
 
 
-def _marked(value: float, figure: Figure) -> str:
+def _marked(value: float, figure: SheetFigure) -> str:
     """Three significant figures, but integers whole: 0.354, 19.5, 989, 1979; one without a source is marked."""
     return (significant(value) if value < 1000 else f"{value:.0f}") + ("?" if figure.unconfirmed else "")
 
@@ -133,7 +133,7 @@ def _capacity(sheet: Sheet) -> str:
     return f"{memory.capacity_gb:g}" if memory.capacity_gb else _NONE
 
 
-def _origin(figure: Figure, numbers: dict[str, int]) -> str:
+def _origin(figure: SheetFigure, numbers: dict[str, int]) -> str:
     words = ["derived"] if getattr(figure, "derived", False) else []
     words += ["unconfirmed"] if figure.unconfirmed else []
     cited = " ".join(f"[{number}]" for number in sorted(numbers[key] for key in figure.source))
@@ -148,7 +148,7 @@ def _remarks(sheet: Sheet) -> Iterator[str]:
         yield f"{', '.join(f'{rate.precision} {rate.engine}' for _, rate in pairs)}: {text}"
 
 
-def _others(sheet: Sheet) -> Iterator[tuple[str, str, float, str, Figure]]:
+def _others(sheet: Sheet) -> Iterator[tuple[str, str, float, str, SheetFigure]]:
     """The figures of a sheet besides its rates: the name, in words, the value with its unit, and where it is from."""
     for name, clock in sheet.clocks.items():
         yield f"{name} clock", f"{clock.mhz:g} MHz", clock.mhz * 1e6, "Hz", clock
@@ -169,7 +169,9 @@ def _others(sheet: Sheet) -> Iterator[tuple[str, str, float, str, Figure]]:
 
 def _csv_rows(sheet: Sheet) -> Iterator[tuple[object, ...]]:
     memory = sheet.memory
-    found: list[tuple[str, Rate | None, float, str, Figure]] = [("rate", one, one.per_second, one.unit, one) for one in sheet.compute]
+    found: list[tuple[str, SheetRate | None, float, str, SheetFigure]] = [
+        ("rate", one, one.per_second, one.unit, one) for one in sheet.compute
+    ]
     found.append(("bandwidth", None, memory.bytes_per_second, "B/s", memory))
     found += [("memory", None, memory.capacity_gb * 2**30, "B", memory)] if memory.capacity_gb else []
     found.append(("units", None, sheet.units.count, sheet.units.name, sheet.units))

@@ -11,8 +11,7 @@ import msgspec
 
 from rooflines.profiler.records import Workload
 from rooflines.profiler.samplers.fields import Summary
-from rooflines.reports.charts.timeline import Line, Timeline
-from rooflines.reports.charts.timeline import Row as TimelineRow
+from rooflines.reports.charts.timeline import TimelineFigure, TimelineLine, TimelineRow
 from rooflines.reports.document import Column, Facts, Page, Paragraph, Section, said, section, sections_of, table
 from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
@@ -232,7 +231,7 @@ def _cores(busy: float) -> str:
     return significant(busy) if busy >= 0.01 or not busy else "<0.01"
 
 
-def timeline(analysis: MonitorAnalysis) -> Timeline | None:
+def timeline(analysis: MonitorAnalysis) -> TimelineFigure | None:
     """The timeline of a run, with a row for the cores that the program itself kept busy on top."""
     found = usage_timeline(_as_run(analysis))
     if found is None or analysis.usage is None:
@@ -240,7 +239,7 @@ def timeline(analysis: MonitorAnalysis) -> Timeline | None:
     own = [one for one in analysis.usage.series if one.field == "process_cpu_utilization" and len(one.times_s) > 1]
     if not own:
         return found
-    lines = tuple(Line(device=one.device, name="the program", x=one.times_s, y=one.values) for one in own)
+    lines = tuple(TimelineLine(device=one.device, name="the program", x=one.times_s, y=one.values) for one in own)
     top = max(1.0, *(value for line in lines for value in line.y)) * _ROOM
     return msgspec.structs.replace(
         found, rows=(TimelineRow(name="the program keeps busy", unit="cores", top=top, lines=lines), *found.rows)

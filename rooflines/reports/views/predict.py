@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from rooflines.reports.charts.curves import Curves, Series
+from rooflines.reports.charts.curves import Curves, CurveSeries
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.charts.roofline import Point
+from rooflines.reports.charts.roofline import RooflinePoint
 from rooflines.reports.charts.roofline import roofline as roofline_chart
 from rooflines.reports.document import (
     Cell,
@@ -210,7 +210,7 @@ def _curve(forecast: Forecast) -> Figure | None:
     series = []
     for number, (name, points) in enumerate(lines.items()):
         x, y = zip(*sorted(points), strict=True)
-        series.append(Series(backend=name, x=x, y=y, color=SERIES[number % len(SERIES)]))
+        series.append(CurveSeries(backend=name, x=x, y=y, color=SERIES[number % len(SERIES)]))
     x_title, y_title = along.replace("_", " "), f"rate at most, {forecast.unit}/s"
     drawing = Curves(x_title=x_title, y_title=y_title, series=tuple(series), log_x=True)
     caption = f"{forecast.unit.capitalize()}/s at most, by {x_title}."
@@ -403,7 +403,7 @@ def _rooflines(forecast: Forecast) -> Iterator[Figure]:
             time_s = bound.estimate.time_s * row.calls if bound.estimate is not None else bound.lower_bound_s
             if row.flops and row.bytes and time_s:
                 name, all_s = f"{short_name(row.name)} {shorten_path(row.module, _LONGEST_PATH)}".strip(), time_s * calls[row.phase]
-                points.append(Point(
+                points.append(RooflinePoint(
                     key=key, name=name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / time_s,
                     time_s=all_s, gain_s=all_s, precision=row.precision, engine=bound.engine or "vector", label=name,
                     lines=(("phase", row.phase), *rate_lines(row.flops, row.bytes, time_s), ("bound", bound.bound)),

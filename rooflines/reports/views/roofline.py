@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, Point, Ring, roofline
+from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, Ring, RooflinePoint, roofline
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import share_of_step, table_rows
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
@@ -27,7 +27,7 @@ def roofline_of(analysis: Analysis) -> Chart | None:
     """The chart of ``analysis``, or None when there is nothing to draw; the key of a point is the index of its operator."""
     placed, labels = ({}, {}) if analysis.unrecorded else _placed(analysis)
     points = [
-        Point(
+        RooflinePoint(
             key=index, name=row.name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / row.time_s,
             time_s=row.time_s, precision=row.precision, engine=row.engine or "vector", label=labels.get(index, ("", 0.0))[0],
             gain_s=labels.get(index, ("", 0.0))[1], warning=warning(row.efficiency, row.flag), mark=_MARKS.get(row.phase, ""),

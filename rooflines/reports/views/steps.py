@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflines.reports.charts.curves import StepTimes
+from rooflines.reports.charts.curves import StepTimesCurve
 from rooflines.reports.document import Bar, BarRow, Column, Figure, Section, Table, Value, said, section, table, timed_parts
 from rooflines.reports.words import sentences
 from rooflines.roofline.analysis import Analysis, TracedStep
@@ -31,7 +31,7 @@ def steps_section(analysis: Analysis, under: str) -> Section:
     figure = None
     if analysis.steps is not None and analysis.steps.durations_s:
         figure = Figure(
-            name="steps", drawing=StepTimes(steps=analysis.steps), caption="The timed steps in the order run.",
+            name="steps", drawing=StepTimesCurve(steps=analysis.steps), caption="The timed steps in the order run.",
             note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not "
             "start at zero.",
         )  # fmt: skip

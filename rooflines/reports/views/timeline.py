@@ -8,7 +8,7 @@ from itertools import accumulate
 import msgspec
 
 from rooflines.profiler.samplers.fields import FIELDS, Field
-from rooflines.reports.charts.timeline import Held, Level, Line, Row, Timeline
+from rooflines.reports.charts.timeline import Held, Level, TimelineFigure, TimelineLine, TimelineRow
 from rooflines.reports.document import Figure
 from rooflines.roofline.analysis import Analysis, Series
 from rooflines.roofline.usage.device_usage import HOST, THROTTLED, is_host
@@ -25,7 +25,7 @@ _ROOM = 1.12
 _TOP_PERCENT = 104.0
 
 
-def usage_timeline(analysis: Analysis) -> Timeline | None:
+def usage_timeline(analysis: Analysis) -> TimelineFigure | None:
     """The timeline of ``analysis``; None where nothing that can be drawn was sampled twice."""
     usage = analysis.usage
     if usage is None:
@@ -42,7 +42,7 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
         return None
     steps = analysis.steps.durations_s if analysis.steps is not None else ()
     times = [time for row in rows for line in row.lines for time in (line.x[0], line.x[-1])]
-    return Timeline(
+    return TimelineFigure(
         rows=rows,
         begin=min(times),
         end=max(times),
@@ -57,7 +57,7 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
     )
 
 
-def timeline_figure(timeline: Timeline | None) -> Figure | None:
+def timeline_figure(timeline: TimelineFigure | None) -> Figure | None:
     """The figure of a timeline, if there is one, whose caption says what its marks mean."""
     if timeline is None:
         return None
@@ -85,7 +85,7 @@ def _groups(fields: Mapping[str, Field]) -> dict[tuple[str, str], dict[str, tupl
 
 def _row(
     name: str, unit: str, groups: Mapping[str, tuple[str, ...]], devices: tuple[str, ...], of: dict[tuple[str, str], Series]
-) -> Row | None:
+) -> TimelineRow | None:
     curves: list[tuple[str, str, Series]] = []
     for device in devices:
         for what, keys in groups.items():
@@ -101,13 +101,13 @@ def _row(
     shown = [(device, value) for device, value in limits if value <= 2.5 * highest]
     lowest = min(0.0, *(min(series.values) for _, _, series in curves))
     top = _TOP_PERCENT if unit == "1" else max([0.0, highest, *(value for _, value in shown)]) / factor * _ROOM
-    return Row(
+    return TimelineRow(
         name=name,
         unit=shown_unit,
         bottom=lowest / factor * _ROOM,
         top=top or (0.0 if lowest else 1.0),
         lines=tuple(
-            Line(device=device, name=label, x=series.times_s, y=tuple(value / factor for value in series.values))
+            TimelineLine(device=device, name=label, x=series.times_s, y=tuple(value / factor for value in series.values))
             for device, label, series in curves
         ),
         levels=tuple(Level(device=device, text="limit", value=value / factor) for device, value in shown),

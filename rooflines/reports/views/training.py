@@ -6,7 +6,7 @@ import statistics
 
 from rooflines._version import __version__
 from rooflines.profiler.training.records import Training
-from rooflines.reports.charts.curves import Curves, Series
+from rooflines.reports.charts.curves import Curves, CurveSeries
 from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, section, sections_of, table
 from rooflines.reports.words.sentences import subject
 from rooflines.roofline.step.interference import shared_by
@@ -96,7 +96,7 @@ def _epochs(training: Training) -> Section:
 
 def _curves(training: Training, name: str, field: str, y_title: str, *, fraction: bool = False) -> Figure:
     series = tuple(
-        Series(
+        CurveSeries(
             backend=f"seed {one.seed}", x=tuple(float(epoch.epoch) for epoch in one.epochs),
             y=tuple(float(getattr(epoch, field)) for epoch in one.epochs),
         )

@@ -17,7 +17,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import UNKNOWN, Calls
 from rooflines.profiler.trace.windows import at_launch, step_number
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
-from rooflines.roofline.attribution.rows import DividedTime, LaunchedKernel, Pieces, Row, calls_by_step, longest_by_group
+from rooflines.roofline.attribution.rows import DividedTime, LaunchedKernel, Pieces, TimeRow, calls_by_step, longest_by_group
 from rooflines.roofline.formulas import CallCount
 from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.resolvers.batches import StepLengths
@@ -73,7 +73,7 @@ def attribute_device(
     callers = _callers(calls, events, group, len(keys))
     missing = _missing(events, group, len(keys), owner[lost])
     rows = tuple(
-        Row(
+        TimeRow(
             variants[variant].signature, variants[variant].count, module, phase, number,
             inferred=EAGER.get(how, variants[variant].inferred), step_calls=began[at], alternates_ns=alternates.get(variant),
             caller=callers[at], lost=missing[at], **figures[at],
@@ -234,7 +234,7 @@ def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | Non
 
 def _device_gaps(
     calls: Calls, origins: Origins, events: Int64s, exposed: Int64s, step: Int64s, steps: int
-) -> tuple[tuple[Row, ...], Int64s]:
+) -> tuple[tuple[TimeRow, ...], Int64s]:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it has no capture, or by
     kernel where there is none; and the gap of each event."""
     if not len(events):
@@ -272,18 +272,18 @@ def _device_gaps(
         else:
             signature, reason = Signature(calls.trace.names[code]), NO_OPERATOR if which == -1 else NO_LAUNCH
         count = CallCount("unknown", None, category, reason)
-        gaps.append(Row(signature, count, at, during, int(numbers[place]), caller=around[place], **figures[place]))
+        gaps.append(TimeRow(signature, count, at, during, int(numbers[place]), caller=around[place], **figures[place]))
     return tuple(gaps), group
 
 
-def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[tuple[Row, ...], Int64s]:
+def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[tuple[TimeRow, ...], Int64s]:
     """Device events outside of steps, by name, and the gap of each; ``starts`` and ``ends`` are those of their parts in the span."""
     names, group = distinct(trace.device.name[events])
     busy_ns = intervals.lengths_by_group(group, starts, ends, len(names))
     numbers = np.bincount(group, minlength=len(names))
     count = CallCount("unknown", None, "other", OUTSIDE_STEPS)
     gaps = tuple(
-        Row(Signature(trace.names[code]), count, -1, UNKNOWN, number, time_ns)
+        TimeRow(Signature(trace.names[code]), count, -1, UNKNOWN, number, time_ns)
         for code, number, time_ns in zip(names.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
     )
     return gaps, group

@@ -36,7 +36,7 @@ _Call = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class GraphDifference:
     """Why a replay does not match a captured graph, and the ``place`` of the first kernel that shows it."""
 
     text: str
@@ -62,7 +62,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class GraphMatch:
     """A captured graph that matches a replay. ``launches`` are the host events of the capture for each of the device ``events`` of the
     replay (-1: a copy that the runtime added), ``calls`` the operators and shapes of those that have one. ``missing`` is the number of
     kernels that the replay did not record. ``larger`` is true if graphs of larger batches match as well."""
@@ -83,18 +83,18 @@ class GraphMatcher:
         self._captured = captured
         graphs = [(at, graph) for at, one in enumerate(captured) for graph in one.graphs]
         self._candidates = [_candidate(number, at, graph, captured[at].trace) for number, (at, graph) in enumerate(graphs)]
-        self._fits: dict[bytes, list[Match] | Difference] = {}
+        self._fits: dict[bytes, list[GraphMatch] | GraphDifference] = {}
 
-    def match(self, replays: Sequence[Replay]) -> list[Match | Difference]:
+    def match(self, replays: Sequence[Replay]) -> list[GraphMatch | GraphDifference]:
         """Return the captured graph of each of ``replays`` (in the order of time), or the first difference from the most similar
         one."""
         events = [self._in_order(replay) for replay in replays]
         fits = [self._fitting(replay, ran) for replay, ran in zip(replays, events, strict=True)]
         chosen = self._chosen(replays, fits)
         chosen = self._consistent(events, chosen)
-        return [one if isinstance(one, Difference) else replace(one, events=ran) for one, ran in zip(chosen, events, strict=True)]
+        return [one if isinstance(one, GraphDifference) else replace(one, events=ran) for one, ran in zip(chosen, events, strict=True)]
 
-    def _fitting(self, replay: Replay, events: Int64s) -> list[Match] | Difference:
+    def _fitting(self, replay: Replay, events: Int64s) -> list[GraphMatch] | GraphDifference:
         """Return the captured graphs with these kernels; if sizes are recorded, those of the smallest batch that holds the tokens."""
         device = self._trace.device
         key = np.stack((device.name[events], device.shape[events], device.kind[events])).tobytes()
@@ -102,25 +102,25 @@ class GraphMatcher:
         if key not in self._fits:
             self._fits[key] = self._compared(events)
         found = self._fits[key]
-        if isinstance(found, Difference):
+        if isinstance(found, GraphDifference):
             return found
         sized = [fit.captured.graph.tokens for fit in found if fit.captured.graph.tokens is not None]
         if replay.tokens is None or len(sized) < len(found):
             return found
         enough = [tokens for tokens in sized if tokens >= replay.tokens]
         if not enough:
-            return Difference(f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0)
+            return GraphDifference(f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0)
         larger = min(enough) != max(enough)
         return [replace(fit, larger=larger) for fit in found if fit.captured.graph.tokens == min(enough)]
 
-    def _chosen(self, replays: Sequence[Replay], fits: list[list[Match] | Difference]) -> list[Match | Difference]:
+    def _chosen(self, replays: Sequence[Replay], fits: list[list[GraphMatch] | GraphDifference]) -> list[GraphMatch | GraphDifference]:
         """Choose one captured graph for each replay."""
-        placed: dict[int, Match] = {}
+        placed: dict[int, GraphMatch] = {}
         done: set[tuple[object, ...]] = set()
-        chosen: list[Match | Difference] = []
+        chosen: list[GraphMatch | GraphDifference] = []
         last = -1
         for at, found in enumerate(fits):
-            if isinstance(found, Difference):
+            if isinstance(found, GraphDifference):
                 chosen.append(found)
                 continue
             if len({fit.calls for fit in found}) > 1:
@@ -129,7 +129,7 @@ class GraphMatcher:
                     done.add(pool)
                     placed |= self._by_order(pool, replays, fits)
                 if at not in placed:
-                    chosen.append(Difference(f"{len(found):,} captured graphs with different shapes have these kernels", 0))
+                    chosen.append(GraphDifference(f"{len(found):,} captured graphs with different shapes have these kernels", 0))
                     continue
             # Pieces of one model are launched in the order of their capture.
             fit = placed.get(at) or next((fit for fit in found if fit.captured.number > last), found[0])
@@ -138,16 +138,16 @@ class GraphMatcher:
         return chosen
 
     def _by_order(
-        self, pool: tuple[object, ...], replays: Sequence[Replay], fits: list[list[Match] | Difference]
-    ) -> dict[int, Match]:  # fmt: skip
+        self, pool: tuple[object, ...], replays: Sequence[Replay], fits: list[list[GraphMatch] | GraphDifference]
+    ) -> dict[int, GraphMatch]:  # fmt: skip
         """Return the graphs of replays of a model's pieces if only one order is possible: each step runs whole rounds of pieces, or
         the names of other pieces show where a round begins."""
         pieces = [one.number for one in self._candidates if one.pool == pool]
-        stretches: dict[int, list[tuple[int, dict[int, Match]]]] = {}
+        stretches: dict[int, list[tuple[int, dict[int, GraphMatch]]]] = {}
         for at, found in enumerate(fits):
-            if not isinstance(found, Difference) and _pool(found) == pool:
+            if not isinstance(found, GraphDifference) and _pool(found) == pool:
                 stretches.setdefault(replays[at].step, []).append((at, {fit.captured.number: fit for fit in found}))
-        placed: dict[int, Match] = {}
+        placed: dict[int, GraphMatch] = {}
         for step, ran in stretches.items():
             if len(ran) < len(pieces) or (step >= 0 and len(ran) % len(pieces)):
                 continue
@@ -161,14 +161,14 @@ class GraphMatcher:
                 placed |= {at: fit for (at, _), fit in zip(ran, orders[0], strict=True)}
         return placed
 
-    def _consistent(self, events: list[Int64s], chosen: list[Match | Difference]) -> list[Match | Difference]:
+    def _consistent(self, events: list[Int64s], chosen: list[GraphMatch | GraphDifference]) -> list[GraphMatch | GraphDifference]:
         """Remove matches of replays with different kernels to one captured graph whose names are not recorded."""
         device = self._trace.device
         sequences: list[bytes] = []
         ran: dict[bytes, Int64s] = {}
         of_graph: dict[int, list[bytes]] = {}
         for fit, all_events in zip(chosen, events, strict=True):
-            if isinstance(fit, Difference) or fit.captured.names is not None:
+            if isinstance(fit, GraphDifference) or fit.captured.names is not None:
                 sequences.append(b"")
                 continue
             kernels = all_events[~self._copied(all_events)]
@@ -177,14 +177,14 @@ class GraphMatcher:
             known = of_graph.setdefault(fit.captured.number, [])
             if sequences[-1] not in known:
                 known.append(sequences[-1])
-        doubtful: dict[bytes, Difference] = {}
+        doubtful: dict[bytes, GraphDifference] = {}
         for known in of_graph.values():
             for sequence in known if len(known) > 1 else ():
                 other = known[0] if sequence != known[0] else known[1]
                 doubtful.setdefault(sequence, self._unlike(ran[sequence], ran[other]))
         return [doubtful.get(sequence, fit) for sequence, fit in zip(sequences, chosen, strict=True)]
 
-    def _unlike(self, one: Int64s, other: Int64s) -> Difference:
+    def _unlike(self, one: Int64s, other: Int64s) -> GraphDifference:
         """Describe the first kernel in which two replays of the same captured graph differ."""
         device = self._trace.device
         at = int(np.flatnonzero((device.name[one] != device.name[other]) | (device.shape[one] != device.shape[other]))[0])
@@ -194,7 +194,7 @@ class GraphMatcher:
             grid = f" with grid and block {_shown(self._trace.launch_shapes[shape])}" if shape >= 0 else ""
             shown.append(_short(self._trace.names[device.name[kernel]]) + grid)
         text = f"the replay ran {shown[0]}, another that fits the same captured graph ran {shown[1]}"
-        return Difference(f"{_place(at, len(one))}: {text}, and the capture has no names of kernels", at)
+        return GraphDifference(f"{_place(at, len(one))}: {text}, and the capture has no names of kernels", at)
 
     def _numbered(self, events: Int64s) -> bool:
         node = self._trace.device.graph_node[events]
@@ -212,20 +212,20 @@ class GraphMatcher:
         copied |= np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
         return copied
 
-    def _compared(self, events: Int64s) -> list[Match] | Difference:
+    def _compared(self, events: Int64s) -> list[GraphMatch] | GraphDifference:
         """Return the captured graphs that match these device events: exact matches, otherwise those that lack only the last kernel."""
-        exact: list[Match] = []
-        cut: list[Match] = []
-        nearest = Difference("no graph was captured", -1)
+        exact: list[GraphMatch] = []
+        cut: list[GraphMatch] = []
+        nearest = GraphDifference("no graph was captured", -1)
         for one in self._candidates:
             result = self._compare(events, one)
-            if isinstance(result, Difference):
+            if isinstance(result, GraphDifference):
                 nearest = max(nearest, result, key=lambda difference: difference.place)
             else:
                 (cut if result.missing else exact).append(result)
         return exact or cut or nearest
 
-    def _compare(self, events: Int64s, one: Candidate) -> Match | Difference:
+    def _compare(self, events: Int64s, one: Candidate) -> GraphMatch | GraphDifference:
         captured, device = self._captured[one.trace], self._trace.device
         copied = self._copied(events)
         kernels = events[~copied]
@@ -233,7 +233,7 @@ class GraphMatcher:
         streams, numbered = len(np.unique(device.stream[kernels])) > 1, self._numbered(events)
         several = one.graph.joins or streams
         paired = self._unnamed(ran, one, captured, several and not numbered) if one.names is None else _by_name(ran, one.names, several)
-        if isinstance(paired, Difference):
+        if isinstance(paired, GraphDifference):
             return paired
         in_order = np.array_equal(paired, np.arange(len(paired)))
         if one.names is not None and not (in_order and (numbered or not streams)):
@@ -248,38 +248,42 @@ class GraphMatcher:
         found[~copied] = launches
         if one.fills == [_fills(self._trace.names[code]) for code in device.name[events[copied]].tolist()]:
             found[copied] = one.copies
-        return Match(one, events, found, tuple(self._calls(one.trace, found[found >= 0])), len(one.kernels) - len(kernels))
+        return GraphMatch(one, events, found, tuple(self._calls(one.trace, found[found >= 0])), len(one.kernels) - len(kernels))
 
-    def _other_shape(self, kernels: Int64s, launches: Int64s, captured: CountedTrace) -> Difference | None:
+    def _other_shape(self, kernels: Int64s, launches: Int64s, captured: CountedTrace) -> GraphDifference | None:
         """Return the first kernel whose recorded grid or block differs from the capture."""
         device, held = self._trace.device, captured.trace.host.kernel[launches]
         for at in np.flatnonzero((held >= 0) & (device.shape[kernels] >= 0)).tolist():
             shape, (name, other) = self._trace.launch_shapes[device.shape[kernels[at]]], captured.trace.kernels[held[at]]
             if other is not None and shape != other:
                 differ = f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture has {_shown(other)}"
-                return Difference(f"{_place(at, len(kernels))}: {differ}", at)
+                return GraphDifference(f"{_place(at, len(kernels))}: {differ}", at)
         return None
 
-    def _exchangeable(self, one: Candidate, names: list[str]) -> Difference | None:
+    def _exchangeable(self, one: Candidate, names: list[str]) -> GraphDifference | None:
         """Return the first kernel whose name also occurs with another call: on several streams, either may have started first."""
         calls: dict[str, _Call] = {}
         for at, (name, call) in enumerate(zip(names, self._calls(one.trace, one.kernels), strict=True)):
             if calls.setdefault(name, call) != call:
                 reason = f"{_short(name)} was captured with several shapes, and on several streams its calls have no recorded order"
-                return Difference(f"{_place(at, len(names))}: {reason}", at)
+                return GraphDifference(f"{_place(at, len(names))}: {reason}", at)
         return None
 
-    def _unnamed(self, ran: list[str], one: Candidate, captured: CountedTrace, unordered: bool) -> Int64s | Difference:
+    def _unnamed(self, ran: list[str], one: Candidate, captured: CountedTrace, unordered: bool) -> Int64s | GraphDifference:
         """Return the launches in order, unless one of them contradicts the kernel that ran."""
         launches = one.kernels
         for at, (name, launch) in enumerate(zip(ran, launches.tolist(), strict=False)):
             reason = contradiction(name, launch, one.graph.launches, captured)
             if reason:
-                return Difference(f"{_place(at, len(ran))}: the replay ran {_short(name)}, the capture has {reason}", at)
+                return GraphDifference(f"{_place(at, len(ran))}: the replay ran {_short(name)}, the capture has {reason}", at)
         if len(ran) != len(launches):
-            return Difference(f"the replay ran {len(ran):,} kernels, the capture has {len(launches):,}", min(len(ran), len(launches)))
+            return GraphDifference(
+                f"the replay ran {len(ran):,} kernels, the capture has {len(launches):,}", min(len(ran), len(launches))
+            )
         if unordered:
-            return Difference("it ran on several streams, and neither the order of its nodes nor the captured kernels are recorded", 0)
+            return GraphDifference(
+                "it ran on several streams, and neither the order of its nodes nor the captured kernels are recorded", 0
+            )
         return np.arange(len(launches))
 
     def _calls(self, trace: int, launches: Int64s) -> Iterator[_Call]:
@@ -293,7 +297,7 @@ class GraphMatcher:
             yield (signature.name, signature.shapes()) if signature else ("", "")
 
 
-def _pool(found: list[Match]) -> tuple[object, ...] | None:
+def _pool(found: list[GraphMatch]) -> tuple[object, ...] | None:
     """Return the model and batch that all of these belong to; None if they differ or if the names of their kernels are not recorded."""
     pools = {fit.captured.pool for fit in found}
     return next(iter(pools)) if len(pools) == 1 and all(fit.captured.names is not None for fit in found) else None
@@ -313,7 +317,7 @@ def _fills(name: str) -> bool:
     return any(word in name for word in _FILLING)
 
 
-def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | Difference:
+def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | GraphDifference:
     """Return the captured kernel of each kernel that ran: the one at the same position, or on several streams the k-th with the same
     name."""
     if ran == held or (ran and ran == held[:-1]):
@@ -326,14 +330,14 @@ def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | Differe
         return np.array([next(later[name]) for name in ran], np.int64)
     at = next((at for at, (one, other) in enumerate(zip(ran, held, strict=False)) if one != other), min(len(ran), len(held)))
     if at == len(ran):
-        return Difference(f"the replay ran {counted(len(ran), 'kernel')}, the capture has {len(held):,}", at)
+        return GraphDifference(f"the replay ran {counted(len(ran), 'kernel')}, the capture has {len(held):,}", at)
     if at == len(held):
-        return Difference(f"{_place(at, len(ran))}: the replay ran {_short(ran[at])}, the capture ends before it", at)
+        return GraphDifference(f"{_place(at, len(ran))}: the replay ran {_short(ran[at])}, the capture ends before it", at)
     one, other = _short(ran[at]), _short(held[at])
     if one == other:
         differs = next(place for place, letters in enumerate(zip_longest(ran[at], held[at])) if letters[0] != letters[1])
         one, other = (_around(name, differs) for name in (ran[at], held[at]))
-    return Difference(f"{_place(at, len(ran))}: the replay ran {one}, the capture has {other}", at)
+    return GraphDifference(f"{_place(at, len(ran))}: the replay ran {one}, the capture has {other}", at)
 
 
 def _place(at: int, number: int) -> str:

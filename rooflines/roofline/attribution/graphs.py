@@ -12,7 +12,7 @@ from rooflines.errors import TraceError
 from rooflines.profiler.trace.graphs import Replay, is_graph_launch, replays
 from rooflines.profiler.trace.records import MEMCPY, MEMSET, Int64s, Mask, Trace, of_kinds
 from rooflines.profiler.trace.tree import Calls
-from rooflines.roofline.attribution.graph_matching import Difference, GraphMatcher, Match
+from rooflines.roofline.attribution.graph_matching import GraphDifference, GraphMatch, GraphMatcher
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, CountedTrace, Origins, joined, module_marks
 from rooflines.units import counted
 
@@ -38,10 +38,10 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
     origins, calls, before, placed = joined(traces)
     if not ran:
         return origins, calls, ()
-    matches: list[tuple[Replay, Match]] = []
-    differences: list[tuple[Replay, Difference]] = []
+    matches: list[tuple[Replay, GraphMatch]] = []
+    differences: list[tuple[Replay, GraphDifference]] = []
     for replay, result in zip(ran, GraphMatcher(trace, traces).match(ran), strict=True):
-        if isinstance(result, Difference):
+        if isinstance(result, GraphDifference):
             differences.append((replay, result))
         else:
             matches.append((replay, result))
@@ -108,7 +108,9 @@ def _place(ran: list[Replay], replay: Replay) -> str:
     return f"launch {ran.index(replay) + 1:,} of {len(ran):,}"
 
 
-def _notes(ran: list[Replay], matches: list[tuple[Replay, Match]], differences: list[tuple[Replay, Difference]]) -> Iterator[str]:
+def _notes(
+    ran: list[Replay], matches: list[tuple[Replay, GraphMatch]], differences: list[tuple[Replay, GraphDifference]]
+) -> Iterator[str]:
     """Return notes on replays that do not match a capture, or not in all kernels."""
     different = Counter(difference.text for _, difference in differences if difference.place >= 0)
     first = {difference.text: replay for replay, difference in reversed(differences)}

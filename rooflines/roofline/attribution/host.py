@@ -16,7 +16,7 @@ from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.tree import Calls
 from rooflines.profiler.trace.windows import step_number
 from rooflines.roofline.attribution.ownership import Ownership
-from rooflines.roofline.attribution.rows import DividedTime, Pieces, Row, calls_by_step, longest_by_group
+from rooflines.roofline.attribution.rows import DividedTime, Pieces, TimeRow, calls_by_step, longest_by_group
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
 from rooflines.roofline.resolvers.counts import Counts
 
@@ -57,8 +57,8 @@ def attribute_host(
     if len(quiet) >= FEWEST_STEPS and not calls.batches:
         site = call_sites(group, step[events], host.start_ns[events])
         steady = steady_times(site, time, quiet[np.maximum(step[events], 0)])
-    rows: list[Row] = []
-    gaps: list[Row] = []
+    rows: list[TimeRow] = []
+    gaps: list[TimeRow] = []
     row_of_key = np.empty(len(keys), np.int64)
     times = np.zeros((len(keys), max(len(quiet), 1)), np.int64)
     np.add.at(times, (group, np.maximum(step[events], 0)), time)
@@ -71,7 +71,7 @@ def attribute_host(
     for place, ((variant, module, phase), each, total, number, step_calls, most, share) in enumerate(columns):
         call, step_ns = counts.variants[variant], tuple(each) if len(quiet) > 1 else ()
         found, row_of_key[place] = (gaps, -2 - len(gaps)) if call.count.kind == "unknown" else (rows, len(rows))
-        found.append(Row(
+        found.append(TimeRow(
             call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=step_calls, longest=most,
             shared=share,
         ))  # fmt: skip

@@ -25,7 +25,7 @@ from rooflines.roofline.attribution.graphs import find_origins
 from rooflines.roofline.attribution.host import attribute_host
 from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
-from rooflines.roofline.attribution.rows import Pieces, Row
+from rooflines.roofline.attribution.rows import Pieces, TimeRow
 from rooflines.roofline.attribution.scopes import with_scopes
 from rooflines.roofline.attribution.steady import FEWEST_STEPS
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
@@ -53,8 +53,8 @@ class Attribution(OfCounts):
     only.
     """
 
-    rows: tuple[Row, ...]
-    gaps: tuple[Row, ...]
+    rows: tuple[TimeRow, ...]
+    gaps: tuple[TimeRow, ...]
     pieces: Pieces
     windows: Intervals
     steps: int

@@ -51,7 +51,7 @@ class Longest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimeRow:
     """All calls of one signature in one module and phase: nanoseconds and calls over the window.
 
     A gap is a row without a count: an operator's, or a kernel's or graph's by its name, with the reason; ``module`` is -1 where no
@@ -118,7 +118,7 @@ class Row:
         """The time as traced: steady times are those of ``time_ns``."""
         return sum(self.step_ns) if self.step_ns else self.time_ns
 
-    def scaled(self, factor: float) -> Row:
+    def scaled(self, factor: float) -> TimeRow:
         """Return the row with all of its times multiplied by ``factor``."""
         return replace(
             self,
@@ -151,8 +151,8 @@ class DividedTime(NamedTuple):
     launch is not in the trace, ``graphs_ns`` the device time of what was launched as a graph, ``matched_ns`` that with known
     operators."""
 
-    rows: tuple[Row, ...]
-    gaps: tuple[Row, ...]
+    rows: tuple[TimeRow, ...]
+    gaps: tuple[TimeRow, ...]
     pieces: Pieces
     busy: Intervals
     orphans: int = 0

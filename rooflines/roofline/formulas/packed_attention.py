@@ -30,7 +30,7 @@ NO_WINDOW: Final = "no window, which is not recorded"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class AttentionLayout:
     """How an operator takes its arguments: ``schemas`` of its versions, of which the first that fits a call is used.
 
     Tensors: ``query`` [b, s, h, d] or packed [total, h, d], ``query_rest`` more of its depth, ``key`` and ``value`` alike or a cache
@@ -55,7 +55,7 @@ _INTEGERS: Final = ("max_q", "max_k", "left", "right", "chunk", "page_size", "va
 _TENSORS: Final = ("query", "key", "value", "grad")
 
 
-def _arguments(signature: Signature, layout: Layout) -> Arguments:
+def _arguments(signature: Signature, layout: AttentionLayout) -> Arguments:
     for schema in layout.schemas:
         args = Arguments(signature, schema)
         required = sum("=" not in field for field in schema.split())
@@ -145,7 +145,7 @@ def _count(args: Arguments) -> int:
     return count
 
 
-def _lengths(args: Arguments, hints: Hints, left: int | None, right: int | None, layout: Layout) -> tuple[Lengths, _Keys]:
+def _lengths(args: Arguments, hints: Hints, left: int | None, right: int | None, layout: AttentionLayout) -> tuple[Lengths, _Keys]:
     query, count = args.tensor("query"), _count(args)
     tokens = prod(query.shape[:-2])
     decodes = layout.decodes and args.optional("cum_q") is not None
@@ -179,7 +179,7 @@ def _part(tensor: TensorArg | None, some: int, of: int) -> int:
     return size(tensor) * some // of
 
 
-def _sight(args: Arguments, layout: Layout) -> tuple[int | None, int | None, bool]:
+def _sight(args: Arguments, layout: AttentionLayout) -> tuple[int | None, int | None, bool]:
     if layout.assumption == NO_WINDOW and args.has("window") and not args.recorded("window"):
         return None, 0 if args.flag("causal") else None, layout.lower_right
     stated = args.has("lower_right") and args.recorded("lower_right")
@@ -202,7 +202,7 @@ def _both(*assumptions: str) -> str:
 _SMALL: Final = ("bias", "alibi", "sinks", "cum_q", "cum_k", "used_q", "used_k", "q_scale", "k_scale", "v_scale")
 
 
-def forward(signature: Signature, hints: Hints, layout: Layout) -> Work:
+def forward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work:
     """Two products; of a KV cache, the keys and values that a query sees, and those appended to it."""
     args = _arguments(signature, layout)
     query, key = args.tensor("query"), args.tensor("key")
@@ -236,7 +236,7 @@ def forward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     )  # fmt: skip
 
 
-def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
+def backward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work:
     """Five products, as every backward of flash attention: the scores again, and two for each of the forward's."""
     args = _arguments(signature, layout)
     left, right, lower_right = _sight(args, layout)
@@ -248,7 +248,7 @@ def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     )
 
 
-def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
+def function_backward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work:
     """Backward of an autograd function, with its gradient first; it reads the result and the rows' sums."""
     given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
     work, args = backward(signature, hints, given), _arguments(signature, given)
@@ -257,7 +257,7 @@ def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Wor
     return replace(work, bytes_read=work.bytes_read + saved)
 
 
-def register_layout(names: tuple[str, ...], layout: Layout, kind: str, given: Callable[[Signature], Signature]) -> None:
+def register_layout(names: tuple[str, ...], layout: AttentionLayout, kind: str, given: Callable[[Signature], Signature]) -> None:
     """Register operators (``forward`` or ``backward``), or autograd functions with their backward nodes (``function``). The layout is
     that of what ``given`` makes of a call, and of the forward call of a node."""
 

@@ -31,7 +31,7 @@ from rooflines.roofline.formulas.rows import Row, register
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RecurrentCell:
     """A kind of network: its gates, FLOPs of one hidden unit without biases, and the sums that its bias gradients are."""
 
     gates: int
@@ -40,21 +40,21 @@ class Cell:
     bias_sums: int
 
 
-RELU: Final = Cell(1, 2, 2, 1)
-TANH: Final = Cell(1, RNN_CELL, RNN_CELL_BACKWARD, 1)
-LSTM: Final = Cell(4, LSTM_CELL, LSTM_CELL_BACKWARD, 4)
-GRU: Final = Cell(3, GRU_CELL, GRU_CELL_BACKWARD, 4)  # the two biases of the candidate have different gradients
+RELU: Final = RecurrentCell(1, 2, 2, 1)
+TANH: Final = RecurrentCell(1, RNN_CELL, RNN_CELL_BACKWARD, 1)
+LSTM: Final = RecurrentCell(4, LSTM_CELL, LSTM_CELL_BACKWARD, 4)
+GRU: Final = RecurrentCell(3, GRU_CELL, GRU_CELL_BACKWARD, 4)  # the two biases of the candidate have different gradients
 MODES: Final = (RELU, TANH, LSTM, GRU)  # as the backends number them
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class RecurrentNetwork:
     """The sizes of one network. ``tokens`` is steps * batch, or their number where sequences are packed.
 
     ``outputs`` is the size of the hidden state: ``hidden``, or what it is projected to. A weight multiplies every token once.
     """
 
-    cell: Cell
+    cell: RecurrentCell
     tokens: int
     batch: int
     inputs: int
@@ -118,7 +118,7 @@ class Network:
         return self.units * (self.cell.forward + 2 * self.cell.gates * self.biases)
 
 
-def _network(args: Arguments, cell: Cell) -> Network:
+def _network(args: Arguments, cell: RecurrentCell) -> RecurrentNetwork:
     """The network that the arguments describe.
 
     The input is [t, b, in] or [b, t, in], or [tokens, in] where sequences are packed; the hidden state [layers * directions, b, out],
@@ -134,7 +134,7 @@ def _network(args: Arguments, cell: Cell) -> Network:
             raise NotCounted(f"unknown mode {mode}")
         cell = MODES[mode]
     hidden = args.integer("hidden_size", absent=state.shape[-1])
-    return Network(
+    return RecurrentNetwork(
         cell=cell,
         tokens=prod(inputs.shape[:-1]),
         batch=state.shape[-2],
@@ -260,7 +260,7 @@ def _quantized_cell(signature: Signature) -> Work:
     inputs, state, weight, bias = args.tensor("self"), args.tensor("hx"), args.tensor("weight_ih"), args.optional("bias_ih")
     kept = (state, args.optional("cx"))
     batch, hidden = state.shape
-    network = Network(cell, batch, batch, inputs.shape[-1], hidden, hidden, 1, 1, bias is not None)
+    network = RecurrentNetwork(cell, batch, batch, inputs.shape[-1], hidden, hidden, 1, 1, bias is not None)
     if weight.dtype not in ("qint8", "int8"):
         raise NotCounted("dtype of packed weights not recorded")  # 16-bit ones are shown as 32
     return Work(

@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any, Final
 
 from rooflines.roofline.formulas.nodes import tensors_only, with_gradient, with_gradients
-from rooflines.roofline.formulas.packed_attention import Layout, register_layout
+from rooflines.roofline.formulas.packed_attention import AttentionLayout, register_layout
 from rooflines.roofline.formulas.registry import dispatches, hinted_formula
 from rooflines.roofline.formulas.rows import ROWS, Row, evaluate, register, steps_of
 from rooflines.roofline.formulas.scaled import register_products
@@ -39,7 +39,7 @@ _TEXTS: Final = tuple(field.name for field in fields(Row) if field.name not in (
 _KINDS: Final = ("forward", "backward", "function")
 _OPTIONS: Final = ("wraps", "functions", "scaled", "dispatches", *_KINDS, *_GIVEN)
 # The layouts of attention in tables, by operator.
-_LAYOUTS: Final[dict[str, Layout]] = {}
+_LAYOUTS: Final[dict[str, AttentionLayout]] = {}
 
 
 def table(text: str, **functions: Callable[..., Any]) -> None:
@@ -106,10 +106,10 @@ def _changed(row: Row, text: str) -> Row:
     return replace(row, **changes, where="; ".join(f"{name} = {value}" for name, value in steps.items() if value))
 
 
-def _layout(text: str) -> Layout:
+def _layout(text: str) -> AttentionLayout:
     schemas, *clauses = _clauses(text)
     options: dict[str, Any] = {name: {"True": True, "False": False}.get(value, value) for name, value in clauses}
-    return Layout(tuple(schema.strip() for schema in schemas.split("|")), **options)
+    return AttentionLayout(tuple(schema.strip() for schema in schemas.split("|")), **options)
 
 
 def _clauses(text: str) -> Iterator[Any]:

@@ -21,7 +21,7 @@ from rooflines.profiler.trace.tree import Module
 from rooflines.profiler.trace.windows import launched_ns, step_number
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.rows import Row
+from rooflines.roofline.attribution.rows import TimeRow
 from rooflines.roofline.bounds import memory_seconds
 from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.network_parts import part_of
@@ -43,7 +43,7 @@ _LITTLE_OVERHEAD = 0.01
 class Ran:
     """A row in the steps of one kind: its calls and its time there."""
 
-    row: Row
+    row: TimeRow
     judged: OperatorRow
     calls: int
     time_ns: float
@@ -97,7 +97,7 @@ def _rate_doubt(attribution: Attribution, numbers: Sequence[int]) -> str:
 
 
 def _steps(
-    kind: Kind, numbers: list[int], attribution: Attribution, rows: list[tuple[Row, OperatorRow]], labels: Sequence[Label],
+    kind: Kind, numbers: list[int], attribution: Attribution, rows: list[tuple[TimeRow, OperatorRow]], labels: Sequence[Label],
     roofs: Ceilings | None,
 ) -> ServedSteps:  # fmt: skip
     batches = [attribution.calls.batches[number] for number in numbers]
@@ -112,7 +112,7 @@ def _steps(
 
 def steps_of_kind(
     kind: Kind, batches: Sequence[RequestMark], attribution: Attribution, labels: Sequence[Label], ran: list[Ran],
-    gaps: Sequence[tuple[Row, float]], roofs: Ceilings | None, *, generated: int | float | None, doubt: str,
+    gaps: Sequence[tuple[TimeRow, float]], roofs: Ceilings | None, *, generated: int | float | None, doubt: str,
     timed_s: float | None = None, sizes: GenerationSizes | None = None,
 ) -> ServedSteps:  # fmt: skip
     """The steps of one kind, the windows of ``attribution``, of which each entry of ``batches`` is one: ``ran`` are their rows,
@@ -140,7 +140,7 @@ def steps_of_kind(
 
 
 def _parts(
-    kind: Kind, ran: list[Ran], gaps: Sequence[tuple[Row, float]], modules: Sequence[Module], steps: int,
+    kind: Kind, ran: list[Ran], gaps: Sequence[tuple[TimeRow, float]], modules: Sequence[Module], steps: int,
     reads: DecodeReads | None,
 ) -> dict[str, ServedWork]:  # fmt: skip
     """The work of the parts of a language model per step, longest first; empty of a network that shows no attention and embedding.
@@ -149,7 +149,7 @@ def _parts(
     """
     types = {module.path: module.type for module in modules}
 
-    def part(row: Row) -> str:
+    def part(row: TimeRow) -> str:
         path = modules[row.module].path if row.module >= 0 else ""
         return part_of(path, row.name, row.count.category, phase=kind, types=types)
 
@@ -174,7 +174,7 @@ def _parts(
     return dict(sorted(found.items(), key=lambda item: -item[1].time_s))
 
 
-def _in_steps(row: Row, judged: OperatorRow, numbers: list[int], steps: int) -> Ran:
+def _in_steps(row: TimeRow, judged: OperatorRow, numbers: list[int], steps: int) -> Ran:
     """The row in the steps of these numbers."""
     if steps < 2:
         return Ran(row, judged, row.calls, row.time_ns)
@@ -281,7 +281,7 @@ def _has_weights(one: Ran) -> bool:
     return one.judged.category == "matmul" and len(shapes) >= 2 and any(len(shape) == 2 for shape in shapes)
 
 
-def _is_complete(gaps: Sequence[tuple[Row, float]], steps: int, busy_s: float) -> bool:
+def _is_complete(gaps: Sequence[tuple[TimeRow, float]], steps: int, busy_s: float) -> bool:
     """Return whether nearly all matrix products and attention of these steps are counted, by the names of uncounted kernels."""
     missing_ns = 0.0
     for gap, own_ns in gaps:

@@ -19,7 +19,7 @@ from rooflines.profiler.monitor.monitored import Monitored, MonitorFacts
 from rooflines.profiler.records import Run
 from rooflines.profiler.samplers.fields import FIELDS, NUMBERS, Counter, DeviceSample, Field, Summary
 from rooflines.roofline.analysis import DeviceUsage, Energy, Gauge, Series, Throttling, Unresolved, Usage
-from rooflines.roofline.usage.energy import LIMIT, Floats, Int64s, Readings, better, by_counter, by_power
+from rooflines.roofline.usage.energy import LIMIT, EnergyReadings, Floats, Int64s, better, by_counter, by_power
 
 HOST = "host"
 # The series of whether anything held the clocks down, 0 or 1.
@@ -142,7 +142,7 @@ def held_down(reasons: str) -> tuple[str, ...]:
 def _device(
     device: str,
     taken: Sequence[DeviceSample],
-    fields: dict[str, Readings],
+    fields: dict[str, EnergyReadings],
     known: Mapping[str, Field],
     window: Window,
     steps: int | None,
@@ -206,7 +206,7 @@ def _device(
 
 def _fields(
     taken: Sequence[DeviceSample], described: dict[tuple[str, str, str], Counter], known: Mapping[str, Field]
-) -> dict[str, Readings]:
+) -> dict[str, EnergyReadings]:
     """Every field that was sampled, in the order of time; ``throttled`` is made of the reasons."""
     found = {}
     numbers = [(sample, sample.numbers()) for sample in taken]
@@ -220,9 +220,9 @@ def _fields(
     return {**found, THROTTLED: _at_distinct_times(held, None)} if held else found
 
 
-def _at_distinct_times(given: Sequence[tuple[DeviceSample, Any]], counter: Counter | None) -> Readings:
+def _at_distinct_times(given: Sequence[tuple[DeviceSample, Any]], counter: Counter | None) -> EnergyReadings:
     times, first = np.unique(np.array([sample.time_ns for sample, _ in given], np.int64), return_index=True)
-    return Readings(times, np.array([value for _, value in given], np.float64)[first], counter)
+    return EnergyReadings(times, np.array([value for _, value in given], np.float64)[first], counter)
 
 
 def _weights(times_ns: Int64s, window: Window) -> Floats:
@@ -250,7 +250,7 @@ def _covered(times_ns: Int64s, window: Window) -> Window:
     return Window(begin_ns, end_ns)
 
 
-def _part(readings: Readings, window: Window) -> tuple[npt.NDArray[np.bool_], Window]:
+def _part(readings: EnergyReadings, window: Window) -> tuple[npt.NDArray[np.bool_], Window]:
     """The readings that speak of nothing but the window, and the time they were read in.
 
     An average over the time before describes the window only once that time lies within it. Where there is no such reading
@@ -271,7 +271,7 @@ def _part(readings: Readings, window: Window) -> tuple[npt.NDArray[np.bool_], Wi
     return around, window
 
 
-def _gauge(readings: Readings, window: Window) -> Gauge | None:
+def _gauge(readings: EnergyReadings, window: Window) -> Gauge | None:
     part, told = _part(readings, window)
     times, values = readings.times_ns[part], readings.values[part]
     told = _covered(readings.times_ns, told)
@@ -290,7 +290,7 @@ def _gauge(readings: Readings, window: Window) -> Gauge | None:
     )
 
 
-def _count(readings: Readings, window: Window) -> tuple[float, float] | None:
+def _count(readings: EnergyReadings, window: Window) -> tuple[float, float] | None:
     """What came between the last reading before the window (its first one without that) and the first one after it, in which seconds.
 
     So nothing in the window is missed; events just outside may be counted too. A counter that restarted (its
@@ -306,7 +306,7 @@ def _count(readings: Readings, window: Window) -> tuple[float, float] | None:
     return float(np.sum(np.where(steps < 0, part[1:], steps))), float(np.ptp(times[first:last])) / 1e9
 
 
-def _series(device: str, key: str, readings: Readings, window: Window, field: Field | None) -> Series:
+def _series(device: str, key: str, readings: EnergyReadings, window: Window, field: Field | None) -> Series:
     """A curve; that of a counter starts at zero."""
     start = readings.values[0] if field is not None and field.is_counter else 0.0
     times, values = thinned((readings.times_ns - window.begin_ns) / 1e9, readings.values - start)

@@ -37,7 +37,7 @@ FEWEST_STEPS = 5
 _COVERAGE = 2.0
 
 
-class Readings(NamedTuple):
+class EnergyReadings(NamedTuple):
     """One field of one device: when it was read, what it was, and how well it can be read."""
 
     times_ns: Int64s
@@ -111,7 +111,7 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
 
 
 def by_power(
-    times_ns: Int64s, watts: Floats, begin_ns: int, end_ns: int, counter: Counter | None = None, moments: Readings | None = None
+    times_ns: Int64s, watts: Floats, begin_ns: int, end_ns: int, counter: Counter | None = None, moments: EnergyReadings | None = None
 ) -> Energy | Unresolved:
     """The joules between two moments (epoch ns) from power readings, by the trapezoid rule; ``times_ns`` ascend.
 
@@ -247,7 +247,7 @@ class _Course:
 
 
 def _blur(
-    times: Floats, watts: Floats, average_s: float, lag_s: float, window_s: float, moments: Readings | None, begin_ns: int
+    times: Floats, watts: Floats, average_s: float, lag_s: float, window_s: float, moments: EnergyReadings | None, begin_ns: int
 ) -> tuple[float, float]:
     """The joules that a moving average over ``average_s`` seconds took across both ends of the window, and how far off that can be.
 

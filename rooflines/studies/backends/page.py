@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
+from rooflines.reports.charts.curves import Beam, Beams, Curves, CurveSeries
 from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, section, table
 from rooflines.studies import networks
 from rooflines.studies.backends.train import BackendResult, LoaderOptions, ThroughLoader, Training, TrainOptions
@@ -17,8 +17,7 @@ from rooflines.studies.network_page import by_backend, operator_records, operato
 from rooflines.studies.records import TimedOperator
 from rooflines.studies.study import Missing, Study, StudyOptions, decided
 from rooflines.studies.tables import printed
-from rooflines.sweeps.records import Estimate, Point
-from rooflines.sweeps.records import Row as Line
+from rooflines.sweeps.records import Estimate, Point, SweepRow
 from rooflines.units import binary_bytes, percent, seconds, significant
 
 _IMAGE_BYTES = 28 * 28 * 4
@@ -98,7 +97,7 @@ def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
     return {"epochs": epochs, "operators": operator_records(results)}
 
 
-def _each(row: Line, waiting: bool) -> float | None:
+def _each(row: SweepRow, waiting: bool) -> float | None:
     """The seconds of input or of computing for each sample."""
     rate, share = row.value("samples_per_s"), row.value("input_fraction")
     return (share if waiting else 1 - share) / rate if rate and share is not None else None
@@ -135,14 +134,14 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     data = results[0].speed.data
     whole = data.train_samples == MNIST_TRAIN
 
-    def over_epochs(one: BackendResult, training: Training, name: str, paper_name: str = "") -> Series:
-        return Series(
+    def over_epochs(one: BackendResult, training: Training, name: str, paper_name: str = "") -> CurveSeries:
+        return CurveSeries(
             backend=one.name, color=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
             y=tuple(float(getattr(epoch, name)) for epoch in training.epochs),
             paper=float(paper[one.backend][paper_name]) if paper_name and one.backend in paper else None,
         )  # fmt: skip
 
-    def figure(name: str, caption: str, y_title: str, series: Iterable[Series], fraction: bool = False) -> Figure:
+    def figure(name: str, caption: str, y_title: str, series: Iterable[CurveSeries], fraction: bool = False) -> Figure:
         drawing = Curves(x_title="epoch", y_title=y_title, series=tuple(series), fraction=fraction)
         return Figure(name=name, caption=caption, drawing=drawing)
 

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.charts.roofline import Chart, Point
+from rooflines.reports.charts.roofline import Chart, RooflinePoint
 from rooflines.reports.charts.roofline import roofline as roofline_chart
 from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table, section
 from rooflines.studies.environments.memory import SIZES
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.studies.tables import printed
 from rooflines.sweeps.page import curves_section, roofline
-from rooflines.sweeps.records import Row as Line
+from rooflines.sweeps.records import SweepRow
 from rooflines.sweeps.results import Curve
 from rooflines.units import percent, si, significant
 
@@ -69,7 +69,7 @@ def _idle_gpu() -> str:
     )
 
 
-def _verdict(study: Study, trained: list[Line]) -> str:
+def _verdict(study: Study, trained: list[SweepRow]) -> str:
     limits = [row.facts.get("limited_by", "") for row in trained]
     low, high = min(row.value("efficiency") or 0.0 for row in trained), max(row.value("efficiency") or 0.0 for row in trained)
     limit = statistics.mode(limits)
@@ -274,7 +274,7 @@ def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) ->
         Ceiling(name="DRAM", kind="memory", value=bandwidth, unit="B/s", source=source),
     )
     points = [
-        Point(
+        RooflinePoint(
             key=number, name=name, label=name, category=color, intensity=intensity, flop_per_s=rate, time_s=1.0, precision="fp32",
             gain_s=1 - rate / min(peak, bandwidth * intensity),
             lines=(("intensity", f"{significant(intensity)} FLOP/byte"), ("achieved", si(rate, "FLOP/s"))),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rooflines.reports.charts.curves import Curves, Series
+from rooflines.reports.charts.curves import Curves, CurveSeries
 from rooflines.reports.document import Facts, Figure, Section, section
 from rooflines.studies import networks
 from rooflines.studies.from_scratch.memory import PARTS, MemoryOptions
@@ -171,8 +171,8 @@ def _setup(results: Sequence[LibraryResult]) -> Section:
     return section("setup", "How each library ran", Facts(rows=tuple(rows), kind="definitions") if results else None)
 
 
-def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> Series:
-    return Series(backend=one.name, color=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points))
+def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> CurveSeries:
+    return CurveSeries(backend=one.name, color=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points))
 
 
 # --- what the numbers say, in sentences ----------------------------------------------------------------------------------------------

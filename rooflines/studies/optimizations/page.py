@@ -15,7 +15,7 @@ from rooflines.reports.document import ABSENT, Block, Column, Figure, Section, T
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.studies.tables import printed
 from rooflines.sweeps.page import curves_section
-from rooflines.sweeps.records import Row as Line
+from rooflines.sweeps.records import SweepRow
 from rooflines.sweeps.tune import Compared, Tuning, load_tuning
 from rooflines.units import binary_bytes, counted, percent, seconds, significant
 
@@ -24,7 +24,7 @@ _LEARNED = 0.2
 _WAITS = 0.1  # waiting for less of an epoch is not worth a sentence
 
 
-def configuration(row: Line) -> str:
+def configuration(row: SweepRow) -> str:
     """``default``, ``bf16``, ``compiled``, ``tuned`` (the best trial of a search): what is special about a row."""
     options = row.point.options
     if row.point.part == "tune":
@@ -96,7 +96,7 @@ def _static(study: Study) -> Iterator[str]:
             )
 
 
-def _on_cpu(row: Line) -> bool:
+def _on_cpu(row: SweepRow) -> bool:
     return str(row.point.options.get("device", "cpu")).startswith("cpu")
 
 
@@ -119,9 +119,9 @@ def _shown_variant(name: str) -> str:
     return {"fp32": "in fp32", "qat": "as int8 after one more epoch with rounding", "compile": "compiled"}.get(name, f"as {name}")
 
 
-def _compared(study: Study, part: str, name: str) -> Iterator[tuple[str, str, Line, dict[str, Line]]]:
+def _compared(study: Study, part: str, name: str) -> Iterator[tuple[str, str, SweepRow, dict[str, SweepRow]]]:
     """Network, device, its default and the variants that have the value ``name`` as well."""
-    found: dict[tuple[str, str], dict[str, Line]] = {}
+    found: dict[tuple[str, str], dict[str, SweepRow]] = {}
     for row in study.part(part):
         if row.value(name):
             found.setdefault((model_of(row), device_of(row)), {})[configuration(row)] = row
@@ -158,13 +158,13 @@ def _undecided(study: Study, part: str, name: str, what: str) -> Iterator[str]:
         )
 
 
-def _interval(row: Line, name: str) -> tuple[float, float] | None:
+def _interval(row: SweepRow, name: str) -> tuple[float, float] | None:
     """The interval over several rounds."""
     found = row.estimates[name]
     return None if found.low is None or found.high is None or row.rounds < 2 else (found.low, found.high)
 
 
-def _sure(base: Line, row: Line, name: str) -> str:
+def _sure(base: SweepRow, row: SweepRow, name: str) -> str:
     """A remark unless the intervals are apart."""
     a, b = _interval(base, name), _interval(row, name)
     return "" if a and b and (a[1] < b[0] or b[1] < a[0]) else " (within the noise)"
@@ -185,7 +185,7 @@ def notes(study: Study) -> dict[str, str]:
     return {"configurations": f"Training: {settings}." if settings else "", "tuned": f"Data: {data}."}
 
 
-def _setting(row: Line) -> str:
+def _setting(row: SweepRow) -> str:
     """What an accuracy depends on: batch, learning rate, epochs, seeds."""
     options = row.point.options
     seeds = f"{counted(int(options.get('seeds', 1)), 'seed')} from {options.get('seed', 0)}"
@@ -259,7 +259,7 @@ def _figures(study: Study) -> Iterator[Block]:
             yield Figure(name=name, caption=text, drawing=Beams(x_title=x_title, beams=beams))
 
 
-def _images(row: Line) -> tuple[Any, ...]:
+def _images(row: SweepRow) -> tuple[Any, ...]:
     return row.facts.get("data"), row.point.options.get("train_samples")
 
 
@@ -312,7 +312,7 @@ def _change(one: Compared) -> str:
     return f"{value} ({low} to {high})"
 
 
-def _of_search(look: Callable[[Tuning], Value]) -> Callable[[Line], Value]:
+def _of_search(look: Callable[[Tuning], Value]) -> Callable[[SweepRow], Value]:
     """A value of the search that a row stands for; None where it failed."""
     return lambda row: look(load_tuning(Path(row.run))) if row.run is not None and row.reason is None else None
 
@@ -322,7 +322,7 @@ def _over_default(name: str) -> Callable[[Tuning], Value]:
     return lambda tuning: next((_change(one) for one in tuning.compared if one.objective == name), None)
 
 
-VALUES: dict[str, Callable[[Line], Value]] = {
+VALUES: dict[str, Callable[[SweepRow], Value]] = {
     "configuration": configuration,
     "accuracy_over_default": _of_search(_over_default("accuracy")),
     "throughput_over_default": _of_search(_over_default("throughput")),

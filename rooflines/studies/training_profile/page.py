@@ -18,7 +18,7 @@ from rooflines.roofline.by_key import longest_first
 from rooflines.serial import read_json
 from rooflines.studies.study import Study, decided, device_of
 from rooflines.studies.tables import printed
-from rooflines.sweeps.records import Row as Line
+from rooflines.sweeps.records import SweepRow
 from rooflines.units import counted, percent, seconds, significant
 
 _FOLDER = Path(__file__).parent
@@ -32,7 +32,7 @@ def paper() -> dict[str, Mapping[str, Any]]:
     return {row["quantity"]: row for row in printed(_FOLDER / "training_profile_densenet121.csv")}
 
 
-def analysis_of(row: Line) -> Analysis | None:
+def analysis_of(row: SweepRow) -> Analysis | None:
     """Return the analysis of the run of a row; None where it has none."""
     path = Path(row.run) / ANALYSIS_FILE if row.run is not None else None
     return read_json(path, Analysis) if path is not None and path.is_file() else None
@@ -63,14 +63,14 @@ def findings(study: Study) -> Iterator[str]:
             yield f"Learning rate {row.point.options.get('learning_rate')} on {row.facts.get('device', 'this machine')}: {row.reason}"
 
 
-def _traced(study: Study) -> list[tuple[Line, Analysis]]:
+def _traced(study: Study) -> list[tuple[SweepRow, Analysis]]:
     """The training runs with their analyses, the largest batch of the first device last."""
     found = [(row, one) for row in study.part("training") if (one := analysis_of(row)) is not None and one.operators]
     first = device_of(found[0][0]) if found else ""
     return sorted(found, key=lambda pair: (device_of(pair[0]) == first, int(pair[0].point.options["batch_size"])))
 
 
-def _verdict(row: Line, analysis: Analysis) -> str:
+def _verdict(row: SweepRow, analysis: Analysis) -> str:
     rate = row.value("samples_per_s") or 0.0
     hours = _hours(row) or 0.0
     shares = analysis.category_breakdown or {}
@@ -83,7 +83,7 @@ def _verdict(row: Line, analysis: Analysis) -> str:
     )
 
 
-def _first_step(row: Line) -> Iterator[str]:
+def _first_step(row: SweepRow) -> Iterator[str]:
     first, step = row.value("first_step_s"), row.value("step_s")
     if first is not None and step:
         yield (
@@ -106,7 +106,7 @@ def _copies(analysis: Analysis) -> Iterator[str]:
         )
 
 
-def _input(row: Line) -> Iterator[str]:
+def _input(row: SweepRow) -> Iterator[str]:
     waits = row.value("input_fraction")
     if waits is not None:
         what = "the input pipeline sets the pace" if waits >= _WAITS else "the input pipeline keeps up"
@@ -152,7 +152,7 @@ def notes(study: Study) -> dict[str, str]:
     return {"accuracy": f"Batch {options['batch_size']}, {epochs}, Adam, seed {options.get('seed', 0)}."}
 
 
-def _hours(row: Line) -> float | None:
+def _hours(row: SweepRow) -> float | None:
     """The hours of the paper's training at the rate of a row."""
     rate = row.value("samples_per_s")
     return TRAIN_IMAGES * EPOCHS / rate / 3600 if rate and row.point.part != "inference" else None
@@ -161,7 +161,7 @@ def _hours(row: Line) -> float | None:
 VALUES = {"hours": _hours, "remark": lambda row: row.reason or row.facts.get("data", "")}
 
 
-def _details(analysis: Analysis, row: Line) -> tuple[Section, ...]:
+def _details(analysis: Analysis, row: SweepRow) -> tuple[Section, ...]:
     """Operators, steps and utilization of one run."""
     of = f"batch {row.point.options['batch_size']} on {device_of(row)}"
     used = usage_table(analysis), timeline_figure(usage_timeline(analysis))

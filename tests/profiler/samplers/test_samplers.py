@@ -18,7 +18,7 @@ from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.host import HostSampler, busy_fraction
 from rooflines.profiler.samplers.nvml import NvmlSampler, all_gpus, open_gpus
 from rooflines.profiler.samplers.process import SamplerProcess
-from rooflines.profiler.samplers.storage import Entry, read_journal, read_samples, write_entry, write_samples
+from rooflines.profiler.samplers.storage import JournalEntry, read_journal, read_samples, write_entry, write_samples
 from tests.processes import ended, wait_until
 
 BUSY = "print(flush=True)\nwhile True: pass"
@@ -257,9 +257,9 @@ def test_the_sampler_process_imports_nothing_heavy(tmp_path):
 def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
     path = tmp_path / "samples.jsonl"
     with path.open("wb") as file:
-        write_entry(file, Entry(started=True))
-        write_entry(file, Entry(sample=sample(1, power_w=70.0)))
-        write_entry(file, Entry(problem="The GPU was lost."))
+        write_entry(file, JournalEntry(started=True))
+        write_entry(file, JournalEntry(sample=sample(1, power_w=70.0)))
+        write_entry(file, JournalEntry(problem="The GPU was lost."))
         file.write(b'{"sample":{"time_ns":2,')
     journal = read_journal(path)
     assert (journal.started, journal.samples, journal.problems) == (True, (sample(1, power_w=70.0),), ("The GPU was lost.",))

@@ -3,14 +3,15 @@
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from rooflines.reports.charts.curves import Beam, Beams, Choice, Choices, Curves, Series
+from rooflines.reports.charts.curves import Beam, Beams, Choice, Choices, Curves, CurveSeries
 from rooflines.reports.charts.paper import draw
 
 LONG = "squeezenet1_1 · batch 128 · channels-last · amp-bf16 · max-autotune · 16 threads"
-WIDE = Series(backend="resnet18", x=(1, 2), y=(50, 60), low=(4, 58), high=(900, 62), color="series 1")
+WIDE = CurveSeries(backend="resnet18", x=(1, 2), y=(50, 60), low=(4, 58), high=(900, 62), color="series 1")
+NAMED = CurveSeries(backend="WWWW_MMMM_WWWW", x=(1, 2), y=(1, 2))
 CHARTS = {
     "curves": Curves(x_title="batch size", y_title="throughput, samples/s", series=(WIDE,), log_x=True),
-    "names": Curves(x_title="batch size", y_title="peak memory, B", series=(Series(backend="WWWW_MMMM_WWWW", x=(1, 2), y=(1, 2)),)),
+    "names": Curves(x_title="batch size", y_title="peak memory, B", series=(NAMED,)),
     "choices": Choices(
         x_title="peak memory, B", y_title="throughput, samples/s",
         choices=tuple(Choice(label=LONG, x=x, y=x, color="series 1", front=True) for x in (1.0, 4.0, 8.0)),

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from rooflines.reports.charts.curves import StepTimes
+from rooflines.reports.charts.curves import StepTimesCurve
 from rooflines.reports.charts.labels import Box
-from rooflines.reports.charts.paper import SANS, SERIF, Sheet, as_svg, draw
+from rooflines.reports.charts.paper import SANS, SERIF, PaperSheet, as_svg, draw
 from rooflines.reports.charts.roofline import MOST_LABELS
 from rooflines.reports.views.roofline import roofline_of
 from tests import samples
@@ -18,7 +18,7 @@ from tests.reports import variants
 
 
 def roofline_figure(analysis, *, width_in=7.0, family=SANS, page=False):
-    return roofline_of(analysis).figure(Sheet(width_in, family, page))
+    return roofline_of(analysis).figure(PaperSheet(width_in, family, page))
 
 
 def texts(figure) -> list[str]:
@@ -136,7 +136,7 @@ def test_the_name_of_a_roof_lies_on_no_point(width_in):
     for name in names:
         x, y = name.get_transform().transform(name.get_position())
         angle, half = math.radians(name.get_rotation()), name.get_size() * figure.dpi / 72 / 2
-        length = Sheet(width_in).length(name.get_text(), name.get_size()) * figure.dpi / 72
+        length = PaperSheet(width_in).length(name.get_text(), name.get_size()) * figure.dpi / 72
         box = Box(0.0, -half, length, half)
         for across, up, radius in points(figure):
             along = (across - x) * math.cos(angle) + (up - y) * math.sin(angle)
@@ -193,7 +193,7 @@ def test_what_is_drawn_on_a_page_and_of_steps():
     )
     assert "1" in texts(roofline_figure(samples.analysis(), width_in=4.2, page=True))
     # Steps are drawn with their median.
-    figure = draw(StepTimes(steps=samples.analysis().steps))
+    figure = draw(StepTimesCurve(steps=samples.analysis().steps))
     assert "median 84.0 ms" in texts(figure)
     assert any(len(line.get_xdata()) == 12 for line in figure.axes[0].lines)
 

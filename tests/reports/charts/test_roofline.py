@@ -7,7 +7,7 @@ import pytest
 
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_colour, contrast
-from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, Point, roofline
+from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, RooflinePoint, roofline
 from rooflines.reports.views.roofline import chart_note, roofline_of
 from rooflines.roofline.analysis import CATEGORIES
 from rooflines.units import seconds
@@ -224,7 +224,7 @@ def test_palette_has_contrast_and_no_colour_twice(theme):
 
 def test_points_of_any_origin_stand_on_roofs_and_those_with_a_label_are_named():
     points = [
-        Point(
+        RooflinePoint(
             key=key, name=f"step {key}", label="step", gain_s=key, category="series-1", intensity=key, flop_per_s=1e9 * key, time_s=1.0
         )
         for key in (1, 2, 3)

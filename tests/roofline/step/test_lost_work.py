@@ -8,7 +8,7 @@ import pytest
 
 import rooflines
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.attribution.rows import Row
+from rooflines.roofline.attribution.rows import TimeRow
 from rooflines.roofline.bounds import judge
 from rooflines.roofline.formulas import CallCount, Work
 from tests.roofline.real import DATA, analysis_of, every_trace
@@ -82,7 +82,7 @@ def test_a_few_lost_kernels_leave_a_row_its_efficiency(tmp_path):
 
 
 def test_a_collective_that_lost_kernels_is_still_communication():
-    row = Row(Signature("nccl:all_reduce"), CallCount("counted", Work(), "communication"), -1, 0, calls=10, time_ns=50.0, lost=1)
+    row = TimeRow(Signature("nccl:all_reduce"), CallCount("counted", Work(), "communication"), -1, 0, calls=10, time_ns=50.0, lost=1)
     judged = judge(row, None, None)
     assert (judged.bound, judged.efficiency, judged.flag.partition(":")[0]) == ("communication", None, "too little device time")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.samplers.fields import Counter
 from rooflines.roofline.analysis import Energy, Unresolved
-from rooflines.roofline.usage.energy import LIMIT, WRAPS_J, Readings, better, by_counter, by_power, unwrapped
+from rooflines.roofline.usage.energy import LIMIT, WRAPS_J, EnergyReadings, better, by_counter, by_power, unwrapped
 
 BEGAN_NS = 1_763_000_000_000_000_000
 
@@ -231,12 +231,12 @@ def test_the_power_of_the_moment_puts_back_what_an_average_moved_across_the_ends
     readings = times_of(moments), wave.average(moments, 1.0), ns(0), ns(4.1), average
     alone = found(by_power(*readings))
     assert abs(alone.energy_j - truth) > 8
-    helped = found(by_power(*readings, Readings(times_of(moments), wave.power(moments), instant)))
+    helped = found(by_power(*readings, EnergyReadings(times_of(moments), wave.power(moments), instant)))
     assert helped.energy_j == pytest.approx(truth, rel=0.002)
     assert abs(helped.energy_j - truth) <= helped.error_j
     # Not read around the end, they still tell how far power goes to and fro, and how unsure the average therefore is.
     early = moments < 4
-    told = by_power(*readings, Readings(times_of(moments[early]), wave.power(moments[early]), instant))
+    told = by_power(*readings, EnergyReadings(times_of(moments[early]), wave.power(moments[early]), instant))
     assert abs(found(told).energy_j - truth) <= told.error_j
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted
-from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, unified
+from rooflines.roofline.formulas.packed_attention import AttentionLayout, forward, merge, unified
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints
 from rooflines.roofline.formulas.rows import ROWS, row_work
@@ -29,7 +29,7 @@ def paged(signature: Signature, hints: Hints, text: str) -> Work:
     """Of each sequence all tokens in the cache, or those that an index chose."""
     chosen = Arguments(signature, f"{text} is_fp8 indices=None").optional("indices") is not None
     if signature.name.endswith("fp8") or not chosen:
-        return forward(signature, hints, Layout((text,)))
+        return forward(signature, hints, AttentionLayout((text,)))
     schema = f"read query[*rows heads d], read key[*held one width], {', '.join(text.split()[2:])}, is_fp8, read indices[*lists top]"
     return row_work(signature, replace(ROWS["_flashmla_C::sparse_prefill_fwd"][0], schema=schema))
 
@@ -82,7 +82,7 @@ def run(signature: Signature, hints: Hints, text: str) -> Work:
                 raise NotCounted(f"shape of '{field}' not recorded")
             args[fields.index(field)] = TensorArg((1, *((1,) if decode and field == "query" else ()), *one.shape), one.dtype)
     log_sum = isinstance(args[fields.index("log_sum")], TensorArg)
-    return forward(replace(signature, args=tuple(args)), hints, Layout((text,), log_sum=log_sum, causal=decode))
+    return forward(replace(signature, args=tuple(args)), hints, AttentionLayout((text,), log_sum=log_sum, causal=decode))
 
 
 def _code(args: list[object], fields: list[str], name: str) -> int:
