@@ -507,13 +507,16 @@ def test_a_first_step_that_only_starts_up_is_left_out(tmp_path, first, others, l
 class Mixture(nn.Module):
     """Four experts of a token's scores; each computes all tokens, or those that chose it."""
 
-    def __init__(self, dense):
+    def __init__(self, dense, chooses=True):
         super().__init__()
-        self.dense, self.gate = dense, nn.Linear(64, 4)
+        self.dense, self.chooses, self.gate = dense, chooses, nn.Linear(64, 4)
         self.experts = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.Linear(256, 64)) for _ in range(4))
 
     def forward(self, x):
-        scores, chosen = self.gate(x).softmax(-1).topk(1)
+        scores = self.gate(x).softmax(-1)
+        if not self.chooses:
+            return (torch.stack([expert(x) for expert in self.experts], 1) * scores[..., None]).sum(1)
+        scores, chosen = scores.topk(1)
         if self.dense:
             results = torch.stack([expert(x) for expert in self.experts], 1)
             return scores * results[torch.arange(len(x)), chosen[:, 0]]
@@ -524,9 +527,10 @@ class Mixture(nn.Module):
         return scores * result
 
 
-@pytest.mark.parametrize("dense", [True, False])
-def test_experts_that_all_compute_all_tokens_are_told(tmp_path, dense):
-    model, x = Mixture(dense), torch.randn(512, 64)
+@pytest.mark.parametrize(("chooses", "dense"), [(True, True), (True, False), (False, False)])
+def test_experts_that_all_compute_all_tokens_are_told(tmp_path, chooses, dense):
+    """Not where the scores weigh the results of all experts, which all of them are needed for."""
+    model, x = Mixture(dense, chooses), torch.randn(512, 64)
     with torch.no_grad():
         model(x)
         analysis = recorded(tmp_path, lambda: model(x), record_shapes=True, with_stack=True)
@@ -653,11 +657,12 @@ def test_a_struct_of_windows_is_a_dtype(tmp_path):
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_memory_of_a_device_is_a_sign_of_one(tmp_path, kind):
-    taken = allocation(5, 1024)
-    taken["args"]["Device Type"] = kind
-    found = analyzed(tmp_path, op("aten::empty", 0, 10), op("aten::relu", 20, 10), taken)
+    memory = [allocation(5, 1024), allocation(8, -1024)]
+    for event in memory:
+        event["args"]["Device Type"] = kind
+    found = analyzed(tmp_path, op("aten::empty", 0, 10), op("aten::relu", 20, 10), *memory)
     assert bool(found.unrecorded) == bool(kind)
-    assert ("allocation of a device's memory" in found.verdict) == bool(kind)
+    assert ("the trace has 1 allocation of a device's memory" in found.verdict) == bool(kind)
 
 
 def test_a_launch_that_takes_long_keeps_the_host_and_not_the_work(tmp_path):
@@ -682,9 +687,15 @@ def test_a_product_with_a_vector_saves_half_at_most_in_half_precision(tmp_path, 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_normalization_in_training_mode_is_told_on_a_processor(tmp_path, training):
+    """A sum in floating point, as of a loss, is no count of batches."""
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).train(training)
+    total = torch.zeros(())
+
+    def work():
+        total.add_(network(torch.randn(2, 3, 8, 8)).sum())
+
     with torch.no_grad():
-        found = recorded(tmp_path, lambda: network(torch.randn(2, 3, 8, 8)), record_shapes=True)
+        found = recorded(tmp_path, work, record_shapes=True)
     assert ("Call model.eval(), if this is inference" in [one.title for one in found.findings]) == training
 
 

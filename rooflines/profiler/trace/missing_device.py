@@ -43,7 +43,7 @@ def without_device(trace: Trace) -> str:
     own = trace.named(lambda name: _OF_THE_PROFILER.fullmatch(name) is None, RUNTIME)
     if trace.devices and own.any():
         return f"the trace has {counted(int(own.sum()), 'call')} of a device's runtime and no device events"
-    if of_device := int((trace.memory.device_type > 0).sum()):
+    if of_device := int(((trace.memory.device_type > 0) & (trace.memory.size_bytes > 0)).sum()):
         return f"the trace has {counted(of_device, 'allocation')} of a device's memory and no device events"
     called = np.flatnonzero(trace.named(lambda name: OF_A_DEVICE.fullmatch(name) is not None, OPERATOR))
     if not len(called):

@@ -9,12 +9,16 @@ from rooflines.roofline.advice.case import Advice, Case, Ran
 from rooflines.roofline.shapes import skeleton
 from rooflines.units import seconds
 
-_CHOOSES = {"aten::topk", "aten::_softmax", "aten::argmax", "aten::max", "aten::sort"}
+# A softmax alone chooses nothing: it may weigh the results of all experts.
+_CHOOSES = {"aten::topk", "aten::argmax", "aten::max"}
 
 
 def dense(case: Case) -> Advice | None:
-    """Every expert computes every token, although a router chooses among them: modules that are alike, each with a product of as many
-    rows as the router has, whose scores have a column for each of them."""
+    """Every expert computes every token, although a router chooses among the experts.
+
+    Preconditions: modules of the same path but for an index, each with a product of the same number of rows; beside them, in the module
+    that holds them or in the one around it, a choice among scores with as many rows and one column for each of these modules.
+    """
     scores = {(one.row.module, sizes[0]) for one in case.every() if one.row.name in _CHOOSES and (sizes := one.tensors)}
     alike: dict[tuple[str, tuple[str, ...]], list[tuple[str, Ran]]] = defaultdict(list)
     for one in case.ran(lambda one: one.category == "matmul"):
@@ -26,8 +30,10 @@ def dense(case: Case) -> Advice | None:
     for (parent, _), members in alike.items():
         number = len({name for name, _ in members})
         rows = {next((size[0] for size in one.tensors if len(size) == 2), 0) for _, one in members}
-        beside = [size for module, size in scores if module.startswith(parent.rpartition(".")[0])]
-        routed = {math.prod(size[:-1]) for size in beside if size[-1] == number}
+        around = parent.rpartition(".")[0]
+        within = tuple(f"{path}." for path in (parent, around) if path)
+        near = [size for module, size in scores if module in (parent, around) or module.startswith(within)]
+        routed = {math.prod(size[:-1]) for size in near if size[-1] == number}
         if number > 1 and len(rows) == 1 and rows <= routed:
             of |= {one.key: one.left_s * (1 - 1 / number) for _, one in members}
             tokens, experts = max(rows), number

@@ -28,7 +28,8 @@ def evaluating(case: Case) -> Advice | None:
     names = {one.row.name for one in case.every()}
     drops = bool(names & _DROPS) or {"aten::dropout", "aten::bernoulli_"} <= names
     # Each call of batch normalization in training mode counts its batches, in an integer.
-    counted = sum(one.row.calls for one in case.every() if (one.row.name, one.row.shapes) == ("aten::add_", "scalar, scalar"))
+    counters = (one.row for one in case.every() if (one.row.name, one.row.shapes) == ("aten::add_", "scalar, scalar"))
+    counted = sum(row.calls for row in counters if isinstance(row, OperatorRow) and row.precision is None)
     normalized = sum(one.row.calls for one in case.every() if one.row.name in _BATCH_NORMS)
     normalizes = 0 < normalized <= counted or any(part in kernel.name for kernel in case.kernels() for part in _OF_BATCH)
     found = " and ".join(["dropout"] * drops + ["batch normalization"] * normalizes)
