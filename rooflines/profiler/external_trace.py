@@ -22,7 +22,7 @@ from rooflines.profiler.records import Environment, Run, RunFile, Settings, Work
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.missing_device import lacks_device, without_device
-from rooflines.profiler.trace.records import ANNOTATION, KERNEL, OPERATOR, Trace, TracedDevice
+from rooflines.profiler.trace.records import ANNOTATION, COMPILING, KERNEL, OPERATOR, Trace, TracedDevice
 from rooflines.profiler.trace.sources import shown
 from rooflines.profiler.trace.tree import is_backward_node
 from rooflines.profiler.trace.windows import inside
@@ -59,13 +59,13 @@ def _unrecorded(trace: Trace) -> tuple[str, ...]:
 
 def _mode(trace: Trace) -> Mode:
     """Training when something was differentiated or optimized, but by ``torch.compile``, which only traces it."""
-    trains = [is_backward_node(name) or name.startswith("Optimizer.") or "_backward" in name for name in trace.names]
-    if not any(trains):
-        return "inference"
-    compiling = trace.named(lambda name: name.endswith("(dynamo_timed)"), ANNOTATION)
-    ranges = intervals.union(trace.host.start_ns[compiling], trace.host.end_ns[compiling])
-    own = np.array([*trains, False])[trace.host.name] & ~inside(trace.host.start_ns, ranges)
-    return "training" if own.any() or np.array([*trains, False])[trace.device.name].any() else "inference"
+    trains = np.array(
+        [*(is_backward_node(name) or name.startswith("Optimizer.") or "_backward" in name for name in trace.names), False]
+    )
+    compiling, start_ns = trace.named(lambda name: name.endswith(COMPILING), ANNOTATION), trace.host.start_ns
+    traced = inside(start_ns, intervals.union(start_ns[compiling], trace.host.end_ns[compiling]))
+    named = np.append(trains[trace.host.name] & ~traced, trains[trace.device.name])
+    return "training" if named.any() else "inference"
 
 
 def _precision(trace: Trace) -> str:

@@ -44,8 +44,8 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     says whether torch's ``DataLoader`` had workers, by the names of its ranges in the trace; None without such ranges. ``start_up``
     says that the one step is a whole program from its start, or up to the end of its first step: imports, building the model and all
     first calls are in its times. ``shared_s`` is the time in which operators of several threads of a CPU ran at once. ``served``
-    is that of ``StepTimes``. ``before_s`` is how long the host worked before the first work of the device, which begins a trace
-    without steps. ``devices`` is how many the trace has work of: its times are the union over them, FLOPs and bytes the sum.
+    is that of ``StepTimes``. ``before_s`` is the time before the first work of the device, where the analysis of a trace
+    without steps begins. ``devices`` is how many the trace has work of: its times are the union over them, FLOPs and bytes the sum.
     ``is_complex`` says that most of the operators' time is on complex numbers, for which inductor generates no code.
     """
 

@@ -1,7 +1,8 @@
-"""Rows of call sites: one operator at one place of the program is one row, whatever shapes its calls had.
+"""Joins the rows of a call whose shapes depend on the data.
 
-A row of the attribution is of one signature. Where shapes depend on the data, as those of embeddings, each of them has a part of a call
-in a step, and only together they are the call. Not so in a server, where a prompt and a token make the same calls in unlike steps.
+Attribution makes one row per signature. An embedding that sees another number of indices in each step then has one
+row per step, each with a fraction of a call. These rows become one. The rows of a server stay separate, because its
+prefill and decode steps differ.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from rooflines.profiler.trace.windows import at_launch
 _WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy", "urEventWait", "urQueueFinish")
 _DOES_NOT_WAIT = ("Async", "MemcpyBatch")
 # No launch takes longer to arrive, and a call that lasts longer was at other work, such as loading the kernel;
-_LONGEST_ARRIVAL_NS = 100_000
+LONGEST_ARRIVAL_NS = 100_000
 # but a graph may, with its parameters, and what is longer is no matter of single launches.
 _LONGEST_OF_GRAPHS_NS = 1_000_000
 # The share of a step's work that may run before the step begins in earnest: preparations on another stream.
@@ -44,7 +44,7 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     began = np.where((launched_by >= 0)[known], handed_over(calls.trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
     ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(calls.trace), launched_by)[known]
-    long = ends - waiting_from > np.where(by_graph, _LONGEST_OF_GRAPHS_NS, _LONGEST_ARRIVAL_NS)
+    long = ends - waiting_from > np.where(by_graph, _LONGEST_OF_GRAPHS_NS, LONGEST_ARRIVAL_NS)
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(calls))
     rest = intervals.subtract(without_work, loading)
@@ -85,7 +85,7 @@ def handed_over(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
         return began
     ends = trace.host.end_ns[calls]
     waits = trace.named(is_wait)[calls]
-    return np.where(~waits & (ends - began > _LONGEST_ARRIVAL_NS), ends, began)
+    return np.where(~waits & (ends - began > LONGEST_ARRIVAL_NS), ends, began)
 
 
 def is_wait(name: str) -> bool:

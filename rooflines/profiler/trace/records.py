@@ -26,6 +26,8 @@ OPERATOR, ANNOTATION, PYTHON, RUNTIME = 0, 1, 2, 3
 KERNEL, MEMCPY, MEMSET, COMMUNICATION = 0, 1, 2, 3
 
 MODULE_PREFIX = "nn.Module: "
+# How the names of the ranges end in which ``torch.compile`` compiles.
+COMPILING = "(dynamo_timed)"
 STEP_PREFIX = "ProfilerStep#"
 # The category of events that rooflines adds to a trace (``reports/render/perfetto.py``).
 ADDED = "rooflines"

@@ -305,7 +305,7 @@ def _start_up(found: _Steps, launched_ns: Int64s) -> str:
         return ""
     if lengths[0] <= _UNLIKE * lengths[1:].max() and _UNLIKE * launches[0] >= launches[1:].min():
         return ""
-    first, longest = (seconds(int(one) / 1e9) for one in (lengths[0], lengths[1:].max()))
+    first, longest = seconds(lengths[0] / 1e9), seconds(lengths[1:].max() / 1e9)
     return _START_UP.format(len(lengths), first, longest, launches[0], launches[1:].min())
 
 

@@ -274,8 +274,11 @@ def confidence(analysis: Analysis) -> list[str]:
     return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
 
 
-def example(where: Example | None, what: str = "see the call") -> str:
-    """Where to look in the trace, as the end of a sentence that says ``what`` is there; empty where that is not known."""
+def example(where: Example | None, what: str = "the longest part of the operator runs") -> str:
+    """Where to look in the trace, as the end of a sentence that says ``what`` is there; empty where it is unknown.
+
+    The part is a call, or the longest of its kernels, whichever kernel the sentence is about.
+    """
     if where is None:
         return ""
     places = [where.step, f"stream {where.stream}" if where.stream is not None else ""]

@@ -192,9 +192,7 @@ class Case:
     def example(self, advice: Advice) -> Example | None:
         """Where the operator with most of the time of ``advice`` runs longest; None of idle time."""
         places = sorted((key for key in advice.of if isinstance(key, int)), key=lambda place: -advice.of[place])
-        if not places or len({kernel.name for kernel in self.analysis.rows[places[0]].kernels}) > 1:
-            return None  # the longest call of the row may be of another kernel
-        return self.analysis.rows[places[0]].example
+        return self.analysis.rows[places[0]].example if places else None
 
     def left_out(self, advice: Advice) -> str:
         """The time of its operators that other kernels hide, if that is worth a sentence."""

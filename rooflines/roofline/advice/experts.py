@@ -16,8 +16,8 @@ _CHOOSES = {"aten::topk", "aten::argmax", "aten::max"}
 def dense(case: Case) -> Advice | None:
     """Every expert computes every token, although a router chooses among the experts.
 
-    Preconditions: modules of the same path but for an index, each with a product of the same number of rows; beside them, in the module
-    that holds them or in the one around it, a choice among scores with as many rows and one column for each of these modules.
+    Preconditions: modules whose paths differ in an index, with products of equally many rows; next to them a top-k
+    or argmax over scores with these rows and one column per module.
     """
     scores = {(one.row.module, sizes[0]) for one in case.every() if one.row.name in _CHOOSES and (sizes := one.tensors)}
     alike: dict[tuple[str, tuple[str, ...]], list[tuple[str, Ran]]] = defaultdict(list)
@@ -30,9 +30,8 @@ def dense(case: Case) -> Advice | None:
     for (parent, _), members in alike.items():
         number = len({name for name, _ in members})
         rows = {next((size[0] for size in one.tensors if len(size) == 2), 0) for _, one in members}
-        around = parent.rpartition(".")[0]
-        within = tuple(f"{path}." for path in (parent, around) if path)
-        near = [size for module, size in scores if module in (parent, around) or module.startswith(within)]
+        around = {parent, parent.rpartition(".")[0]}
+        near = [size for module, size in scores if around & {module, module.rpartition(".")[0]}]
         routed = {math.prod(size[:-1]) for size in near if size[-1] == number}
         if number > 1 and len(rows) == 1 and rows <= routed:
             of |= {one.key: one.left_s * (1 - 1 / number) for _, one in members}

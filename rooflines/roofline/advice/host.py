@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from rooflines.profiler.trace.idle import LONGEST_ARRIVAL_NS
 from rooflines.roofline.advice.case import WORTH_SAYING, Advice, Case, Setting, idle_of, larger_batch, setting
 from rooflines.roofline.advice.small_kernels import (
     COMPILED_GRAPH,
@@ -346,10 +347,9 @@ def _see_lines(case: Case) -> str:
 
 
 def late_start(case: Case) -> Advice | None:
-    """Gaps before work that had long been launched: launching it earlier, or less of it, changes nothing. A launch takes less than
-    100 µs to arrive (``trace/idle.py``)."""
+    """Gaps before work that was launched long before: earlier or fewer launches do not shorten them."""
     idle_s, queue = case.idle_s("outside"), case.analysis.launches
-    if queue is None or queue.delay_median_s < 100e-6 or idle_s < MOST_UNKNOWN * case.step_s:
+    if queue is None or queue.delay_median_s < LONGEST_ARRIVAL_NS / 1e9 or idle_s < MOST_UNKNOWN * case.step_s:
         return None
     return Advice(
         "Find out what launched work waits for",

@@ -107,8 +107,10 @@ def culprits(one: Ran, hopper: bool) -> list[int] | None:
 
 
 def is_fallback(name: str, *, half: bool, hopper: bool) -> bool:
-    """Whether a kernel is one for unaligned operands, without tensor cores in half precision, or of an older architecture. CUTLASS's
-    kernels without tensor cores take elements one by one, whatever their alignment."""
+    """Whether a kernel is one for unaligned operands, without tensor cores in half precision, or of an older architecture.
+
+    The ``align1`` of CUTLASS's SIMT kernels is ignored: all of them have it.
+    """
     aligned = _ALIGNED.search(name)
     if aligned is not None and (half or (aligned[1] in "12" and "simt" not in name)):
         return True

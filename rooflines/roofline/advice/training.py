@@ -16,6 +16,7 @@ PAGING_FAULTS = 4000
 
 
 _DROPS = {"aten::native_dropout", "aten::_fused_dropout"}
+_COUNTS = ("aten::add_", "scalar, scalar", None)
 _BATCH_NORMS = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
 # Kernels of batch normalization that take the statistics of the batch.
 _OF_BATCH = ("bn_fw_tr", "batch_norm_collect_statistics")
@@ -28,8 +29,8 @@ def evaluating(case: Case) -> Advice | None:
     names = {one.row.name for one in case.every()}
     drops = bool(names & _DROPS) or {"aten::dropout", "aten::bernoulli_"} <= names
     # Each call of batch normalization in training mode counts its batches, in an integer.
-    counters = (one.row for one in case.every() if (one.row.name, one.row.shapes) == ("aten::add_", "scalar, scalar"))
-    counted = sum(row.calls for row in counters if isinstance(row, OperatorRow) and row.precision is None)
+    added = [row for row in case.analysis.operators if (row.name, row.shapes, row.precision) == _COUNTS]
+    counted = sum(row.calls for row in added)
     normalized = sum(one.row.calls for one in case.every() if one.row.name in _BATCH_NORMS)
     normalizes = 0 < normalized <= counted or any(part in kernel.name for kernel in case.kernels() for part in _OF_BATCH)
     found = " and ".join(["dropout"] * drops + ["batch normalization"] * normalizes)

@@ -19,7 +19,7 @@ from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.idle import is_wait, waiting
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import covered, exclusive, nest, parents
-from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Mask, Trace
+from rooflines.profiler.trace.records import ANNOTATION, COMPILING, OPERATOR, RUNTIME, Int32s, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronization
 from rooflines.roofline.attribution.own import Attribution
@@ -38,8 +38,6 @@ _COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|##
 _FIRST_ALLOCATION_NS = 50_000_000
 _ALLOCATES = re.compile(r"(?:cuda|hip)(?:Malloc|Free)(?:Async|Managed)?(?:_v\d+)?$")
 _REGION = re.compile(r"Torch-Compiled Region|CompiledF|## Call CompiledFxGraph")
-# How the names of ranges end in which ``torch.compile`` compiles.
-_COMPILING = "(dynamo_timed)"
 # What only a first call does takes this many times what the next ones take.
 _FIRST = 10
 # As many equal ranges show which part of the first one they do not repeat.
@@ -100,8 +98,8 @@ def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork
         return ()
     threads, _ = distinct(attribution.trace.host.thread[launched])
     host, on_launching = attribution.trace.host, np.isin(attribution.trace.host.thread, threads)
-    compiling = _ranges(attribution.calls, host_bound, on_launching, "runtime", lambda name: name.endswith(_COMPILING))
-    within = on_launching & attribution.trace.named(lambda name: name.endswith(_COMPILING), ANNOTATION)
+    compiling = _ranges(attribution.calls, host_bound, on_launching, "runtime", lambda name: name.endswith(COMPILING))
+    within = on_launching & attribution.trace.named(lambda name: name.endswith(COMPILING), ANNOTATION)
     host_bound = intervals.subtract(host_bound, intervals.union(host.start_ns[within], host.end_ns[within]))
     functions, inside = _functions(attribution.trace, host_bound, threads)
     left = intervals.subtract(host_bound, inside)
