@@ -97,7 +97,7 @@ def our_stream(team: Team, access: str, working_set_bytes: int, past_caches: boo
         key = team.size, elements
         made = memory.setdefault(key, [])
         while len(made) < arrays:
-            slices = [stream.aligned(elements) for _ in range(team.size)]
+            slices = [stream.aligned_array(elements) for _ in range(team.size)]
             team.run([partial(own.fill, 1.0) for own in slices])
             made.append(slices)
         per_thread = zip(*made[:arrays], strict=True)

@@ -117,9 +117,9 @@ def network_kernels() -> Iterator[Kernel]:
     """The kernels of the network ``numba-cuda`` at its default sizes."""
     from numba import types
 
-    from rooflines.kernels.networks import cnn_numba_cuda_convolution as convolution
-    from rooflines.kernels.networks import cnn_numba_cuda_dense as dense
-    from rooflines.kernels.networks import cnn_numba_cuda_update as ends
+    from rooflines_studies.networks import cnn_numba_cuda_convolution as convolution
+    from rooflines_studies.networks import cnn_numba_cuda_dense as dense
+    from rooflines_studies.networks import cnn_numba_cuda_update as ends
 
     number, size = types.float32, types.int64
     single, byte, word, long = (types.Array(kind, 1, "C") for kind in (number, types.int8, types.int32, size))

@@ -24,11 +24,11 @@ from cpu_ceilings import Patience, Watch
 from rooflines.device_specs import detect
 from rooflines.kernels.micro import fma
 from rooflines.kernels.micro.team import Team
-from rooflines.kernels.networks import cnn
-from rooflines.kernels.networks.base import Network, OperatorTime
-from rooflines.kernels.networks.cnn_numba import NumbaCpu
-from rooflines.kernels.networks.cnn_torch import TorchCnn
 from rooflines.units import counted, percent, si
+from rooflines_studies.networks import cnn
+from rooflines_studies.networks.base import Network, OperatorTime
+from rooflines_studies.networks.cnn_numba import NumbaCpu
+from rooflines_studies.networks.cnn_torch import TorchCnn
 
 RESULTS = Path(__file__).parent / "results" / "networks_speed.json"
 PAPER_SAMPLES_PER_S = 30_501  # Numba on the CPU of the study whose network this is, without the convolutions' backward

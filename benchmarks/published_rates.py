@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from rooflines.device_specs import catalog, search
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.phases import GenerationCount, count_generation
 from rooflines.roofline.forecast.device_bounds import bound_operator, estimates_of, folded
 from rooflines.roofline.forecast.efficiencies import Efficiencies
@@ -103,7 +103,7 @@ def counted(model: str, batch: int, prompt: int, new: int, precision: str) -> Ge
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(config))
-        options = Options(mode="generate", prompt_length=prompt, new_tokens=new, batch_size=batch, precision=precision)
+        options = PointOptions(mode="generate", prompt_length=prompt, new_tokens=new, batch_size=batch, precision=precision)
         return count_generation(f"hf:{folder}", options)
 
 

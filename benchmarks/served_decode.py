@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import rooflines
 from rooflines.device_specs import catalog, search
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.phases import GenerationCount, count_generation
 from rooflines.roofline.forecast.device_bounds import bound_operator, bound_phase, folded
 from rooflines.roofline.forecast.layouts import network_facts
@@ -91,7 +91,7 @@ def traces_of(clone: Path, work: Path) -> None:
 def counted(model: Model, batch: int, context: int, folder: Path) -> GenerationCount:
     """A generation whose decode has this context, and its prompts one token less."""
     (folder / "config.json").write_text(json.dumps(model.config))
-    options = Options(mode="generate", prompt_length=context - 1, new_tokens=2, batch_size=batch, precision="bf16")
+    options = PointOptions(mode="generate", prompt_length=context - 1, new_tokens=2, batch_size=batch, precision="bf16")
     return count_generation(f"hf:{folder}", options, keys=(context,))
 
 

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from rooflines.studies.study import read_study
+from rooflines_studies.study import read_study
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "studies.md"

@@ -30,68 +30,7 @@ PYTEST_DONT_REWRITE: the package is there before pytest where ``rooflines profil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rooflines._version import __version__ as __version__
+from rooflines.lazy import stubbed
 
-from rooflines._version import __version__
-from rooflines.lazy import lazy
-
-if TYPE_CHECKING:
-    from rooflines.device_specs.measure import measure as measure_ceilings
-    from rooflines.device_specs.records import Ceilings
-    from rooflines.device_specs.search import search as devices
-    from rooflines.errors import RooflinesError
-    from rooflines.integrations.trackers import log
-    from rooflines.pipeline import ProfileOptions, analyze, analyze_ranks, compare, monitor, predict, profile, record, report, train
-    from rooflines.profiler.directory import load
-    from rooflines.profiler.generation_phases import generating
-    from rooflines.profiler.monitor.monitored import Monitored
-    from rooflines.profiler.records import Run
-    from rooflines.profiler.trace.signature import Signature, TensorArg
-    from rooflines.profiler.training.records import Training
-    from rooflines.profiler.work_ranges import declare_work
-    from rooflines.roofline.analysis import Analysis, Finding
-    from rooflines.roofline.comparison.records import Comparison
-    from rooflines.roofline.counting.count import Count, count
-    from rooflines.roofline.forecast.forecast import Forecast
-    from rooflines.roofline.formulas import NotCounted, Work, formula
-    from rooflines.roofline.ranks.records import RankAnalysis
-    from rooflines.roofline.usage.device_usage import MonitorAnalysis
-    from rooflines.sweeps.sweep import sweep
-
-__all__ = [
-    "Analysis", "Ceilings", "Comparison", "Count", "Finding", "Forecast", "MonitorAnalysis", "Monitored", "NotCounted",
-    "ProfileOptions", "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__", "analyze",
-    "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "generating", "load", "log", "measure_ceilings",
-    "monitor", "predict", "profile", "record", "report", "sweep", "train",
-]  # fmt: skip
-
-_HOMES = {
-    "rooflines.device_specs.measure:measure": ("measure_ceilings",),
-    "rooflines.device_specs.records": ("Ceilings",),
-    "rooflines.device_specs.search:search": ("devices",),
-    "rooflines.errors": ("RooflinesError",),
-    "rooflines.integrations.trackers": ("log",),
-    "rooflines.pipeline": (
-        "ProfileOptions", "analyze", "analyze_ranks", "compare", "monitor", "predict", "profile", "record", "report", "train",
-    ),
-    "rooflines.profiler.directory": ("load",),
-    "rooflines.profiler.generation_phases": ("generating",),
-    "rooflines.profiler.monitor.monitored": ("Monitored",),
-    "rooflines.profiler.records": ("Run",),
-    "rooflines.profiler.trace.signature": ("Signature", "TensorArg"),
-    "rooflines.profiler.training.records": ("Training",),
-    "rooflines.profiler.work_ranges": ("declare_work",),
-    "rooflines.roofline.analysis": ("Analysis", "Finding"),
-    "rooflines.roofline.comparison.records": ("Comparison",),
-    "rooflines.roofline.counting.count": ("Count", "count"),
-    "rooflines.roofline.forecast.forecast": ("Forecast",),
-    "rooflines.roofline.formulas": ("NotCounted", "Work", "formula"),
-    "rooflines.roofline.ranks.records": ("RankAnalysis",),
-    "rooflines.roofline.usage.device_usage": ("MonitorAnalysis",),
-    "rooflines.sweeps.sweep": ("sweep",),
-}  # fmt: skip
-__getattr__ = lazy(__name__, {name: home for home, names in _HOMES.items() for name in names})
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __all__, __dir__ = stubbed(__name__, __file__)

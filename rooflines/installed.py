@@ -1,4 +1,4 @@
-"""What other packages add by their entry points: samplers, formulas, rules of findings, report formats.
+"""What packages add by their entry points: commands, samplers, formulas, rules of findings, report formats.
 
 A group is ``rooflines.`` and what it adds.
 """
@@ -18,29 +18,31 @@ from rooflines.errors import UsageError
 
 def entries(group: str) -> dict[str, str]:
     """The entry points of a group: ``module`` or ``module:object`` by name. Imports none of them."""
-    if not _are_mentioned(tuple(sys.path)):
+    if not _are_mentioned(group, tuple(sys.path)):
         return {}
     from importlib.metadata import entry_points
 
     return {entry.name: entry.value for entry in entry_points(group=f"rooflines.{group}")}
 
 
-_OURS = re.compile(rb"^\s*\[\s*rooflines\.", re.MULTILINE)
-
-
 @cache
-def _are_mentioned(folders: tuple[str, ...]) -> bool:
-    """Whether a distribution in ``folders`` may have entry points of ours. Parsing those of all takes as long as a small trace."""
+def _are_mentioned(group: str, folders: tuple[str, ...]) -> bool:
+    """Whether a distribution in ``folders`` may have entry points of this group of ours.
+
+    Parsing those of all distributions takes as long as a small trace.
+    """
+    heading = re.compile(rf"^\s*\[\s*rooflines\.{group}\s*\]".encode(), re.MULTILINE)
+    ends = (".dist-info", ".egg-info", "EGG-INFO")
     for folder in folders:
         try:
-            found = [entry.path for entry in os.scandir(folder or ".") if entry.name.endswith((".dist-info", ".egg-info", "EGG-INFO"))]
+            found = [entry.path for entry in os.scandir(folder or ".") if entry.name.endswith(ends)]
         except NotADirectoryError:  # an archive
             return True
         except OSError:
             continue
         for path in found:
             with contextlib.suppress(OSError), open(os.path.join(path, "entry_points.txt"), "rb") as file:
-                if _OURS.search(file.read()):
+                if heading.search(file.read()):
                     return True
     return False
 

@@ -1,11 +1,15 @@
-"""Names of a module that are imported on first use (PEP 562)."""
+"""Names of a module that are imported on first use (PEP 562), listed in its stub."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+_IMPORT = re.compile(r"^from (\S+) import (\w+) as (\w+)$", re.MULTILINE)
 
 
 def lazy(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -21,3 +25,12 @@ def lazy(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return value
 
     return of
+
+
+def stubbed(module: str, file: str) -> tuple[Callable[[str], Any], list[str], Callable[[], list[str]]]:
+    """Return ``__getattr__``, ``__all__`` and ``__dir__`` of ``module``: the names that its stub, the ``.pyi`` beside
+    ``file``, imports ``as`` its own, one a line. So one list serves type checkers and the interpreter."""
+    text = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
+    homes = {own: f"{home}:{name}" for home, name, own in _IMPORT.findall(text)}
+    names = sorted(homes)
+    return lazy(module, homes), names, lambda: sorted({*vars(sys.modules[module]), *names})

@@ -17,15 +17,17 @@ from rooflines._version import __version__
 from rooflines.arguments import as_options, escaped
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.extras import missing
+from rooflines.installed import entries
+from rooflines.installed import load as load_entry
 
 if TYPE_CHECKING:
     import traceback
 
-# In the order of ``rooflines --help``; each is the file of that name, which registers it.
+# Each is the file of that name, which registers it. Further ones are entry points (``rooflines.commands``).
 COMMANDS: Final = (
-    "advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "mcp", "monitor", "predict", "profile", "report",
-    "schema", "summary", "sweep", "train", "tune", "study", "view",
-)  # fmt: skip
+    *("advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "mcp", "monitor", "predict"),
+    *("profile", "report", "schema", "summary", "sweep", "train", "tune", "view"),
+)
 app = typer.Typer(
     name="rooflines",
     help="Profile deep-learning workloads and place every operator on the device's roofline.",
@@ -43,7 +45,7 @@ def main() -> None:
     arguments = sys.argv[1:] or ["--help"]
     first = arguments[0]
     # A file, a directory or a URL instead of a command is to be analyzed.
-    if first not in COMMANDS and not first.startswith("-") and ("://" in first or Path(first).exists()):
+    if "://" in first or (Path(first).exists() and not _is_command(first)):
         arguments = ["analyze", *arguments]
     try:
         load(arguments)
@@ -76,10 +78,25 @@ def main() -> None:
 
 
 def load(arguments: list[str]) -> None:
-    """Import the command that ``arguments`` begin with, none for the version, and every command if they begin with anything else."""
-    first = arguments[:1]
-    for name in () if first == ["--version"] else first if first and first[0] in COMMANDS else COMMANDS:
-        import_module(f"rooflines.cli.{name}")
+    """Import the command that ``arguments`` begin with, none for the version, and every command in the order of the
+    alphabet if they begin with anything else."""
+    first = arguments[0] if arguments else ""
+    if first == "--version":
+        return
+    if first in COMMANDS:
+        import_module(f"rooflines.cli.{first}")
+        return
+    further = entries("commands")
+    for name in [first] if first in further else sorted({*COMMANDS, *further}):
+        if name in further:
+            command = load_entry("command", name, further[name])
+            app.add_typer(command, name=name) if isinstance(command, typer.Typer) else app.command(name)(command)
+        else:
+            import_module(f"rooflines.cli.{name}")
+
+
+def _is_command(name: str) -> bool:
+    return name.startswith("-") or name in COMMANDS or (name.isidentifier() and name in entries("commands"))
 
 
 def print_error(error: RooflinesError) -> None:

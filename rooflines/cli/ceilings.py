@@ -11,7 +11,7 @@ from rooflines.cli.app import app
 from rooflines.cli.options import Format, Output, option
 from rooflines.cli.output import check_writable, destination, progress_bar, show
 from rooflines.errors import Interrupted, UsageError, writing
-from rooflines.profiler.options import MEASURE, OUTPUT
+from rooflines.profiler.options import MEASURE_GROUP, OUTPUT
 from rooflines.reports.formats import write_file
 
 _CHARTS = (".html", ".png", ".svg")
@@ -19,13 +19,16 @@ _CHARTS = (".html", ".png", ".svg")
 
 @app.command()
 def ceilings(
-    device: Annotated[str, option("Device: auto, cpu, cuda:N or mps.", group=MEASURE)] = "auto",
-    threads: Annotated[int | None, option("Number of CPU threads.", group=MEASURE, min=1, show_default="torch's choice")] = None,
+    device: Annotated[str, option("Device: auto, cpu, cuda:N or mps.", group=MEASURE_GROUP)] = "auto",
+    threads: Annotated[int | None, option("Number of CPU threads.", group=MEASURE_GROUP, min=1, show_default="torch's choice")] = None,
     sustained: Annotated[
-        float | None, option("Also measure sustained rates over this many seconds (CUDA).", group=MEASURE, min=1, metavar="SECONDS")
+        float | None,
+        option("Also measure sustained rates over this many seconds (CUDA).", group=MEASURE_GROUP, min=1, metavar="SECONDS"),
     ] = None,
-    force: Annotated[bool, option("Measure even if other processes are using the GPU.", "--force", group=MEASURE)] = False,
-    remeasure: Annotated[bool, option("Measure again and keep the best of all measurements.", "--remeasure", group=MEASURE)] = False,
+    force: Annotated[bool, option("Measure even if other processes are using the GPU.", "--force", group=MEASURE_GROUP)] = False,
+    remeasure: Annotated[
+        bool, option("Measure again and keep the best of all measurements.", "--remeasure", group=MEASURE_GROUP)
+    ] = False,
     compare: Annotated[bool, option("Compare measured, data-sheet and derived ceilings.", "--compare", group=OUTPUT)] = False,
     chart: Annotated[Path | None, option("Also write a chart (.html, .png or .svg).", group=OUTPUT, metavar="FILE")] = None,
     format: Format = None,

@@ -8,12 +8,12 @@ from rooflines.cli.app import app
 from rooflines.cli.options import By, Format, Formulas, Model, Output, Target, option, options_of
 from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
-from rooflines.profiler.options import OUTPUT, Options
+from rooflines.profiler.options import OUTPUT, PointOptions
 
 
 @app.command()
 @options_of(
-    Options, "mode", "batch_size", "image_size", "sequence_length", "prompt_length", "new_tokens", "kv_cache", "precision",
+    PointOptions, "mode", "batch_size", "image_size", "sequence_length", "prompt_length", "new_tokens", "kv_cache", "precision",
     "channels_last", "quantize",
 )  # fmt: skip
 def count(
@@ -52,7 +52,7 @@ def count(
     if memory and chosen == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
     quiet_profiler()
-    name, of = model or target or "", Options(**options, device="cpu")
+    name, of = model or target or "", PointOptions(**options, device="cpu")
     if of.mode == "generate":
         from rooflines.roofline.counting.phases import count_generation
 

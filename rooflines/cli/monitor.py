@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import MONITOR_FORMATS, Quiet, Reports, option, output_directory, parse_formats
+from rooflines.cli.options import MONITOR_FORMATS, QuietOption, ReportsOption, option, output_directory, parse_formats
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
 from rooflines.profiler.monitor.monitored import OUTPUT_FILE
-from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
+from rooflines.profiler.options import MEASURE_GROUP, OUTPUT, WHAT_GROUP
 from rooflines.reports.progress import has_screen
 
 
@@ -27,24 +27,24 @@ def monitor(
         typer.Argument(help="Command and its arguments, after --.", show_default=False, metavar="[--] COMMAND [ARGS]..."),
     ] = None,
     pid: Annotated[
-        int | None, option("Monitor a running process until it exits or Ctrl-C is pressed.", group=WHAT, show_default=False)
+        int | None, option("Monitor a running process until it exits or Ctrl-C is pressed.", group=WHAT_GROUP, show_default=False)
     ] = None,
     duration: Annotated[
         float | None,
-        option("Stop after this many seconds (requires --pid).", group=WHAT, metavar="SECONDS", show_default="until it exits"),
+        option("Stop after this many seconds (requires --pid).", group=WHAT_GROUP, metavar="SECONDS", show_default="until it exits"),
     ] = None,
-    gpus: Annotated[str, option("GPUs to sample: all, none, or numbers or UUIDs from nvidia-smi -L (0,2).", group=WHAT)] = "all",
+    gpus: Annotated[str, option("GPUs to sample: all, none, or numbers or UUIDs from nvidia-smi -L (0,2).", group=WHAT_GROUP)] = "all",
     live: Annotated[
         bool, option("Show a screen while the program runs; its terminal output goes to DIR/output.txt.", "--live", group=OUTPUT)
     ] = False,
-    period: Annotated[float, option("Sampling period in seconds.", group=MEASURE)] = 0.1,
+    period: Annotated[float, option("Sampling period in seconds.", group=MEASURE_GROUP)] = 0.1,
     json: Annotated[bool, option("Print the analysis as JSON instead of the summary.", "--json", group=OUTPUT)] = False,
     output: Annotated[Path | None, output_directory("Output directory.", "runs/PROGRAM-monitor-TIME")] = None,
-    formats: Reports = MONITOR_FORMATS,
+    formats: ReportsOption = MONITOR_FORMATS,
     show_command: Annotated[
         bool, option("Include the command's arguments in the reports. They may contain secrets.", "--show-command", group=OUTPUT)
     ] = False,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run any program and record CPU, memory, I/O, GPU and power use.
 

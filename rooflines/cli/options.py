@@ -15,7 +15,7 @@ import typer
 
 from rooflines.errors import UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
-from rooflines.profiler.options import OUTPUT, WHAT, Compile, Options
+from rooflines.profiler.options import OUTPUT, WHAT_GROUP, Compile, PointOptions
 from rooflines.reports.formats import FORMATS, OF_PAGES, check_formats, usable
 
 # What commands write by default: those whose packages are installed.
@@ -49,7 +49,7 @@ def option(help: str, *flags: str, group: str | None = None, **more: Any) -> Any
     return typer.Option(*flags, help=help, rich_help_panel=group, **more)
 
 
-def options_of(record: type[Options], *names: str, lists: tuple[str, ...] = ()) -> Callable[[F], F]:
+def options_of(record: type[PointOptions], *names: str, lists: tuple[str, ...] = ()) -> Callable[[F], F]:
     """Give a command the options that the fields of ``record`` declare, all or those in ``names``, instead of its ``**options``.
 
     They are listed before the command's own keyword-only options. Those in ``lists`` are text, for one value or several.
@@ -129,12 +129,12 @@ def output_directory(words: str, unset: str) -> Any:
 
 
 OtherCeilings = Annotated[str | None, option(CEILINGS_HELP, show_default="as in rooflines analyze")]
-Reports = Annotated[str, option(_PAGES_HELP, *FORMAT_FLAGS, group=OUTPUT)]
-Quiet = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
+ReportsOption = Annotated[str, option(_PAGES_HELP, *FORMAT_FLAGS, group=OUTPUT)]
+QuietOption = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
 Format = Annotated[str | None, format_option("table", "json", "csv")]
 Target = Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)]
 Model = Annotated[str | None, option(
-    "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.", group=WHAT, show_default=False
+    "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.", group=WHAT_GROUP, show_default=False
 )]  # fmt: skip
 Output = Annotated[Path | None, option(
     "Write to a file, in the format of its suffix, or into a directory.", "--output", "-o", group=OUTPUT, metavar="PATH",

@@ -9,14 +9,14 @@ from rooflines.cli.app import app
 from rooflines.cli.options import At, Format, Formulas, Model, Output, Target, option, options_of
 from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
 from rooflines.errors import UsageError
-from rooflines.profiler.options import OUTPUT, PREDICTED_LISTS, Options
+from rooflines.profiler.options import OUTPUT, PREDICTED_LISTS, PointOptions
 
 _WHERE = "Devices"
 
 
 @app.command()
 @options_of(
-    Options, "mode", *PREDICTED_LISTS, "image_size", "new_tokens", "kv_cache", "precision", "quantize", "channels_last", "optimizer",
+    PointOptions, "mode", *PREDICTED_LISTS, "image_size", "new_tokens", "kv_cache", "precision", "quantize", "channels_last", "optimizer",
     "checkpointing", lists=PREDICTED_LISTS,
 )  # fmt: skip
 def predict(
@@ -65,10 +65,10 @@ def predict(
     from rooflines.pipeline.predicting import predict
     from rooflines.profiler.recording.collect import quiet_profiler
     from rooflines.reports.views.predict import forecast_csv, page
-    from rooflines.sweeps.points import parse
+    from rooflines.sweeps.points import parse_values
 
     quiet_profiler()
-    lists = {name: parse(name, text) for name in PREDICTED_LISTS if (text := options.pop(name)) is not None}
+    lists = {name: parse_values(name, text) for name in PREDICTED_LISTS if (text := options.pop(name)) is not None}
     with progress_bar(not sys.stderr.isatty()) as progress:
         forecast = predict(
             model or target or "", devices=device or [], like=like or [], layouts=layout or [], command=default_command(),

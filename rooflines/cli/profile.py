@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rooflines.cli.app import app, print_error
-from rooflines.cli.options import Formulas, Quiet, option, options_of, parse_formats
+from rooflines.cli.options import Formulas, QuietOption, option, options_of, parse_formats
 from rooflines.cli.output import page_of, print_page, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 from rooflines.pipeline.options import ProfileOptions
-from rooflines.profiler.options import WHAT
+from rooflines.profiler.options import WHAT_GROUP
 
 if TYPE_CHECKING:
     from rooflines.profiler.distributed import ProcessRank
@@ -26,14 +26,14 @@ def profile(
     target: Annotated[str | None, typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)] = None,
     module: Annotated[
-        str | None, option("Module to run like python -m (package.train).", "--module", "-m", group=WHAT, show_default=False)
+        str | None, option("Module to run like python -m (package.train).", "--module", "-m", group=WHAT_GROUP, show_default=False)
     ] = None,
     model: Annotated[
         str | None,
-        option("Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.", group=WHAT, show_default=False),
+        option("Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.", group=WHAT_GROUP, show_default=False),
     ] = None,
     *,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     formulas: Formulas = None,
     **options: Any,
 ) -> None:

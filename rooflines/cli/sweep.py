@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import SEARCH_FORMATS, Quiet, Reports, lists_of_options, option, output_directory, parse_formats
+from rooflines.cli.options import SEARCH_FORMATS, QuietOption, ReportsOption, lists_of_options, option, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import UsageError
-from rooflines.profiler.options import WHAT
+from rooflines.profiler.options import WHAT_GROUP
 
 WHERE = "Where it runs"
 
@@ -21,9 +21,9 @@ WHERE = "Where it runs"
 def sweep(
     file: Annotated[Path | None, typer.Argument(help="TOML file with the points.", show_default=False)] = None,
     *,
-    model: Annotated[str | None, option("Models, separated by commas.", group=WHAT, metavar="NAME,...", show_default=False)] = None,
-    train: Annotated[bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT)] = False,
-    repeats: Annotated[int | None, option("Number of rounds.", group=WHAT, min=1, show_default="3")] = None,
+    model: Annotated[str | None, option("Models, separated by commas.", group=WHAT_GROUP, metavar="NAME,...", show_default=False)] = None,
+    train: Annotated[bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)] = False,
+    repeats: Annotated[int | None, option("Number of rounds.", group=WHAT_GROUP, min=1, show_default="3")] = None,
     dask: Annotated[str | None, option("Run on the workers of a Dask scheduler.", "--dask", group=WHERE, metavar="ADDRESS")] = None,
     slurm: Annotated[str | None, option(
         "Run as a SLURM job array with these parameters of submitit, such as slurm_partition=gpu,timeout_min=30.", group=WHERE,
@@ -32,8 +32,8 @@ def sweep(
     output: Annotated[
         Path | None, output_directory("Directory of the sweep; an unfinished one is continued.", "runs/NAME-sweep-TIME")
     ] = None,
-    formats: Reports = SEARCH_FORMATS,
-    quiet: Quiet = False,
+    formats: ReportsOption = SEARCH_FORMATS,
+    quiet: QuietOption = False,
     **lists: str | None,
 ) -> None:  # fmt: skip
     """Profile or train every combination of options, each in its own process, and compare them.
@@ -45,7 +45,7 @@ def sweep(
     A sweep that was interrupted continues with the same command and --output.
     """
     from rooflines.sweeps.places import on_dask, on_slurm, parameters
-    from rooflines.sweeps.points import SweepFile, make_points, parse, read_file, settings_of
+    from rooflines.sweeps.points import SweepFile, make_points, parse_values, read_file, settings_of
     from rooflines.sweeps.run import run_sweep
     from rooflines.sweeps.sweep import write_sweep
 
@@ -57,7 +57,7 @@ def sweep(
     plan = read_file(file) if file is not None else SweepFile(kind="train" if train else "profile")
     kind = "train" if train else plan.kind
     given: dict[str, Any] = {"model": [part.strip() for part in model.split(",")]} if model is not None else {}
-    given |= {name: parse(name, text, kind) for name, text in lists.items() if text is not None}
+    given |= {name: parse_values(name, text, kind) for name, text in lists.items() if text is not None}
     points = make_points(settings_of(plan, given))
     name = plan.name or (file.stem if file is not None else "-".join(given["model"]))
     place = on_dask(dask) if dask is not None else None

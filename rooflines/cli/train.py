@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import PAGE_FORMATS, Quiet, Reports, option, options_of, output_directory, parse_formats
+from rooflines.cli.options import PAGE_FORMATS, QuietOption, ReportsOption, option, options_of, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import RooflinesError, UsageError
-from rooflines.profiler.options import WHAT
+from rooflines.profiler.options import WHAT_GROUP
 from rooflines.profiler.records import FINDS_THE_OPERATOR
 from rooflines.profiler.training.options import TrainOptions
 
@@ -27,14 +27,14 @@ _NAMES = (
 def train(
     target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
     model: Annotated[
-        str | None, option("Torchvision model (resnet18), timm:NAME or path/to/file.py:factory.", group=WHAT, show_default=False)
+        str | None, option("Torchvision model (resnet18), timm:NAME or path/to/file.py:factory.", group=WHAT_GROUP, show_default=False)
     ] = None,
     *,
     output: Annotated[
         Path | None, output_directory("Directory of the training; an unfinished one is continued.", "runs/NAME-train-TIME")
     ] = None,
-    formats: Reports = PAGE_FORMATS,
-    quiet: Quiet = False,
+    formats: ReportsOption = PAGE_FORMATS,
+    quiet: QuietOption = False,
     **options: Any,
 ) -> None:
     """Train an image classifier and report accuracy, time per epoch and memory.

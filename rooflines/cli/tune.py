@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rooflines.cli.app import app
-from rooflines.cli.options import SEARCH_FORMATS, Quiet, Reports, lists_of_options, option, output_directory, parse_formats
+from rooflines.cli.options import SEARCH_FORMATS, QuietOption, ReportsOption, lists_of_options, option, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import Interrupted, UsageError
-from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
+from rooflines.profiler.options import MEASURE_GROUP, OUTPUT, WHAT_GROUP
 
 if TYPE_CHECKING:
     from rooflines.sweeps.records import Kind
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 def tune(
     *,
     model: Annotated[
-        str | None, option("Model, or several separated by commas.", group=WHAT, metavar="NAME,...", show_default=False)
+        str | None, option("Model, or several separated by commas.", group=WHAT_GROUP, metavar="NAME,...", show_default=False)
     ] = None,
-    train: Annotated[bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT)] = False,
+    train: Annotated[bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)] = False,
     objective: Annotated[str | None, option(
-        "What to improve, comma-separated: throughput, latency, memory, energy, accuracy (--train).", group=MEASURE,
+        "What to improve, comma-separated: throughput, latency, memory, energy, accuracy (--train).", group=MEASURE_GROUP,
         metavar="NAME,...", show_default="throughput; accuracy with --train"
     )] = None,
-    trials: Annotated[int, option("Number of trials, those of earlier calls included.", group=MEASURE)] = 20,
-    repeats: Annotated[int, option("Number of runs of the best and of the default setting at the end, in turn.", group=MEASURE)] = 5,
+    trials: Annotated[int, option("Number of trials, those of earlier calls included.", group=MEASURE_GROUP)] = 20,
+    repeats: Annotated[int, option("Number of runs of the best and of the default setting at the end, in turn.", group=MEASURE_GROUP)] = 5,
     storage: Annotated[str | None, option(
         "Database of the study, shared by several processes or machines (sqlite:///FILE, postgresql://...).", group=OUTPUT,
         metavar="URL", show_default="study.db in the output directory"
@@ -38,8 +38,8 @@ def tune(
     output: Annotated[
         Path | None, output_directory("Directory of the search; an unfinished one is continued.", "runs/NAME-tune-TIME")
     ] = None,
-    formats: Reports = SEARCH_FORMATS,
-    quiet: Quiet = False,
+    formats: ReportsOption = SEARCH_FORMATS,
+    quiet: QuietOption = False,
     **lists: str | None,
 ) -> None:  # fmt: skip
     """Search options of profile or train for the best throughput, latency, memory, energy or accuracy.

@@ -115,7 +115,7 @@ class _Memory:
         if size < wanted:
             self.detail += f" (not enough memory: {binary_bytes(wanted)} needed)"
         elements = _whole(size // 8 // team.size, _SEGMENTS * stream.granule())
-        self.slices = [stream.aligned(elements) for _ in range(team.size)]
+        self.slices = [stream.aligned_array(elements) for _ in range(team.size)]
         team.run([partial(own.fill, 1.0) for own in self.slices])
         self.next = 0  # the segment of every slice that was used least recently
 
@@ -247,7 +247,7 @@ def _int8(plan: Plan, threads: int) -> None:
         return
 
     def make(name: str, shape: matmul.Shape) -> tuple[Run, float]:
-        return partial(clock.timed, device, matmul.int8_products(shape)[name]), matmul.flops(shape)
+        return partial(clock.timed_on_device, device, matmul.int8_products(shape)[name]), matmul.flops(shape)
 
     free = detect.memory_available_bytes()
     plan.figure(

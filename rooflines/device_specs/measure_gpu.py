@@ -86,7 +86,7 @@ def measure_cuda(
 def _spin(device: torch.device) -> Callable[[], object]:
     """Some milliseconds of copies, which raise the clocks of the multiprocessors and of the memory and draw little power."""
     source, target = (torch.empty(min(_SPIN_BYTES, free_bytes(device) // 8) // 4, device=device) for _ in range(2))
-    return lambda: clock.timed(device, lambda: target.copy_(source), 32)
+    return lambda: clock.timed_on_device(device, lambda: target.copy_(source), 32)
 
 
 def _figures(plan: Plan, device: torch.device, facts: detect.Gpu, full: bool) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -225,7 +225,7 @@ def _kernel_launch(plan: Plan, device: torch.device) -> None:
     """Plan the latency of a kernel among kernels already queued on the device: the time from start to start."""
 
     def graph() -> tuple[Run, float]:
-        return partial(clock.timed, device, dispatch.launch_graph(device, _LAUNCHES)), _LAUNCHES
+        return partial(clock.timed_on_device, device, dispatch.launch_graph(device, _LAUNCHES)), _LAUNCHES
 
     detail = f"aten::add_ on one element, {_LAUNCHES} times in a CUDA graph, from start to start"
     plan.figure(Way(detail, graph), kind="latency", name="kernel launch")
@@ -251,7 +251,7 @@ def _dispatch(plan: Plan, device: torch.device) -> None:
 
         def run(calls: int) -> Timing:
             with torch.inference_mode():
-                return clock.timed(device, tensor.zero_, _LAUNCHES * calls)
+                return clock.timed_on_device(device, tensor.zero_, _LAUNCHES * calls)
 
         return run, _LAUNCHES
 
@@ -269,14 +269,14 @@ def unusable(device: torch.device) -> str:
         from numba import cuda
 
         from rooflines.kernels.micro import cuda_stream
-        from rooflines.kernels.micro.cuda_vectors import SIMULATED, launcher
+        from rooflines.kernels.micro.cuda_vectors import CUDA_IS_SIMULATED, cuda_launcher
 
-        if SIMULATED:
+        if CUDA_IS_SIMULATED:
             return "NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU"
         cuda.select_device(device.index)
         source = torch.arange(4096, dtype=torch.float32, device=device)
         target = torch.zeros_like(source)
-        launcher(cuda_stream.copy(cuda_stream.UNROLL), 4, 32, _array(source), _array(target), source.numel() // 4)()
+        cuda_launcher(cuda_stream.copy(cuda_stream.UNROLL), 4, 32, _array(source), _array(target), source.numel() // 4)()
         torch.cuda.synchronize(device)
         if not torch.equal(source, target):
             return "a copy by a Numba kernel gave wrong results"
@@ -416,10 +416,10 @@ def _array(tensor: torch.Tensor) -> Any:
 
 def _run(device: torch.device, kernel: Any, grid: tuple[int, int], *arguments: Any) -> Run:
     """A run of launches of ``kernel`` with ``grid`` (blocks, threads). It keeps the tensors alive: Numba's view of them does not."""
-    from rooflines.kernels.micro.cuda_vectors import launcher
+    from rooflines.kernels.micro.cuda_vectors import cuda_launcher
 
-    call = launcher(kernel, *grid, *(_array(one) if isinstance(one, torch.Tensor) else one for one in arguments))
-    return lambda calls: (clock.timed(device, call, calls), arguments)[0]
+    call = cuda_launcher(kernel, *grid, *(_array(one) if isinstance(one, torch.Tensor) else one for one in arguments))
+    return lambda calls: (clock.timed_on_device(device, call, calls), arguments)[0]
 
 
 # --- MPS ---------------------------------------------------------------------------------------------------------------------------

@@ -108,9 +108,9 @@ def fits(shape: Shape, free: int) -> bool:
 def quickest(device: torch.device, call: Callable[[], object]) -> float:
     """Seconds of one call at best: of three tries of some milliseconds each, after a first call that chooses and loads its kernel."""
     call()
-    once = clock.timed(device, call, 1).seconds
+    once = clock.timed_on_device(device, call, 1).seconds
     calls = max(1, min(_TRIAL_CALLS, int(_TRIAL_S / max(once, 1e-9))))
-    return min(once, *(clock.timed(device, call, calls).seconds / calls for _ in range(1 if once > _TRIAL_S else 3)))
+    return min(once, *(clock.timed_on_device(device, call, calls).seconds / calls for _ in range(1 if once > _TRIAL_S else 3)))
 
 
 def free_bytes(device: torch.device) -> int:
@@ -131,7 +131,7 @@ def transfers(plan: Plan, device: torch.device, level: str, size_bytes: int, acc
 def transfer_run(device: torch.device, access: Access, size_bytes: int) -> tuple[Run, float]:
     """A run of the operator for ``access`` on float32 tensors of ``size_bytes``, and the bytes of one call."""
     call, moved = transfer.streaming(access, *transfer.operands(size_bytes, device))
-    return partial(clock.timed, device, call), moved
+    return partial(clock.timed_on_device, device, call), moved
 
 
 def cache_reads(plan: Plan, device: torch.device, l2_bytes: int) -> None:
@@ -140,7 +140,7 @@ def cache_reads(plan: Plan, device: torch.device, l2_bytes: int) -> None:
 
     def make() -> tuple[Run, float]:
         call, moved = transfer.repeated_read(torch.ones(size // 4, device=device), 64)
-        return partial(clock.timed, device, call), moved
+        return partial(clock.timed_on_device, device, call), moved
 
     way = Way(f"torch.sum 64 times over {binary_bytes(size)} in one kernel", make)
     plan.figure(way, kind="memory", above="HBM", level="L2", access="read", capacity_bytes=l2_bytes)
@@ -186,7 +186,7 @@ def peer_links(plan: Plan, device: torch.device) -> None:
 def _crossing(detail: str, device: torch.device, source: torch.Tensor, target: torch.Tensor) -> Way:
     """A copy over a link, timed on ``device``."""
     call, crossed = transfer.crossing(source, target)
-    return Way(detail, ready(partial(clock.timed, device, call), crossed))
+    return Way(detail, ready(partial(clock.timed_on_device, device, call), crossed))
 
 
 def copy_bytes(*free: int) -> int:

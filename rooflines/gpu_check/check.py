@@ -26,7 +26,7 @@ from rooflines.reports.render import html
 from rooflines.serial import read_json, to_json, to_plain, write_json, write_text
 from rooflines.sweeps.process import JobError, run_job
 from rooflines.sweeps.records import Job
-from rooflines.sweeps.worker import Channel
+from rooflines.sweeps.worker import WorkerChannel
 
 _DEVICE_LIMIT_S = 120.0
 
@@ -43,7 +43,7 @@ def find_device(name: str = "cuda:0") -> Device:
         raise DeviceError(error.message.replace("its process", "the process that asks torch", 1)) from None
 
 
-def describe_device(options: dict[str, Any], directory: Path, channel: Channel) -> Device:
+def describe_device(options: dict[str, Any], directory: Path, channel: WorkerChannel) -> Device:
     """Return the facts about the device ``name`` of ``options``; raises DeviceError where torch cannot use it."""
     name = options["name"]
     try:
@@ -146,7 +146,7 @@ def run_part(part: PartPlan, device: Device, folder: Path, limit: float) -> Part
     return Part(name=part.name, outcome=outcome, reason=reason, wall_s=time.monotonic() - begun, limit_s=limit, findings=findings)
 
 
-def record_part(options: dict[str, Any], directory: Path, channel: Channel) -> Findings:
+def record_part(options: dict[str, Any], directory: Path, channel: WorkerChannel) -> Findings:
     """Run the ``function`` of a part on the ``device`` of ``options``, and return what it found."""
     module, _, name = options["function"].partition(":")
     recorder = Recorder(directory, msgspec.convert(options["device"], Device), options["limit_s"], channel.found)

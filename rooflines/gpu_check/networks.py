@@ -19,9 +19,9 @@ import numpy as np
 
 from rooflines.errors import RooflinesError
 from rooflines.gpu_check.records import Check, Recorder, Verdict, judged
-from rooflines.kernels.networks import cnn
-from rooflines.kernels.networks.base import Network, OperatorTime
 from rooflines.kernels.tf32 import tf32
+from rooflines_studies.networks import cnn
+from rooflines_studies.networks.base import Network, OperatorTime
 
 _ROUNDS = 10
 _ROUND_S = 0.5
@@ -70,8 +70,8 @@ def networks_reach(training: dict[str, Any]) -> tuple[Check, ...]:
 
 def training(batch: int, rounds: int, folder: Path) -> dict[str, Any]:
     """Train ``numba-cuda`` beside ``torch-cuda``; traces of both go to ``folder``. Raises DeviceError where one of them cannot run."""
-    from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda
-    from rooflines.kernels.networks.cnn_torch import TorchCnn
+    from rooflines_studies.networks.cnn_numba_cuda import NumbaCuda
+    from rooflines_studies.networks.cnn_torch import TorchCnn
 
     x, y = labeled(4 * batch)
     curves = {}
@@ -178,7 +178,7 @@ def table(times: Sequence[OperatorTime]) -> list[dict[str, Any]]:
 
 def perceptron(names: Sequence[str], samples: int, rounds: int = 5) -> dict[str, Any]:
     """Time the operators of the perceptron in two libraries. Raises DeviceError where one is not here."""
-    from rooflines.kernels.networks.perceptron import WIDTHS, Perceptron, library
+    from rooflines_studies.networks.perceptron import WIDTHS, Perceptron, library
 
     generator = np.random.default_rng(0)
     x = generator.standard_normal((samples, WIDTHS[0])).astype(np.float32)

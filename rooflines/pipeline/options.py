@@ -10,7 +10,7 @@ from typing import Annotated
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
-from rooflines.profiler.options import HOW, MEASURE, OUTPUT, Option, Options, Value
+from rooflines.profiler.options import HOW_GROUP, MEASURE_GROUP, OUTPUT, Option, OptionValue, PointOptions
 from rooflines.profiler.progress import Progress
 from rooflines.reports.formats import FORMATS as ALL_FORMATS
 from rooflines.reports.formats import usable
@@ -28,19 +28,21 @@ _NOT_REPEATED = ("to_end", "trace", "remeasure", "output", "formats", "progress"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileOptions(Options):
+class ProfileOptions(PointOptions):
     """The keyword arguments of ``profile``, and the options of ``rooflines profile``.
 
     ``progress`` is called with each stage. The other fields have their description in their type.
     """
 
-    to_end: Annotated[bool, Option("Run the script to its end instead of stopping after enough steps.", HOW)] = False
-    steps: Annotated[int | None, Option("Number of timed steps.", MEASURE, "about 5 s, 5 to 100 steps or half a second")] = None
-    warmup: Annotated[int | None, Option("Number of warm-up steps.", MEASURE, "until step times settle")] = None
-    wait_quiet: Annotated[bool, Option("Wait until other programs pause, and repeat the steps they disturb (CPU).", MEASURE)] = False
-    trace: Annotated[bool, Option("Trace the operators of some steps after the timed ones.", MEASURE)] = True
-    ceilings: Annotated[str, Option(CEILINGS_HELP, MEASURE)] = "measured"
-    remeasure: Annotated[bool, Option("Measure the ceilings again instead of using the cached ones.", MEASURE)] = False
+    to_end: Annotated[bool, Option("Run the script to its end instead of stopping after enough steps.", HOW_GROUP)] = False
+    steps: Annotated[int | None, Option("Number of timed steps.", MEASURE_GROUP, "about 5 s, 5 to 100 steps or half a second")] = None
+    warmup: Annotated[int | None, Option("Number of warm-up steps.", MEASURE_GROUP, "until step times settle")] = None
+    wait_quiet: Annotated[bool, Option("Wait until other programs pause, and repeat the steps they disturb (CPU).", MEASURE_GROUP)] = (
+        False
+    )
+    trace: Annotated[bool, Option("Trace the operators of some steps after the timed ones.", MEASURE_GROUP)] = True
+    ceilings: Annotated[str, Option(CEILINGS_HELP, MEASURE_GROUP)] = "measured"
+    remeasure: Annotated[bool, Option("Measure the ceilings again instead of using the cached ones.", MEASURE_GROUP)] = False
     output: Annotated[Path | str | None, Option("Run directory to create.", OUTPUT, "runs/NAME-MODE-TIME")] = None
     formats: Annotated[Sequence[str], Option(f"Reports to write: {', '.join(ALL_FORMATS)}; or all.", OUTPUT)] = FORMATS
     progress: Progress | None = None
@@ -53,11 +55,13 @@ class ProfileOptions(Options):
             if value is not None and value < least:
                 raise UsageError(f"{arg(name)} must be at least {least}, got {value}.", hint="Omit it to choose from the step times.")
 
-    def changed(self) -> dict[str, Value]:
+    def changed(self) -> dict[str, OptionValue]:
         """Return the options that are not their defaults, without those of what is written and shown."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _NOT_REPEATED}
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return {name: value if isinstance(value, Value) else str(value) for name, value in values.items() if value != defaults[name]}
+        return {
+            name: value if isinstance(value, OptionValue) else str(value) for name, value in values.items() if value != defaults[name]
+        }
 
     def refuse(self, names: Sequence[str], what: str, hint: str) -> None:
         """Raise UsageError for an option in ``names`` that is not its default: it does not apply to ``what``."""

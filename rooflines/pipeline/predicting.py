@@ -14,7 +14,7 @@ from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline.predicted_devices import find_devices
-from rooflines.profiler.options import PREDICTED_LISTS, Options
+from rooflines.profiler.options import PREDICTED_LISTS, PointOptions
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.reader import paused
 from rooflines.roofline.by_key import longest_first
@@ -71,7 +71,7 @@ def predict(
     Raises UsageError for a device without a data sheet and for options that do not apply.
     """
     progress = progress or Silent()
-    known = {field.name for field in fields(Options)}
+    known = {field.name for field in fields(PointOptions)}
     if unknown := [name for name in options if name not in known]:
         raise UsageError(f"unknown option {unknown[0]!r}.", hint=f"Options: {', '.join(sorted(known))}.")
     if not isinstance(model, str) and (changed := [name for name in options if name != "mode"]):
@@ -90,11 +90,11 @@ def predict(
     return msgspec.structs.replace(_forecast(steps, found, analyses, tuple(map(str, like)), layouts), command=command)
 
 
-def _combinations(options: Mapping[str, Any]) -> list[Options]:
+def _combinations(options: Mapping[str, Any]) -> list[PointOptions]:
     """The options of each step: every combination of the lists."""
     lists = {name: value if isinstance(value, Sequence) else [value] for name, value in options.items() if name in PREDICTED_LISTS}
     rest = {name: value for name, value in options.items() if name not in PREDICTED_LISTS}
-    return [Options(**rest, **dict(zip(lists, chosen, strict=True))) for chosen in itertools.product(*lists.values())]
+    return [PointOptions(**rest, **dict(zip(lists, chosen, strict=True))) for chosen in itertools.product(*lists.values())]
 
 
 def _measured(source: Path | str, progress: Progress) -> Analysis:

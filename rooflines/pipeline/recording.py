@@ -35,7 +35,7 @@ from rooflines.profiler.directory import (
     discard,
     saved_with,
 )
-from rooflines.profiler.options import Mode, Options, Precision, Value, find_device
+from rooflines.profiler.options import Mode, OptionValue, PointOptions, Precision, find_device
 from rooflines.profiler.progress import LiveProgress, Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.recording.device import program_device
@@ -127,7 +127,7 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
     return _finish(run, given, options)
 
 
-def _with_output_error(run: Run, result: list[Any] | None, model: Any, inputs: Any, plain: Options, name: str) -> Run:
+def _with_output_error(run: Run, result: list[Any] | None, model: Any, inputs: Any, plain: PointOptions, name: str) -> Run:
     """``run`` with the difference of its first result, ``result``, from that of a step with the options ``plain``."""
     try:
         with _generators_kept(plain):
@@ -151,14 +151,14 @@ def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = F
 
 
 def _settings(options: ProfileOptions, model: object = None) -> Settings:
-    given: dict[str, Value] = {"model": escaped(model), **options.changed()} if isinstance(model, str) else {}
+    given: dict[str, OptionValue] = {"model": escaped(model), **options.changed()} if isinstance(model, str) else {}
     return Settings(
         command=default_command(), steps=options.steps, warmup=options.warmup, wait_quiet=options.wait_quiet,
         seed=options.seed, ceilings=options.ceilings, options=given,
     )  # fmt: skip
 
 
-def _prepare(model: Any, inputs: Any, options: Options, name: str) -> Prepared:
+def _prepare(model: Any, inputs: Any, options: PointOptions, name: str) -> Prepared:
     import torch
 
     if inputs is not None and not isinstance(model, torch.nn.Module):
@@ -185,7 +185,7 @@ def _prepare(model: Any, inputs: Any, options: Options, name: str) -> Prepared:
     )
 
 
-def _check_memory(name: str, options: Options) -> None:
+def _check_memory(name: str, options: PointOptions) -> None:
     """Raise OutOfMemoryError before a language model is built that plainly does not fit. One that cannot be counted is not refused."""
     if options.mode != "generate" or not name.startswith("hf:"):
         return
@@ -203,7 +203,7 @@ def _check_memory(name: str, options: Options) -> None:
 
 
 @contextlib.contextmanager
-def _generators_kept(options: Options) -> Iterator[None]:
+def _generators_kept(options: PointOptions) -> Iterator[None]:
     """Seeded inside, and torch's random generators (host, and the device's) as they were afterwards."""
     import torch
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.records import ResultError
 from rooflines.profiler.workloads.inputs import tensors_in
 
@@ -32,9 +32,9 @@ class FirstResult:
         return result
 
 
-def reference_options(options: Options) -> Options | None:
+def reference_options(options: PointOptions) -> PointOptions | None:
     """Return the options of the reference in fp32 for a run with ``options``; None if that is what it is."""
-    plain = dataclasses.replace(options, **{name: getattr(Options, name) for name in _PLAIN})
+    plain = dataclasses.replace(options, **{name: getattr(PointOptions, name) for name in _PLAIN})
     return None if plain == options else plain
 
 

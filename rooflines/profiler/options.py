@@ -26,9 +26,9 @@ KVCache = Literal["dynamic", "static", "none"]
 # Where the inputs of a step come from: random ones that stay in memory, or a data set through a loader.
 Data = Literal["resident", "cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
 # The value of an option as it is stored.
-Value: TypeAlias = bool | int | float | str
+OptionValue: TypeAlias = bool | int | float | str
 # Groups of options.
-WHAT, HOW, DATA, MEASURE, OUTPUT = "Workload", "Execution", "Data", "Measurement", "Output"
+WHAT_GROUP, HOW_GROUP, DATA, MEASURE_GROUP, OUTPUT = "Workload", "Execution", "Data", "Measurement", "Output"
 # What a prediction takes several values of: each combination is a step.
 PREDICTED_LISTS = ("batch_size", "sequence_length", "prompt_length")
 _DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
@@ -43,32 +43,32 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class PointOptions:
     """Options of a workload."""
 
-    mode: Annotated[Mode, Option("Inference, training, or generate (a language model).", WHAT)] = "inference"
-    batch_size: Annotated[int | None, Option("Samples per step.", WHAT, "1")] = None
-    image_size: Annotated[int | None, Option("Image height and width in pixels.", WHAT, "size of the published weights")] = None
+    mode: Annotated[Mode, Option("Inference, training, or generate (a language model).", WHAT_GROUP)] = "inference"
+    batch_size: Annotated[int | None, Option("Samples per step.", WHAT_GROUP, "1")] = None
+    image_size: Annotated[int | None, Option("Image height and width in pixels.", WHAT_GROUP, "size of the published weights")] = None
     classes: Annotated[
-        int | None, Option("Number of classes that an image classifier tells apart.", WHAT, "that of the published weights")
+        int | None, Option("Number of classes that an image classifier tells apart.", WHAT_GROUP, "that of the published weights")
     ] = None
-    sequence_length: Annotated[int, Option("Tokens per sequence (language models).", WHAT)] = 128
-    prompt_length: Annotated[int, Option("Tokens in each prompt (generate).", WHAT)] = 128
-    new_tokens: Annotated[int, Option("Tokens to generate after each prompt (generate).", WHAT)] = 32
-    kv_cache: Annotated[KVCache, Option("KV cache: grown by each token, allocated whole, or none (generate).", WHAT)] = "dynamic"
-    precision: Annotated[Precision, Option("Precision of the network, or of autocast (amp-*).", HOW)] = "fp32"
-    device: Annotated[Device | str, Option("Device: auto, cpu, cuda, cuda:N or mps.", HOW)] = "auto"
-    threads: Annotated[int | None, Option("Number of CPU threads.", HOW, "torch's choice")] = None
-    channels_last: Annotated[bool, Option("Use channels-last memory format (NHWC).", HOW)] = False
-    compile: Annotated[Compile | bool, Option("Run with torch.compile: off, on, reduce-overhead or max-autotune.", HOW)] = "off"
-    quantize: Annotated[Quantization, Option(f"Quantize the network with torchao: {', '.join(get_args(Quantization)[1:])}.", HOW)] = (
-        "none"
-    )
-    optimizer: Annotated[Optimizer, Option("Optimizer for training; ,fused or ,foreach selects its implementation.", HOW)] = "sgd"
-    checkpointing: Annotated[bool, Option("Recompute the activations of repeated blocks in the backward pass.", HOW)] = False
-    cuda_graphs: Annotated[bool, Option("Capture the step as a CUDA graph and replay it.", HOW)] = False
-    parallel: Annotated[Parallel, Option("Divide each batch among all GPUs: dp is torch's DataParallel.", HOW)] = "none"
-    seed: Annotated[int, Option("Random seed for weights and inputs.", HOW)] = 0
+    sequence_length: Annotated[int, Option("Tokens per sequence (language models).", WHAT_GROUP)] = 128
+    prompt_length: Annotated[int, Option("Tokens in each prompt (generate).", WHAT_GROUP)] = 128
+    new_tokens: Annotated[int, Option("Tokens to generate after each prompt (generate).", WHAT_GROUP)] = 32
+    kv_cache: Annotated[KVCache, Option("KV cache: grown by each token, allocated whole, or none (generate).", WHAT_GROUP)] = "dynamic"
+    precision: Annotated[Precision, Option("Precision of the network, or of autocast (amp-*).", HOW_GROUP)] = "fp32"
+    device: Annotated[Device | str, Option("Device: auto, cpu, cuda, cuda:N or mps.", HOW_GROUP)] = "auto"
+    threads: Annotated[int | None, Option("Number of CPU threads.", HOW_GROUP, "torch's choice")] = None
+    channels_last: Annotated[bool, Option("Use channels-last memory format (NHWC).", HOW_GROUP)] = False
+    compile: Annotated[Compile | bool, Option("Run with torch.compile: off, on, reduce-overhead or max-autotune.", HOW_GROUP)] = "off"
+    quantize: Annotated[
+        Quantization, Option(f"Quantize the network with torchao: {', '.join(get_args(Quantization)[1:])}.", HOW_GROUP)
+    ] = "none"
+    optimizer: Annotated[Optimizer, Option("Optimizer for training; ,fused or ,foreach selects its implementation.", HOW_GROUP)] = "sgd"
+    checkpointing: Annotated[bool, Option("Recompute the activations of repeated blocks in the backward pass.", HOW_GROUP)] = False
+    cuda_graphs: Annotated[bool, Option("Capture the step as a CUDA graph and replay it.", HOW_GROUP)] = False
+    parallel: Annotated[Parallel, Option("Divide each batch among all GPUs: dp is torch's DataParallel.", HOW_GROUP)] = "none"
+    seed: Annotated[int, Option("Random seed for weights and inputs.", HOW_GROUP)] = 0
     data: Annotated[Data, Option(f"Inputs: {', '.join(get_args(Data))}.", DATA)] = "resident"
     data_dir: Annotated[str | None, Option("Folder that contains the data set.", DATA, "synthetic images of its size")] = None
     data_workers: Annotated[int, Option("Worker processes of the data loader.", DATA)] = 0
@@ -89,7 +89,7 @@ class Options:
         if self.data_workers < 0:
             raise WorkloadError(f"{arg('data_workers')} must be at least 0, got {self.data_workers}.")
         for name in ("data_dir", "data_workers", "pin_memory"):
-            if self.data == "resident" and getattr(self, name) != getattr(Options, name):
+            if self.data == "resident" and getattr(self, name) != getattr(PointOptions, name):
                 raise WorkloadError(f"{arg(name)} requires a data set.", hint=f"For example: {arg('data', 'cifar10')}")
         if not 0 <= self.seed < 2**63:
             raise WorkloadError(
@@ -99,13 +99,13 @@ class Options:
             if getattr(self, name) not in get_args(known):
                 raise WorkloadError(f"unknown {_CALLED.get(name, name)} {getattr(self, name)!r}.", hint=_choose(get_args(known)))
         for name in ("optimizer", "checkpointing"):
-            if self.mode != "training" and getattr(self, name) != getattr(Options, name):
+            if self.mode != "training" and getattr(self, name) != getattr(PointOptions, name):
                 raise WorkloadError(f"{arg(name)} applies to training only.", hint=f"Add {arg('mode', 'training')}.")
         for name in ("prompt_length", "new_tokens", "kv_cache"):
-            if self.mode != "generate" and getattr(self, name) != getattr(Options, name):
+            if self.mode != "generate" and getattr(self, name) != getattr(PointOptions, name):
                 raise WorkloadError(f"{arg(name)} requires {arg('mode', 'generate')}.")
         for name in ("sequence_length", "image_size", "classes", "channels_last", "cuda_graphs", "parallel", "data"):
-            if self.mode == "generate" and getattr(self, name) != getattr(Options, name):
+            if self.mode == "generate" and getattr(self, name) != getattr(PointOptions, name):
                 hint = f"Use {arg('prompt_length')}." if name == "sequence_length" else f"Remove {arg(name)}."
                 raise WorkloadError(f"{arg(name)} does not apply to {arg('mode', 'generate')}.", hint=hint)
         if self.mode == "generate" and self.compile != "off" and self.kv_cache != "static":
@@ -136,7 +136,7 @@ def find_device(device: torch.device | str) -> torch.device:
     """
     import torch
 
-    Options(device=device).check()
+    PointOptions(device=device).check()
     name = str(device)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.options import KVCache, Mode, Value
+from rooflines.profiler.options import KVCache, Mode, OptionValue
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.trace.signature import StoredCall
 from rooflines.serial import from_plain, to_plain
@@ -162,7 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wait_quiet: bool = False
     seed: int = 0
     ceilings: str = "measured"
-    options: dict[str, Value] = {}
+    options: dict[str, OptionValue] = {}
 
 
 class MemoryAtPeak(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from rooflines.units import quantity, scale, seconds, significant
 if TYPE_CHECKING:
     from rooflines.reports.charts.paper import Drawing
 
-Value: TypeAlias = str | float | int | None
+CellValue: TypeAlias = str | float | int | None
 # "always" is also in the short form, which a terminal shows; "full" is not; "brief" stands there only, for what is shortened.
 Show = Literal["always", "full", "brief"]
 Kind = Literal["text", "note", "absent", "alert", "code", "title"]
@@ -81,14 +81,14 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     ``sort`` what it is sorted by.
     """
 
-    value: Value = None
+    value: CellValue = None
     text: str = ""
     prefix: str = ""
     hover: str = ""
     bar: float | None = None
     letter: str = ""
     warning: str = ""
-    sort: Value = None
+    sort: CellValue = None
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ class Row(msgspec.Struct, frozen=True):
     is what stands below it, opened on demand; ``points`` are the keys of its points in the roofline of the page.
     """
 
-    cells: tuple[Value | Cell, ...]
+    cells: tuple[CellValue | Cell, ...]
     color: str = ""
     muted: bool = False
     depth: int = 0
@@ -127,7 +127,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     order: str = ""
     sorted_by: str = ""
-    total: tuple[Value | Cell, ...] = ()
+    total: tuple[CellValue | Cell, ...] = ()
     kind: Literal["plain", "main", "tree", "parts"] = "plain"
     brief: int | None = None
     printed: int | None = None
@@ -249,7 +249,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def table(
-    name: str, columns: Iterable[Column], rows: Iterable[Row | tuple[Value | Cell, ...]], caption: str = "", **more: Any
+    name: str, columns: Iterable[Column], rows: Iterable[Row | tuple[CellValue | Cell, ...]], caption: str = "", **more: Any
 ) -> Table:
     """A table whose rows may be plain tuples of cells; ``more`` are further fields of ``Table``."""
     made = tuple(row if isinstance(row, Row) else Row(row) for row in rows)
@@ -257,7 +257,7 @@ def table(
 
 
 def filled(
-    name: str, columns: Sequence[Column], rows: Iterable[Row | tuple[Value | Cell, ...]], caption: str = "", **more: Any
+    name: str, columns: Sequence[Column], rows: Iterable[Row | tuple[CellValue | Cell, ...]], caption: str = "", **more: Any
 ) -> Table:
     """A table of those of the ``columns`` in which a row has a value; otherwise like ``table``."""
     whole = table(name, columns, rows, caption, **more)
@@ -413,7 +413,7 @@ def or_absent(value: float | None, form: str | Callable[[float], str], factor: f
     return format(factor * value, form) if isinstance(form, str) else form(factor * value)
 
 
-def value_of(cell: Value | Cell) -> Value:
+def value_of(cell: CellValue | Cell) -> CellValue:
     """What a cell holds."""
     return cell.value if isinstance(cell, Cell) else cell
 
@@ -437,7 +437,7 @@ def _factors(table: Table) -> dict[tuple[str, str], tuple[float, str]]:
     return {key: scale(value) for key, value in largest.items()}
 
 
-def _column_texts(column: Column, cells: Sequence[Value | Cell], rows: int, factor: float, aligned: bool) -> list[str]:
+def _column_texts(column: Column, cells: Sequence[CellValue | Cell], rows: int, factor: float, aligned: bool) -> list[str]:
     """The cells of a column in words, of which the first ``rows`` are not the total."""
     values = [value_of(cell) for cell in cells]
     numbers = [value / factor if isinstance(value, int | float) else None for value in values]
@@ -456,7 +456,7 @@ def _column_texts(column: Column, cells: Sequence[Value | Cell], rows: int, fact
     ]
 
 
-def _text(column: Column, value: Value) -> str:
+def _text(column: Column, value: CellValue) -> str:
     if isinstance(value, str):
         return value
     if value is None:

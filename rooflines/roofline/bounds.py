@@ -64,7 +64,9 @@ class Placement:
     engine: str | None = None
 
 
-def place(work: Work, ceilings: Ceilings, *, footprint_bytes: int | None = None, precision: str | None = None) -> Placement | None:
+def place_on_roofline(
+    work: Work, ceilings: Ceilings, *, footprint_bytes: int | None = None, precision: str | None = None
+) -> Placement | None:
     """The placement of one call of ``work``; None when no ceiling applies to it.
 
     ``footprint_bytes`` is the memory that the call's bytes lie in, where that is less than its traffic (an operator in place reads and
@@ -194,7 +196,7 @@ def _judged(row: TimeRow, time_s: float, work: Work | None, ceilings: Ceilings |
         # Copies and memsets are shorter than any kernel.
         kept = tuple(roof for roof in ceilings.ceilings if roof.name != SHORTEST_KERNEL)
         ceilings = msgspec.structs.replace(ceilings, ceilings=kept)
-    placement = place(work, ceilings, footprint_bytes=footprint(row.signature.name, work), precision=precision)
+    placement = place_on_roofline(work, ceilings, footprint_bytes=footprint(row.signature.name, work), precision=precision)
     if placement is None:
         return Judgment("unknown")
     lower_s = placement.lower_bound_s * row.calls

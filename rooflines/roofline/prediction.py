@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.profiler.options import Value
+from rooflines.profiler.options import OptionValue
 from rooflines.roofline.advice.case import Case
 from rooflines.roofline.advice.copies import conversion_s
 from rooflines.roofline.advice.small_kernels import FUSABLE, chains
 from rooflines.roofline.advice.training import in_loop
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.bounds import memory_seconds, place
+from rooflines.roofline.bounds import memory_seconds, place_on_roofline
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.shapes import tensor_bytes, tensors
 from rooflines.roofline.step.interference import busy_cores, paging_s
@@ -32,7 +32,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Kind
     label: str
-    options: dict[str, Value] = {}
+    options: dict[str, OptionValue] = {}
     environment: dict[str, str] = {}
 
 
@@ -145,7 +145,7 @@ def _bound_s(row: OperatorRow, ceilings: Ceilings, flops: float, size: float, pr
         matrix_flops=round(row.matrix_flops * flops / calls), other_flops=round((row.flops - row.matrix_flops) * flops / calls),
         bytes_read=round(size / calls), precision=precision,
     )  # fmt: skip
-    placed = place(work, ceilings, precision=precision)
+    placed = place_on_roofline(work, ceilings, precision=precision)
     return placed.lower_bound_s if placed is not None else None
 
 

@@ -12,12 +12,12 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.errors import RooflinesError
 from rooflines.profiler.directory import load
 from rooflines.reports.charts.curves import Choice, Choices, Curves, CurveSeries
-from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.charts.roofline import Chart, RooflinePoint
-from rooflines.reports.charts.roofline import roofline as roofline_chart
+from rooflines.reports.charts.palette import SERIES_COLORS
+from rooflines.reports.charts.roofline import RooflineChart, RooflinePoint
+from rooflines.reports.charts.roofline import roofline_drawing as roofline_chart
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table, section, sections_of
 from rooflines.reports.summary import Said
-from rooflines.reports.views.roofline import rate_lines, warning
+from rooflines.reports.views.roofline import rate_lines, roofline_warning
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.records import Sweep, SweepAnalysis, SweepRow
 from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto
@@ -46,7 +46,7 @@ Paper = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 def page(analysis: SweepAnalysis) -> Page:
     """Return the page of a sweep."""
     sweep, rows = analysis.sweep, analysis.rows
-    verdict, *said = sentences(rows)
+    verdict, *said = sweep_sentences(rows)
     missing = [row for row in rows if row.unfinished]
     return Page(
         kind="sweep",
@@ -70,7 +70,7 @@ def _devices(rows: Sequence[SweepRow]) -> list[str]:
     return list(dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name")))
 
 
-def sentences(rows: Sequence[SweepRow]) -> list[str]:
+def sweep_sentences(rows: Sequence[SweepRow]) -> list[str]:
     """The fastest point, where each curve levels off, what fits and what failed."""
     ran = [row for row in rows if row.value("samples_per_s") is not None]
     if not ran:
@@ -95,7 +95,7 @@ def sentences(rows: Sequence[SweepRow]) -> list[str]:
 
 def said(rows: Sequence[SweepRow]) -> Iterator[Said]:
     """What a summary says of a sweep: its sentences, then the points, those of highest throughput first."""
-    yield from (Said("verdict", text) for text in sentences(rows)[1:])
+    yield from (Said("verdict", text) for text in sweep_sentences(rows)[1:])
     for number, row in sorted(enumerate(rows), key=lambda one: -(one[1].value("samples_per_s") or 0.0)):
         values = [
             f"{label} {quantity(estimate.value * (100 if form in ('share', 'efficiency') else 1), unit)}"
@@ -184,7 +184,7 @@ def curves_section(rows: Sequence[SweepRow], paper: Paper) -> Section:
 
 def colors(found: Sequence[Curve]) -> list[str]:
     """Return a color for each curve, in turn."""
-    return [SERIES[index % len(SERIES)] for index in range(len(found))]
+    return [SERIES_COLORS[index % len(SERIES_COLORS)] for index in range(len(found))]
 
 
 def _series(curve: Curve, axis: str, name: str, color: str) -> CurveSeries | None:
@@ -204,7 +204,7 @@ def paths_section(rows: Sequence[SweepRow]) -> Section:
     blocks: list[Block] = []
     for device in _devices(rows):
         ours = [Curve(curve.name, tuple(row for row in curve.rows if row.facts.get("device_name") == device)) for curve in found]
-        drawn = roofline(ours, device, axis)
+        drawn = sweep_roofline(ours, device, axis)
         if drawn is not None:
             along = f", along the {_LABELS.get(axis, axis)}" if axis is not None else ""
             caption = f"Each point is a whole step{along}; the roofs are those of {device}."
@@ -212,7 +212,7 @@ def paths_section(rows: Sequence[SweepRow]) -> Section:
     return section("roofline", "Roofline", *blocks)
 
 
-def roofline(found: Sequence[Curve], device: str, axis: str | None) -> Chart | None:
+def sweep_roofline(found: Sequence[Curve], device: str, axis: str | None) -> RooflineChart | None:
     """Whole steps on the roofs of ``device``; None where nothing was counted or no ceilings are known."""
     points = [
         _point(number, row, color, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name)
@@ -221,13 +221,13 @@ def roofline(found: Sequence[Curve], device: str, axis: str | None) -> Chart | N
         )
         if row.value("flop_per_s") and row.value("intensity_flop_per_byte")
     ]
-    ceilings = ceilings_of(row for curve in found for row in curve.rows)
+    ceilings = ceilings_of_rows(row for curve in found for row in curve.rows)
     if not points or ceilings is None:
         return None
     return roofline_chart(points, ceilings.ceilings, paths=axis is not None)
 
 
-def ceilings_of(rows: Iterable[SweepRow]) -> Ceilings | None:
+def ceilings_of_rows(rows: Iterable[SweepRow]) -> Ceilings | None:
     """Return the ceilings stored with the first run that has any."""
     for row in rows:
         try:
@@ -250,7 +250,7 @@ def _point(number: int, row: SweepRow, color: str, label: str) -> RooflinePoint:
     return RooflinePoint(
         key=number, name=label, label=label, category=color, intensity=value["intensity_flop_per_byte"],
         flop_per_s=value["flop_per_s"], time_s=time_s, precision=str(row.point.options.get("precision", "fp32")), engine="matrix",
-        gain_s=headroom_s, warning=warning(efficiency), lines=tuple(lines),
+        gain_s=headroom_s, warning=roofline_warning(efficiency), lines=tuple(lines),
     )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from rooflines.errors import UsageError
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.sweeps.records import Result
-from rooflines.sweeps.run import Place, Task, run_task, store
+from rooflines.sweeps.records import PointResult
+from rooflines.sweeps.run import SweepPlace, Task, run_task, store
 
 # What is larger stays on the worker: the plan needs the result, and a reader the analysis.
 _MOST_BYTES = 64 << 20
@@ -20,7 +20,7 @@ _MOST_BYTES = 64 << 20
 DEFAULTS: dict[str, str | int] = {"timeout_min": 60, "nodes": 1, "tasks_per_node": 1}
 
 
-def on_dask(address: str) -> Place:
+def on_dask(address: str) -> SweepPlace:
     """Return a place that runs tasks on the Dask scheduler at ``address``, one at a time on each machine.
 
     Raises UsageError where there is none.
@@ -30,7 +30,7 @@ def on_dask(address: str) -> Place:
     except ImportError:
         raise UsageError("Dask requires the package 'distributed'.", hint="pip install 'rooflines[dask]'") from None
 
-    def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Result]]:
+    def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
         try:
             client = Client(address, timeout="10s")
         except (OSError, ValueError) as error:
@@ -41,7 +41,7 @@ def on_dask(address: str) -> Place:
     return place
 
 
-def _spread(client: Any, waiting: list[Task], progress: Progress) -> Iterator[tuple[Task, Result]]:
+def _spread(client: Any, waiting: list[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
     """Keep one task running on every machine: measurements on one machine would disturb each other."""
     from distributed import as_completed
 
@@ -64,10 +64,10 @@ def _spread(client: Any, waiting: list[Task], progress: Progress) -> Iterator[tu
         task, machine = running.pop(future)
         error = future.exception()
         if error is not None:
-            result = Result(point=task.point.id, round=task.round, reason=f"the Dask worker failed: {error}")
+            result = PointResult(point=task.point.id, round=task.round, reason=f"the Dask worker failed: {error}")
         else:
             encoded, files = future.result()
-            result = msgspec.json.decode(encoded, type=Result)
+            result = msgspec.json.decode(encoded, type=PointResult)
             for name, content in files.items():
                 path = Path(task.directory) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def run_remotely(encoded: bytes) -> tuple[bytes, dict[str, bytes]]:
         return msgspec.json.encode(result), files
 
 
-def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | None = None) -> Place:
+def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | None = None) -> SweepPlace:
     """Return a place that submits tasks as a job array with ``parameters`` (those of submitit: ``slurm_partition``, ``timeout_min``).
 
     ``folder`` gets the logs of the jobs. It and the output directory must be on a file system that all nodes share. ``cluster`` is
@@ -102,7 +102,7 @@ def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | N
     except ImportError:
         raise UsageError("SLURM requires the package 'submitit'.", hint="pip install 'rooflines[slurm]'") from None
 
-    def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Result]]:
+    def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
         try:
             executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
             executor.update_parameters(**{**DEFAULTS, **parameters})
@@ -117,10 +117,10 @@ def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | N
                 task, error = of[id(job)], job.exception()
                 progress.advance()
                 if error is None:
-                    yield task, msgspec.json.decode(job.result(), type=Result)
+                    yield task, msgspec.json.decode(job.result(), type=PointResult)
                 else:
                     said = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-                    yield task, Result(point=task.point.id, round=task.round, reason=f"its SLURM job failed: {said}")
+                    yield task, PointResult(point=task.point.id, round=task.round, reason=f"its SLURM job failed: {said}")
         finally:
             for job in jobs:
                 if not job.done():

@@ -13,19 +13,19 @@ from rooflines.pipeline import ANALYSIS_FILE
 from rooflines.profiler.training.records import Training
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
-from rooflines.sweeps.records import Point, Result
-from rooflines.sweeps.worker import Channel
+from rooflines.sweeps.records import PointResult, SweepPoint
+from rooflines.sweeps.worker import WorkerChannel
 
-RUN = "run"
+RUN_FOLDER = "run"
 
 
-def run_point(options: dict[str, Any], directory: Path, channel: Channel) -> Result:
+def run_point(options: dict[str, Any], directory: Path, channel: WorkerChannel) -> PointResult:
     """Run one round of a point in ``directory``: ``options`` are the ``point`` and the number of its ``round``.
 
     The first round traces the operators, later ones time the steps only. A training sends its result so far after every epoch. An error
     of rooflines is the reason of the result.
     """
-    point, number = msgspec.convert(options["point"], Point), int(options["round"])
+    point, number = msgspec.convert(options["point"], SweepPoint), int(options["round"])
     given: dict[str, Any] = {name: value for name, value in point.options.items() if name != "model"}
     model = str(point.options["model"])
     try:
@@ -36,17 +36,17 @@ def run_point(options: dict[str, Any], directory: Path, channel: Channel) -> Res
             def each(training: Training) -> None:
                 channel.found(_of_training(training, point, number))
 
-            training, _ = train(model, TrainOptions(**given), output=directory / RUN, progress=channel, each=each)
+            training, _ = train(model, TrainOptions(**given), output=directory / RUN_FOLDER, progress=channel, each=each)
             return _of_training(training, point, number)
         from rooflines.pipeline.recording import profile
 
-        profile(model, **given, output=directory / RUN, trace=number == 0, formats=(), progress=channel)
+        profile(model, **given, output=directory / RUN_FOLDER, trace=number == 0, formats=(), progress=channel)
     except RooflinesError as error:
-        return Result(point=point.id, round=number, reason=str(error))
-    return _of_run(read_json(directory / RUN / ANALYSIS_FILE, Analysis), point, number)
+        return PointResult(point=point.id, round=number, reason=str(error))
+    return _of_run(read_json(directory / RUN_FOLDER / ANALYSIS_FILE, Analysis), point, number)
 
 
-def _of_run(analysis: Analysis, point: Point, number: int) -> Result:
+def _of_run(analysis: Analysis, point: SweepPoint, number: int) -> PointResult:
     steps, totals, usage = analysis.steps, analysis.totals, analysis.usage
     batch, environment, bounds = analysis.workload.batch_size, analysis.environment, analysis.bound_breakdown or {}
     values: dict[str, float | None] = {}
@@ -77,7 +77,7 @@ def _of_run(analysis: Analysis, point: Point, number: int) -> Result:
     if analysis.output_error is not None:
         values |= {"output_error": analysis.output_error.relative, "same_class": analysis.output_error.same_class}
     values["others_cores"] = analysis.other_programs.busy if analysis.other_programs is not None else None
-    return Result(
+    return PointResult(
         point=point.id,
         round=number,
         values=_known(values),
@@ -86,12 +86,12 @@ def _of_run(analysis: Analysis, point: Point, number: int) -> Result:
             "limited_by": analysis.limited_by or max(bounds, key=lambda name: bounds[name], default=""),
             "data": analysis.workload.data or "",
         },
-        run=RUN,
+        run=RUN_FOLDER,
         notes=analysis.notes if number == 0 else (),
     )  # fmt: skip
 
 
-def _of_training(training: Training, point: Point, number: int) -> Result:
+def _of_training(training: Training, point: SweepPoint, number: int) -> PointResult:
     epochs = [epoch for one in training.results for epoch in one.epochs]
     later = [epoch for one in training.results for epoch in one.epochs[1:]] or epochs
     total = sum(epoch.epoch_s for epoch in later)
@@ -113,7 +113,7 @@ def _of_training(training: Training, point: Point, number: int) -> Result:
     environment = training.environment
     facts = {"device": environment.device, "device_name": environment.device_name, "data": training.data.label}
     reason = f"{failure.what}." if failure is not None else None
-    return Result(point=point.id, round=number, values=_known(values), facts=facts, run=RUN, reason=reason)
+    return PointResult(point=point.id, round=number, values=_known(values), facts=facts, run=RUN_FOLDER, reason=reason)
 
 
 def _known(values: dict[str, float | None]) -> dict[str, float]:

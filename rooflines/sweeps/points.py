@@ -17,24 +17,24 @@ from rooflines.arguments import arg
 from rooflines.errors import DataError, UsageError
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.profiler.directory import file_stem
-from rooflines.profiler.options import Options, Value
+from rooflines.profiler.options import OptionValue, PointOptions
 from rooflines.profiler.training.options import TrainOptions
-from rooflines.sweeps.records import Kind, Point
+from rooflines.sweeps.records import Kind, SweepPoint
 
-RECORDS: dict[Kind, type[Options]] = {"profile": ProfileOptions, "train": TrainOptions}
+RECORDS: dict[Kind, type[PointOptions]] = {"profile": ProfileOptions, "train": TrainOptions}
 # Options of one run that are those of the whole sweep here.
 NOT_SWEPT = ("output", "formats", "progress", "to_end", "trace")
 _YES, _NO = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 
 @cache
-def swept(kind: Kind) -> dict[str, Any]:
+def swept_options(kind: Kind) -> dict[str, Any]:
     """Return the options that a sweep may vary, with their types."""
     hints = get_type_hints(RECORDS[kind])
     return {field.name: hints[field.name] for field in dataclasses.fields(RECORDS[kind]) if field.name not in NOT_SWEPT}
 
 
-def parse(name: str, text: str, kind: Kind = "profile") -> list[Value]:
+def parse_values(name: str, text: str, kind: Kind = "profile") -> list[OptionValue]:
     """Return the values of option ``name`` in ``text``, separated by commas; raises UsageError for one of another type.
 
     A value that contains a comma itself (``adamw,fused``) is recognized where the option has a list of choices.
@@ -42,7 +42,7 @@ def parse(name: str, text: str, kind: Kind = "profile") -> list[Value]:
     hint = _hint(name, kind)
     choices = _choices(hint)
     parts = [part.strip() for part in text.split(",")]
-    values: list[Value] = []
+    values: list[OptionValue] = []
     while parts:
         length = next((n for n in range(len(parts), 0, -1) if ",".join(parts[:n]) in choices), 1)
         values.append(_value(name, ",".join(parts[:length]), hint, choices))
@@ -64,9 +64,9 @@ def parse_range(name: str, text: str, kind: Kind = "profile") -> tuple[float, fl
 
 
 def _hint(name: str, kind: Kind) -> Any:
-    if name not in swept(kind):
-        raise UsageError(f"{arg(name)} is not an option of {kind}.", hint=f"Choose from {', '.join(sorted(swept(kind)))}.")
-    return swept(kind)[name]
+    if name not in swept_options(kind):
+        raise UsageError(f"{arg(name)} is not an option of {kind}.", hint=f"Choose from {', '.join(sorted(swept_options(kind)))}.")
+    return swept_options(kind)[name]
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def _value(name: str, text: str, hint: Any, choices: tuple[str, ...]) -> Value:
+def _value(name: str, text: str, hint: Any, choices: tuple[str, ...]) -> OptionValue:
     kinds = _kinds(hint)
     if choices:
         if text in choices:
@@ -99,32 +99,32 @@ def _value(name: str, text: str, hint: Any, choices: tuple[str, ...]) -> Value:
     return text
 
 
-def options_of(kind: Kind, options: Mapping[str, Value]) -> Any:
+def options_of(kind: Kind, options: Mapping[str, OptionValue]) -> Any:
     """Return the record of the ``options`` of a point of this ``kind``, which also have its model."""
     return RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
 
 
-def grid(options: Mapping[str, Value | Sequence[Value]], kind: Kind = "profile") -> list[dict[str, Value]]:
+def point_grid(options: Mapping[str, OptionValue | Sequence[OptionValue]], kind: Kind = "profile") -> list[dict[str, OptionValue]]:
     """Return every combination of the values in ``options``: lists are crossed, in their order, the last one fastest."""
-    known = {"model", *swept(kind)}
+    known = {"model", *swept_options(kind)}
     for name in options:
         if name not in known:
             raise UsageError(f"unknown option {name!r} of {kind}.", hint=f"Choose from {', '.join(sorted(known))}.")
-    return crossed(options)
+    return crossed_options(options)
 
 
-def crossed(options: Mapping[str, Value | Sequence[Value]]) -> list[dict[str, Value]]:
+def crossed_options(options: Mapping[str, OptionValue | Sequence[OptionValue]]) -> list[dict[str, OptionValue]]:
     """Return every combination of the values in ``options``, whose names are not checked."""
     lists = [value if isinstance(value, list | tuple) else [value] for value in options.values()]
     return [dict(zip(options, values, strict=True)) for values in itertools.product(*lists)]
 
 
-def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]], function: str = "") -> tuple[Point, ...]:
+def make_points(settings: Iterable[tuple[Kind, dict[str, OptionValue]]], function: str = "") -> tuple[SweepPoint, ...]:
     """Return the points of ``settings``, each once, labeled by what differs between them.
 
     Raises UsageError for a setting that no machine can run; another ``function`` checks its options itself.
     """
-    unique: dict[str, tuple[Kind, dict[str, Value]]] = {}
+    unique: dict[str, tuple[Kind, dict[str, OptionValue]]] = {}
     for kind, options in settings:
         if not function:
             if "model" not in options:
@@ -137,17 +137,17 @@ def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]], function: str
     for hashed, (kind, options) in unique.items():
         parts = [label_of(options, names), kind if several_kinds else ""]
         label = " · ".join(filter(None, parts)) or str(options.get("model") or next(iter(options.values())))
-        points.append(Point(id=point_id(label, hashed), label=label, kind=kind, function=function, options=options))
+        points.append(SweepPoint(id=point_id(label, hashed), label=label, kind=kind, function=function, options=options))
     return tuple(points)
 
 
-def varying(settings: Sequence[Mapping[str, Value]]) -> list[str]:
+def varying(settings: Sequence[Mapping[str, OptionValue]]) -> list[str]:
     """Return the options that are not the same in all ``settings``."""
     names = dict.fromkeys(name for options in settings for name in options)
     return [name for name in names if len({repr(options.get(name)) for options in settings}) > 1]
 
 
-def label_of(options: Mapping[str, Value], names: Iterable[str]) -> str:
+def label_of(options: Mapping[str, OptionValue], names: Iterable[str]) -> str:
     """Return the options ``names`` in words: ``batch 8 · bf16``."""
     return " · ".join(filter(None, (shown_option(name, options.get(name)) for name in names)))
 
@@ -156,7 +156,7 @@ _WORDS = {"batch_size": "batch", "image_size": "pixels", "data_workers": "worker
 _PLAIN = ("precision", "mode", "optimizer", "quantize", "device", "data", "backend")
 
 
-def shown_option(name: str, value: Value | None) -> str:
+def shown_option(name: str, value: OptionValue | None) -> str:
     """``batch 8``, ``bf16``, ``compiled``; empty for an option that is off or not given."""
     if name == "model":
         return str(value).rpartition("/")[2]
@@ -201,11 +201,11 @@ def read_file(path: Path) -> SweepFile:
         raise DataError(f"{str(path)!r} is not a sweep: {error}.", hint="See docs/sweeps.md.") from None
 
 
-def settings_of(file: SweepFile, given: Mapping[str, list[Value]]) -> list[tuple[Kind, dict[str, Value]]]:
+def settings_of(file: SweepFile, given: Mapping[str, list[OptionValue]]) -> list[tuple[Kind, dict[str, OptionValue]]]:
     """Return the settings of ``file`` with the options ``given`` on the command line, which replace those of the file."""
-    settings: list[tuple[Kind, dict[str, Value]]] = []
+    settings: list[tuple[Kind, dict[str, OptionValue]]] = []
     for table in file.points or [{}]:
         kind: Kind = table.get("kind", file.kind)
         own = {name: value for name, value in table.items() if name != "kind"}
-        settings += [(kind, options) for options in grid({**file.options, **own, **given}, kind)]
+        settings += [(kind, options) for options in point_grid({**file.options, **own, **given}, kind)]
     return settings

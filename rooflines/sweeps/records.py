@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from rooflines.profiler.options import Value
+from rooflines.profiler.options import OptionValue
 
 SWEEP_SCHEMA = "rooflines.sweep/1"
 SWEEP_ANALYSIS_SCHEMA = "rooflines.sweep-analysis/1"
@@ -16,7 +16,7 @@ Kind = Literal["profile", "train"]
 NOT_RUN, INTERRUPTED = "not run yet", "interrupted"
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One setting. ``options`` are those of ``profile`` or ``train`` and the ``model``; ``label`` names what differs between points.
 
     ``function`` (``package.module:name``) is what runs it where that is not ``run_point``, ``part`` the part of a study that it
@@ -28,12 +28,12 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     part: str = ""
     kind: Kind = "profile"
     function: str = ""
-    options: dict[str, Value]
+    options: dict[str, OptionValue]
     environment: dict[str, str] = {}
     once: bool = False
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class PointResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one round of a point gave: ``values`` with the unit in their name, or the ``reason`` why it has none.
 
     ``facts`` are words: the device, what limits the step. ``run`` is the directory of the run, relative to that of the result.
@@ -57,10 +57,10 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     machine: str = ""
     repeats: int
-    points: tuple[Point, ...]
+    points: tuple[SweepPoint, ...]
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredValue(msgspec.Struct, frozen=True, kw_only=True):
     """The median of a value over the rounds of a point, and its 95 % interval; absent for a single round."""
 
     value: float
@@ -71,9 +71,9 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     """A point with its estimates from the rounds that did not fail, or the reason why it has none."""
 
-    point: Point
+    point: SweepPoint
     rounds: int
-    estimates: dict[str, Estimate] = msgspec.field(default_factory=dict)
+    estimates: dict[str, MeasuredValue] = msgspec.field(default_factory=dict)
     facts: dict[str, str] = msgspec.field(default_factory=dict)
     run: str | None = None
     reason: str | None = None

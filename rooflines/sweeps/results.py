@@ -20,7 +20,7 @@ from rooflines.roofline.by_key import grouped
 from rooflines.roofline.students_t import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import label_of, varying
-from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Estimate, Kind, Point, Result, Sweep, SweepRow
+from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Kind, MeasuredValue, PointResult, Sweep, SweepPoint, SweepRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,12 +35,12 @@ KNEE = 0.9
 _SHORTAGE = ("out of memory", "lack of memory", "not enough memory")
 
 
-def round_directory(directory: Path, point: Point, number: int) -> Path:
+def round_directory(directory: Path, point: SweepPoint, number: int) -> Path:
     """Return where round ``number`` (from 0) of ``point`` lies."""
     return directory / "points" / point.id / f"round-{number}"
 
 
-def read_results(directory: Path, sweep: Sweep) -> dict[tuple[str, int], Result]:
+def read_results(directory: Path, sweep: Sweep) -> dict[tuple[str, int], PointResult]:
     """Return the results that there are, by point and round; raises RunError for one that is corrupt."""
     found = {}
     for point in sweep.points:
@@ -48,13 +48,13 @@ def read_results(directory: Path, sweep: Sweep) -> dict[tuple[str, int], Result]
             path = round_directory(directory, point, number) / RESULT_FILE
             if path.is_file():
                 try:
-                    found[point.id, number] = read_json(path, Result)
+                    found[point.id, number] = read_json(path, PointResult)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     raise RunError(f"{str(path)!r} is corrupt: {error}.", hint="Delete it and run the sweep again.") from None
     return found
 
 
-def rows(directory: Path, sweep: Sweep) -> tuple[SweepRow, ...]:
+def sweep_rows(directory: Path, sweep: Sweep) -> tuple[SweepRow, ...]:
     """Return a row for each point, in their order; those without a result say that they have not run."""
     results = read_results(directory, sweep)
     return tuple(
@@ -63,7 +63,7 @@ def rows(directory: Path, sweep: Sweep) -> tuple[SweepRow, ...]:
     )
 
 
-def row_of(point: Point, results: Sequence[Result], directory: Path | None = None) -> SweepRow:
+def row_of(point: SweepPoint, results: Sequence[PointResult], directory: Path | None = None) -> SweepRow:
     """Return the row of ``point`` from its rounds. A point of which a round failed has what the others gave, and the reason."""
     names = dict.fromkeys(name for result in results for name in result.values if name not in _ENDS)
     estimates = {name: estimate([result.values[name] for result in results if name in result.values]) for name in names}
@@ -79,29 +79,29 @@ def row_of(point: Point, results: Sequence[Result], directory: Path | None = Non
     )  # fmt: skip
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> MeasuredValue:
     """Return the median of ``values`` and, of three or more, its interval: Student's t of their logarithms, which drift multiplies."""
     middle = statistics.median(values)
     if len(values) < FEWEST or min(values) <= 0:
-        return Estimate(value=middle)
+        return MeasuredValue(value=middle)
     factor = math.exp(half_width([math.log(value) for value in values]))
-    return Estimate(value=middle, low=middle / factor, high=middle * factor)
+    return MeasuredValue(value=middle, low=middle / factor, high=middle * factor)
 
 
-def _of_step(step: Estimate, results: Sequence[Result]) -> dict[str, Estimate]:
+def _of_step(step: MeasuredValue, results: Sequence[PointResult]) -> dict[str, MeasuredValue]:
     """The step's time, time per sample and throughput, which agree with each other.
 
     Of too few rounds for an interval between them, it is the widest of the intervals of their median steps.
     """
     ends = [(result.values["step_low_s"], result.values["step_high_s"]) for result in results if "step_low_s" in result.values]
     if step.low is None and ends:
-        step = Estimate(value=step.value, low=min(low for low, _ in ends), high=max(high for _, high in ends))
+        step = MeasuredValue(value=step.value, low=min(low for low, _ in ends), high=max(high for _, high in ends))
     found = {"step_s": step}
     first = next(result.values for result in results if "step_s" in result.values)
     if "samples_per_s" in first:
         batch, low, high = first["samples_per_s"] * first["step_s"], step.low, step.high
-        found["sample_s"] = Estimate(value=step.value / batch, low=low and low / batch, high=high and high / batch)
-        found["samples_per_s"] = Estimate(
+        found["sample_s"] = MeasuredValue(value=step.value / batch, low=low and low / batch, high=high and high / batch)
+        found["samples_per_s"] = MeasuredValue(
             value=batch / step.value, low=batch / high if high else None, high=batch / low if low else None
         )
     return found

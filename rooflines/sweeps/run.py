@@ -17,8 +17,18 @@ from rooflines.profiler.directory import check_directory, create_directory, defa
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.serial import write_json
 from rooflines.sweeps.process import JobError, run_job
-from rooflines.sweeps.records import INTERRUPTED, RESULT_FILE, SWEEP_FILE, SWEEP_SCHEMA, Job, Point, Result, Sweep, SweepAnalysis
-from rooflines.sweeps.results import read_results, round_directory, rows
+from rooflines.sweeps.records import (
+    INTERRUPTED,
+    RESULT_FILE,
+    SWEEP_FILE,
+    SWEEP_SCHEMA,
+    Job,
+    PointResult,
+    Sweep,
+    SweepAnalysis,
+    SweepPoint,
+)
+from rooflines.sweeps.results import read_results, round_directory, sweep_rows
 
 LOG_FILE = "log.txt"
 # What runs a point that names no function.
@@ -28,7 +38,7 @@ RUN_POINT = "rooflines.sweeps.point:run_point"
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One round of one point, whose files go to ``directory`` and whose relative paths start from ``folder``."""
 
-    point: Point
+    point: SweepPoint
     round: int
     directory: str
     folder: str = ""
@@ -47,16 +57,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Where tasks run: yields the result of each as it ends, in any order.
-Place = Callable[[Sequence[Task], Progress], Iterator[tuple[Task, Result]]]
+SweepPlace = Callable[[Sequence[Task], Progress], Iterator[tuple[Task, PointResult]]]
 
 
 def run_sweep(
     name: str,
-    points: tuple[Point, ...],
+    points: tuple[SweepPoint, ...],
     *,
     repeats: int = 3,
     output: Path | None = None,
-    place: Place | None = None,
+    place: SweepPlace | None = None,
     progress: Progress | None = None,
 ) -> tuple[Sweep, Path]:
     """Run every point ``repeats`` times, in rounds, and store each result; returns the plan and the directory.
@@ -99,7 +109,7 @@ def in_rounds(sweep: Sweep, directory: Path) -> Iterator[Task]:
                 yield Task(point=point, round=number, directory=where, folder=str(Path.cwd()))
 
 
-def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Result]]:
+def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
     """Run ``tasks`` one after the other on this machine."""
     failed: set[str] = set()
     for number, task in enumerate(tasks, 1):
@@ -110,18 +120,20 @@ def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Resu
             yield task, result
 
 
-def run_task(task: Task, progress: Progress, directory: Path | None = None, *, found: Callable[[Result], None] | None = None) -> Result:
+def run_task(
+    task: Task, progress: Progress, directory: Path | None = None, *, found: Callable[[PointResult], None] | None = None
+) -> PointResult:
     """Run ``task`` in its own process; one that dies or is interrupted by Ctrl-C has what it had found, and the reason.
 
     ``found`` is called with every result so far, and may end the task with an exception.
     """
     place = directory or Path(task.directory)
     place.mkdir(parents=True, exist_ok=True)
-    last = Result(point=task.point.id, round=task.round)
+    last = PointResult(point=task.point.id, round=task.round)
 
     def so_far(encoded: bytes) -> None:
         nonlocal last
-        last = msgspec.json.decode(encoded, type=Result)
+        last = msgspec.json.decode(encoded, type=PointResult)
         if found is not None:
             found(last)
 
@@ -136,7 +148,7 @@ def run_task(task: Task, progress: Progress, directory: Path | None = None, *, f
     return last
 
 
-def store(task: Task, result: Result) -> None:
+def store(task: Task, result: PointResult) -> None:
     """Write the result of ``task`` where a later call finds it."""
     write_record(Path(task.directory) / RESULT_FILE, result)
 
@@ -174,7 +186,7 @@ def load_sweep(directory: Path) -> Sweep:
 def analyze_sweep(directory: Path) -> SweepAnalysis:
     """Return the sweep in ``directory`` with what its points have given so far; raises RunError where there is none."""
     sweep = load_sweep(directory)
-    return SweepAnalysis(sweep=sweep, rows=rows(directory, sweep))
+    return SweepAnalysis(sweep=sweep, rows=sweep_rows(directory, sweep))
 
 
 def _plan(directory: Path, new: Sweep) -> Sweep:

@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rooflines.profiler.options import Value
-from rooflines.sweeps.point import RUN
+from rooflines.profiler.options import OptionValue
+from rooflines.sweeps.point import RUN_FOLDER
 from rooflines.sweeps.points import hash_of, point_id
-from rooflines.sweeps.records import Kind, Point, Result
+from rooflines.sweeps.records import Kind, PointResult, SweepPoint
 from rooflines.sweeps.results import read_objectives
 from rooflines.sweeps.space import read_space
 from rooflines.sweeps.tune import Tuning, check, run_tuning
 from rooflines.sweeps.tune_page import sentences
 
 if TYPE_CHECKING:
-    from rooflines.sweeps.worker import Channel
+    from rooflines.sweeps.worker import WorkerChannel
 
 RUN_SEARCH = "rooflines.sweeps.search_point:run_search"
 _OWN = ("objective", "trials", "repeats")
 
 
-def search_points(settings: Iterable[Mapping[str, Value]], search: Mapping[str, Value], kind: Kind) -> tuple[Point, ...]:
+def search_points(
+    settings: Iterable[Mapping[str, OptionValue]], search: Mapping[str, OptionValue], kind: Kind
+) -> tuple[SweepPoint, ...]:
     """Return a point for a search from each of ``settings``; raises UsageError for one that no machine can make.
 
     ``search`` has the options that vary, as text (``"8..128"``, ``"fp32,amp-bf16"``), and ``objective``, ``trials`` and ``repeats``.
@@ -34,13 +36,13 @@ def search_points(settings: Iterable[Mapping[str, Value]], search: Mapping[str, 
         options = {**setting, **search}
         label = f"search for {setting['model']} on {setting['device']}"
         identity = point_id(label, hash_of([kind, sorted(options.items())]))
-        point = Point(id=identity, label=label, kind=kind, function=RUN_SEARCH, options=options, once=True)
+        point = SweepPoint(id=identity, label=label, kind=kind, function=RUN_SEARCH, options=options, once=True)
         check(tuning_of(point))
         points.append(point)
     return tuple(points)
 
 
-def tuning_of(point: Point) -> Tuning:
+def tuning_of(point: SweepPoint) -> Tuning:
     """Return the search that ``point`` stands for."""
     options = dict(point.options)
     objective, trials, repeats = (options.pop(name, default) for name, default in zip(_OWN, ("", 20, 5), strict=True))
@@ -52,15 +54,15 @@ def tuning_of(point: Point) -> Tuning:
     )  # fmt: skip
 
 
-def run_search(options: dict[str, Any], directory: Path, channel: Channel) -> Result:
+def run_search(options: dict[str, Any], directory: Path, channel: WorkerChannel) -> PointResult:
     """Make the search of a point in ``directory``; its result has the objectives of the best setting, and the verdict in words."""
-    point = msgspec.convert(options["point"], Point)
-    tuning = run_tuning(tuning_of(point), directory / RUN, progress=channel)
+    point = msgspec.convert(options["point"], SweepPoint)
+    tuning = run_tuning(tuning_of(point), directory / RUN_FOLDER, progress=channel)
     verdict, *_ = sentences(tuning)
     best = tuning.best
     if best is None:
-        return Result(point=point.id, round=0, run=RUN, reason=verdict)
-    return Result(
-        point=point.id, round=0, run=RUN, values={name: one.value for name, one in best.estimates.items()},
+        return PointResult(point=point.id, round=0, run=RUN_FOLDER, reason=verdict)
+    return PointResult(
+        point=point.id, round=0, run=RUN_FOLDER, values={name: one.value for name, one in best.estimates.items()},
         facts={**best.facts, "best": best.point.label, "verdict": verdict},
     )  # fmt: skip

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Value
-from rooflines.sweeps.points import RECORDS, crossed, parse, parse_range
+from rooflines.profiler.options import OptionValue
+from rooflines.sweeps.points import RECORDS, crossed_options, parse_range, parse_values
 from rooflines.sweeps.records import Kind
 from rooflines.units import significant
 
@@ -27,7 +27,7 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    values: tuple[Value, ...] = ()
+    values: tuple[OptionValue, ...] = ()
     low: int | float = 0
     high: int | float = 0
 
@@ -52,15 +52,15 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
             return ", ".join(("off", "on")[value] if isinstance(value, bool) else str(value) for value in self.values)
         return f"{self.low:g} to {self.high:g}{', logarithmic' if self.log else ''}"
 
-    def every(self) -> Sequence[Value] | None:
+    def every(self) -> Sequence[OptionValue] | None:
         """Return all values; None for a range of real numbers."""
         if self.values:
             return self.values
         return range(int(self.low), int(self.high) + 1) if self._whole else None
 
-    def suggest(self, trial: Any) -> Value:
+    def suggest(self, trial: Any) -> OptionValue:
         """Return the value that ``trial`` of Optuna takes. Real numbers have three significant figures."""
-        value: Value
+        value: OptionValue
         if self.values:
             value = (
                 self.values[trial.suggest_int(self.name, 0, len(self.values) - 1)]
@@ -74,7 +74,7 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
             value = min(max(found, self.low), self.high)
         return value
 
-    def parameter(self, value: Value | None) -> Value | None:
+    def parameter(self, value: OptionValue | None) -> OptionValue | None:
         """Return the parameter of Optuna for ``value``; None where ``value`` is not in the dimension."""
         if value is None:
             return None
@@ -87,35 +87,35 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     """What a search varies, and the options that have one value."""
 
     kind: Kind
-    fixed: dict[str, Value]
+    fixed: dict[str, OptionValue]
     dimensions: tuple[Dimension, ...]
 
-    def default(self, name: str) -> Value | None:
+    def default(self, name: str) -> OptionValue | None:
         """Return the default of option ``name``; for the model it is the first of several."""
         if name == "model":
             return next(one.values[0] for one in self.dimensions if one.name == name)
-        found: Value | None = getattr(RECORDS[self.kind], name)
+        found: OptionValue | None = getattr(RECORDS[self.kind], name)
         return found
 
-    def options(self, setting: Mapping[str, Value]) -> dict[str, Value]:
+    def options(self, setting: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
         """Return the options of a run with the dimensions of ``setting``, without those that are the default anyway."""
         models = {"model": self.default("model")} if "model" not in self.fixed else {}
         chosen = {name: value for name, value in setting.items() if name == "model" or value != self.default(name)}
         return {**models, **self.fixed, **chosen}  # type: ignore[dict-item]
 
-    def default_setting(self) -> dict[str, Value]:
+    def default_setting(self) -> dict[str, OptionValue]:
         """Return the default of every dimension that contains it."""
         found = {one.name: self.default(one.name) for one in self.dimensions if one.parameter(self.default(one.name)) is not None}
         return {name: value for name, value in found.items() if value is not None}
 
-    def settings(self, most: int) -> tuple[dict[str, Value], ...] | None:
+    def settings(self, most: int) -> tuple[dict[str, OptionValue], ...] | None:
         """Return every setting of the space; None where there are more than ``most``."""
         lists = {one.name: values for one in self.dimensions if (values := one.every()) is not None}
         if len(lists) < len(self.dimensions) or math.prod(map(len, lists.values())) > most:
             return None
-        return tuple(crossed({name: tuple(values) for name, values in lists.items()}))
+        return tuple(crossed_options({name: tuple(values) for name, values in lists.items()}))
 
-    def parameters(self, setting: Mapping[str, Value]) -> dict[str, Value]:
+    def parameters(self, setting: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
         """Return ``setting`` as parameters of Optuna."""
         found = {one.name: one.parameter(setting[one.name]) for one in self.dimensions if one.name in setting}
         return {name: value for name, value in found.items() if value is not None}
@@ -126,13 +126,13 @@ def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> S
 
     A range of batch sizes has the powers of two in it. Raises UsageError where nothing varies.
     """
-    fixed: dict[str, Value] = {}
+    fixed: dict[str, OptionValue] = {}
     dimensions = []
-    found: dict[str, Sequence[Value]] = {"model": models}
+    found: dict[str, Sequence[OptionValue]] = {"model": models}
     for name, text in lists.items():
         ends = parse_range(name, text, kind)
         if ends is None:
-            found[name] = parse(name, text, kind)
+            found[name] = parse_values(name, text, kind)
         elif name == "batch_size" and len(powers := [2**power for power in range(31) if ends[0] <= 2**power <= ends[1]]) > 1:
             found[name] = powers
         else:

@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from rooflines.errors import writing
 from rooflines.pipeline.reporting import write_reports
-from rooflines.profiler.options import Value
+from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress
 from rooflines.reports.document import Measured, Page
 from rooflines.reports.render import tensorboard
 from rooflines.serial import write_text
 from rooflines.sweeps.page import page as sweep_page
 from rooflines.sweeps.places import on_dask
-from rooflines.sweeps.point import RUN
-from rooflines.sweeps.points import grid, make_points
+from rooflines.sweeps.point import RUN_FOLDER
+from rooflines.sweeps.points import make_points, point_grid
 from rooflines.sweeps.records import Kind, Sweep, SweepAnalysis, SweepRow
-from rooflines.sweeps.results import frame, row_of, rows
+from rooflines.sweeps.results import frame, row_of, sweep_rows
 from rooflines.sweeps.run import run_sweep
 from rooflines.sweeps.tune import Tuning
 from rooflines.sweeps.tune_page import page as tune_page
@@ -40,7 +40,7 @@ def sweep(
     formats: Sequence[str] = ("html",),
     dask: str | None = None,
     progress: Progress | None = None,
-    **options: Value | Sequence[Value],
+    **options: OptionValue | Sequence[OptionValue],
 ) -> pd.DataFrame:
     """Profile or ``train`` every combination of ``options``, lists of values of the options of that ``kind``, and return their table.
 
@@ -49,19 +49,19 @@ def sweep(
     ``output`` that holds an unfinished sweep is continued. Raises UsageError for options that no machine can run, and Interrupted.
     """
     models = [model] if isinstance(model, str) else list(model)
-    points = make_points((kind, setting) for setting in grid({"model": models, **options}, kind))
+    points = make_points((kind, setting) for setting in point_grid({"model": models, **options}, kind))
     place = on_dask(dask) if dask is not None else None
     where = Path(output) if output is not None else None
     done, directory = run_sweep("-".join(models), points, repeats=repeats, output=where, place=place, progress=progress)
     write_sweep(done, directory, formats, progress=progress)
-    return frame(rows(directory, done))
+    return frame(sweep_rows(directory, done))
 
 
 def write_sweep(
     sweep: Sweep, directory: Path, formats: Sequence[str], *, progress: Progress | None = None
 ) -> tuple[Page, dict[str, Path]]:
     """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by format."""
-    found = rows(directory, sweep)
+    found = sweep_rows(directory, sweep)
     made = sweep_page(SweepAnalysis(sweep=sweep, rows=found))
     return made, _write(made, found, found, directory, formats, progress)
 
@@ -84,7 +84,7 @@ def _write(
 ) -> dict[str, Path]:
     """Write the rows of ``table``, then ``page``, and for TensorBoard a run for each of ``settings``."""
     with writing(f"write the results in {str(directory)!r}", "Check that the disk is not full."):
-        write_table(table, directory)
+        write_sweep_table(table, directory)
 
     def hyperparameters(path: Path) -> Path:
         return write_hyperparameters(page, settings, path.parent / TENSORBOARD)
@@ -97,13 +97,13 @@ def trial_rows(tuning: Tuning, directory: Path) -> tuple[SweepRow, ...]:
     rows = []
     for trial in tuning.trials:
         row = row_of(trial.point, [trial.result] if trial.result is not None else [])
-        folder = directory / "trials" / f"{trial.number:04}" / RUN
+        folder = directory / "trials" / f"{trial.number:04}" / RUN_FOLDER
         facts = {"trial": str(trial.number + 1), "state": trial.state, **row.facts}
         rows.append(replace(row, facts=facts, reason=trial.reason, run=str(folder) if folder.is_dir() else None))
     return tuple(rows)
 
 
-def write_table(found: Sequence[SweepRow], directory: Path) -> None:
+def write_sweep_table(found: Sequence[SweepRow], directory: Path) -> None:
     """Write the rows as CSV and Parquet."""
     table = frame(found)
     write_text(directory / CSV_FILE, table.to_csv(index=False))

@@ -14,7 +14,7 @@ from rooflines.errors import Interrupted, UsageError
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.pipeline.reading import default_command
 from rooflines.profiler.directory import default_directory
-from rooflines.profiler.options import Value
+from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import ResultError, Run
 from rooflines.roofline.analysis import Analysis
@@ -22,7 +22,7 @@ from rooflines.roofline.prediction import HUGE_PAGES, Change, PageCosts, Predict
 from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
 from rooflines.sweeps.points import hash_of, point_id
-from rooflines.sweeps.records import Point, Result
+from rooflines.sweeps.records import PointResult, SweepPoint
 from rooflines.sweeps.results import estimate, read_results
 from rooflines.sweeps.run import load_sweep, run_sweep, write_record
 from rooflines.units import counted
@@ -93,12 +93,12 @@ def changes_of(run: Run, analysis: Analysis) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def _of_loader(given: Mapping[str, Value], analysis: Analysis, cuda: bool) -> list[Change]:
+def _of_loader(given: Mapping[str, OptionValue], analysis: Analysis, cuda: bool) -> list[Change]:
     """As many workers as deliver the batches as fast as the step takes them, and processors left for them; and pinned memory."""
     now, (workers, threads) = int(given.get("data_workers", 0)), best_split(PredictedStep(analysis))
     found = []
     if (workers, threads) != (now, analysis.environment.threads) and (threads is not None or workers != now):
-        options: dict[str, Value] = {"data_workers": workers, **({"threads": threads} if threads is not None else {})}
+        options: dict[str, OptionValue] = {"data_workers": workers, **({"threads": threads} if threads is not None else {})}
         labels = [counted(workers, "loader worker"), *([counted(threads, "thread")] if threads is not None else [])]
         found.append(Change(kind="data-workers", label=" · ".join(labels), options=options))
     if cuda and not given.get("pin_memory"):
@@ -227,10 +227,10 @@ def _gain(trial: Trial | None) -> float:
     return trial.speedup.value if trial is not None and trial.speedup is not None else 0.0
 
 
-def _points(chosen: Sequence[Predicted], settings: Mapping[str, Value], function: str) -> tuple[Point, ...]:
+def _points(chosen: Sequence[Predicted], settings: Mapping[str, OptionValue], function: str) -> tuple[SweepPoint, ...]:
     """The run as it was, and each change of it."""
     return tuple(
-        Point(
+        SweepPoint(
             id=point_id(label, hash_of([sorted(options.items()), sorted(variables.items())])), label=label, function=function,
             options=options, environment=variables,
         )
@@ -241,7 +241,7 @@ def _points(chosen: Sequence[Predicted], settings: Mapping[str, Value], function
     )  # fmt: skip
 
 
-def _trials(chosen: Sequence[Predicted], points: Sequence[Point], directory: Path) -> tuple[Trial, ...]:
+def _trials(chosen: Sequence[Predicted], points: Sequence[SweepPoint], directory: Path) -> tuple[Trial, ...]:
     """The trials in the results that there are; ``points`` are the run as it was and the changes ``chosen``."""
     sweep, (base, *changed) = load_sweep(directory), points
     results = read_results(directory, sweep)
@@ -255,7 +255,7 @@ def _trials(chosen: Sequence[Predicted], points: Sequence[Point], directory: Pat
     )
 
 
-def trial_of(change: Change, prediction: Prediction | None, rounds: Sequence[tuple[Result | None, Result | None]]) -> Trial:
+def trial_of(change: Change, prediction: Prediction | None, rounds: Sequence[tuple[PointResult | None, PointResult | None]]) -> Trial:
     """Return the trial of ``change`` from its ``rounds``, each the results of the run as it was and of the changed one."""
     ratios = [
         then_rate / now_rate for now, then in rounds if (now_rate := _rate(now)) is not None and (then_rate := _rate(then)) is not None
@@ -272,7 +272,7 @@ def trial_of(change: Change, prediction: Prediction | None, rounds: Sequence[tup
     )
 
 
-def _rate(result: Result | None) -> float | None:
+def _rate(result: PointResult | None) -> float | None:
     """Samples a second, steps a second where the number of samples is unknown; None for a round that did not run."""
     if result is None or "step_s" not in result.values:
         return None

@@ -20,13 +20,13 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError
 from rooflines.profiler.directory import create_directory, file_stem, read_facts
-from rooflines.profiler.options import Value
+from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.sources import shown
 from rooflines.roofline.students_t import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import hash_of, label_of, options_of
-from rooflines.sweeps.records import RESULT_FILE, Estimate, Point, Result, SweepRow
+from rooflines.sweeps.records import RESULT_FILE, MeasuredValue, PointResult, SweepPoint, SweepRow
 from rooflines.sweeps.results import FEWEST, OBJECTIVES, Objective, pareto, row_of
 from rooflines.sweeps.run import Task, Titled, run_task, store, write_record
 from rooflines.sweeps.space import Space
@@ -63,8 +63,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
     objective: str
     pairs: tuple[tuple[float, float], ...]
-    ratio: Estimate | None = None
-    difference: Estimate | None = None
+    ratio: MeasuredValue | None = None
+    difference: MeasuredValue | None = None
     beats: bool | None = None
 
 
@@ -72,9 +72,9 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """A trial: its setting, its result, and the reason if it failed."""
 
     number: int
-    point: Point
+    point: SweepPoint
     state: State
-    result: Result | None = None
+    result: PointResult | None = None
     reason: str | None = None
 
 
@@ -109,26 +109,26 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The objectives."""
         return tuple(OBJECTIVES[name] for name in self.objectives)
 
-    def point(self, setting: dict[str, Value]) -> Point:
+    def point(self, setting: dict[str, OptionValue]) -> SweepPoint:
         """Return the point of a setting of the space."""
         options = self.space.options(setting)
         default = self.space.options({})
         label = DEFAULT_LABEL if options == default else label_of(setting, setting) or str(options["model"])
         identity = hash_of([self.space.kind, sorted(options.items())])
-        return Point(id=identity, label=label, kind=self.space.kind, function=self.function, options=options)
+        return SweepPoint(id=identity, label=label, kind=self.space.kind, function=self.function, options=options)
 
     @cached_property
-    def default(self) -> Point:
+    def default(self) -> SweepPoint:
         """The point without the options that vary."""
         return self.point({})
 
     @cached_property
     def rows(self) -> tuple[SweepRow, ...]:
         """A row for each setting: trials of the same one are its rounds."""
-        results: dict[str, tuple[Point, list[Result]]] = {}
+        results: dict[str, tuple[SweepPoint, list[PointResult]]] = {}
         for trial in self.trials:
             if trial.state in ("complete", "failed"):
-                result = trial.result or Result(point=trial.point.id, round=0, reason=trial.reason)
+                result = trial.result or PointResult(point=trial.point.id, round=0, reason=trial.reason)
                 results.setdefault(trial.point.id, (trial.point, []))[1].append(result)
         return tuple(row_of(point, found) for point, found in results.values())
 
@@ -266,7 +266,7 @@ def _with_trials(tuning: Tuning, study: Study) -> Tuning:
     trials = []
     for trial in _live(study):
         if trial.state.name in states and "setting" in trial.user_attrs:
-            result = msgspec.json.decode(trial.user_attrs["result"], type=Result) if "result" in trial.user_attrs else None
+            result = msgspec.json.decode(trial.user_attrs["result"], type=PointResult) if "result" in trial.user_attrs else None
             trials.append(Trial(
                 number=trial.number, point=tuning.point(trial.user_attrs["setting"]), state=states[trial.state.name], result=result,
                 reason=trial.user_attrs.get("reason"),
@@ -340,7 +340,7 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
             return
 
 
-def _wanted(tuning: Tuning) -> list[dict[str, Value]]:
+def _wanted(tuning: Tuning) -> list[dict[str, OptionValue]]:
     """The settings that are tried in any case, the default first: all of a space that has no more than there are trials."""
     space = tuning.space
     default = space.default_setting()
@@ -377,30 +377,30 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
     return tuple(value for value in values.values() if value is not None)
 
 
-def _known(trials: list[Any], point: Point) -> Result | None:
+def _known(trials: list[Any], point: SweepPoint) -> PointResult | None:
     """The result of an earlier trial of the same setting that a repetition would not change: a failure, or a training."""
     for trial in trials:
         if trial.user_attrs.get("point") == point.id and "result" in trial.user_attrs and trial.state.name in ("COMPLETE", "FAIL"):
-            result: Result = msgspec.json.decode(trial.user_attrs["result"], type=Result)
+            result: PointResult = msgspec.json.decode(trial.user_attrs["result"], type=PointResult)
             if result.reason is not None or point.kind == "train":
                 return result
     return None
 
 
-def _refused(point: Point) -> Result | None:
+def _refused(point: SweepPoint) -> PointResult | None:
     """The result of a combination of options that no machine accepts."""
     try:
         options_of(point.kind, point.options).check()
     except RooflinesError as error:
-        return Result(point=point.id, round=1, reason=str(error))
+        return PointResult(point=point.id, round=1, reason=str(error))
     return None
 
 
-def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[Result], None]:
+def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[PointResult], None]:
     """What ends a training whose accuracy is below the median of others after the same epoch. Optuna prunes for one objective only."""
     reported = 0
 
-    def found(result: Result) -> None:
+    def found(result: PointResult) -> None:
         nonlocal reported
         accuracy, epochs = result.values.get("accuracy"), int(result.values.get("epochs", 0))
         if tuning.objectives != ("accuracy",) or accuracy is None or epochs <= reported:
@@ -421,7 +421,7 @@ def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[Result], None]
 # --- the comparison with the default -------------------------------------------------------------------------------------------------
 
 
-def tasks_in_turn(tuned: Point, default: Point, repeats: int, directory: Path) -> Iterator[tuple[Task, Task]]:
+def tasks_in_turn(tuned: SweepPoint, default: SweepPoint, repeats: int, directory: Path) -> Iterator[tuple[Task, Task]]:
     """Return pairs of tasks (tuned, default), every other one to be run in the opposite order; each has its own seed for a training."""
     for number in range(1, repeats + 1):
         first, second = (
@@ -431,13 +431,15 @@ def tasks_in_turn(tuned: Point, default: Point, repeats: int, directory: Path) -
         yield first, second
 
 
-def _with_seed(point: Point, number: int) -> Point:
+def _with_seed(point: SweepPoint, number: int) -> SweepPoint:
     if point.kind == "profile":
         return point
     return msgspec.structs.replace(point, options={**point.options, "seed": int(point.options.get("seed", 0)) + number})
 
 
-def run_in_turn(tuned: Point, default: Point, repeats: int, directory: Path, progress: Progress) -> list[tuple[Result, Result]]:
+def run_in_turn(
+    tuned: SweepPoint, default: SweepPoint, repeats: int, directory: Path, progress: Progress
+) -> list[tuple[PointResult, PointResult]]:
     """Run ``tuned`` and ``default`` in turn (A B B A ...), ``repeats`` times each; results that are stored are not measured again."""
     results = []
     for number, (one, other) in enumerate(tasks_in_turn(tuned, default, repeats, directory), 1):
@@ -446,12 +448,12 @@ def run_in_turn(tuned: Point, default: Point, repeats: int, directory: Path, pro
             path = Path(task.directory) / RESULT_FILE
             if not path.is_file():
                 store(task, run_task(task, Titled(progress, f"pair {number} of {repeats}, {task.point.label}")))
-            found[task.directory] = read_json(path, Result)
+            found[task.directory] = read_json(path, PointResult)
         results.append((found[one.directory], found[other.directory]))
     return results
 
 
-def compare(objective: Objective, results: Sequence[tuple[Result, Result]]) -> Compared:
+def compare(objective: Objective, results: Sequence[tuple[PointResult, PointResult]]) -> Compared:
     """Return how the tuned setting compares with the default one in ``objective``; pairs of which a run failed do not count."""
     pairs = tuple(
         (ours, theirs)
@@ -466,15 +468,15 @@ def compare(objective: Objective, results: Sequence[tuple[Result, Result]]) -> C
         change = _mean([ours - theirs for ours, theirs in pairs])
         return Compared(objective=objective.name, pairs=pairs, difference=change, beats=_least(change, sign) > 0)
     logs = _mean([math.log(ours / theirs) for ours, theirs in pairs])
-    ratio = Estimate(value=math.exp(logs.value), low=math.exp(logs.low or 0.0), high=math.exp(logs.high or 0.0))
+    ratio = MeasuredValue(value=math.exp(logs.value), low=math.exp(logs.low or 0.0), high=math.exp(logs.high or 0.0))
     return Compared(objective=objective.name, pairs=pairs, ratio=ratio, beats=_least(logs, sign) > 0)
 
 
-def _mean(values: Sequence[float]) -> Estimate:
+def _mean(values: Sequence[float]) -> MeasuredValue:
     mean, half = statistics.fmean(values), half_width(values)
-    return Estimate(value=mean, low=mean - half, high=mean + half)
+    return MeasuredValue(value=mean, low=mean - half, high=mean + half)
 
 
-def _least(change: Estimate, sign: int) -> float:
+def _least(change: MeasuredValue, sign: int) -> float:
     """The smallest gain in the interval of ``change``."""
     return min(sign * (change.low or 0.0), sign * (change.high or 0.0))

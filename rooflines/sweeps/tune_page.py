@@ -7,7 +7,7 @@ from itertools import chain, combinations, zip_longest
 
 from rooflines._version import __version__
 from rooflines.reports.charts.curves import Beam, Beams, Curves, CurveSeries
-from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.charts.palette import SERIES_COLORS
 from rooflines.reports.document import (
     Block,
     Column,
@@ -26,7 +26,7 @@ from rooflines.reports.document import (
 from rooflines.reports.words.sentences import command_of
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.page import choices_of
-from rooflines.sweeps.records import Estimate, SweepRow
+from rooflines.sweeps.records import MeasuredValue, SweepRow
 from rooflines.sweeps.results import OBJECTIVES, Objective
 from rooflines.sweeps.tune import DEFAULT_LABEL, Compared, Tuning
 from rooflines.units import counted, percent, quantity, sentence, significant
@@ -102,7 +102,7 @@ def change_text(compared: Compared) -> str:
     return f"too few pairs to compare ({len(compared.pairs)})"
 
 
-def _interval(estimate: Estimate, factor: float) -> str:
+def _interval(estimate: MeasuredValue, factor: float) -> str:
     low, high = (f"{end * factor:.1f}" if factor > 1 else significant(end) for end in (estimate.low or 0.0, estimate.high or 0.0))
     return f"95 % interval {low} to {high}"
 
@@ -174,8 +174,8 @@ def _history(tuning: Tuning) -> Section:
         choose = max if goal.more else min
         best = tuple(choose(ys[: index + 1]) for index in range(len(ys)))
         series = (
-            CurveSeries(backend="each trial", color=SERIES[1], x=xs, y=ys),
-            CurveSeries(backend="best so far", color=SERIES[0], x=xs, y=best),
+            CurveSeries(backend="each trial", color=SERIES_COLORS[1], x=xs, y=ys),
+            CurveSeries(backend="best so far", color=SERIES_COLORS[0], x=xs, y=best),
         )
         drawing = Curves(x_title="trial", y_title=goal.title, series=series, fraction=goal.fraction)
         blocks.append(Figure(name=f"history-{goal.name}", caption=f"{goal.name.capitalize()} by trial.", drawing=drawing))
@@ -187,7 +187,7 @@ def _importance(tuning: Tuning) -> Section:
     blocks: list[Block] = []
     for name, shares in tuning.importance.items():
         beams = tuple(
-            Beam(backend=option, label=option.replace("_", " "), value=share, text=percent(share), color=SERIES[0])
+            Beam(backend=option, label=option.replace("_", " "), value=share, text=percent(share), color=SERIES_COLORS[0])
             for option, share in sorted(shares.items(), key=lambda pair: -pair[1])
         )
         caption = f"Importance of the options for {name}: how much their values differ between the better half of the trials and all."
@@ -202,7 +202,7 @@ def _fronts(tuning: Tuning) -> Section:
     """Return every two objectives against each other."""
     blocks = []
     placed = [row for row in tuning.rows if row.reason is None]
-    colors = {row.point.id: SERIES[1] if row.point.id == tuning.default.id else SERIES[0] for row in placed}
+    colors = {row.point.id: SERIES_COLORS[1] if row.point.id == tuning.default.id else SERIES_COLORS[0] for row in placed}
     for one, other in combinations(tuning.goals, 2):
         y, x = (other, one) if other.fraction else (one, other)
         drawing = choices_of(placed, x, y, colors)

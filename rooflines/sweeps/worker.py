@@ -47,7 +47,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 Message: TypeAlias = Stage | Advance | Found | Failed
 
 
-class Channel:
+class WorkerChannel:
     """Where messages go: standard output as it was, while what others print goes to standard error. It is a ``Progress``."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Channel:
 
 def main() -> int:
     """Do the job; 0 unless something unforeseen happened."""
-    channel = Channel()
+    channel = WorkerChannel()
     # Unbuffered: the thread below waits for the end of the same stream.
     stream = os.fdopen(os.dup(0), "rb", buffering=0)
     job = msgspec.json.decode(stream.readline(), type=Job)

@@ -16,7 +16,7 @@ import pytest
 import rooflines
 from rooflines.cli.schema import HOMES
 from rooflines.serial import part
-from rooflines.sweeps.records import RESULT_FILE, SWEEP_FILE, Point, Result, Sweep
+from rooflines.sweeps.records import RESULT_FILE, SWEEP_FILE, PointResult, Sweep, SweepPoint
 from rooflines.sweeps.results import round_directory
 from rooflines.sweeps.run import write_record
 from tests import commands
@@ -43,13 +43,17 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
     shutil.copytree(GPU_RUN, folder / "run")
     assert commands.run("monitor", "-o", "monitored", "--", sys.executable, "-c", "pass", cwd=folder).code == 0
-    points = tuple(Point(id=f"b{size}", label=f"batch {size}", options={"model": "m", "batch_size": size}) for size in (1, 2, 4, 8))
+    points = tuple(
+        SweepPoint(id=f"b{size}", label=f"batch {size}", options={"model": "m", "batch_size": size}) for size in (1, 2, 4, 8)
+    )
     write_record(folder / "swept" / SWEEP_FILE, Sweep(name="m", repeats=3, points=points))
     for point, number in itertools.product(points[:2], range(3)):
         values = {"step_s": 1e-3 + 1e-5 * number, "samples_per_s": point.options["batch_size"] / 1e-3}
-        result = Result(point=point.id, round=number, values=values, facts={"limited_by": "host"})
+        result = PointResult(point=point.id, round=number, values=values, facts={"limited_by": "host"})
         write_record(round_directory(folder / "swept", point, number) / RESULT_FILE, result)
-    write_record(round_directory(folder / "swept", points[2], 0) / RESULT_FILE, Result(point="b4", round=0, reason="out of memory"))
+    write_record(
+        round_directory(folder / "swept", points[2], 0) / RESULT_FILE, PointResult(point="b4", round=0, reason="out of memory")
+    )
     return folder
 
 

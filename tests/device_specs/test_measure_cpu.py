@@ -134,7 +134,7 @@ def test_the_bytes_of_a_pass_are_those_that_the_kernel_reads_and_writes(arrays, 
     def ran(changed=None):
         """The arrays before and after a pass, and what it returned; one array may start with other values."""
         before = [np.random.default_rng(number + 7 * (number == changed)).random(length) for number in range(count)]
-        given = [stream.aligned(length) for _ in before]
+        given = [stream.aligned_array(length) for _ in before]
         for array, values in zip(given, before, strict=True):
             array[:] = values
         returned = kernel(*(array.view("int64") if access == "read" else array for array in given), *scalars, 1)

@@ -9,10 +9,10 @@ import torch
 
 from rooflines.gpu_check import networks
 from rooflines.gpu_check.records import Device, Recorder
-from rooflines.kernels.networks.cnn_torch import TorchCnn
 from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.records import KERNEL
+from rooflines_studies.networks.cnn_torch import TorchCnn
 
 
 def recorder(folder):

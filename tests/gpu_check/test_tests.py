@@ -49,7 +49,7 @@ def test_only_files_with_such_tests_are_collected(recorder, monkeypatch):
     part.run(recorder)
     ((arguments, limit_s),) = asked
     assert arguments[:2] == ["-m", "gpu and not slow"]
-    assert {"tests/pipeline/test_gpu.py", "tests/kernels/networks/test_cnn_cuda.py"} <= set(arguments)
+    assert {"tests/pipeline/test_gpu.py", "tests/studies/networks/test_cnn_cuda.py"} <= set(arguments)
     assert "tests/test_units.py" not in arguments
     assert limit_s == recorder.left_s  # no limit: that of the part less what recording takes
 

@@ -10,7 +10,7 @@ import numpy as np
 from numba import cuda
 
 from rooflines.kernels.micro import cuda_fma, cuda_stream
-from rooflines.kernels.micro.cuda_vectors import SIMULATED, launcher
+from rooflines.kernels.micro.cuda_vectors import CUDA_IS_SIMULATED, cuda_launcher
 
 BLOCKS, THREADS = 2, 8
 # Not a multiple of anything the loops are unrolled by: full strides, then a tail that only some threads have.
@@ -23,7 +23,7 @@ def floats(count, start=0):
 
 
 def launched(kernel, *arguments, blocks=BLOCKS, threads=THREADS):
-    launcher(kernel, blocks, threads, *arguments)()
+    cuda_launcher(kernel, blocks, threads, *arguments)()
     cuda.synchronize()
 
 
@@ -91,7 +91,7 @@ def recurrence(dtype):
     iterations, scale, shift = 2, dtype(0.875), dtype(1.0)
     start = np.linspace(0.5, 4, BLOCKS * THREADS).astype(dtype)
     values = cuda.to_device(start)
-    launched(cuda_fma.recur, values, scale, shift, iterations)
+    launched(cuda_fma.recur_fma, values, scale, shift, iterations)
     x = start.astype(np.float64)[:, None] + np.arange(cuda_fma.RECURRENCES)
     for _ in range(iterations * cuda_fma.UNROLL):
         x = x * 0.875 + 1.0
@@ -133,5 +133,5 @@ def outcome(check):
 
 
 if __name__ == "__main__":
-    assert SIMULATED
+    assert CUDA_IS_SIMULATED
     print(json.dumps({name: outcome(check) for name, check in CASES.items()}))

@@ -169,7 +169,7 @@ def test_kernels_compile_without_a_cache_directory(monkeypatch):
         return real(**options)
 
     monkeypatch.setattr(vectors, "njit", njit)
-    kernel = vectors.compiled(lambda number: number * 2)
+    kernel = vectors.compiled_vectors(lambda number: number * 2)
     assert asked == [True, False]
     assert kernel(4) == 8
 

@@ -23,7 +23,7 @@ ARRAYS = {"read": 1, "write": 1, "update": 1, "copy": 2, "triad": 3}
 
 def arrays(count):
     """``count`` arrays with different numbers in every element."""
-    made = [stream.aligned(LENGTH) for _ in range(count)]
+    made = [stream.aligned_array(LENGTH) for _ in range(count)]
     for number, array in enumerate(made):
         array[:] = np.arange(LENGTH) + 1000.0 * number
     return made
@@ -47,7 +47,7 @@ def loop(name):
 
 def words():
     """An array of ``LENGTH`` random 32-bit numbers: no sum of theirs is too large for 64 bits."""
-    made = stream.aligned(LENGTH).view(np.int64)
+    made = stream.aligned_array(LENGTH).view(np.int64)
     made[:] = np.random.default_rng(0).integers(0, 1 << 32, LENGTH)
     return made
 
@@ -74,7 +74,7 @@ def test_read_sees_every_element_and_wraps_around_at_64_bits():
         assert stream.read(values, 1) != before
         values[number] ^= 1
     # Read wraps around at 64 bits.
-    values = stream.aligned(LENGTH).view(np.int64)
+    values = stream.aligned_array(LENGTH).view(np.int64)
     values[:] = 0
     values[0] = np.iinfo(np.int64).max
     assert stream.read(values, 2) == -2
@@ -111,7 +111,7 @@ def test_triad(triad):
 
 @pytest.mark.parametrize("elements", [1, 64, 1000, (4 << 20) // 8 + 1])
 def test_aligned_starts_on_a_line_and_on_a_huge_page(elements):
-    array = stream.aligned(elements)
+    array = stream.aligned_array(elements)
     assert array.shape == (elements,)
     assert array.dtype == np.float64
     assert array.ctypes.data % (2 << 20) == 0
@@ -121,7 +121,7 @@ def test_aligned_starts_on_a_line_and_on_a_huge_page(elements):
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
 def test_aligned_is_private_memory_which_alone_gets_huge_pages():
-    array = stream.aligned(1 << 20)
+    array = stream.aligned_array(1 << 20)
     array[:] = 1.0
     at = array.ctypes.data
     with open("/proc/self/maps", encoding="ascii") as file:
@@ -132,7 +132,7 @@ def test_aligned_is_private_memory_which_alone_gets_huge_pages():
 
 def test_aligned_works_where_huge_pages_do_not_exist(monkeypatch):
     monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
-    assert stream.aligned(1000).size == 1000
+    assert stream.aligned_array(1000).size == 1000
 
 
 @NEEDS_X86

@@ -88,7 +88,7 @@ def test_transfers_move_what_they_count_and_reads_the_same_memory():
     assert call().tolist() == [1000.0] * 4
     # Timed calls.
     calls = []
-    timing = clock.timed(CPU, lambda: calls.append(1), 7)
+    timing = clock.timed_on_device(CPU, lambda: calls.append(1), 7)
     assert len(calls) == 7
     assert timing.seconds > 0
     assert 0 <= timing.busy <= 1
@@ -129,7 +129,7 @@ def test_traced_launches_on_the_gpu():
 @NEEDS_GPU
 def test_launch_graph_launches_every_kernel():
     replay = dispatch.launch_graph(torch.device("cuda", 0), 10)
-    assert clock.timed(torch.device("cuda", 0), replay, 3).seconds > 0
+    assert clock.timed_on_device(torch.device("cuda", 0), replay, 3).seconds > 0
 
 
 @pytest.mark.gpu

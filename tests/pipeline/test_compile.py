@@ -8,7 +8,7 @@ import torchvision
 from torch import nn
 from torch.nn import functional as F
 
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.recording.collect import Recording, collect
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.workloads.prepare import from_module
@@ -58,7 +58,7 @@ def analysis(make, mode, compiled, folder):
     """The analysis of a recorded run. Images are stored channels last, or inductor rearranges every weight in every step."""
     torch.manual_seed(0)
     network, inputs = make()
-    options = Options(mode=mode, compile=compiled, device="cpu", channels_last=make in (resnet10, normalized))
+    options = PointOptions(mode=mode, compile=compiled, device="cpu", channels_last=make in (resnet10, normalized))
     prepared = from_module(network, inputs, options)
     with prepared.flags():
         directory = folder / f"{make.__name__}-{mode}-{compiled}"

@@ -12,7 +12,7 @@ from rooflines.device_specs import catalog
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.pipeline.predicting import predict
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.workloads.prepare import prepare
 from rooflines.reports.document import texts
 from rooflines.reports.views import predict as predict_page
@@ -100,7 +100,7 @@ def test_the_precision_is_the_one_asked_for_and_not_that_of_the_configuration(tm
     other = {"fp32": "bfloat16", "bf16": "float32"}[precision]
     name = config(tmp_path, LLAMA | {"dtype": other, "torch_dtype": other})
     asked = {"mode": mode, "precision": precision, **({"prompt_length": 8, "new_tokens": 2} if mode == "generate" else {})}
-    prepared = prepare(name, Options(device="cpu", **asked))
+    prepared = prepare(name, PointOptions(device="cpu", **asked))
     products = [call.signature for call in record(prepared.step, None, restore=False).calls if call.signature.name == "aten::mm"]
     assert {tensor.dtype for call in products for tensor in call.tensors} == {{"fp32": "float32", "bf16": "bfloat16"}[precision]}
     found = predict(name, devices=[H200], **asked)
@@ -156,7 +156,7 @@ def test_memory_is_that_of_the_recorder(mlp):
     weights = 4 * (800 * 1600 + 1600 + 1600 * 400 + 400)
     found = predict(mlp, devices=[T4], mode="training", optimizer="adam", batch_size=50)
     need, on = found.steps[0].memory, found.devices[0].steps[0]
-    _, counted = count_network(mlp, Options(mode="training", optimizer="adam", batch_size=50), memory=True)
+    _, counted = count_network(mlp, PointOptions(mode="training", optimizer="adam", batch_size=50), memory=True)
     assert need.total_bytes == counted.memory.peak_bytes
     assert need.parameters_bytes == weights
     assert need.optimizer_bytes == 2 * weights + 4 * 4  # two moments, and the steps of the four parameters
@@ -182,7 +182,7 @@ def test_the_largest_batch_fits_and_a_larger_one_does_not():
     found = predict("resnet18", devices=[T4], batch_size=16, **options)
     capacity, most = found.devices[0].device.memory_bytes, found.devices[0].steps[0].largest_batch
     for batch, fits in ((most, True), (math.ceil(most * 1.02), False)):
-        _, counted = count_network("resnet18", Options(batch_size=batch, **options), memory=True)
+        _, counted = count_network("resnet18", PointOptions(batch_size=batch, **options), memory=True)
         assert (counted.memory.peak_bytes <= capacity) is fits
 
 

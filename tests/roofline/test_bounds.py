@@ -13,7 +13,7 @@ from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.sentences import roofs_of_run
 from rooflines.reports.words.text import bound_words
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.bounds import bound_class, memory_seconds, place, with_shortest_kernel
+from rooflines.roofline.bounds import bound_class, memory_seconds, place_on_roofline, with_shortest_kernel
 from rooflines.roofline.comparison.compare import compare
 from rooflines.roofline.formulas import Work
 from tests.roofline.real import named
@@ -44,20 +44,20 @@ GPU = Ceilings(device="gpu", kind="cuda", ceilings=(
 
 def test_matrix_work_that_runs_on_the_vector_units_is_judged_by_their_peak():
     # A GEMM is not the peak: 200 GFLOP/s measured for it, 400 for the units it runs on.
-    placed = place(Work(matrix_flops=400_000_000_000, bytes_read=1000, precision="fp32"), CPU)
+    placed = place_on_roofline(Work(matrix_flops=400_000_000_000, bytes_read=1000, precision="fp32"), CPU)
     assert (placed.lower_bound_s, placed.bound, placed.engine) == (pytest.approx(1.0), "compute", "vector")
 
 
 def test_on_shared_units_the_parts_add_up_and_beside_each_other_the_longer_counts():
     work = Work(matrix_flops=400_000_000_000, other_flops=200_000_000_000, bytes_read=1000, precision="fp32")
-    assert place(work, CPU).lower_bound_s == pytest.approx(1.0 + 0.5)
+    assert place_on_roofline(work, CPU).lower_bound_s == pytest.approx(1.0 + 0.5)
     work = Work(matrix_flops=800_000_000_000_000, other_flops=30_000_000_000_000, bytes_read=1000, precision="bf16")
     # bf16 vector arithmetic is done in fp32 registers: 30e12 / 60e12 = 0.5 s beside 1 s of matrix work.
-    assert place(work, GPU).lower_bound_s == pytest.approx(1.0)
+    assert place_on_roofline(work, GPU).lower_bound_s == pytest.approx(1.0)
 
 
 def test_memory_bound_and_attainable():
-    placed = place(
+    placed = place_on_roofline(
         Work(other_flops=1_000_000_000, bytes_read=2_000_000_000_000, bytes_written=2_000_000_000_000, precision="fp32"), GPU
     )
     assert (placed.lower_bound_s, placed.bound, placed.memory_level) == (pytest.approx(1.0), "memory", "HBM")
@@ -65,7 +65,7 @@ def test_memory_bound_and_attainable():
 
 
 def test_a_tiny_operator_is_latency_bound():
-    assert place(Work(other_flops=10, bytes_read=80, precision="fp32"), CPU).bound == "latency"
+    assert place_on_roofline(Work(other_flops=10, bytes_read=80, precision="fp32"), CPU).bound == "latency"
 
 
 def test_bytes_move_at_the_rate_of_the_levels_that_can_hold_them():
@@ -90,16 +90,16 @@ def test_more_bytes_never_take_less_time(a, b):
 @given(st.integers(0, 10**15), st.integers(0, 10**12), st.integers(0, 10**12))
 def test_the_lower_bound_is_never_below_any_of_its_parts(flops, read, written):
     work = Work(matrix_flops=flops, bytes_read=read, bytes_written=written, precision="fp32")
-    placed = place(work, CPU)
+    placed = place_on_roofline(work, CPU)
     assert placed.lower_bound_s >= max(flops / 400e9, LATENCY.value) * (1 - 1e-12)
     assert placed.lower_bound_s >= (read + written) / 400e9 * (1 - 1e-12)
 
 
 def test_without_ceilings_there_is_no_bound():
     empty = Ceilings(device="", kind="cpu", ceilings=())
-    assert place(Work(matrix_flops=10, bytes_read=10, precision="fp32"), empty) is None
+    assert place_on_roofline(Work(matrix_flops=10, bytes_read=10, precision="fp32"), empty) is None
     # No int8 roof is known: the bytes still bound it, the arithmetic does not.
-    assert place(Work(matrix_flops=10**12, bytes_read=200 * 10**9, precision="int8"), GPU).bound == "memory"
+    assert place_on_roofline(Work(matrix_flops=10**12, bytes_read=200 * 10**9, precision="int8"), GPU).bound == "memory"
 
 
 # --- the device --------------------------------------------------------------------------------------------------------------------

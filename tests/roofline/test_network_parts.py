@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.count import Count, count_network
 from rooflines.roofline.network_parts import part_of
 
@@ -48,7 +48,7 @@ def counted(architecture: str) -> tuple[Count, dict[str, Any]]:
     config |= {"model_type": architecture, "architectures": [heads]} | SMALL.get(architecture, {})
     with TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(config, default=str))
-        return count_network(f"hf:{folder}", Options(batch_size=BATCH, sequence_length=LENGTH))[1], config
+        return count_network(f"hf:{folder}", PointOptions(batch_size=BATCH, sequence_length=LENGTH))[1], config
 
 
 def by_part(count: Count, figure: str) -> Counter[str]:

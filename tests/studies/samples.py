@@ -4,13 +4,13 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.serial import write_json
-from rooflines.studies.backends.train import BackendResult, Epoch, ThroughLoader, Training
-from rooflines.studies.backends.train import values_of as backends_values
-from rooflines.studies.from_scratch.train import Iterations, LibraryResult, MemoryParts, SizePoint
-from rooflines.studies.from_scratch.train import values_of as libraries_values
-from rooflines.studies.records import DETAIL_FILE, DataFacts, TimedOperator
-from rooflines.studies.study import Missing, Study, _findings, find_study, page
-from rooflines.sweeps.records import Estimate, Point, SweepRow
+from rooflines.sweeps.records import MeasuredValue, SweepPoint, SweepRow
+from rooflines_studies.backends.train import BackendResult, Epoch, ThroughLoader, Training
+from rooflines_studies.backends.train import values_of as backends_values
+from rooflines_studies.from_scratch.train import Iterations, LibraryResult, MemoryParts, SizePoint
+from rooflines_studies.from_scratch.train import values_of as libraries_values
+from rooflines_studies.records import DETAIL_FILE, DataFacts, TimedOperator
+from rooflines_studies.study import Missing, Study, _findings, find_study, page
 
 SYNTHETIC = DataFacts(name="synthetic", label="synthetic images of MNIST's size", train_samples=60_000, test_samples=10_000)
 DIGITS = DataFacts(name="digits", label="scikit-learn's 8x8 digits", train_samples=1_437, test_samples=360)
@@ -52,7 +52,7 @@ def training(*, epoch_s=2.0, epochs=3, input_s=0.1, data=SYNTHETIC, accuracy=0.9
 
 def around(value, spread=1.05):
     """An estimate with an interval of a factor to either side; without one for a single round (``spread`` None)."""
-    return Estimate(value=value) if spread is None else Estimate(value=value, low=value / spread, high=value * spread)
+    return MeasuredValue(value=value) if spread is None else MeasuredValue(value=value, low=value / spread, high=value * spread)
 
 
 def result(backend="numba-cpu", *, operators=(), loader=None, spread=1.05, **options):
@@ -90,14 +90,14 @@ def rows(one, directory):
     def row(part, values, detail=None, facts=None, **options):
         number = len(list(directory.iterdir()))
         known = {name: value for name, value in values.items() if value is not None}
-        estimates = {name: value if isinstance(value, Estimate) else Estimate(value=value) for name, value in known.items()}
+        estimates = {name: value if isinstance(value, MeasuredValue) else MeasuredValue(value=value) for name, value in known.items()}
         data = {} if detail is None else {"data": detail.data.label}
         run = directory / str(number)
         run.mkdir()
         if detail is not None:
             write_json(run / DETAIL_FILE, detail)
         return SweepRow(
-            point=Point(id=str(number), label=one.name, part=part, options={"backend": one.backend, **options}), rounds=1,
+            point=SweepPoint(id=str(number), label=one.name, part=part, options={"backend": one.backend, **options}), rounds=1,
             estimates=estimates, run=str(run) if detail is not None else None,
             facts={"device_name": one.device_name, "remark": one.remark, **data, **(facts or {})},
         )  # fmt: skip

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceiling
-from rooflines.studies.backends.page import contradiction, convolution_efficiency, pace, paper_table, sentences, unlearned_share
-from rooflines.studies.from_scratch.page import libraries
-from rooflines.studies.networks import bounded
+from rooflines_studies.backends.page import contradiction, convolution_efficiency, pace, paper_table, sentences, unlearned_share
+from rooflines_studies.from_scratch.page import libraries
+from rooflines_studies.network_runs import bounded
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, through_loader
 
 

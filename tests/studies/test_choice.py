@@ -3,9 +3,9 @@
 import pytest
 
 from rooflines.errors import DataError, UsageError
-from rooflines.studies.backends.train import LoaderOptions, batches_of
-from rooflines.studies.networks import BACKENDS
-from rooflines.studies.study import StudyOptions, find_study, read_study, study_points
+from rooflines_studies.backends.train import LoaderOptions, batches_of
+from rooflines_studies.network_runs import BACKENDS
+from rooflines_studies.study import StudyOptions, find_study, read_study, study_points
 from tests import image_data
 
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from rooflines.errors import UsageError
-from rooflines.studies.from_scratch.page import paper_bytes, sentences
-from rooflines.studies.from_scratch.train import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, parse_size, parse_widths
-from rooflines.studies.networks import bounded
 from rooflines.units import seconds
+from rooflines_studies.from_scratch.page import paper_bytes, sentences
+from rooflines_studies.from_scratch.train import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, parse_size, parse_widths
+from rooflines_studies.network_runs import bounded
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, around, library_result, operator, study
 
 OPERATORS = bounded(

@@ -10,23 +10,23 @@ import pytest
 
 from rooflines.errors import RooflinesError
 from rooflines.reports.charts.curves import Beam, Beams, Curves, CurveSeries
-from rooflines.reports.charts.palette import INK, THEMES, category_colour, category_mark, contrast
+from rooflines.reports.charts.palette import INK, THEMES, category_color, category_mark, contrast
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.document import texts
 from rooflines.reports.render import html
 from rooflines.reports.render.figures import write_figures
 from rooflines.serial import read_json
-from rooflines.studies import networks
-from rooflines.studies.backends import page as backends_page
-from rooflines.studies.backends.train import Training
-from rooflines.studies.from_scratch import page as from_scratch_page
-from rooflines.studies.from_scratch.train import Iterations
-from rooflines.studies.networks import BACKENDS, LIBRARIES, bounded, check_losses
-from rooflines.studies.records import DETAIL_FILE
-from rooflines.studies.study import Missing, StudyOptions, find_study, study_points
 from rooflines.sweeps.process import messages
-from rooflines.sweeps.records import Job, Result
+from rooflines.sweeps.records import Job, PointResult
 from rooflines.sweeps.worker import Advance, Failed, Found, Stage
+from rooflines_studies import network_runs
+from rooflines_studies.backends import page as backends_page
+from rooflines_studies.backends.train import Training
+from rooflines_studies.from_scratch import page as from_scratch_page
+from rooflines_studies.from_scratch.train import Iterations
+from rooflines_studies.network_runs import BACKENDS, LIBRARIES, bounded, check_losses
+from rooflines_studies.records import DETAIL_FILE
+from rooflines_studies.study import Missing, StudyOptions, find_study, study_points
 from tests.printing import in_terminal
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, library_result, operator, result, study, through_loader
 
@@ -194,7 +194,7 @@ def test_backends_of_a_study_have_colours_and_shapes_of_their_own():
     for names in (BACKENDS, LIBRARIES):
         assert len({category_mark(name) for name in names}) == len(names)
         for theme in THEMES:
-            colors = {category_colour(name, theme) for name in names}
+            colors = {category_color(name, theme) for name in names}
             assert len(colors) == len(names)
             assert all(contrast(color, INK[theme].page) >= 3 for color in colors)
 
@@ -209,7 +209,7 @@ def said(directory, name, part, *, data_dir=None, **settings):
     task = {"point": msgspec.to_builtins(point), "round": 0}
     task["point"]["options"] |= {"data_dir": data_dir} if data_dir is not None else {}
     for one in messages(Job(function=point.function, options=task, threads=1, directory=str(directory))):
-        yield msgspec.json.decode(one.result, type=Result) if isinstance(one, Found) else one
+        yield msgspec.json.decode(one.result, type=PointResult) if isinstance(one, Found) else one
 
 
 def detail(directory, kind):
@@ -227,7 +227,7 @@ def test_what_the_worker_cannot_do_comes_back_as_its_reason(tmp_path):
 @pytest.mark.parametrize("backend", ["numba-cpu", "torch-cpu"])
 def test_the_digits_setting_reaches_97_percent(tmp_path, backend):
     pytest.importorskip("sklearn")
-    results = [one for one in said(tmp_path, "backends", "accuracy", backend=backend) if isinstance(one, Result)]
+    results = [one for one in said(tmp_path, "backends", "accuracy", backend=backend) if isinstance(one, PointResult)]
     epochs = detail(tmp_path, Training).epochs
     assert len(epochs) == 20 == len(results) - 1
     assert results[-1].values["accuracy"] == epochs[-1].test_accuracy >= 0.97
@@ -254,12 +254,12 @@ def test_a_loss_that_is_no_number_ends_the_job_with_the_step(tmp_path):
     found = re.fullmatch(r"the loss is not finite \(step (\d+)\)\.", last.reason)
     assert found
     assert sum(isinstance(one, Advance) for one in before) == int(found[1]) - 1
-    assert not any(isinstance(one, Result) for one in before)
+    assert not any(isinstance(one, PointResult) for one in before)
 
 
 def test_memory_is_measured_in_a_process_that_has_loaded_nothing_else(tmp_path):
     *_, last = said(tmp_path, "from-scratch", "memory", backend="numpy", samples=2_000)
-    assert isinstance(last, Result), last
+    assert isinstance(last, PointResult), last
     parts = [last.values[f"{name}_bytes"] for name in ("parameters", "input", "activations", "gradients", "overhead")]
     assert sum(parts) == pytest.approx(last.values["total_bytes"], rel=0.05)
     # the library itself: what had been imported before would not be in it
@@ -279,5 +279,5 @@ def test_losses_are_looked_at_in_their_order():
 
 @pytest.mark.parametrize("backend", ["numba-cpu", "torch-cpu", "numpy"])
 def test_what_computes_on_the_cpu_runs_everywhere(backend):
-    assert networks.device_of(backend) == "cpu"
-    assert networks.why_not(backend) is None
+    assert network_runs.device_of(backend) == "cpu"
+    assert network_runs.why_not(backend) is None

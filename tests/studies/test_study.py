@@ -9,10 +9,10 @@ from rooflines.reports.charts.paper import draw
 from rooflines.reports.document import texts
 from rooflines.reports.render.html import render
 from rooflines.serial import write_json
-from rooflines.studies import study as studies
-from rooflines.studies.study import StudyOptions, find_study, merge_studies, page, read_study, run_study, study_points
-from rooflines.sweeps.records import Result, Sweep
+from rooflines.sweeps.records import PointResult, Sweep
 from rooflines.sweeps.results import round_directory
+from rooflines_studies import study as studies
+from rooflines_studies.study import StudyOptions, find_study, merge_studies, page, read_study, run_study, study_points
 from tests.commands import call, traced_processes, write_ceilings
 
 NAMES = ("environments", "optimizations", "training-profile")
@@ -68,7 +68,7 @@ def results_of(points, directory, device, factor, others=0.0):
         folder = round_directory(directory, point, 0)
         folder.mkdir(parents=True)
         facts = {"device": "cpu", "device_name": device, "limited_by": "input", "data": "CIFAR-10"}
-        write_json(folder / "result.json", Result(point=point.id, round=0, values=values, facts=facts))
+        write_json(folder / "result.json", PointResult(point=point.id, round=0, values=values, facts=facts))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,7 +118,7 @@ def test_the_same_machine_twice_keeps_two_names(tmp_path):
 
 def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
     """Activations of a training step, counted for the paper's batches, beside what it printed for its T4."""
-    from rooflines.studies.environments import memory, page
+    from rooflines_studies.environments import memory, page
 
     class Silent:
         def stage(self, *_):
@@ -133,15 +133,15 @@ def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
 
 @pytest.mark.parametrize(("times", "fits"), [(1.0, True), (2.0, False)])
 def test_the_size_of_images_is_found_only_where_the_counted_memory_fits(times, fits):
-    from rooflines.studies.environments import page
-    from rooflines.sweeps.records import Estimate, Point, SweepRow
+    from rooflines.sweeps.records import MeasuredValue, SweepPoint, SweepRow
+    from rooflines_studies.environments import page
 
     rows = tuple(
         SweepRow(
-            point=Point(id=one["model"], label="", part="memory", options={"model": one["model"]}), rounds=1,
+            point=SweepPoint(id=one["model"], label="", part="memory", options={"model": one["model"]}), rounds=1,
             estimates={
-                "peak_64_bytes": Estimate(value=1e5 * one["peak_gpu_memory_mb"]),
-                "peak_224_bytes": Estimate(value=times * 1e6 * one["peak_gpu_memory_mb"]),
+                "peak_64_bytes": MeasuredValue(value=1e5 * one["peak_gpu_memory_mb"]),
+                "peak_224_bytes": MeasuredValue(value=times * 1e6 * one["peak_gpu_memory_mb"]),
             },
         )
         for one in page.table("throughput") if one["peak_gpu_memory_mb"]
@@ -151,7 +151,7 @@ def test_the_size_of_images_is_found_only_where_the_counted_memory_fits(times, f
 
 
 def test_the_unit_of_the_paper_s_intensity_is_put_right():
-    from rooflines.studies.environments import page
+    from rooflines_studies.environments import page
 
     for one in page.complexity().values():
         assert page.proxy(one) / 1e3 == pytest.approx(one["intensity_as_printed"], rel=0.02)
@@ -175,7 +175,7 @@ warmup = 1
 """,
     "page.py": """
 from rooflines.reports.document import Section
-from rooflines.studies.study import decided
+from rooflines_studies.study import decided
 from rooflines.sweeps.page import points_table
 
 def findings(study):
@@ -268,13 +268,13 @@ def test_one_round_does_not_tell_which_configuration_is_faster(tmp_path):
 
 @pytest.mark.parametrize(("samples", "shown"), [(5000, True), (1500, False)])
 def test_a_search_stands_beside_trainings_of_as_many_images_only(tmp_path, samples, shown):
-    from rooflines.sweeps.records import Estimate, Point, SweepRow
+    from rooflines.sweeps.records import MeasuredValue, SweepPoint, SweepRow
 
     def row(part, count):
         options = {"model": "resnet18", "device": "cpu", "train_samples": count, "batch_size": 32, "learning_rate": 0.1, "epochs": 1}
         return SweepRow(
-            point=Point(id=part, label=part, part=part, kind="train", options=options), rounds=3,
-            estimates={"epoch_s": Estimate(value=1.0)}, facts={"device_name": "here", "data": "CIFAR-10", "best": "batch 16"},
+            point=SweepPoint(id=part, label=part, part=part, kind="train", options=options), rounds=3,
+            estimates={"epoch_s": MeasuredValue(value=1.0)}, facts={"device_name": "here", "data": "CIFAR-10", "best": "batch 16"},
         )  # fmt: skip
 
     study = studies.Study(

@@ -13,12 +13,12 @@ import pytest
 from rooflines.errors import DataError
 from rooflines.profiler.samplers.fields import FIELDS
 from rooflines.reports.document import texts
-from rooflines.studies import data
-from rooflines.studies.environments.memory import SIZES
-from rooflines.studies.from_scratch.memory import PARTS
-from rooflines.studies.study import HERE, page_module, read_study
-from rooflines.studies.tables import TableFile, by_name, make_table, printed
-from rooflines.sweeps.records import Estimate, Point, SweepRow
+from rooflines.sweeps.records import MeasuredValue, SweepPoint, SweepRow
+from rooflines_studies import data
+from rooflines_studies.environments.memory import SIZES
+from rooflines_studies.from_scratch.memory import PARTS
+from rooflines_studies.study import HERE, page_module, read_study
+from rooflines_studies.tables import TableFile, by_name, make_table, printed
 from tests import image_data
 
 PAPER = """network,machine,rate,memory_mb,where
@@ -39,8 +39,8 @@ COLUMNS = [
 def row(part, model, rate, device="here", **values):
     estimates = {"samples_per_s": rate, **values}
     return SweepRow(
-        point=Point(id=f"{part}-{model}", label="", part=part, options={"model": model}), rounds=1, facts={"device_name": device},
-        estimates={name: Estimate(value=value) for name, value in estimates.items()},
+        point=SweepPoint(id=f"{part}-{model}", label="", part=part, options={"model": model}), rounds=1, facts={"device_name": device},
+        estimates={name: MeasuredValue(value=value) for name, value in estimates.items()},
     )  # fmt: skip
 
 

@@ -7,16 +7,18 @@ from rooflines.reports.charts.curves import Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
 from rooflines.sweeps.page import curves_section, page
-from rooflines.sweeps.records import Estimate, Point, Sweep, SweepAnalysis, SweepRow
+from rooflines.sweeps.records import MeasuredValue, Sweep, SweepAnalysis, SweepPoint, SweepRow
 from rooflines.sweeps.results import Curve, axis_of, curves, fit, knee, pareto
-from rooflines.sweeps.sweep import write_hyperparameters, write_table
+from rooflines.sweeps.sweep import write_hyperparameters, write_sweep_table
 from tests.printing import in_terminal
 
 
 def row(model, size, rate=None, memory=None, reason=None, **options):
-    point = Point(id=f"{model}-{size}", label=f"{model} · batch {size}", options={"model": model, "batch_size": size, **options})
+    point = SweepPoint(id=f"{model}-{size}", label=f"{model} · batch {size}", options={"model": model, "batch_size": size, **options})
     values = {"samples_per_s": rate, "step_s": rate and size / rate, "sample_s": rate and 1 / rate, "peak_memory_bytes": memory}
-    estimates = {name: Estimate(value=value, low=value * 0.9, high=value * 1.1) for name, value in values.items() if value is not None}
+    estimates = {
+        name: MeasuredValue(value=value, low=value * 0.9, high=value * 1.1) for name, value in values.items() if value is not None
+    }
     return SweepRow(point=point, rounds=1, estimates=estimates, reason=reason, facts={"device_name": "test"} if rate else {})
 
 
@@ -77,7 +79,7 @@ def test_the_page_has_every_point_with_its_value_or_its_reason(tmp_path):
     for drawing in drawings:
         draw(drawing)
     assert "b · batch 4" in render(made)
-    write_table(ROWS, tmp_path)
+    write_sweep_table(ROWS, tmp_path)
     assert (tmp_path / "results.csv").read_text().splitlines()[0].startswith("point,kind,model,batch_size,rounds,samples_per_s")
     assert (tmp_path / "results.parquet").is_file()
 

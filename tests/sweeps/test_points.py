@@ -10,8 +10,8 @@ import pytest
 
 from rooflines.errors import DataError, RooflinesError, UsageError
 from rooflines.profiler.progress import Silent
-from rooflines.sweeps.points import grid, make_points, parse, read_file, settings_of
-from rooflines.sweeps.records import Point, Result
+from rooflines.sweeps.points import make_points, parse_values, point_grid, read_file, settings_of
+from rooflines.sweeps.records import PointResult, SweepPoint
 from rooflines.sweeps.results import OBJECTIVES, read_objectives
 from rooflines.sweeps.run import run_sweep
 from rooflines.sweeps.search_point import search_points, tuning_of
@@ -30,7 +30,7 @@ from tests.commands import write_ceilings
     ("learning_rate", "0.1,1e-3", "train", [0.1, 0.001]),
 ])  # fmt: skip
 def test_lists_are_read_with_the_type_of_their_option(name, text, kind, values):
-    assert parse(name, text, kind) == values
+    assert parse_values(name, text, kind) == values
 
 
 @pytest.mark.parametrize(("name", "text", "problem"), [
@@ -40,16 +40,16 @@ def test_lists_are_read_with_the_type_of_their_option(name, text, kind, values):
 ])  # fmt: skip
 def test_a_value_of_another_type_is_named(name, text, problem):
     with pytest.raises(UsageError, match=problem):
-        parse(name, text)
+        parse_values(name, text)
 
 
 def test_points_of_lists():
     # Lists are crossed and the last one changes fastest.
-    found = grid({"model": ["a", "b"], "precision": "bf16", "batch_size": [1, 2]})
+    found = point_grid({"model": ["a", "b"], "precision": "bf16", "batch_size": [1, 2]})
     assert [(one["model"], one["batch_size"]) for one in found] == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
     assert {one["precision"] for one in found} == {"bf16"}
     with pytest.raises(UsageError, match="unknown option 'bach_size'"):
-        grid({"model": "a", "bach_size": [1]})
+        point_grid({"model": "a", "bach_size": [1]})
     # Points are labeled by what differs and are there once.
     settings = [("profile", {"model": "resnet18", "batch_size": size, "compile": mode, "threads": 1})
                 for size in (8, 16) for mode in ("off", "on")]  # fmt: skip
@@ -148,7 +148,7 @@ def test_a_search_in_a_sweep_leaves_its_record_and_its_verdict(tmp_path):
     points = search_points([fixed], {"batch_size": "2,64", "trials": 3, "repeats": 3}, "profile")
     sweep, directory = run_sweep("one", points, repeats=3, output=tmp_path / "out")
     (found,) = [Path(path) for path in directory.rglob("result.json") if path.parent.parent.name == points[0].id]
-    result = Result(**json.loads(found.read_text()))
+    result = PointResult(**json.loads(found.read_text()))
     assert result.reason is None
     assert result.facts["verdict"]
     tuning = load_tuning(found.parent / str(result.run))
@@ -246,12 +246,12 @@ def test_objectives_keep_their_order():
 # --- pairs
 
 
-FAST = Point(id="fast", label="fast", function="tests.sweeps.jobs:speed", options={"model": "m", "batch_size": 8})
-SLOW = Point(id="slow", label="slow", function="tests.sweeps.jobs:speed", options={"model": "m", "batch_size": 2})
+FAST = SweepPoint(id="fast", label="fast", function="tests.sweeps.jobs:speed", options={"model": "m", "batch_size": 8})
+SLOW = SweepPoint(id="slow", label="slow", function="tests.sweeps.jobs:speed", options={"model": "m", "batch_size": 2})
 
 
 def results(values, name="samples_per_s"):
-    return [tuple(Result(point=f"{index}", round=1, values={name: value}) for index, value in enumerate(pair)) for pair in values]
+    return [tuple(PointResult(point=f"{index}", round=1, values={name: value}) for index, value in enumerate(pair)) for pair in values]
 
 
 def test_the_two_run_in_turn_and_what_is_stored_is_not_run_again(tmp_path, monkeypatch):
@@ -274,7 +274,7 @@ def test_the_two_run_in_turn_and_what_is_stored_is_not_run_again(tmp_path, monke
 
 def test_seeds_and_ratios_of_pairs():
     # Each pair of trainings has its own seed.
-    train = Point(id="t", label="t", kind="train", options={"model": "m", "seed": 3})
+    train = SweepPoint(id="t", label="t", kind="train", options={"model": "m", "seed": 3})
     seeds = [(one.point.options["seed"], other.point.options["seed"]) for one, other in tasks_in_turn(train, train, 3, Path())]
     assert seeds == [(4, 4), (5, 5), (6, 6)]
     # The ratio is that of the mean logarithm with student's t.
@@ -285,7 +285,7 @@ def test_seeds_and_ratios_of_pairs():
     assert found.beats is False
     # Runs that failed do not count and two pairs are too few.
     pairs = results([(2.0, 1.0), (2.0, 1.0), (2.0, 1.0)])
-    pairs[1] = (Result(point="t", round=1, reason="out of memory"), pairs[1][1])
+    pairs[1] = (PointResult(point="t", round=1, reason="out of memory"), pairs[1][1])
     found = compare(OBJECTIVES["throughput"], pairs)
     assert (found.pairs, found.ratio, found.beats) == (((2.0, 1.0), (2.0, 1.0)), None, None)
 

@@ -14,8 +14,8 @@ import pytest
 from rooflines.errors import Interrupted, OutputError, RunError, UsageError
 from rooflines.sweeps.places import parameters
 from rooflines.sweeps.process import JobError, run_job
-from rooflines.sweeps.records import Estimate, Job, Point, Result, Sweep
-from rooflines.sweeps.results import estimate, frame, read_results, row_of, rows
+from rooflines.sweeps.records import Job, MeasuredValue, PointResult, Sweep, SweepPoint
+from rooflines.sweeps.results import estimate, frame, read_results, row_of, sweep_rows
 from rooflines.sweeps.run import in_rounds, load_sweep, run_sweep
 from tests.processes import wait_until
 
@@ -25,7 +25,7 @@ JOB = "tests.sweeps.jobs:measure"
 
 def points(*models, sizes=(1, 2)):
     return tuple(
-        Point(id=f"{model}-{size}", label=f"{model} {size}", function=JOB, options={"model": model, "batch_size": size})
+        SweepPoint(id=f"{model}-{size}", label=f"{model} {size}", function=JOB, options={"model": model, "batch_size": size})
         for model in models
         for size in sizes
     )
@@ -40,7 +40,7 @@ def test_points_run_in_rounds_in_opposite_orders():
 
 def test_each_round_is_a_process_and_a_failure_is_a_row(tmp_path):
     sweep, directory = run_sweep("s", points("plain", "refused", "killed", "raises", sizes=(2,)), repeats=2, output=tmp_path / "s")
-    plain, refused, killed, raises = rows(directory, sweep)
+    plain, refused, killed, raises = sweep_rows(directory, sweep)
     assert (plain.rounds, plain.value("samples_per_s"), plain.reason) == (2, 20.0, None)
     results = read_results(directory, sweep)
     pids = {results["plain-2", number].facts["pid"] for number in (0, 1)}
@@ -74,7 +74,7 @@ run_sweep("s", points("waits", sizes=(1, 2, 3, 4)), repeats=1, output=Path({str(
     before = done.read_bytes()
     sweep, directory = run_sweep("s", points("waits", sizes=(1, 2, 3, 4)), repeats=1, output=tmp_path / "s")
     assert done.read_bytes() == before
-    assert [row.value("samples_per_s") for row in rows(directory, sweep)] == [10.0, 20.0, 30.0, 40.0]
+    assert [row.value("samples_per_s") for row in sweep_rows(directory, sweep)] == [10.0, 20.0, 30.0, 40.0]
 
 
 def test_more_points_and_rounds_are_added_and_other_sweeps_refused(tmp_path):
@@ -105,12 +105,12 @@ def test_ctrl_c_keeps_what_has_ended_and_ends_the_process(tmp_path):
     with pytest.raises(Interrupted, match="continues it"):
         run_sweep("s", points("plain"), repeats=1, output=tmp_path / "s", progress=Stops())
     sweep = load_sweep(tmp_path / "s")
-    assert [row.reason for row in rows(tmp_path / "s", sweep)] == [None, "not run yet"]
+    assert [row.reason for row in sweep_rows(tmp_path / "s", sweep)] == [None, "not run yet"]
 
 
 def test_what_a_point_had_found_is_kept_if_it_dies_or_is_interrupted(tmp_path):
     dead, directory = run_sweep("s", points("dies", sizes=(2,)), repeats=1, output=tmp_path / "dies")
-    (row,) = rows(directory, dead)
+    (row,) = sweep_rows(directory, dead)
     assert row.value("samples_per_s") == 1.0
     assert "killed by signal 9" in row.reason
     assert not row.unfinished
@@ -125,11 +125,11 @@ def test_what_a_point_had_found_is_kept_if_it_dies_or_is_interrupted(tmp_path):
     directory = tmp_path / "stops"
     with pytest.raises(Interrupted):
         run_sweep("s", points("stops", sizes=(2,)), repeats=1, output=directory, progress=Stops())
-    (row,) = rows(directory, load_sweep(directory))
+    (row,) = sweep_rows(directory, load_sweep(directory))
     assert (row.value("samples_per_s"), row.reason, row.unfinished) == (1.0, "interrupted", True)
     (tmp_path / "go").touch()
     again, _ = run_sweep("s", points("stops", sizes=(2,)), repeats=1, output=directory)
-    (row,) = rows(directory, again)
+    (row,) = sweep_rows(directory, again)
     assert (row.value("samples_per_s"), row.reason) == (20.0, None)
 
 
@@ -147,7 +147,7 @@ def test_answers_and_intervals_of_rounds():
     half = 4.30265273 * 1.0 / math.sqrt(3)  # the logarithms 0, 1 and 2 have a standard deviation of 1
     assert found.value == math.e
     assert (math.log(found.low), math.log(found.high)) == (pytest.approx(1 - half), pytest.approx(1 + half))
-    assert estimate([1.0, 2.0]) == Estimate(value=1.5)
+    assert estimate([1.0, 2.0]) == MeasuredValue(value=1.5)
 
 
 # --- the arithmetic ----------------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_answers_and_intervals_of_rounds():
 def test_throughput_agrees_with_the_step_and_two_rounds_take_the_widest_interval_of_their_own():
     point = points("plain", sizes=(4,))[0]
     results = [
-        Result(point=point.id, round=number, values={
+        PointResult(point=point.id, round=number, values={
             "step_s": step, "samples_per_s": 4 / step, "sample_s": step / 4, "step_low_s": step - 0.01, "step_high_s": step + 0.02,
         })
         for number, step in enumerate((0.1, 0.2))
@@ -183,7 +183,7 @@ def test_a_dask_cluster_gives_the_same_table(tmp_path):
         sweep, there = run_sweep("s", points("plain", "refused"), repeats=1, output=tmp_path / "there", place=on_dask(address))
     same, here = run_sweep("s", points("plain", "refused"), repeats=1, output=tmp_path / "here")
     columns = ["point", "batch_size", "samples_per_s", "step_s", "reason"]
-    remote, local = frame(rows(there, sweep))[columns], frame(rows(here, same))[columns]
+    remote, local = frame(sweep_rows(there, sweep))[columns], frame(sweep_rows(here, same))[columns]
     assert remote.equals(local)
     assert (there / "points" / "plain-1" / "round-0" / "seen").is_file()
 
@@ -194,7 +194,7 @@ def test_jobs_of_submitit_give_the_same_results(tmp_path):
 
     place = on_slurm(tmp_path / "jobs", {}, cluster="local")
     sweep, directory = run_sweep("s", points("plain", "killed", sizes=(2,)), repeats=1, output=tmp_path / "s", place=place)
-    plain, killed = rows(directory, sweep)
+    plain, killed = sweep_rows(directory, sweep)
     assert plain.value("samples_per_s") == 20.0
     assert "killed by signal 9" in killed.reason
 

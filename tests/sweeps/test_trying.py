@@ -12,7 +12,7 @@ from rooflines.reports.views import run as run_view
 from rooflines.roofline.prediction import Change, Prediction
 from rooflines.roofline.trials import Speedup, Trial, outcome, read_trials
 from rooflines.sweeps import trying
-from rooflines.sweeps.records import Result
+from rooflines.sweeps.records import PointResult
 from rooflines.sweeps.trying import changes_of, check_repeatable, combine, trial_of, try_changes, worth_trying
 from tests import samples
 
@@ -67,7 +67,7 @@ def test_what_is_predicted_not_to_help_is_tried_if_its_kind_is_named():
 
 
 def result(number, rate, **more):
-    return Result(point="p", round=number, values={"samples_per_s": rate, "step_s": 1 / rate, **more})
+    return PointResult(point="p", round=number, values={"samples_per_s": rate, "step_s": 1 / rate, **more})
 
 
 def test_a_gain_is_that_of_rounds_in_pairs():

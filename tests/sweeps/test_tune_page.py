@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from rooflines.reports.charts.curves import Beams, Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
-from rooflines.sweeps.records import Result
+from rooflines.sweeps.records import PointResult
 from rooflines.sweeps.results import OBJECTIVES
 from rooflines.sweeps.space import read_space
 from rooflines.sweeps.sweep import write_tuning
@@ -25,10 +25,11 @@ def tuning(pairs, **asked):
         size = setting.get("batch_size", 1)
         values = {"samples_per_s": 10.0 * size * (2 if setting.get("channels_last") else 1), "peak_memory_bytes": 1e6 * size}
         reason = "out of memory in resnet18: too much. Use less." if size == 64 else None
-        result = Result(point=point.id, round=1, values={} if reason else values, facts={"device_name": "test"}, reason=reason)
+        result = PointResult(point=point.id, round=1, values={} if reason else values, facts={"device_name": "test"}, reason=reason)
         trials.append(Trial(number=number, point=point, state="failed" if reason else "complete", result=result, reason=reason))
     results = [
-        tuple(Result(point="", round=1, values={"samples_per_s": rate, "peak_memory_bytes": 1e6}) for rate in pair) for pair in pairs
+        tuple(PointResult(point="", round=1, values={"samples_per_s": rate, "peak_memory_bytes": 1e6}) for rate in pair)
+        for pair in pairs
     ]
     return replace(plan, trials=tuple(trials), compared=tuple(compare(goal, results) for goal in plan.goals) if results else (),
                    importance={"throughput": {"batch_size": 0.75, "channels_last": 0.25}})  # fmt: skip
@@ -76,7 +77,7 @@ def test_what_gained_nothing_or_failed_is_said():
         "Best throughput: batch 16 · channels last with 320 samples/s; it was not compared with the default setting."
     )
     failed = tuning([])
-    default = replace(failed.trials[0], state="failed", reason="it broke.", result=Result(point="", round=1, reason="it broke."))
+    default = replace(failed.trials[0], state="failed", reason="it broke.", result=PointResult(point="", round=1, reason="it broke."))
     assert page(replace(failed, trials=(default, *failed.trials[1:]))).verdict.endswith("the default setting failed: it broke.")
     nothing = page(replace(failed, trials=failed.trials[5:]))
     assert nothing.verdict.startswith("No trial has a result: out of memory in resnet18")
@@ -92,7 +93,7 @@ def test_every_objective_has_an_axis_and_a_column(name):
     trials = []
     for number, size in enumerate((1, 2)):
         point = plan.point({"batch_size": size})
-        result = Result(point=point.id, round=1, values={goal.value: 0.5 * size})
+        result = PointResult(point=point.id, round=1, values={goal.value: 0.5 * size})
         trials.append(Trial(number=number, point=point, state="complete", result=result))
     made = page(replace(plan, trials=tuple(trials)))
     best = 2 if goal.more else 1

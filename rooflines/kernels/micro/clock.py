@@ -14,7 +14,7 @@ _PART_S = 2e-4  # of the shortest part: four hundred times the resolution of an 
 _EVENTS = 256  # at most in one run, so that recording them takes no time of their own
 
 
-def synchronize(device: torch.device) -> None:
+def synchronize_device(device: torch.device) -> None:
     """Wait until ``device`` has finished everything it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -22,7 +22,7 @@ def synchronize(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def timed(device: torch.device, call: Callable[[], object], calls: int) -> Timing:
+def timed_on_device(device: torch.device, call: Callable[[], object], calls: int) -> Timing:
     """The time of ``calls`` calls of ``call`` in a row.
 
     On CUDA between two events in the current stream, so the time of the host counts only where it is slower than the device. On a
@@ -30,11 +30,11 @@ def timed(device: torch.device, call: Callable[[], object], calls: int) -> Timin
     """
     if device.type == "cuda":
         return Timing(_ends(device, call, [calls])[-1])
-    synchronize(device)
+    synchronize_device(device)
     begin, before = time.perf_counter_ns(), time.process_time_ns()
     for _ in range(calls):
         call()
-    synchronize(device)
+    synchronize_device(device)
     after, end_ns = time.process_time_ns(), time.perf_counter_ns()
     took = max(1, end_ns - begin)
     # torch's idle threads spin for a while before they sleep, so an undisturbed call keeps all of them at work
@@ -43,13 +43,13 @@ def timed(device: torch.device, call: Callable[[], object], calls: int) -> Timin
 
 
 def timed_in_parts(device: torch.device, call: Callable[[], object], calls: int) -> Timing:
-    """As ``timed``, on CUDA also with the pace of the fastest part of the calls.
+    """As ``timed_on_device``, on CUDA also with the pace of the fastest part of the calls.
 
     A GPU at its power limit lowers its clock within milliseconds of a product. A short kernel of a step that draws little power
     runs at the full clock, so the roof above it is the pace before the clock falls.
     """
     if device.type != "cuda":
-        return timed(device, call, calls)
+        return timed_on_device(device, call, calls)
     stride = ceil(calls / _EVENTS)
     groups = [min(stride, calls - first) for first in range(0, calls, stride)]
     ends = _ends(device, call, groups)
@@ -58,7 +58,7 @@ def timed_in_parts(device: torch.device, call: Callable[[], object], calls: int)
 
 def _ends(device: torch.device, call: Callable[[], object], groups: list[int]) -> list[float]:
     """When each group of calls ended on a CUDA device, in seconds; the first is the beginning, 0."""
-    synchronize(device)
+    synchronize_device(device)
     with torch.cuda.device(device):
         events = [torch.cuda.Event(enable_timing=True) for _ in range(len(groups) + 1)]  # type: ignore[no-untyped-call]
         events[0].record()

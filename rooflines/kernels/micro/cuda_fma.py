@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from numba import cuda, float32, float64, int32, int64
 
-from rooflines.kernels.micro.cuda_vectors import compiled, fma_half2
+from rooflines.kernels.micro.cuda_vectors import compiled_cuda, fma_half2
 
 Precision = Literal["fp64", "fp32", "fp16"]
 RECURRENCES = 8
@@ -30,8 +30,8 @@ def flops(threads: int, iterations: int, lanes: int = 1) -> int:
     return 2 * lanes * threads * RECURRENCES * UNROLL * iterations
 
 
-@compiled
-def recur(values: Any, scale: Any, shift: Any, iterations: int) -> None:
+@compiled_cuda
+def recur_fma(values: Any, scale: Any, shift: Any, iterations: int) -> None:
     """Thread t starts ``RECURRENCES`` recurrences at ``values[t] + k * shift`` (k = 0, 1, ...) and stores the sum of their ends.
 
     ``values`` are float32 or float64 and the two scalars of the same type. Each recurrence takes ``UNROLL * iterations`` steps; with
@@ -61,9 +61,9 @@ def recur(values: Any, scale: Any, shift: Any, iterations: int) -> None:
     values[thread] = ((x0 + x1) + (x2 + x3)) + ((x4 + x5) + (x6 + x7))
 
 
-@compiled
+@compiled_cuda
 def recur_half2(values: Any, scale: Any, shift: Any, iterations: int) -> None:
-    """``recur`` on pairs of float16, packed into int32 as ``scale`` and ``shift`` are; compute capability 5.3 or later.
+    """``recur_fma`` on pairs of float16, packed into int32 as ``scale`` and ``shift`` are; compute capability 5.3 or later.
 
     The recurrences start at ``values[t]`` with their lowest bits changed by k, and the bits of what they end with are joined by
     exclusive or.
@@ -94,4 +94,4 @@ def recur_half2(values: Any, scale: Any, shift: Any, iterations: int) -> None:
 
 def kernel_of(precision: Precision) -> Any:
     """The kernel of FMAs of ``precision``."""
-    return recur_half2 if precision == "fp16" else recur
+    return recur_half2 if precision == "fp16" else recur_fma

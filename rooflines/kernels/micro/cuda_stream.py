@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from numba import complex128, cuda, float32, int64
 
-from rooflines.kernels.micro.cuda_vectors import LANES, THREADS, compiled, load4, load4_l2, load4_shared, store4
+from rooflines.kernels.micro.cuda_vectors import LANES, THREADS, compiled_cuda, load4, load4_l2, load4_shared, store4
 
 Access = Literal["read", "write", "copy", "triad"]
 UNROLL: Final = 4
@@ -118,7 +118,7 @@ def read(unroll: int) -> Any:
     """
     numbers = LANES * unroll
 
-    @compiled
+    @compiled_cuda
     def kernel(source: Any, sums: Any, vectors: int) -> None:
         thread, stride = cuda.grid(1), cuda.gridsize(1)
         total0 = total1 = total2 = total3 = float32(0)
@@ -150,7 +150,7 @@ def read(unroll: int) -> Any:
 def write(unroll: int) -> Any:
     """A kernel that fills ``vectors`` 16-byte vectors of ``target`` (float32) with ``value``."""
 
-    @compiled
+    @compiled_cuda
     def kernel(target: Any, value: Any, vectors: int) -> None:
         at, stride = cuda.grid(1), cuda.gridsize(1)
         while at + (unroll - 1) * stride < vectors:
@@ -169,7 +169,7 @@ def copy(unroll: int) -> Any:
     """A kernel that copies ``vectors`` 16-byte vectors of float32 from ``source`` to ``target``."""
     numbers = LANES * unroll
 
-    @compiled
+    @compiled_cuda
     def kernel(source: Any, target: Any, vectors: int) -> None:
         at, stride = cuda.grid(1), cuda.gridsize(1)
         taken = cuda.local.array(numbers, float32)
@@ -197,7 +197,7 @@ def triad(unroll: int) -> Any:
     pairs = unroll // 2
     numbers = LANES * pairs
 
-    @compiled
+    @compiled_cuda
     def kernel(first: Any, second: Any, target: Any, scale: Any, vectors: int) -> None:
         at, stride = cuda.grid(1), cuda.gridsize(1)
         ours = cuda.local.array(numbers, float32)
@@ -226,7 +226,7 @@ def triad(unroll: int) -> Any:
     return kernel
 
 
-@compiled
+@compiled_cuda
 def read_again(source: Any, sums: Any, vectors: int, passes: int) -> None:
     """Read the same ``vectors`` of ``source`` ``passes`` times, past the L1 cache; thread t writes what it found to ``sums[t]``.
 
@@ -255,7 +255,7 @@ def shared_bytes(blocks: int, passes: int, threads: int = SHARED_THREADS) -> int
     return blocks * threads * SHARED_UNROLL * passes * LANES * 4
 
 
-@compiled
+@compiled_cuda
 def read_shared(source: Any, sums: Any, passes: int) -> None:
     """Every block of at most ``SHARED_THREADS`` threads copies ``source`` to shared memory and reads that.
 

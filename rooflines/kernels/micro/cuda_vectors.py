@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numba import config, cuda, types
 
-SIMULATED = bool(config.ENABLE_CUDASIM)
+CUDA_IS_SIMULATED = bool(config.ENABLE_CUDASIM)
 LANES = 4  # float32 elements of one 16-byte access
 THREADS = 256  # of a block, unless a kernel says otherwise
 REGISTERS = 65536  # of a multiprocessor, since compute capability 3.0
 MOST_REGISTERS = 80  # more than any kernel of this folder needs; a test compiles them
 
 
-def compiled(function: Any) -> Any:
+def compiled_cuda(function: Any) -> Any:
     """``function`` as a CUDA kernel, kept on disk where Numba can (never in the simulator, which compiles nothing)."""
-    if SIMULATED:
+    if CUDA_IS_SIMULATED:
         return cuda.jit(function)
     try:
         return cuda.jit(cache=True)(function)
@@ -34,18 +34,18 @@ def compiled(function: Any) -> Any:
         return cuda.jit(function)
 
 
-def launcher(kernel: Any, blocks: int, threads: int, *arguments: Any) -> Callable[[], object]:
+def cuda_launcher(kernel: Any, blocks: int, threads: int, *arguments: Any) -> Callable[[], object]:
     """A call that launches ``kernel`` on the default stream of the current device; the first call compiles it."""
-    launch = configured(kernel, blocks, threads)
+    launch = configured_cuda(kernel, blocks, threads)
     return lambda: launch(*arguments)
 
 
-def configured(kernel: Any, blocks: int | tuple[int, int, int], threads: int | tuple[int, ...]) -> Callable[..., object]:
+def configured_cuda(kernel: Any, blocks: int | tuple[int, int, int], threads: int | tuple[int, ...]) -> Callable[..., object]:
     """``kernel`` as a function of its arguments that launches ``blocks`` blocks on the default stream.
 
     Without Numba's warning that the grid is small: grids are as large as the device or the layer, however small that is.
     """
-    if SIMULATED:  # where a kernel has but one configuration, the last
+    if CUDA_IS_SIMULATED:  # where a kernel has but one configuration, the last
         return lambda *arguments: kernel[blocks, threads](*arguments)
     with warnings.catch_warnings():
         # By its text: numba and numba-cuda each have a class of their own, and numba-cuda's text begins with a color.
@@ -66,7 +66,7 @@ def resident_blocks(kernel: Any, signature: tuple[Any, ...], threads: int, threa
         return max(1, min(threads_per_multiprocessor, REGISTERS // MOST_REGISTERS) // threads)
 
 
-if SIMULATED:
+if CUDA_IS_SIMULATED:
 
     def _floats(array: Any) -> Any:
         return array.view(np.float32) if array.dtype == np.complex128 else array

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rooflines.kernels.micro.clock import synchronize
+from rooflines.kernels.micro.clock import synchronize_device
 from rooflines.kernels.micro.repeats import Run, Timing, share
-from rooflines.kernels.micro.vectors import compiled
+from rooflines.kernels.micro.vectors import compiled_vectors
 
 
 def operator() -> Run:
@@ -58,7 +58,7 @@ def compiled_function() -> Run:
     return _beyond(partial(_negate, array), partial(len, array))
 
 
-@compiled
+@compiled_vectors
 def _negate(values: NDArray[np.float64]) -> None:
     values[0] = -values[0]
 
@@ -102,7 +102,7 @@ def traced_launches(device: torch.device, launches: int) -> dict[str, Any]:
             for _ in range(launches):
                 tensor.add_(1)
                 tensor.zero_()
-            synchronize(device)
+            synchronize_device(device)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(path))

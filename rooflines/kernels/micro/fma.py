@@ -20,7 +20,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from rooflines.kernels.micro.vectors import Code, compiled, emitted, size_of, splat, vector_bytes
+from rooflines.kernels.micro.vectors import VectorCode, compiled_vectors, emitted_vectors, size_of, splat, vector_bytes
 
 Variant = Literal["", "scalar", "no FMA"]
 
@@ -42,7 +42,7 @@ def flops(dtype: Any, iterations: int, variant: Variant = "") -> int:
 def _recurrence(variant: Variant) -> Any:
     """An intrinsic that loads ``ACCUMULATORS`` registers, applies the recurrence ``UNROLL * iterations`` times, stores them back."""
 
-    def recurrence(code: Code, values: Any, scale: Any, shift: Any, iterations: Any) -> None:
+    def recurrence(code: VectorCode, values: Any, scale: Any, shift: Any, iterations: Any) -> None:
         element = values.type.pointee
         width = 1 if variant == "scalar" else vector_bytes() // size_of(element)
         scales, shifts = (splat(code.builder, ir.VectorType(element, width), number) for number in (scale, shift))
@@ -57,7 +57,7 @@ def _recurrence(variant: Variant) -> Any:
         for number, register in enumerate(registers):
             code.store(code.get(register), values, width * number)
 
-    return emitted(recurrence)
+    return emitted_vectors(recurrence)
 
 
 _recur = _recurrence("")
@@ -65,7 +65,7 @@ _recur_scalar = _recurrence("scalar")
 _recur_unfused = _recurrence("no FMA")
 
 
-@compiled
+@compiled_vectors
 def recur(values: NDArray[Any], scale: Any, shift: Any, iterations: int) -> None:
     """Replace each x in ``values`` by ``x * scale + shift``, ``UNROLL * iterations`` times.
 
@@ -75,13 +75,13 @@ def recur(values: NDArray[Any], scale: Any, shift: Any, iterations: int) -> None
     _recur(values, scale, shift, iterations)
 
 
-@compiled
+@compiled_vectors
 def recur_scalar(values: NDArray[Any], scale: Any, shift: Any, iterations: int) -> None:
     """The same, one element after the other: ``lanes(dtype, "scalar")`` elements, no SIMD."""
     _recur_scalar(values, scale, shift, iterations)
 
 
-@compiled
+@compiled_vectors
 def recur_unfused(values: NDArray[Any], scale: Any, shift: Any, iterations: int) -> None:
     """The same as ``recur`` with each multiplication rounded before the addition: no FMA."""
     _recur_unfused(values, scale, shift, iterations)
@@ -90,7 +90,7 @@ def recur_unfused(values: NDArray[Any], scale: Any, shift: Any, iterations: int)
 KERNELS: dict[Variant, Any] = {"": recur, "scalar": recur_scalar, "no FMA": recur_unfused}
 
 
-@compiled
+@compiled_vectors
 def chain(value: int, step: int, iterations: int) -> int:
     """``value`` after ``iterations`` times ``value = (value ^ i) + step``, in 64-bit integers that wrap around."""
     for index in range(iterations):

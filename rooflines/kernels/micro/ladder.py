@@ -57,7 +57,7 @@ def curve(team: Team, largest_bytes: int, passes_s: float = 0.002) -> tuple[Ladd
     steps = int(_PER_OCTAVE * math.log2(max(1.0, largest_bytes / team.size / _SMALLEST))) + 1
     lengths = [max(step, round(_SMALLEST * 2 ** (number / _PER_OCTAVE)) // 8 // step * step) for number in range(steps)]
     # one array a thread, of which a working set is the beginning
-    whole = [stream.aligned(lengths[-1]).view(np.int64) for _ in range(team.size)]
+    whole = [stream.aligned_array(lengths[-1]).view(np.int64) for _ in range(team.size)]
     team.run([partial(own.fill, 1) for own in whole])
     rates: list[list[float]] = [[] for _ in lengths]
     guess = 10e9  # bytes a second and thread, until a size has been timed

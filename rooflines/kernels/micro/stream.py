@@ -24,7 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from rooflines.kernels.micro.vectors import compiled, forget_memory, splat, vector_bytes
+from rooflines.kernels.micro.vectors import compiled_vectors, forget_memory, splat, vector_bytes
 
 STREAMS = 4
 UNROLL = 2
@@ -35,7 +35,7 @@ _WORD = ir.IntType(64)
 _INT32 = ir.IntType(32)
 
 
-def aligned(elements: int) -> NDArray[np.float64]:
+def aligned_array(elements: int) -> NDArray[np.float64]:
     """``elements`` float64 in memory that nothing has touched yet, in huge pages where the system has some to give.
 
     They start on a cache line, so that no vector load straddles two. With pages of 4 KiB, looking up addresses takes part of what is
@@ -193,29 +193,29 @@ _update = _moving(1, _update_body)
 _copy, _copy_past_caches = _moving(2, _copy_body(False)), _moving(2, _copy_body(True))
 _triad, _triad_past_caches = _moving(3, _triad_body(False)), _moving(3, _triad_body(True))
 
-# All arrays below are contiguous, start on a vector (``aligned``) and are a multiple of ``granule()`` long.
+# All arrays below are contiguous, start on a vector (``aligned_array``) and are a multiple of ``granule()`` long.
 
 
-@compiled
+@compiled_vectors
 def read(values: NDArray[np.int64], passes: int) -> int:
     """Read ``values`` ``passes`` times; returns ``passes`` times the exclusive or of each stream and lane, summed
     modulo 2**64. Reads ``values.nbytes`` a pass."""
     return _fold(values, passes)  # type: ignore[no-any-return]
 
 
-@compiled
+@compiled_vectors
 def write(target: NDArray[np.float64], passes: int) -> None:
     """Fill ``target`` with the number of the pass, from 0 to ``passes``: 8 bytes an element and pass, nothing read."""
     _write(target, passes)
 
 
-@compiled
+@compiled_vectors
 def write_past_caches(target: NDArray[np.float64], passes: int) -> None:
     """``write`` with non-temporal stores."""
     _write_past_caches(target, passes)
 
 
-@compiled
+@compiled_vectors
 def update(values: NDArray[np.float64], passes: int) -> None:
     """``values = number - values`` in place for ``number`` from 0 to ``passes``: 16 bytes an element and pass.
 
@@ -225,25 +225,25 @@ def update(values: NDArray[np.float64], passes: int) -> None:
     _update(values, passes)
 
 
-@compiled
+@compiled_vectors
 def copy(source: NDArray[np.float64], target: NDArray[np.float64], passes: int) -> None:
     """Copy ``source`` to ``target`` ``passes`` times: 16 bytes an element and pass."""
     _copy(source, target, passes)
 
 
-@compiled
+@compiled_vectors
 def copy_past_caches(source: NDArray[np.float64], target: NDArray[np.float64], passes: int) -> None:
     """``copy`` with non-temporal stores."""
     _copy_past_caches(source, target, passes)
 
 
-@compiled
+@compiled_vectors
 def triad(first: NDArray[np.float64], second: NDArray[np.float64], target: NDArray[np.float64], scale: float, passes: int) -> None:
     """``target = first + scale * second``, ``passes`` times: 24 bytes an element and pass."""
     _triad(first, second, target, scale, passes)
 
 
-@compiled
+@compiled_vectors
 def triad_past_caches(
     first: NDArray[np.float64], second: NDArray[np.float64], target: NDArray[np.float64], scale: float, passes: int
 ) -> None:

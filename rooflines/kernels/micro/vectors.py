@@ -52,7 +52,7 @@ def forget_memory(builder: Any) -> None:
     builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
 
-def compiled(function: Any, *, parallel: bool = False) -> Any:
+def compiled_vectors(function: Any, *, parallel: bool = False) -> Any:
     """``function`` as a Numba kernel that releases the GIL, cached on disk where some cache directory can be written.
 
     ``parallel`` runs its ``prange`` loops on all threads. No fastmath: these kernels contain the exact instructions they mean, so the
@@ -69,11 +69,11 @@ def compiled(function: Any, *, parallel: bool = False) -> Any:
 _FLOAT = ir.FloatType()
 _DOUBLE = ir.DoubleType()
 _INDEX = ir.IntType(64)
-BYTE = ir.IntType(8)
+BYTE_TYPE = ir.IntType(8)
 _INT32 = ir.IntType(32)
 
 
-def emitted(emit: Callable[..., None]) -> Any:
+def emitted_vectors(emit: Callable[..., None]) -> Any:
     """A Numba function whose instructions ``emit(code, *arguments)`` writes.
 
     Loops over eight or sixteen channels that Numba compiles as they are become vectors only as LLVM's vectoriser sees fit, at half of
@@ -90,7 +90,7 @@ def emitted(emit: Callable[..., None]) -> Any:
                 context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
                 for kind, value in zip(signature.args, values, strict=True)
             ]
-            emit(Code(builder), *arguments)
+            emit(VectorCode(builder), *arguments)
             return context.get_dummy_value()
 
         return types.void(*kinds), generate
@@ -104,7 +104,7 @@ def emitted(emit: Callable[..., None]) -> Any:
     return intrinsic(typed)
 
 
-class Code:
+class VectorCode:
     """Instructions written one after the other. Offsets count elements and are Python integers or 64-bit values.
 
     Vectors are of float32 where nothing says their type. Loads and stores need no more alignment than their elements.
@@ -208,7 +208,7 @@ class Code:
 
     def narrow(self, value: Any) -> Any:
         """A vector of integers as bytes."""
-        return self.builder.trunc(value, ir.VectorType(BYTE, value.type.count))
+        return self.builder.trunc(value, ir.VectorType(BYTE_TYPE, value.type.count))
 
     def spread(self, value: Any, lanes: int) -> Any:
         """A 64-bit value as int32 in every lane."""

@@ -102,10 +102,10 @@ class RecordedDevice:
 
     def synchronize(self) -> None:
         """Wait until the device, and every other GPU in use, has finished everything it was given."""
-        from rooflines.kernels.micro.clock import synchronize
+        from rooflines.kernels.micro.clock import synchronize_device
 
         for device in self._gpus or (self.torch_device,):
-            synchronize(device)
+            synchronize_device(device)
 
     def step_clock(self) -> StepClock:
         """A clock for steps on the device."""

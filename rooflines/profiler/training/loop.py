@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError, RooflinesError, WorkloadError, writing
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.process import PeakMemory
@@ -82,7 +82,7 @@ class Trainer:
 
     def epoch(self, number: int, progress: Progress) -> Epoch:
         """Train for epoch ``number`` (from 1), then test. Raises NotFiniteError at a loss that is not finite."""
-        from rooflines.kernels.micro.clock import synchronize
+        from rooflines.kernels.micro.clock import synchronize_device
 
         rate = self._begin(number)
         self._peak.start()
@@ -100,7 +100,7 @@ class Trainer:
             input_s += time.perf_counter() - last
             pending.append(self.step(batch))
             if not self._ran:
-                synchronize(self.device)
+                synchronize_device(self.device)
                 first_s, self._ran = time.perf_counter() - last, True
             if self.scaler.is_enabled():
                 skipped += self.scaler.get_scale() < scale
@@ -109,7 +109,7 @@ class Trainer:
                 self._read(pending, number)
             progress.advance()
             last = time.perf_counter()
-        synchronize(self.device)
+        synchronize_device(self.device)
         epoch_s, others_cores = time.perf_counter() - began, others.cores()
         test_loss, accuracy, test_s = self.test()
         return Epoch(
@@ -169,7 +169,7 @@ class Tested(NamedTuple):
         return float((self.scores.argmax(1) == self.labels).double().mean())
 
 
-def test_network(placed: Placed, images: DataSet, options: Options, batch_size: int) -> Tested:
+def test_network(placed: Placed, images: DataSet, options: PointOptions, batch_size: int) -> Tested:
     """Run the network on all test images, in batches of ``batch_size``."""
     import torch
     from torch.nn import functional

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Data, Mode, Option, Options
+from rooflines.profiler.options import Data, Mode, Option, PointOptions
 
 TRAINING = "Training"
 # What a trained network can be tested in, and the options of each.
@@ -26,7 +26,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(Options):
+class TrainOptions(PointOptions):
     """Options of training a network on labeled images."""
 
     mode: Mode = "training"

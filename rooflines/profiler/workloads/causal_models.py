@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
 from rooflines.errors import WorkloadError
-from rooflines.profiler.options import KVCache, Options
+from rooflines.profiler.options import KVCache, PointOptions
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ _MAXIMUM = ("max_position_embeddings", "n_positions", "max_seq_len")  # how conf
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 
 
-def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.Module, list[str]]:
+def causal_network(name: str, config: Any, options: PointOptions) -> tuple[torch.nn.Module, list[str]]:
     """The causal model of ``config`` in the precision of ``options``, and notes: where its weights are from, what it names.
 
     They are those of ``name``, where that is a directory that has them, else random; on fake tensors nothing is read. Raises
@@ -53,7 +53,7 @@ def causal_network(name: str, config: Any, options: Options) -> tuple[torch.nn.M
     return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), ["weights: random", *differs]
 
 
-def check_context(name: str, config: Any, options: Options) -> None:
+def check_context(name: str, config: Any, options: PointOptions) -> None:
     """Raise WorkloadError where prompt and new tokens are longer than the longest context of the model."""
     most = longest_context(config)
     context = options.prompt_length + options.new_tokens

@@ -42,10 +42,10 @@ class TokenClock:
     """Notes when each token is ready; ``generations`` has for each that has ended the nanoseconds from its begin to each token."""
 
     def __init__(self, device: torch.device) -> None:
-        from rooflines.kernels.micro.clock import synchronize
+        from rooflines.kernels.micro.clock import synchronize_device
 
         self.generations: list[tuple[int, ...]] = []
-        self._clock = StepClock(device, None if device.type == "cpu" else functools.partial(synchronize, device))
+        self._clock = StepClock(device, None if device.type == "cpu" else functools.partial(synchronize_device, device))
 
     def begin(self) -> None:
         """A generation begins."""

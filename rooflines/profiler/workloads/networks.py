@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
 from rooflines.errors import WorkloadError, described, first_line
-from rooflines.profiler.options import Options, find_device
+from rooflines.profiler.options import PointOptions, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.causal_models import causal_network, vocab_size
 from rooflines.profiler.workloads.generation import PROTOCOL, is_generator
@@ -51,7 +51,7 @@ class NetworkTask:
     notes: tuple[str, ...] = ()
 
 
-def find_network(name: str, options: Options, classes: int | None = None) -> NetworkTask:
+def find_network(name: str, options: PointOptions, classes: int | None = None) -> NetworkTask:
     """The network called ``name``: torchvision's, ``timm:NAME`` or ``hf:NAME``; WorkloadError names the nearest when there is none.
 
     ``classes`` is the number of classes that an image classifier tells apart, by default that of ``options``.
@@ -89,7 +89,7 @@ def sum_of_outputs(output: Any) -> torch.Tensor:
 # --- torchvision -------------------------------------------------------------------------------------------------------------------
 
 
-def _torchvision(name: str, options: Options, classes: int | None) -> NetworkTask:
+def _torchvision(name: str, options: PointOptions, classes: int | None) -> NetworkTask:
     import torchvision
 
     known = torchvision.models.list_models()
@@ -138,7 +138,7 @@ def _published_size(weights: Any, family: str) -> int:
 
 
 @contextlib.contextmanager
-def _construction(name: str, options: Options) -> Iterator[None]:
+def _construction(name: str, options: PointOptions) -> Iterator[None]:
     """Turns what a network's constructor raises into WorkloadError; it is the image size where one was asked for."""
     try:
         yield
@@ -238,7 +238,7 @@ def _optical_flow(network: Any, batch: int, size: int) -> NetworkTask:
 # --- other people's collections ----------------------------------------------------------------------------------------------------
 
 
-def _timm(name: str, options: Options, classes: int | None) -> NetworkTask:
+def _timm(name: str, options: PointOptions, classes: int | None) -> NetworkTask:
     timm = _import("timm", f"timm:{name}")
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
@@ -255,7 +255,7 @@ def _timm(name: str, options: Options, classes: int | None) -> NetworkTask:
     return dataclasses.replace(task, classifies=network.num_classes > 0)  # without a head it returns features
 
 
-def _transformers(name: str, options: Options) -> NetworkTask:
+def _transformers(name: str, options: PointOptions) -> NetworkTask:
     transformers = _import("transformers", f"hf:{name}")
     import torch
 
@@ -349,7 +349,7 @@ def _unknown_architecture(name: str, transformers: Any) -> WorkloadError:
     )
 
 
-def generating_task(model: Any, vocabulary: int, options: Options, *notes: str) -> NetworkTask:
+def generating_task(model: Any, vocabulary: int, options: PointOptions, *notes: str) -> NetworkTask:
     """``model``, which generates, with random prompts that follow the seed alone."""
     import torch
 
@@ -368,7 +368,7 @@ def _import(package: str, wanted_for: str) -> Any:
 # --- factories in files of the user ------------------------------------------------------------------------------------------------
 
 
-def call_factory(path: Path, name: str, options: Options, device: torch.device) -> Any:
+def call_factory(path: Path, name: str, options: PointOptions, device: torch.device) -> Any:
     """Call the function ``name`` in the file ``path`` and return its result: ``(module, inputs)`` or a step function.
 
     It is called with those of ``batch_size``, ``image_size``, ``device``, ``mode`` and ``seed`` that its signature names, to generate
@@ -410,7 +410,7 @@ def call_factory(path: Path, name: str, options: Options, device: torch.device) 
 
 
 @contextlib.contextmanager
-def _user_code(what: str, label: str, options: Options, device: torch.device) -> Iterator[None]:
+def _user_code(what: str, label: str, options: PointOptions, device: torch.device) -> Iterator[None]:
     """Turns what the user's code raises, also sys.exit(), into ours, with the exception as its cause."""
     try:
         yield

@@ -19,7 +19,7 @@ from rooflines.arguments import arg, escaped
 from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.kernels.tf32 import tf32
 from rooflines.kernels.threads import torch_threads
-from rooflines.profiler.options import Options, find_device
+from rooflines.profiler.options import PointOptions, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
 from rooflines.profiler.workloads.causal_models import CausalModel, check_context, is_causal, vocab_size
@@ -63,7 +63,7 @@ class Prepared:
     facts: Workload
     step: Callable[[], object]
     device: torch.device
-    options: Options
+    options: PointOptions
     restore: Callable[[], None] = lambda: None
     notes: tuple[str, ...] = ()
     classifies: bool = False
@@ -83,7 +83,7 @@ class Prepared:
             yield
 
 
-def prepare(name: str, options: Options) -> Prepared:
+def prepare(name: str, options: PointOptions) -> Prepared:
     """The workload called ``name``: a torchvision model, ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``.
 
     Raises WorkloadError or DeviceError with what was wrong and what to try; an error inside the user's factory is its ``__cause__``.
@@ -101,7 +101,7 @@ def prepare(name: str, options: Options) -> Prepared:
     return from_step(made, options, name=label)
 
 
-def _made(name: str, options: Options, device: torch.device, images: DataSet | None = None) -> tuple[Any, str]:
+def _made(name: str, options: PointOptions, device: torch.device, images: DataSet | None = None) -> tuple[Any, str]:
     """The task called ``name``, or what its factory returns, and its label; random weights and inputs follow the seed."""
     import torch
 
@@ -114,14 +114,14 @@ def _made(name: str, options: Options, device: torch.device, images: DataSet | N
     return find_network(name, replace(options, image_size=images.size), images.classes), name
 
 
-def dataset_of(options: Options) -> DataSet | None:
+def dataset_of(options: PointOptions) -> DataSet | None:
     """The data set that ``options`` name; None for inputs that stay in memory."""
     if options.data == "resident":
         return None
     return find_dataset(options.data, options.data_dir, image_size=options.image_size, seed=options.seed)
 
 
-def module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+def module_and_inputs(name: str, options: PointOptions) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
     """The network called ``name`` with the positional and keyword inputs that ``prepare`` would give it, on the host.
 
     Raises WorkloadError for a factory that makes a step function, which has no module to show.
@@ -134,7 +134,7 @@ def module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tup
     return made[0], *as_arguments(made[1])
 
 
-def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name: str | None = None) -> Prepared:
+def from_module(network: torch.nn.Module, inputs: Any, options: PointOptions, *, name: str | None = None) -> Prepared:
     """A workload that calls ``network`` with ``inputs`` (``as_arguments``).
 
     In training the network's own loss is used where its output has one (``.loss``, a dict of losses), otherwise the sum of its
@@ -154,7 +154,7 @@ def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name
     return replace(prepared, classifies=options.data != "resident")
 
 
-def from_generator(model: Any, options: Options, *, name: str) -> Prepared:
+def from_generator(model: Any, options: PointOptions, *, name: str) -> Prepared:
     """A workload that generates with ``model``: a causal network of transformers, or what follows ``Generator``.
 
     A module is moved and converted in place as by ``from_module``. An object that is none is used as it is: raises WorkloadError for
@@ -171,13 +171,13 @@ def from_generator(model: Any, options: Options, *, name: str) -> Prepared:
     is_module = isinstance(model, torch.nn.Module)
     fixed = (*(("kv_cache", "compile") if follows else ()), *(() if is_module else ("quantize", "precision")))
     for option in fixed:
-        if getattr(options, option) != getattr(Options, option):
+        if getattr(options, option) != getattr(PointOptions, option):
             raise WorkloadError(f"{arg(option)} does not apply to {name}, which generates by itself.", hint="Apply it inside of it.")
     task = generating_task(model, int(model.vocab_size) if follows else vocab_size(model.config), options)
     return _given_back(task, options, device, name) if is_module else _from_task(task, options, device, name)
 
 
-def _given_back(task: NetworkTask, options: Options, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
+def _given_back(task: NetworkTask, options: PointOptions, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
     """The workload of a module that the caller owns; ``restore`` puts it back as it was."""
     restore = _kept(task.network, trained=options.mode == "training")
     try:
@@ -187,7 +187,7 @@ def _given_back(task: NetworkTask, options: Options, device: torch.device, name:
         raise
 
 
-def from_step(step: Callable[[], object], options: Options, *, name: str) -> Prepared:
+def from_step(step: Callable[[], object], options: PointOptions, *, name: str) -> Prepared:
     """A workload that is the user's own step function; mode, batch size and precision only label it.
 
     Raises WorkloadError for options that would have to change what the function does.
@@ -196,7 +196,7 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
     if options.mode == "generate":
         raise WorkloadError(f"the step function {name} does not generate.", hint=f"Give {PROTOCOL}.")
     for option in ("channels_last", "compile", "quantize", "optimizer", "checkpointing", "cuda_graphs", "parallel", "data"):
-        if getattr(options, option) != getattr(Options, option):
+        if getattr(options, option) != getattr(PointOptions, option):
             raise WorkloadError(
                 f"{arg(option)} does not apply to the step function of {name}.",
                 hint="Apply it inside the step function, or return (module, inputs).",
@@ -205,7 +205,7 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
     return Prepared(facts=facts, step=step, device=device, options=options)
 
 
-def _checked_device(options: Options) -> torch.device:
+def _checked_device(options: PointOptions) -> torch.device:
     options.check()
     device = find_device(options.device)
     quantization.check(options.quantize, mode=options.mode, precision=options.precision, device=device)
@@ -235,7 +235,7 @@ def _checked_device(options: Options) -> torch.device:
     return device
 
 
-def _from_task(task: NetworkTask, options: Options, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
+def _from_task(task: NetworkTask, options: PointOptions, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
     import torch
 
     training, generates = options.mode == "training", options.mode == "generate"
@@ -284,14 +284,14 @@ def _from_task(task: NetworkTask, options: Options, device: torch.device, name: 
     )  # fmt: skip
 
 
-def _generator(placed: Placed, options: Options) -> Generator:
+def _generator(placed: Placed, options: PointOptions) -> Generator:
     """What generates: a causal model has a cache of all tokens but the last, which is not computed."""
     model: Any = placed.network
     slots = options.prompt_length + options.new_tokens - 1
     return model if is_generator(model) else CausalModel(model, placed.called, options.kv_cache, slots)
 
 
-def _fed(task: NetworkTask, images: DataSet, options: Options, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:
+def _fed(task: NetworkTask, images: DataSet, options: PointOptions, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:
     """Batches of ``images`` without end, as the network takes them; every epoch has another order, which follows the seed."""
     if not task.classifies:
         raise WorkloadError(f"{arg('data', options.data)} does not apply to {name}: it is not an image classifier.")
@@ -323,7 +323,7 @@ class Placed(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def place(network: torch.nn.Module, inputs: Any, options: Options, device: torch.device, name: str) -> Placed:
+def place(network: torch.nn.Module, inputs: Any, options: PointOptions, device: torch.device, name: str) -> Placed:
     """Return ``network``, called with ``inputs`` (positional, keywords), as ``options`` ask: converted, quantized, compiled."""
     import torch
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rooflines.arguments import arg
 from rooflines.errors import WorkloadError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 
 if TYPE_CHECKING:
     import torch
@@ -105,7 +105,7 @@ def training_step(
     called: Any,
     batches: Callable[[], Batch],
     autocast: Callable[[], Any],
-    options: Options,
+    options: PointOptions,
     device: torch.device,
 ) -> Step:
     """Return a function that makes one step of training and returns its loss. ``called`` is ``network`` as it is to be called.
@@ -156,7 +156,7 @@ def make_scaler(precision: str, device: torch.device) -> Any:
     return torch.amp.GradScaler(device.type, enabled=precision == "amp-fp16" and device.type == "cuda")
 
 
-def make_autocast(options: Options, device: torch.device) -> Callable[[], Any]:
+def make_autocast(options: PointOptions, device: torch.device) -> Callable[[], Any]:
     """Return the context that a forward pass runs in."""
     import torch
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.profiler.records import MemoryCurve
-from rooflines.reports.charts.palette import SERIES, category_mark
+from rooflines.reports.charts.palette import SERIES_COLORS, category_mark
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Mark, PaperSheet, decades, logarithmic, pushed_apart
 from rooflines.reports.words.text import clip
 from rooflines.roofline.analysis import Steps
@@ -35,7 +35,7 @@ _SEEN_STEP = 0.02
 _PAPER_DASH = (0, (1.5, 2))
 # What memory is held for, from the bottom: what stays over the step, then what comes and goes; and its color.
 _HELD = ("parameters", "optimizer", "gradients", "inputs", "activations", "workspace", "overhead")
-_MEMORY = {**dict(zip(_HELD, SERIES, strict=False)), "allocated": SERIES[0]}
+_MEMORY = {**dict(zip(_HELD, SERIES_COLORS, strict=False)), "allocated": SERIES_COLORS[0]}
 
 
 class CurveSeries(msgspec.Struct, frozen=True, kw_only=True):

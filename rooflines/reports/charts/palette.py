@@ -46,10 +46,10 @@ _BACKENDS = {
     "cupy": ("D", "#411E85", "#8F6BFF"),
 }
 # Series without a color of their own, models of a sweep for example, take these in turn.
-SERIES = ("series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7", "series-8")
+SERIES_COLORS = ("series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7", "series-8")
 _COLOURS |= {name: (light, dark) for name, (_, light, dark) in _BACKENDS.items()}
-_COLOURS |= dict(zip(SERIES, dict.fromkeys((light, dark) for _, light, dark in _BACKENDS.values()), strict=False))
-_MARKS = {name: mark for name, (mark, _, _) in _BACKENDS.items()} | dict(zip(SERIES, "osD^vPXh", strict=True))
+_COLOURS |= dict(zip(SERIES_COLORS, dict.fromkeys((light, dark) for _, light, dark in _BACKENDS.values()), strict=False))
+_MARKS = {name: mark for name, (mark, _, _) in _BACKENDS.items()} | dict(zip(SERIES_COLORS, "osD^vPXh", strict=True))
 
 # Everything with its own color.
 COLORED = frozenset(_COLOURS)
@@ -119,7 +119,7 @@ BOUNDS: dict[str, BoundStyle] = {
 }  # fmt: skip
 
 
-def category_colour(category: str, theme: Theme = "light") -> str:
+def category_color(category: str, theme: Theme = "light") -> str:
     """The color of ``category``, or of a study's backend; an unknown one is drawn as ``other``."""
     name = category if category in COLORED else "other"
     return _VARIABLES[name] if theme == "page" else _COLOURS[name][THEMES.index(theme)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour
+from rooflines.reports.charts.palette import INK, Ink, Theme, category_color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ class PaperSheet(NamedTuple):
 
     def color(self, category: str) -> str:
         """The color of a category or backend."""
-        return category_colour(category, self.theme)
+        return category_color(category, self.theme)
 
     def figure(self, width: float, height: float) -> Figure:
         """An empty figure of this size in points."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.charts.palette import SERIES, category_order
+from rooflines.reports.charts.palette import SERIES_COLORS, category_order
 from rooflines.reports.charts.paper import Drawing, Mark, PaperSheet
 from rooflines.reports.words.ceilings import SOURCE_WORDS, shares_of_roofs
 from rooflines.reports.words.text import clip
@@ -125,7 +125,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return self.x_low <= x <= self.x_high and self.y_low <= y <= self.y_high
 
 
-class Chart(Drawing, frozen=True, kw_only=True):
+class RooflineChart(Drawing, frozen=True, kw_only=True):
     """Everything to draw. ``wide`` limits also hold the roofs that are off from the start; ``labeled`` are the points with names.
 
     ``full_s`` is the time with the largest area, ``legend`` has the categories with their shares of the time, ``left_out`` is the
@@ -201,7 +201,7 @@ class Chart(Drawing, frozen=True, kw_only=True):
         return [(name, "; ".join(roof.text for roof in roofs), roofs[0].shown) for name, roofs in groups.items()]
 
 
-def roofline(
+def roofline_drawing(
     points: Sequence[RooflinePoint],
     ceilings: Iterable[Ceiling],
     *,
@@ -209,7 +209,7 @@ def roofline(
     total_s: float = 0.0,
     missing: str = "",
     paths: bool = False,
-) -> Chart | None:
+) -> RooflineChart | None:
     """The chart of ``points`` on the roofs of ``ceilings``; None where there is neither a roof nor a point to draw.
 
     ``total_s`` is the time that the shares of the legend are of.
@@ -243,7 +243,7 @@ def roofline(
     y_factor, prefix = scale(max([point.flop_per_s for point in drawn] + levels))
     # In the legend categories are in the order of the palette; points of a series have names instead.
     time_of, total_s = longest_first((point.category, point.time_s) for point in drawn), total_s or sum(one.time_s for one in points)
-    return Chart(
+    return RooflineChart(
         roofs=(
             *_memory_roofs(memory, outermost, caches, top, wide),
             *_compute_roofs(compute, primary, others, outermost, wide),
@@ -257,7 +257,7 @@ def roofline(
         wide=wide,
         y_factor=y_factor,
         y_unit=f"{prefix}FLOP/s",
-        legend=tuple((name, time_of[name] / total_s) for name in sorted(time_of, key=category_order) if name not in SERIES),
+        legend=tuple((name, time_of[name] / total_s) for name in sorted(time_of, key=category_order) if name not in SERIES_COLORS),
         full_s=max(longest, min(_FULL_SHARE * sum(point.time_s for point in points), 5 * longest)),
         left_out=len(points) - len(drawn),
         missing=missing,

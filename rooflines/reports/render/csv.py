@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rooflines.reports.document import Page, Row, Table, Value, factor_of, texts, value_of
+from rooflines.reports.document import CellValue, Page, Row, Table, factor_of, texts, value_of
 from rooflines.reports.words.text import csv_text
 
 
@@ -25,7 +25,7 @@ def render(table: Table) -> str:
     """A table as text: numbers in the unit that its header names, absent ones empty."""
     found = texts(table)
 
-    def cells(row: Row) -> Iterator[Value]:
+    def cells(row: Row) -> Iterator[CellValue]:
         for column, place in zip(found.columns, found.places, strict=True):
             value = value_of(row.cells[place])
             yield value / factor_of(table, column) if isinstance(value, int | float) else value

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from rooflines.reports.charts.lanes import Lanes
-from rooflines.reports.charts.palette import BOUNDS, COLORED, INK, THEMES, category_colour
-from rooflines.reports.charts.roofline import Chart
+from rooflines.reports.charts.palette import BOUNDS, COLORED, INK, THEMES, category_color
+from rooflines.reports.charts.roofline import RooflineChart
 from rooflines.reports.charts.timeline import TimelineFigure
 from rooflines.reports.document import Figure, Page
 from rooflines.reports.render.figures import page_svg
@@ -51,7 +51,7 @@ def render(page: Page, directory: Path | None = None) -> str:
         percent=percent,
         ink=INK,
         bounds=BOUNDS,
-        categories={name: {theme: category_colour(name, theme) for theme in THEMES} for name in sorted(COLORED)},
+        categories={name: {theme: category_color(name, theme) for theme in THEMES} for name in sorted(COLORED)},
     )
 
 
@@ -77,9 +77,9 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         "narrow": packed(svgs["narrow"]) if "narrow" in svgs else "",
         "facts": packed({**facts, "said": [*lines], "texts": texts}) if facts or texts else "",
         "zooms": "x" in facts,
-        "categories": [(name, slug(name)) for name, *_ in drawing.legend] if isinstance(drawing, Chart | Lanes) else [],
-        "roofs": drawing.roof_groups() if isinstance(drawing, Chart) else [],
-        "ranks": [point.label for point in drawing.labeled] if isinstance(drawing, Chart) else [],
+        "categories": [(name, slug(name)) for name, *_ in drawing.legend] if isinstance(drawing, RooflineChart | Lanes) else [],
+        "roofs": drawing.roof_groups() if isinstance(drawing, RooflineChart) else [],
+        "ranks": [point.label for point in drawing.labeled] if isinstance(drawing, RooflineChart) else [],
         "devices": drawing.devices if isinstance(drawing, TimelineFigure) and len(drawing.devices) > 1 else [],
         "focus": drawing.focus if isinstance(drawing, TimelineFigure) else "",
     }

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from rooflines.reports.charts.palette import INK, bound_style, category_colour, contrast
+from rooflines.reports.charts.palette import INK, bound_style, category_color, contrast
 from rooflines.reports.charts.paper import SERIF, as_svg, draw
 from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table, section
 from rooflines.reports.render.layout import Fitted, fitted
@@ -187,7 +187,7 @@ def _row(row: Row, number: int, columns: list[Fitted], wrapped: list[Fitted]) ->
                 "text": text.strip(),
                 "bar": _bar_of(row, one),
                 "warned": isinstance(cell, Cell) and bool(cell.warning),
-                "color": category_colour(row.color) if row.color and one is words and not row.muted else None,
+                "color": category_color(row.color) if row.color and one is words and not row.muted else None,
                 "depth": min(row.depth, 6) if one is words else 0,
             }
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import Bar, BarRow, Paragraph, Part, Section, said, section, timed_parts
-from rooflines.reports.views.roofline import warning
+from rooflines.reports.views.roofline import roofline_warning
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, module_text, table_rows
 from rooflines.reports.words.text import efficiency_text, operator_name, shorten_name, shorten_path, shorten_shapes
@@ -53,7 +53,7 @@ def _text(row: TableRow) -> str:
 def _parts(row: TableRow, longest_s: float) -> tuple[Part, ...]:
     """The time of a row: lower bound, headroom, and the rest of it that has no bound or that computation hides."""
     time_s = row.row.time_s
-    if warning(row.row.efficiency, row.row.flag):
+    if roofline_warning(row.row.efficiency, row.row.flag):
         meaning = "a wrong count, a wrong ceiling, or less work than the formula assumes"
         return timed_parts([("faster than its bound", time_s, "doubt", meaning)], longest_s)
     lower_s = min(row.row.lower_bound_s or 0.0, time_s)

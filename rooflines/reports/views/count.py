@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from rooflines.reports.document import ABSENT, Column, Page, Paragraph, Row, Section, Table, Value, said, section, sections_of, table
+from rooflines.reports.document import (
+    ABSENT,
+    CellValue,
+    Column,
+    Page,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    said,
+    section,
+    sections_of,
+    table,
+)
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
 from rooflines.units import counted, percent, sentence, si
@@ -113,7 +126,7 @@ def _place(memory: StepMemory) -> str:
 
 def _against(count: Count, others: Sequence[OtherCount]) -> Section:
     """The totals of the other counters and ours, and the causes of each difference, largest first."""
-    rows: list[tuple[Value, ...]] = [
+    rows: list[tuple[CellValue, ...]] = [
         ("rooflines", count.flops, "FLOP", None, None),
         ("  matrix products", count.matrix_flops, "FLOP", count.matrix_flops / (count.flops or 1), None),
     ]

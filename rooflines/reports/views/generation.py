@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflines.reports.charts.curves import Curves, CurveSeries
-from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.charts.palette import SERIES_COLORS
 from rooflines.reports.document import Figure, Paragraph, Section, said, section
 from rooflines.reports.views.serving import parts_table, reads_sentence, steps_table
 from rooflines.roofline.analysis import Analysis
@@ -85,7 +85,7 @@ def _memory(found: Generation, analysis: Analysis) -> list[str]:
 
 def _figure(latency: TokenLatency) -> Figure:
     context = tuple(map(float, latency.context))
-    series = CurveSeries(backend="median", x=context, y=latency.median_s, low=latency.p25_s, high=latency.p75_s, color=SERIES[0])
+    series = CurveSeries(backend="median", x=context, y=latency.median_s, low=latency.p25_s, high=latency.p75_s, color=SERIES_COLORS[0])
     drawing = Curves(x_title="tokens of context", y_title="inter-token latency, s", series=(series,))
     caption = "Inter-token latency over the context: median and quartiles of the timed generations."
     return Figure(name="token-latency", drawing=drawing, caption=caption)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.document import ABSENT, Cell, Column, Row, Table, Value, table, value_of
-from rooflines.reports.views.roofline import warning
+from rooflines.reports.document import ABSENT, Cell, CellValue, Column, Row, Table, table, value_of
+from rooflines.reports.views.roofline import roofline_warning
 from rooflines.reports.words.rows import known_share
 from rooflines.reports.words.text import bound_words, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
@@ -21,7 +21,7 @@ _MOST_HOVERED = 12
 _COPIES = ("Memcpy ", "Memset ")
 # The place of a row of the analysis, the row, and a kernel of it.
 _Launch: TypeAlias = tuple[int, OperatorRow | Unmodelled, Kernel]
-_UNKNOWN: tuple[Value | Cell, ...] = (None, None, None, "")
+_UNKNOWN: tuple[CellValue | Cell, ...] = (None, None, None, "")
 _OCCUPANCY = "warps in use over the warps that a multiprocessor holds, estimated by the profiler; the mean over the time of the calls"
 
 
@@ -68,7 +68,7 @@ def _row(name: str, whole: Kernel, group: list[_Launch], analysis: Analysis, mos
     operators = list(longest_first((operator_name(row), kernel.time_s) for _, row, kernel in group if not is_kernel(row)))
     named = f"{operators[0]} +{len(operators) - 1}" if len(operators) > 1 else "".join(operators)
     occupancy = Cell(value=whole.occupancy, text="<1" if whole.occupancy == 0 else "")
-    cells: tuple[Value | Cell, ...] = (
+    cells: tuple[CellValue | Cell, ...] = (
         Cell(value=known_share(whole.time_s, analysis), bar=whole.time_s / (most_s or 1.0)),
         Cell(value=name, hover=_lines(kernel.name for kernel in kernels)),
         Cell(value=whole.time_s, hover=seconds(whole.time_s)),
@@ -85,7 +85,7 @@ def _row(name: str, whole: Kernel, group: list[_Launch], analysis: Analysis, mos
     return Row(cells, color=longest.category if isinstance(longest, OperatorRow) else "other", points=tuple(points))
 
 
-def _rates(group: list[_Launch], time_s: float) -> tuple[Value | Cell, ...]:
+def _rates(group: list[_Launch], time_s: float) -> tuple[CellValue | Cell, ...]:
     """Speed, intensity, efficiency and bound of a kernel that does all of its operators' work; empty cells where it does not."""
     rows = [
         row
@@ -99,7 +99,7 @@ def _rates(group: list[_Launch], time_s: float) -> tuple[Value | Cell, ...]:
     bounds = [row.lower_bound_s for row in rows if row.lower_bound_s is not None]
     efficiency = sum(bounds) / time_s if len(bounds) == len(rows) else None
     longest = max(rows, key=lambda row: row.time_s)
-    doubt, bound = warning(efficiency, longest.flag), bound_style(longest.bound)
+    doubt, bound = roofline_warning(efficiency, longest.flag), bound_style(longest.bound)
     return (
         flops / time_s or None,
         flops / size or None if size else None,

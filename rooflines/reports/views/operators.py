@@ -8,8 +8,22 @@ from msgspec.structs import replace
 
 from rooflines.reports.charts.icicle import Icicle, Node
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.document import ABSENT, Cell, Column, Figure, Paragraph, Row, Section, Show, Table, Value, said, section, table
-from rooflines.reports.views.roofline import warning
+from rooflines.reports.document import (
+    ABSENT,
+    Cell,
+    CellValue,
+    Column,
+    Figure,
+    Paragraph,
+    Row,
+    Section,
+    Show,
+    Table,
+    said,
+    section,
+    table,
+)
+from rooflines.reports.views.roofline import roofline_warning
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, flagged, known_share, module_text, operators_summary, share_of_step, table_rows
@@ -97,7 +111,7 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
     row, wrong, module = folded.row, flagged(folded), module_text(folded)
     inferred = f" · inferred: {row.inferred}" if row.inferred else ""
     inferred += f" · assumed: {row.assumption}" if row.assumption else ""
-    above = warning(row.efficiency, row.flag)
+    above = roofline_warning(row.efficiency, row.flag)
     doubt = above or (wrong[0].flag or "" if wrong else "")
     return Row(
         (
@@ -126,7 +140,7 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
     )
 
 
-def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Value, ...]:
+def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[CellValue, ...]:
     rows = [folded.row for folded in everything]
     work, size, judged = sum(row.flops for row in rows), sum(row.bytes for row in rows), operators_summary(analysis)
     time_s = rows_of.table_time(analysis, everything)
@@ -157,7 +171,7 @@ def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ..
         cells = (
             (member.module, known_share(member.time_s, analysis), member.time_s, member.headroom_s,
              Cell(value=member.efficiency, hover=doubt, warning=doubt), member.calls)
-            for member in folded.members for doubt in [warning(member.efficiency, member.flag)]
+            for member in folded.members for doubt in [roofline_warning(member.efficiency, member.flag)]
         )  # fmt: skip
         members = table("members", columns, cells, "Modules in this row")
     tables = (members, kernels_table(row, analysis))
@@ -183,7 +197,7 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
     groups = grouped(row.kernels, lambda kernel: short_kernel(kernel.name))
     merged = {name: merged_kernel(group) for name, group in groups.items()}
     longest = sorted(groups, key=lambda name: -merged[name].time_s)
-    rows: list[tuple[Value | Cell, ...]] = [
+    rows: list[tuple[CellValue | Cell, ...]] = [
         (
             known_share(one.time_s, analysis), Cell(value=name, hover="\n".join(kernel.name for kernel in groups[name])), one.time_s,
             one.calls, ", ".join(map(str, one.streams)) or ABSENT,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from rooflines.reports.charts.curves import Curves, CurveSeries
-from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.charts.palette import SERIES_COLORS
 from rooflines.reports.charts.roofline import RooflinePoint
-from rooflines.reports.charts.roofline import roofline as roofline_chart
+from rooflines.reports.charts.roofline import roofline_drawing as roofline_chart
 from rooflines.reports.document import (
     Cell,
     Column,
@@ -210,7 +210,7 @@ def _curve(forecast: Forecast) -> Figure | None:
     series = []
     for number, (name, points) in enumerate(lines.items()):
         x, y = zip(*sorted(points), strict=True)
-        series.append(CurveSeries(backend=name, x=x, y=y, color=SERIES[number % len(SERIES)]))
+        series.append(CurveSeries(backend=name, x=x, y=y, color=SERIES_COLORS[number % len(SERIES_COLORS)]))
     x_title, y_title = along.replace("_", " "), f"rate at most, {forecast.unit}/s"
     drawing = Curves(x_title=x_title, y_title=y_title, series=tuple(series), log_x=True)
     caption = f"{forecast.unit.capitalize()}/s at most, by {x_title}."

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, Ring, RooflinePoint, roofline
+from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Ring, RooflineChart, RooflinePoint, roofline_drawing
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import share_of_step, table_rows
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
@@ -23,14 +23,14 @@ _LONGEST_NAME, _LONGEST_PATH = 28, 26
 _MARKS = {"prefill": "s"}
 
 
-def roofline_of(analysis: Analysis) -> Chart | None:
+def roofline_of(analysis: Analysis) -> RooflineChart | None:
     """The chart of ``analysis``, or None when there is nothing to draw; the key of a point is the index of its operator."""
     placed, labels = ({}, {}) if analysis.unrecorded else _placed(analysis)
     points = [
         RooflinePoint(
             key=index, name=row.name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / row.time_s,
             time_s=row.time_s, precision=row.precision, engine=row.engine or "vector", label=labels.get(index, ("", 0.0))[0],
-            gain_s=labels.get(index, ("", 0.0))[1], warning=warning(row.efficiency, row.flag), mark=_MARKS.get(row.phase, ""),
+            gain_s=labels.get(index, ("", 0.0))[1], warning=roofline_warning(row.efficiency, row.flag), mark=_MARKS.get(row.phase, ""),
             lines=_lines(row),
         )
         for index, row in placed.items()
@@ -38,10 +38,10 @@ def roofline_of(analysis: Analysis) -> Chart | None:
     missing = sentences.missing_ceilings(analysis) or (None if points else sentences.missing_operators(analysis))
     total_s = sum(row.time_s for row in analysis.operators)
     rings = () if analysis.unrecorded else _rings(analysis)  # their times are not those of the work
-    return roofline(points, analysis.ceilings, rings=rings, total_s=total_s, missing=missing or "")
+    return roofline_drawing(points, analysis.ceilings, rings=rings, total_s=total_s, missing=missing or "")
 
 
-def warning(efficiency: float | None, flag: str | None = None) -> str:
+def roofline_warning(efficiency: float | None, flag: str | None = None) -> str:
     """Why an efficiency should not be believed, or an empty string; ``flag`` is the reason if it is known."""
     if efficiency is None or efficiency <= ABOVE_ROOF:
         return ""
@@ -74,7 +74,7 @@ def chart_caption(analysis: Analysis) -> str:
     return sentence("; ".join(parts[:2])) or without
 
 
-def chart_note(analysis: Analysis, chart: Chart) -> str:
+def chart_note(analysis: Analysis, chart: RooflineChart) -> str:
     """What the marks mean, which points a cache serves, and which operators are not drawn."""
     off_chart = [row for row in analysis.operators if not _can_be_placed(row)] if chart.points else []
     texts = [
@@ -117,7 +117,7 @@ def _lines(row: OperatorRow) -> tuple[tuple[str, str], ...]:
         ("efficiency", None if row.efficiency is None else percent(row.efficiency)),
         ("headroom", None if row.headroom_s is None else seconds(row.headroom_s)),
         ("bound", f"{bound.name} ({bound.letter})" + (f", against {row.memory_level}" if row.memory_level else "")),
-        ("warning", warning(row.efficiency, row.flag) or None),
+        ("warning", roofline_warning(row.efficiency, row.flag) or None),
     ]
     return tuple((name, text) for name, text in lines if text is not None)
 

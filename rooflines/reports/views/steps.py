@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflines.reports.charts.curves import StepTimesCurve
-from rooflines.reports.document import Bar, BarRow, Column, Figure, Section, Table, Value, said, section, table, timed_parts
+from rooflines.reports.document import Bar, BarRow, CellValue, Column, Figure, Section, Table, said, section, table, timed_parts
 from rooflines.reports.words import sentences
 from rooflines.roofline.analysis import Analysis, TracedStep
 from rooflines.roofline.verdict import steps_differ
@@ -66,6 +66,6 @@ def steps_table(analysis: Analysis) -> Table | None:
         return None
     by_kind = (Column(_KINDS[kind][0], "s", "scaled", priority=1) for kind in kinds)
     columns = (Column("step", format="text"), Column("time", "s", "scaled"), *by_kind)
-    rows: list[tuple[Value, ...]] = [(step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps]
+    rows: list[tuple[CellValue, ...]] = [(step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps]
     show = "always" if steps_differ(analysis) else "full"
     return table("traced-steps", columns, rows, "The traced steps, by what was running", show=show)

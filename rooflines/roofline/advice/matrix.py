@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rooflines.device_specs.records import Ceiling
 from rooflines.roofline.advice.case import Advice, Case, Key, Ran, Setting, computes, setting, total, whole
 from rooflines.roofline.analysis import Kernel, OperatorRow
-from rooflines.roofline.bounds import place
+from rooflines.roofline.bounds import place_on_roofline
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.kernel_names import matrix_precision, short_kernel
 from rooflines.roofline.shapes import tensor_bytes
@@ -231,7 +231,7 @@ def _fused_s(case: Case, written: _Written) -> float:
     moved = tensor_bytes((batch, written.width), precision)
     judged = "fp32" if precision == "tf32" else precision
     work = Work(matrix_flops=flops, bytes_read=read * moved, bytes_written=wrote * moved, precision=judged)
-    placement = place(work, case.ceilings, precision=precision)
+    placement = place_on_roofline(work, case.ceilings, precision=precision)
     if placement is None:
         return 0.0
     attained = case.attainable(precision, [one.key for one in written.products]) if placement.bound == "compute" else 1.0

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from rooflines.profiler.dispatch.recorder import StepCalls
-    from rooflines.profiler.options import Options
+    from rooflines.profiler.options import PointOptions
     from rooflines.profiler.records import Workload
     from rooflines.profiler.workloads.prepare import Prepared
 
@@ -186,7 +186,7 @@ class NetworkRecording:
     recording: StepCalls
 
 
-def count_network(name: str, options: Options, *, memory: bool = False) -> tuple[Workload, Count]:
+def count_network(name: str, options: PointOptions, *, memory: bool = False) -> tuple[Workload, Count]:
     """Count one step of a named network (torchvision, ``timm:``, ``hf:``, ``path/to/file.py:factory``) with the inputs it is made for.
 
     The network is built of fake tensors, so that its size does not matter; where its shapes depend on data it is built and run for
@@ -196,7 +196,7 @@ def count_network(name: str, options: Options, *, memory: bool = False) -> tuple
     return recorded.prepared.facts, summarize(recorded.recording)
 
 
-def record_network(name: str, options: Options, *, memory: bool = False) -> NetworkRecording:
+def record_network(name: str, options: PointOptions, *, memory: bool = False) -> NetworkRecording:
     """The recording that ``count_network`` counts. Its ``memory`` is that of the step after it: optimizers have their state by then."""
     import psutil
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rooflines.arguments import arg
 from rooflines.errors import OutOfMemoryError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.units import binary_bytes
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class MemoryGrowth(NamedTuple):
         return min((int((memory_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None)
 
 
-def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str, options: Options) -> None:
+def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str, options: PointOptions) -> None:
     """Raise OutOfMemoryError if the generation needs more than ``free_bytes``, with the largest batch or context that fits.
 
     ``free`` says in words what is free where.

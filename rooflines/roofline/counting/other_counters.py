@@ -18,7 +18,7 @@ import msgspec
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError, first_line
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.counting.count import Count, NetworkRecording, record_network, summarize
 from rooflines.roofline.formulas import Work
@@ -58,7 +58,7 @@ class OtherCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_against(
-    name: str, options: Options, counters: Iterable[str], *, memory: bool = False
+    name: str, options: PointOptions, counters: Iterable[str], *, memory: bool = False
 ) -> tuple[Workload, Count, tuple[OtherCount, ...]]:
     """Our count of one step of a named network, and each of the other counters' (``COUNTERS``).
 
@@ -93,7 +93,7 @@ def check_counters(names: Iterable[str]) -> tuple[str, ...]:
 # --- torch.utils.flop_counter ------------------------------------------------------------------------------------------------------
 
 
-def _torch(ours: NetworkRecording, name: str, options: Options) -> OtherCount:
+def _torch(ours: NetworkRecording, name: str, options: PointOptions) -> OtherCount:
     from torch.utils.flop_counter import FlopCounterMode
 
     try:
@@ -213,7 +213,7 @@ _FVCORE_KINDS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def _fvcore(ours: NetworkRecording, name: str, options: Options) -> OtherCount:
+def _fvcore(ours: NetworkRecording, name: str, options: PointOptions) -> OtherCount:
     import torch
     from fvcore.nn import FlopCountAnalysis
 
@@ -263,7 +263,7 @@ def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: li
     return _collected(grouped)
 
 
-def _module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+def _module_and_inputs(name: str, options: PointOptions) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     import torch
 
     from rooflines.profiler.workloads.prepare import module_and_inputs
@@ -289,7 +289,7 @@ def _module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tu
 # --- torch.profiler(with_flops=True) -----------------------------------------------------------------------------------------------
 
 
-def _profiler(ours: NetworkRecording, name: str, options: Options) -> OtherCount:
+def _profiler(ours: NetworkRecording, name: str, options: PointOptions) -> OtherCount:
     from torch.profiler import ProfilerActivity, profile
 
     from rooflines.profiler.workloads.prepare import prepare

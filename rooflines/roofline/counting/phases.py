@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from rooflines.profiler.dispatch.repeated_layers import RepeatedLayers
-    from rooflines.profiler.options import Options
+    from rooflines.profiler.options import PointOptions
 
 GENERATION_SCHEMA = "rooflines.generation-count/1"
 Phase: TypeAlias = Literal["prefill", "decode"]
@@ -73,7 +73,7 @@ class GenerationCount(GenerationSizes, frozen=True, kw_only=True):
         return {"schema": GENERATION_SCHEMA, **to_plain(self)}
 
 
-def count_generation(name: str, options: Options, *, keys: Sequence[int] | None = None, served: bool = False) -> GenerationCount:
+def count_generation(name: str, options: PointOptions, *, keys: Sequence[int] | None = None, served: bool = False) -> GenerationCount:
     """Count the phases of a generation of a named model (``hf:``, ``path/to/file.py:factory``) on fake tensors.
 
     Decode is counted at each context in ``keys`` (tokens per sequence, the computed one included), by default at the mean context of

@@ -12,7 +12,7 @@ import msgspec
 from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis, Bound, OperatorRow
-from rooflines.roofline.bounds import place
+from rooflines.roofline.bounds import place_on_roofline
 from rooflines.roofline.formulas import Work
 from rooflines.serial import read_json
 
@@ -104,7 +104,7 @@ def _placed(analysis: Analysis, roofs: Ceilings) -> Iterator[tuple[OperatorRow, 
             continue
         matrix, other, size = (round(figure / row.calls) for figure in (row.matrix_flops, row.flops - row.matrix_flops, row.bytes))
         work = Work(matrix_flops=matrix, other_flops=other, bytes_read=size, precision=row.precision)
-        placed = place(work, roofs)
+        placed = place_on_roofline(work, roofs)
         if placed is not None:
             yield row, Call(
                 name=row.name, category=row.category, precision=row.precision, engine=placed.engine, flops=work.flops, bytes=size,

@@ -10,7 +10,7 @@ import msgspec
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.records import StepMemory, Workload
 from rooflines.roofline.counting.memory_fit import MemoryGrowth
 from rooflines.roofline.counting.served_attention import FLASH, KERNEL
@@ -50,7 +50,7 @@ class CountedStep:
     generation: GenerationCount | None = None
 
 
-def count_step(name: str, options: Options) -> CountedStep:
+def count_step(name: str, options: PointOptions) -> CountedStep:
     """Count a step of the network called ``name``: a training step, one of inference, or a whole generation.
 
     Raises WorkloadError as ``rooflines profile`` does.
@@ -119,7 +119,7 @@ def _of_count(workload: Workload, count: Count, length: int | None) -> CountedSt
     return CountedStep(workload, step, unit, operators, growth, _unknown(count), notes)
 
 
-def _of_generation(name: str, options: Options, tf32: bool) -> CountedStep:
+def _of_generation(name: str, options: PointOptions, tf32: bool) -> CountedStep:
     """A generation: prefill of the prompts, and decode at the mean context; attention as servers compute it."""
     from rooflines.roofline.counting.phases import count_generation
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.roofline.bounds import footprint, memory_seconds, place
+from rooflines.roofline.bounds import footprint, memory_seconds, place_on_roofline
 from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.forecast.calls import Call
 from rooflines.roofline.forecast.forecast import MemoryNeed, Operator, OperatorBound, Phase, PhaseBound
@@ -53,7 +53,7 @@ def without_rate(operators: Iterable[Operator], ceilings: Ceilings) -> tuple[str
 def bound_operator(one: Operator, ceilings: Ceilings, like: Efficiencies | None = None) -> OperatorBound:
     """All calls of an operator on a device, with an estimate ``like`` measured runs."""
     work = one.work
-    placed = place(work, ceilings, footprint_bytes=footprint(one.name, work))
+    placed = place_on_roofline(work, ceilings, footprint_bytes=footprint(one.name, work))
     if placed is None or without_rate([one], ceilings):
         return OperatorBound()
     call = Call(

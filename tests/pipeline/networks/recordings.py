@@ -9,7 +9,7 @@ from filelock import FileLock
 import rooflines
 from rooflines import Analysis, Run
 from rooflines.pipeline import recording
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.recording.passes import TRACED_MIN_STEPS
 from tests.commands import write_ceilings
 
@@ -36,10 +36,10 @@ def full_name(name: str) -> str:
     return f"{Path(__file__).with_name('models.py')}:{name}" if name in OWN else name
 
 
-def options(name: str, mode: str) -> Options:
+def options(name: str, mode: str) -> PointOptions:
     """How every network is run: two images of 64 x 64; our own have inputs of their own."""
     size = {} if name in OWN else {"image_size": IMAGE_SIZE, "batch_size": BATCH}
-    return Options(mode=mode, device="cpu", **size)
+    return PointOptions(mode=mode, device="cpu", **size)
 
 
 class Recordings:

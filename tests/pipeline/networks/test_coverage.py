@@ -10,7 +10,7 @@ import torchvision
 from torch import nn
 
 import rooflines
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.count import count_network
 from tests.pipeline.networks.recordings import CASES
 
@@ -79,7 +79,7 @@ QUICK_IMAGE_NETWORKS = {"raft_small", "r2plus1d_18", "swin3d_t", "timm:mobilevit
 def test_every_call_of_an_image_network_has_a_formula(name, mode):
     if name.startswith("timm:"):
         pytest.importorskip("timm")
-    check_all_counted(count_network(name, Options(device="cpu", mode=mode, batch_size=2))[1], "fake")
+    check_all_counted(count_network(name, PointOptions(device="cpu", mode=mode, batch_size=2))[1], "fake")
 
 
 SMALL = {

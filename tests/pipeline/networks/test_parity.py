@@ -11,7 +11,7 @@ import pytest
 
 import rooflines
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.profiler.workloads.prepare import prepare
@@ -83,7 +83,7 @@ def test_a_trace_and_a_recording_of_a_network_agree(recordings, name, mode):
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # of what torch calls beta, or deprecated
 def test_a_profile_and_a_count_agree_on_what_is_no_dense_tensor_and_no_operator_of_torch(tmp_path):
     name = f"{Path(__file__).with_name('programs.py')}:programs"
-    counted = summarize(record_network(name, Options(device="cpu")).recording)
+    counted = summarize(record_network(name, PointOptions(device="cpu")).recording)
     products = 2 * (10 * 4 * 16 * (8 + 16)), 2 * (5 * 8 * 4), 2 * (9 + 9) * 4, 2 * (3 * 8 * 8) * 3
     assert (counted.matrix_flops, counted.coverage, counted.tensors) == (sum(products), 1.0, "real")
     run = rooflines.profile(

@@ -8,7 +8,7 @@ from torch import nn
 
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.dispatch.memory import storages
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.workloads.causal_models import cache_tensors
 from rooflines.profiler.workloads.generation_sizes import generation_sizes
@@ -34,7 +34,9 @@ CONFIGS = {
 
 
 def options(**asked):
-    return Options(**{"mode": "generate", "batch_size": BATCH, "prompt_length": PROMPT, "new_tokens": NEW, "device": "cpu", **asked})
+    return PointOptions(
+        **{"mode": "generate", "batch_size": BATCH, "prompt_length": PROMPT, "new_tokens": NEW, "device": "cpu", **asked}
+    )
 
 
 def network(kind):

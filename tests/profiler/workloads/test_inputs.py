@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from transformers.modeling_outputs import BaseModelOutput
 
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.workloads.inputs import as_arguments, batch_size_of, with_tensors
 from rooflines.profiler.workloads.prepare import from_module
 
@@ -57,7 +57,7 @@ def test_a_packed_sequence_gets_the_precision_and_keeps_its_lengths():
     network = nn.LSTM(8, 16)
     seen = []
     network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
-    from_module(network, PACKED, Options(device="cpu", precision="bf16")).step()
+    from_module(network, PACKED, PointOptions(device="cpu", precision="bf16")).step()
     ((packed,),) = seen
     assert packed.data.dtype is torch.bfloat16
     assert packed.batch_sizes.tolist() == PACKED.batch_sizes.tolist()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rooflines.errors import WorkloadError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.prepare import from_module, prepare
@@ -15,7 +15,7 @@ from rooflines.profiler.workloads.steps import checkpoint_blocks, fill_state, fi
 
 
 def options(**asked):
-    return Options(**{"device": "cpu", **asked})
+    return PointOptions(**{"device": "cpu", **asked})
 
 
 class Block(nn.Module):
@@ -33,8 +33,8 @@ def blocks():
 
 
 def test_compile_takes_true_and_false():
-    assert Options(compile=True).compile == "on"
-    assert Options(compile=False) == Options()
+    assert PointOptions(compile=True).compile == "on"
+    assert PointOptions(compile=False) == PointOptions()
 
 
 @pytest.mark.parametrize(("asked", "problem"), [

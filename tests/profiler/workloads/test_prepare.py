@@ -9,7 +9,7 @@ from torch import nn
 
 from rooflines.errors import DeviceError, WorkloadError
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.options import Options, find_device
+from rooflines.profiler.options import PointOptions, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.prepare import from_module, from_step, prepare
 
@@ -23,7 +23,7 @@ def one_thread():
 
 
 def options(**asked):
-    return Options(**{"device": "cpu", **asked})
+    return PointOptions(**{"device": "cpu", **asked})
 
 
 def step(prepared):
@@ -266,13 +266,13 @@ def test_a_gpu_number_that_is_too_high_says_how_many_there_are():
 def test_options_and_precisions_are_checked_from_python_too():
     # Options are checked from python too.
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
-        Options(mode="train").check()  # type: ignore[arg-type]
+        PointOptions(mode="train").check()  # type: ignore[arg-type]
     # Options and precisions are checked from python too.
     # Options are checked from python too.
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
-        Options(mode="train").check()  # type: ignore[arg-type]
+        PointOptions(mode="train").check()  # type: ignore[arg-type]
     with pytest.raises(WorkloadError, match="unknown precision 'half'"):
-        Options(precision="half").check()
+        PointOptions(precision="half").check()
     # Tf32 is refused on a cpu.
     with pytest.raises(WorkloadError, match="precision='tf32' is available on NVIDIA GPUs only"):
         prepare("squeezenet1_1", options(precision="tf32"))
@@ -307,6 +307,6 @@ def test_a_factory_is_called_with_what_its_signature_names(tmp_path):
 
 def test_all_training_steps_compute_the_same():
     """What ``rooflines count`` counts once is what ``rooflines profile`` repeats."""
-    prepared = prepare("resnet18", Options(mode="training", image_size=64))
+    prepared = prepare("resnet18", PointOptions(mode="training", image_size=64))
     first, second = (record(prepared.step, None, restore=False).calls for _ in range(2))
     assert first == second

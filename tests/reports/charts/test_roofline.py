@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceiling, Source
-from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_colour, contrast
-from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, RooflinePoint, roofline
+from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_color, contrast
+from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, RooflineChart, RooflinePoint, roofline_drawing
 from rooflines.reports.views.roofline import chart_note, roofline_of
 from rooflines.roofline.analysis import CATEGORIES
 from rooflines.units import seconds
@@ -16,7 +16,7 @@ from tests.samples import analysis as sample
 from tests.samples import ceilings
 
 
-def chart_of(analysis) -> Chart:
+def chart_of(analysis) -> RooflineChart:
     chart = roofline_of(analysis)
     assert chart is not None
     return chart
@@ -27,7 +27,7 @@ CHARTS = {name: chart_of(analysis) for name, analysis in ANALYSES.items()}
 
 
 @pytest.fixture(params=CHARTS)
-def chart(request) -> Chart:
+def chart(request) -> RooflineChart:
     return CHARTS[request.param]
 
 
@@ -216,9 +216,9 @@ def test_roofs_without_points_points_without_roofs_and_roofs_of_the_wrong_kind()
 def test_palette_has_contrast_and_no_colour_twice(theme):
     ink = INK[theme]
     for ground in (ink.page, ink.panel):
-        assert all(contrast(category_colour(category, theme), ground) >= 3 for category in CATEGORIES)
+        assert all(contrast(category_color(category, theme), ground) >= 3 for category in CATEGORIES)
         assert all(contrast(color, ground) >= 4.5 for color in (ink.text, ink.muted, ink.accent, ink.warning, ink.notice))
-    assert len({category_colour(category, theme) for category in CATEGORIES}) == len(CATEGORIES)
+    assert len({category_color(category, theme) for category in CATEGORIES}) == len(CATEGORIES)
     assert len({style.letter for style in BOUNDS.values()}) == len(BOUNDS)
 
 
@@ -229,8 +229,8 @@ def test_points_of_any_origin_stand_on_roofs_and_those_with_a_label_are_named():
         )
         for key in (1, 2, 3)
     ]
-    chart = roofline(points, ceilings())
+    chart = roofline_drawing(points, ceilings())
     assert [point.label for point in chart.labeled] == ["step", "step #2", "step #3"]
     assert chart.legend == ()
     assert {roof.ceiling.name for roof in chart.roofs if roof.primary} == {"DRAM triad", "FMA fp32"}
-    assert roofline((), ()) is None
+    assert roofline_drawing((), ()) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("transformers")
 
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.phases import count_generation
 from rooflines.roofline.formulas.experts import UNIFORM, experts_hit
 
@@ -23,7 +23,7 @@ SMALL = {
 
 def counted(folder, kind, batch, prompt, keys, **config):
     (folder / "config.json").write_text(json.dumps({"model_type": kind, **SMALL, **config}))
-    options = Options(mode="generate", prompt_length=prompt, new_tokens=2, batch_size=batch, precision="bf16")
+    options = PointOptions(mode="generate", prompt_length=prompt, new_tokens=2, batch_size=batch, precision="bf16")
     return count_generation(f"hf:{folder}", options, keys=keys)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 import rooflines
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.dispatch.fakes import fake_tensors
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.count import count_network
 from rooflines.roofline.formulas.registry import FORMULAS
 
@@ -297,7 +297,7 @@ def test_a_network_that_is_too_large_to_be_real_is_refused(tmp_path):
         "def make(): return Chosen(1 << 24, 1 << 20), torch.rand(4)\n"
     )
     with pytest.raises(WorkloadError, match=r"need 64\.0 TiB, .* are free \(run on real tensors.*nonzero"):
-        count_network(f"{factory}:make", Options(device="cpu"))
+        count_network(f"{factory}:make", PointOptions(device="cpu"))
 
 
 def test_the_functions_own_error_passes_through():

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.phases import count_generation
 from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.experts import experts_hit
@@ -27,7 +27,7 @@ LARGE = {
     "moe_intermediate_size": 2048,
     "vocab_size": 129280, "max_position_embeddings": 8192,
 }  # fmt: skip
-OPTIONS = Options(mode="generate", prompt_length=40, new_tokens=3, batch_size=3, precision="bf16")
+OPTIONS = PointOptions(mode="generate", prompt_length=40, new_tokens=3, batch_size=3, precision="bf16")
 
 
 def counted(tmp_path, config, options=OPTIONS, keys=None, served=True):

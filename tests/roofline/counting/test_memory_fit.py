@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.errors import OutOfMemoryError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.profiler.records import GenerationSizes, Workload
 from rooflines.roofline.counting.memory_fit import MemoryGrowth, check_memory
 from rooflines.roofline.counting.phases import GenerationCount
@@ -59,7 +59,7 @@ def test_a_generation_that_does_not_fit_is_refused_with_what_fits():
     def refusal(free, batch=4):
         each = {"kv_bytes": batch * 20, "activation_bytes": batch * 10}
         counted = generation(batch, parameter_bytes=100, kv_bytes_per_token=1, **each)
-        asked = Options(mode="generate", batch_size=batch, prompt_length=15, new_tokens=5)
+        asked = PointOptions(mode="generate", batch_size=batch, prompt_length=15, new_tokens=5)
         try:
             check_memory("m", counted, free, f"{free} B free", asked)
         except OutOfMemoryError as error:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.other_counters import NOT_EXPLAINED, check_counters, count_against
 
 NOT_MATRIX, ROUND_PRODUCTS = "counts matrix products only", "counts no bias, softmax or activation"
@@ -44,7 +44,7 @@ def models(tmp_path_factory):
 
 
 def compared(models, name, counter, **options):
-    _, ours, (other,) = count_against(f"{models}:{name}", Options(device="cpu", **options), [counter])
+    _, ours, (other,) = count_against(f"{models}:{name}", PointOptions(device="cpu", **options), [counter])
     if other.total is not None:
         assert ours.flops - other.total == sum(one.ours - one.theirs for one in other.differences)
     return ours, other
@@ -114,7 +114,7 @@ def test_the_profilers_own_flops(models):
     ("name", "mode"), [("resnet18", "inference"), ("mobilenet_v3_small", "training"), ("timm:vit_tiny_patch16_224", "training")]
 )
 def test_every_difference_from_torch_on_a_network_is_explained(name, mode):
-    _, ours, (torchs,) = count_against(name, Options(device="cpu", mode=mode, image_size=64, batch_size=2), ["torch"])
+    _, ours, (torchs,) = count_against(name, PointOptions(device="cpu", mode=mode, image_size=64, batch_size=2), ["torch"])
     assert ours.flops - torchs.total == sum(one.ours - one.theirs for one in torchs.differences)
     assert NOT_EXPLAINED not in reasons(torchs)
 
@@ -139,7 +139,7 @@ QUICK = {("fcn_resnet50", "inference"), ("r2plus1d_18", "training"), ("timm:davi
 def test_every_difference_from_torch_on_other_networks_is_explained(name, mode):
     if name.startswith("timm:"):
         pytest.importorskip("timm")
-    _, ours, (torchs,) = count_against(name, Options(device="cpu", mode=mode, batch_size=2), ["torch"])
+    _, ours, (torchs,) = count_against(name, PointOptions(device="cpu", mode=mode, batch_size=2), ["torch"])
     assert ours.matrix_flops - torchs.total == sum(
         one.ours - one.theirs for one in torchs.differences if one.reason not in (NOT_MATRIX, ROUND_PRODUCTS)
     )
@@ -152,7 +152,7 @@ def test_every_difference_from_torch_on_other_networks_is_explained(name, mode):
 def test_where_torchs_counter_fails_it_is_absent():
     """In inference mode its hooks fail where a module is given a view of a parameter: here the class token."""
     pytest.importorskip("timm")
-    _, ours, (torchs,) = count_against("timm:pit_ti_224", Options(device="cpu"), ["torch"])
+    _, ours, (torchs,) = count_against("timm:pit_ti_224", PointOptions(device="cpu"), ["torch"])
     assert ours.matrix_flops > 0
     assert torchs.total is None
     assert "fails" in torchs.absent
@@ -172,8 +172,8 @@ def test_a_step_function_has_no_module_to_trace(tmp_path):
     from rooflines.errors import WorkloadError
 
     with pytest.raises(WorkloadError, match="returns a step function, not a module"):
-        count_against(f"{tmp_path / 'steps.py'}:step", Options(device="cpu"), ["fvcore"])
-    _, ours, (torchs,) = count_against(f"{tmp_path / 'steps.py'}:step", Options(device="cpu"), ["torch"])
+        count_against(f"{tmp_path / 'steps.py'}:step", PointOptions(device="cpu"), ["fvcore"])
+    _, ours, (torchs,) = count_against(f"{tmp_path / 'steps.py'}:step", PointOptions(device="cpu"), ["torch"])
     assert ours.matrix_flops == torchs.total == 16
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rooflines.errors import WorkloadError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.phases import count_generation
 
 transformers = pytest.importorskip("transformers")
@@ -27,7 +27,7 @@ def gpt2():
 def counted(config, tmp_path, keys=None, **asked):
     config.save_pretrained(tmp_path)
     sizes = {"batch_size": BATCH, "prompt_length": PROMPT, "new_tokens": NEW, **asked}
-    return count_generation(f"hf:{tmp_path}", Options(mode="generate", device="cpu", **sizes), keys=keys)
+    return count_generation(f"hf:{tmp_path}", PointOptions(mode="generate", device="cpu", **sizes), keys=keys)
 
 
 def read(count, *names):

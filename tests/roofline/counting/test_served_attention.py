@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("transformers")
 
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.phases import count_generation
 from rooflines.roofline.formulas.costs import SOFTMAX
 
@@ -32,7 +32,7 @@ WINDOWED = {
 
 def counted(folder, kind, prompt, keys, served=True, batch=2, cache="dynamic", **config):
     (folder / "config.json").write_text(json.dumps({"model_type": kind, **SIZES, **config}))
-    options = Options(mode="generate", prompt_length=prompt, new_tokens=2, batch_size=batch, precision="bf16", kv_cache=cache)
+    options = PointOptions(mode="generate", prompt_length=prompt, new_tokens=2, batch_size=batch, precision="bf16", kv_cache=cache)
     return count_generation(f"hf:{folder}", options, keys=(keys,), served=served)
 
 

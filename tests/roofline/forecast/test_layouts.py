@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 
 from rooflines.device_specs import catalog, search
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.phases import count_generation
 from rooflines.roofline.forecast.device_bounds import bound_operator, folded
 from rooflines.roofline.forecast.layouts import Layout, bound_layouts, cache_share, layouts_of, network_facts, parse_layouts
@@ -51,7 +51,7 @@ ALONE = Layout()
 def generation(name, batch=BATCH):
     with TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(CONFIGS[name]))
-        options = Options(mode="generate", prompt_length=PROMPT, new_tokens=2, batch_size=batch, precision="bf16")
+        options = PointOptions(mode="generate", prompt_length=PROMPT, new_tokens=2, batch_size=batch, precision="bf16")
         return count_generation(f"hf:{folder}", options, served=True)
 
 
@@ -114,7 +114,7 @@ def test_heads_of_keys_are_those_of_any_kernel():
     windows = {**CONFIGS["llama"], "model_type": "mistral", "sliding_window": 8}
     with TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(windows))
-        options = Options(mode="generate", prompt_length=20, new_tokens=1, precision="bf16")
+        options = PointOptions(mode="generate", prompt_length=20, new_tokens=1, precision="bf16")
         found = count_generation(f"hf:{folder}", options, served=True)
     assert network_facts(found).kv_heads == network_facts(generation("llama")).kv_heads
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import PointOptions
 from rooflines.roofline.counting.phases import count_generation
 from rooflines.roofline.forecast.counted_step import count_step
 from rooflines.roofline.forecast.layouts import network_facts
@@ -23,7 +23,7 @@ SIZES = {
     "hidden_size": H, "num_hidden_layers": L, "num_attention_heads": A, "num_key_value_heads": K, "head_dim": D, "intermediate_size": F,
     "vocab_size": V, "num_local_experts": E, "num_experts_per_tok": TOP, "max_position_embeddings": 64, "tie_word_embeddings": False,
 }  # fmt: skip
-OPTIONS = Options(mode="generate", prompt_length=10, new_tokens=8, batch_size=BATCH, precision="bf16")
+OPTIONS = PointOptions(mode="generate", prompt_length=10, new_tokens=8, batch_size=BATCH, precision="bf16")
 
 
 @pytest.fixture(scope="module", params=["llama", "mixtral"])
@@ -65,7 +65,7 @@ def test_products_read_and_hold_weights_of_fewer_bits(model, quantize):
 def test_a_predicted_step_says_how_its_weights_are_stored(model):
     _, name = model
     plain, quantized = (
-        count_step(name, Options(mode="generate", prompt_length=10, new_tokens=8, precision="bf16", quantize=quantize))
+        count_step(name, PointOptions(mode="generate", prompt_length=10, new_tokens=8, precision="bf16", quantize=quantize))
         for quantize in ("none", "int4-weight")
     )
     assert quantized.workload.quantized == "int4-weight"
@@ -77,7 +77,7 @@ def test_a_predicted_step_says_how_its_weights_are_stored(model):
 @pytest.mark.parametrize("asked", [{"quantize": "dynamic-int8"}, {"precision": "amp-bf16"}, {"mode": "inference"}])
 def test_other_quantization_is_refused(asked):
     with pytest.raises(UsageError, match="is not predicted with"):
-        count_step("hf:gpt2", Options(**{"mode": "generate", "quantize": "int8-weight", **asked}))
+        count_step("hf:gpt2", PointOptions(**{"mode": "generate", "quantize": "int8-weight", **asked}))
 
 
 def test_a_configuration_that_names_another_precision_is_told(tmp_path):

@@ -1,0 +1,420 @@
+"""The page of the backends study: what its numbers say, the paper's table with this machine, its plots, operators, and input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from rooflines.ext import (
+    ABSENT,
+    Beam,
+    Beams,
+    Block,
+    Column,
+    Curves,
+    CurveSeries,
+    Facts,
+    Figure,
+    MeasuredValue,
+    Row,
+    Section,
+    SweepPoint,
+    SweepRow,
+    binary_bytes,
+    percent,
+    seconds,
+    section,
+    significant,
+    table,
+)
+from rooflines_studies import network_runs
+from rooflines_studies.backends.train import BackendResult, LoaderOptions, ThroughLoader, Training, TrainOptions
+from rooflines_studies.data import padded
+from rooflines_studies.network_page import by_backend, operator_records, operators_section, process_text
+from rooflines_studies.records import TimedOperator
+from rooflines_studies.study import Missing, Study, StudyOptions, decided
+from rooflines_studies.tables import printed
+
+_IMAGE_BYTES = 28 * 28 * 4
+_SLOW = "skipped in a quick study because compiling takes longer than running; select it by name to include it"
+_LOADER = ("samples_per_s", "input_fraction", "alone_samples_per_s")
+MNIST_TRAIN = 60_000
+Paper: TypeAlias = Mapping[str, Mapping[str, Any]]
+# What may set the pace of a training, and how it is called.
+PACES = {
+    "compute": "bound by arithmetic", "memory": "bound by memory", "latency": "bound by launches", "host": "between operators",
+    "input": "waiting for input", "unknown": "without a roof",
+}  # fmt: skip
+# Rates of the paper's PyTorch backends that lie within this factor of each other do not depend on the device.
+_ALIKE = 1.5
+_CONVOLUTIONS = ("conv1", "conv2")
+
+
+def choose(points: Sequence[SweepPoint], options: StudyOptions) -> Iterator[SweepPoint | Missing]:
+    """Yield the points to run, and why others cannot: MNIST also gives the accuracy, and the loader is that of PyTorch."""
+    kinds = {"speed": TrainOptions, "accuracy": TrainOptions, "loader": LoaderOptions}
+    for one in network_runs.available(points, network_runs.BACKENDS, kinds, options):
+        if isinstance(one, Missing):
+            yield one
+            continue
+        backend = str(one.options["backend"])
+        compiled = network_runs.is_compiled(backend)
+        if compiled and options.quick and "backend" not in options.settings:
+            yield Missing(what=backend, reason=_SLOW)
+        elif one.part == "speed" or (not compiled and (
+            options.data_dir is None if one.part == "accuracy" else backend.startswith("torch")
+        )):  # fmt: skip
+            yield one
+
+
+def results_of(study: Study) -> tuple[BackendResult, ...]:
+    """Return what each backend did; one without its training for speed has nothing to show."""
+    results = []
+    for one in by_backend(study):
+        speed = one.detail("speed", Training)
+        if speed is not None:
+            row = one.part("speed")[0]
+            loaders = [ThroughLoader(**{name: other.estimates[name].value for name in _LOADER}) for other in one.part("loader")]
+            results.append(
+                BackendResult(
+                    name=one.name, backend=one.backend, device_name=one.device_name, speed=speed, remark=row.facts["remark"],
+                    epoch_s=row.estimates["epoch_s"].value, rate=row.estimates["samples_per_s"],
+                    accuracy=speed if speed.data.name == "mnist" else one.detail("accuracy", Training),
+                    loader=next(iter(loaders), None),
+                )
+            )  # fmt: skip
+    return tuple(results)
+
+
+def findings(study: Study) -> Iterator[str]:
+    """What the numbers say, the most important first."""
+    return sentences(results_of(study))
+
+
+def sections(study: Study) -> tuple[Section, ...]:
+    """The paper's table and plots with this machine, the time of a step, its operators, and how each backend ran."""
+    results = results_of(study)
+    batch = max((one.speed.batch_size for one in results), default=0)
+    operators = operators_section(results, of="a step", title=f"Operators of a step of {batch} samples", by="backend", unit="µs")
+    return _plots(results), _paces(results), operators, _setup(results)
+
+
+def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
+    """Return the epochs and the operators of each backend."""
+    results = results_of(study)
+    trained = [(one, one.speed) for one in results]
+    trained += [(one, one.accuracy) for one in results if one.accuracy is not None and one.accuracy is not one.speed]
+    epochs = [
+        {"backend": one.name, "data": training.data.name, **msgspec.to_builtins(epoch)}
+        for one, training in trained
+        for epoch in training.epochs
+    ]
+    return {"epochs": epochs, "operators": operator_records(results)}
+
+
+def _each(row: SweepRow, waiting: bool) -> float | None:
+    """The seconds of input or of computing for each sample."""
+    rate, share = row.value("samples_per_s"), row.value("input_fraction")
+    return (share if waiting else 1 - share) / rate if rate and share is not None else None
+
+
+VALUES = {
+    "input_s": lambda row: _each(row, True),
+    "compute_s": lambda row: _each(row, False),
+    "fed": lambda row: "paper's loader" if row.point.part == "loader" else "in place",
+    "epoch": lambda row: MNIST_TRAIN / (row.value("samples_per_s") or 1.0) if row.point.part == "loader" else row.value("epoch_s"),
+}
+
+
+def notes(study: Study) -> dict[str, str]:
+    """Of how many epochs a total is, and what the memory of the device holds that the paper's does not: the training set."""
+    results = results_of(study)
+    counts = ", ".join(dict.fromkeys(str(len(one.speed.epochs)) for one in results))
+    note = f"Total: of {counts} epochs (paper: 10)." if counts else ""
+    trained = next((one.speed for one in results if one.speed.device_memory_bytes is not None), None)
+    if trained is not None:
+        images = len(padded(trained.data.train_samples, trained.batch_size)) * _IMAGE_BYTES
+        note += (
+            f" Device memory includes the whole training set (images: {images / 1e6:,.0f} MB); the paper's PyTorch received "
+            "it batch by batch."
+        )
+    return {"backends": note}
+
+
+def _plots(results: Sequence[BackendResult]) -> Section:
+    paper = paper_table()
+    accuracies = [(one, one.accuracy) for one in results if one.accuracy is not None]
+    if not results:
+        return section("plots", "Plots")
+    data = results[0].speed.data
+    whole = data.train_samples == MNIST_TRAIN
+
+    def over_epochs(one: BackendResult, training: Training, name: str, paper_name: str = "") -> CurveSeries:
+        return CurveSeries(
+            backend=one.name, color=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
+            y=tuple(float(getattr(epoch, name)) for epoch in training.epochs),
+            paper=float(paper[one.backend][paper_name]) if paper_name and one.backend in paper else None,
+        )  # fmt: skip
+
+    def figure(name: str, caption: str, y_title: str, series: Iterable[CurveSeries], fraction: bool = False) -> Figure:
+        drawing = Curves(x_title="epoch", y_title=y_title, series=tuple(series), fraction=fraction)
+        return Figure(name=name, caption=caption, drawing=drawing)
+
+    blocks: list[Block] = [
+        figure(
+            "epoch-time", f"Time per epoch. Data: {data.label}.", "epoch, s",
+            (over_epochs(one, one.speed, "epoch_s", "epoch_s" if whole else "") for one in results),
+        ),
+        figure(
+            "throughput", f"Throughput per epoch; dotted lines are the paper's means. Data: {data.label}.", "throughput, samples/s",
+            (over_epochs(one, one.speed, "samples_per_s", "samples_per_s") for one in results),
+        ),
+    ]  # fmt: skip
+    if accuracies:
+        blocks.append(
+            figure(
+                "accuracy", f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.", "correct, % of the test set",
+                (over_epochs(one, training, "test_accuracy") for one, training in accuracies), fraction=True,
+            )
+        )  # fmt: skip
+    bars = [
+        Beam(
+            backend=one.backend, label=one.name, value=one.rate.value, text=f"{one.rate.value:,.0f}",
+            paper=paper[one.backend]["samples_per_s"] if one.backend in paper else None,
+            paper_text=f"paper {paper[one.backend]['samples_per_s']:,.0f}" if one.backend in paper else "",
+        )
+        for one in sorted(results, key=lambda one: -one.rate.value)
+    ]  # fmt: skip
+    bars += [
+        Beam(
+            backend=one.backend, label=f"{one.name}, loader", value=one.loader.samples_per_s,
+            text=f"{one.loader.samples_per_s:,.0f} with the paper's loader",
+        )
+        for one in results
+        if one.loader is not None
+    ]  # fmt: skip
+    bars += [
+        Beam(
+            backend=name, label=name, value=0.0, text="", paper=row["samples_per_s"],
+            paper_text=f"paper {row['samples_per_s']:,.0f}, not run here",
+        )
+        for name, row in paper.items()
+        if name not in {one.backend for one in results}
+    ]  # fmt: skip
+    drawing = Beams(x_title="samples/s", beams=tuple(bars))
+    blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=drawing))
+    return section("plots", "The paper's plots", *blocks)
+
+
+def _paces(results: Sequence[BackendResult]) -> Section:
+    """Where the time of a step goes by what bounds it."""
+    paces = [(one, found) for one in results if (found := pace(one)) is not None]
+    names = [name for name in PACES if any(name in found.parts for _, found in paces)]
+    columns = (Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names))
+    rows = (Row((one.name, seconds(found.step_s), *(_share(found, name) for name in names)), color=one.backend) for one, found in paces)
+    note = "Operators are timed one by one and grouped by their bound; the rest of the step is the host's."
+    return section("time", "Time per step", table("pace", columns, rows, title="Time per step by bound", note=note) if paces else None)
+
+
+def _setup(results: Sequence[BackendResult]) -> Section:
+    settings = {
+        f"{training.data.name}: batch {training.batch_size}, learning rate {training.learning_rate:g}, momentum {training.momentum:g}"
+        for one in results
+        for training in (one.speed, one.accuracy)
+        if training is not None
+    }
+    same = (
+        "All backends have the same initial parameters and the same batches in the same order; the last batch is completed with "
+        "samples from the start of the set. An epoch is the time of its training steps, each of which ends when the loss is read; "
+        "compilation and warm-up come before, testing after."
+    )
+    rows = [("epochs", same), ("settings", "; ".join(sorted(settings)))]
+    rows += [
+        (
+            one.name,
+            f"{process_text(one)}, ready after {seconds(one.speed.setup_s)}, {binary_bytes(one.speed.process_memory_bytes)} of process "
+            f"memory{f'; {one.remark}' if one.remark else ''}",
+        )
+        for one in results
+    ]  # fmt: skip
+    return section("setup", "How each backend ran", Facts(rows=tuple(rows), kind="definitions") if results else None)
+
+
+def _share(found: Pace, name: str) -> str:
+    whole = sum(found.parts.values())
+    return f"{100 * found.parts.get(name, 0.0) / whole:.1f} %" if whole else f"{ABSENT} %"
+
+
+# --- what the numbers say, in sentences ----------------------------------------------------------------------------------------------
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a step's time goes: seconds by what sets the pace (``PACES``), and how much of it is input."""
+
+    step_s: float
+    parts: dict[str, float]
+
+    @property
+    def limit(self) -> str:
+        """The largest part."""
+        return max(self.parts, key=lambda name: self.parts[name])
+
+    @property
+    def share(self) -> float:
+        """What share of the time that is."""
+        return self.parts[self.limit] / sum(self.parts.values())
+
+
+def paper_table() -> Paper:
+    """Return the paper's table of results by backend, in its units; GPU memory is None where it was not measured."""
+    return {one["backend"]: one for one in printed(Path(__file__).parent / "backends_mnist_cnn.csv")}
+
+
+def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
+    """Yield the sentences. Without a result there are those about the paper."""
+    timed = sorted(results, key=lambda one: one.rate.value, reverse=True)
+    if timed:
+        yield _verdict(timed[0])
+        yield from decided(_compared(timed, paper_table()), "trains", "many samples/s")
+        yield from (sentence for one in timed if (sentence := _why(one)))
+        shares = [f"{one.name} {percent(share)}" for one in timed if (share := convolution_efficiency(one)) is not None]
+        if shares:
+            yield f"Efficiency of the convolutions (forward and backward): {', '.join(shares)}."
+    yield from contradiction(paper_table())
+    yield from _loaders(timed, paper_table())
+    yield (
+        f"The paper's Numba backends omit the gradients of the convolutions, {percent(unlearned_share())} of the FLOPs of a step; "
+        "here every backend computes all gradients."
+    )
+    yield from _accuracy(results)
+
+
+def pace(one: BackendResult) -> Pace | None:
+    """Where the time of a step goes: its input, its operators by bound, and what no operator explains; None without operators."""
+    if not one.operators:
+        return None
+    parts: dict[str, float] = {}
+    for each in one.operators:
+        parts[each.bound] = parts.get(each.bound, 0.0) + each.time_s
+    step_s = one.speed.step_s
+    parts["host"] = parts.get("host", 0.0) + max(0.0, step_s - sum(parts.values()))
+    last = one.speed.epochs[-1]
+    steps = round(last.samples_per_s * last.epoch_s / one.speed.batch_size) or 1
+    parts["input"] = last.input_s / steps
+    return Pace(step_s=step_s, parts={name: time for name, time in parts.items() if time > 0})
+
+
+def convolution_efficiency(one: BackendResult) -> float | None:
+    """The share of their roofs that the convolutions reach, forward and backward together, by the FLOPs that their kernels execute.
+
+    The operators that are fused into a convolution count with it.
+    """
+    return _reached(each for each in one.operators if each.layer in _CONVOLUTIONS and each.matrix_flops)
+
+
+def _reached(operators: Iterable[TimedOperator]) -> float | None:
+    """The share of their roofs that those of ``operators`` reach together that have one; None without any."""
+    bounded = [(each.lower_bound_s, each.time_s) for each in operators if each.lower_bound_s is not None]
+    time_s = sum(time_s for _, time_s in bounded)
+    return sum(lower_s for lower_s, _ in bounded) / time_s if time_s > 0 else None
+
+
+def contradiction(paper: Paper) -> Iterator[str]:
+    """Why the paper's text and its table name different winners: its PyTorch rows do not measure PyTorch."""
+    torch = {name: row for name, row in paper.items() if name.startswith("torch")}
+    rates = [row["samples_per_s"] for row in torch.values()]
+    numba, cuda = paper["numba-cuda"], paper["torch-cuda"]
+    if max(rates) / min(rates) > _ALIKE:
+        return
+    loader_s = min(row["epoch_s"] for row in torch.values())
+    rest = {name: row["epoch_s"] - loader_s for name, row in torch.items() if row["epoch_s"] > loader_s}
+    slowest = max(rest, key=lambda name: rest[name])
+    yield (
+        "The paper contradicts itself: its text gives the highest throughput to Numba CUDA and, some sentences on, calls it notably "
+        "slower than PyTorch CUDA; its table has Numba CUDA at "
+        f"{numba['samples_per_s']:,.0f} samples/s and PyTorch CUDA at {cuda['samples_per_s']:,.0f}, "
+        f"{numba['samples_per_s'] / cuda['samples_per_s']:.1f} times slower. PyTorch has {min(rates):,.0f} to {max(rates):,.0f} "
+        "samples/s on a CPU, an NVIDIA GPU and an Apple GPU alike. This must be the rate of the data loader, which prepared the images "
+        f"in {significant(1e6 / max(rates))} µs each, not of the devices. If the loader took the whole epoch of the fastest of them "
+        f"({seconds(loader_s)}), {slowest} itself computed for {seconds(rest[slowest])} "
+        f"({MNIST_TRAIN / rest[slowest]:,.0f} samples/s), and the rate of PyTorch CUDA cannot be derived from the table. Neither the "
+        "text nor the table compares the backends."
+    )
+
+
+def _loaders(timed: Sequence[BackendResult], paper: Paper) -> Iterator[str]:
+    """The same here: a resident backend, and the same one behind the paper's loader."""
+    for one in timed:
+        through = one.loader
+        if through is None:
+            continue
+        waited, alone = through.input_fraction, one.rate.value
+        predicted = 1 / (1 / alone + 1 / through.alone_samples_per_s)
+        had = f" (paper: {paper[one.backend]['samples_per_s']:,.0f})" if one.backend in paper else ""
+        yield (
+            f"{one.name} trains {alone:,.0f} samples/s on data in memory and {through.samples_per_s:,.0f} "
+            f"with a loader like the paper's{had}, waiting for input {percent(waited)} of the time. The "
+            f"loader alone delivers {through.alone_samples_per_s:,.0f} samples/s; loading and computing one after the other would give "
+            f"{predicted:,.0f}."
+        )
+
+
+def _verdict(fastest: BackendResult) -> str:
+    said = f"{fastest.name} trains {fastest.rate.value:,.0f} samples/s"
+    found = pace(fastest)
+    if found is None:
+        return f"{said}."
+    return f"{said}. {percent(found.share)} of its step is {PACES[found.limit]}{_efficiency(fastest, found.limit)}."
+
+
+def _why(one: BackendResult) -> str:
+    found = pace(one)
+    if found is None:
+        return ""
+    whole = sum(found.parts.values())
+    parts = sorted(found.parts.items(), key=lambda part: -part[1])
+    listed = ", ".join(f"{percent(time / whole)} {PACES[name]}{_efficiency(one, name)}" for name, time in parts if time / whole >= 0.01)
+    each = len(one.operators)
+    fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
+    return f"{one.name}: the fastest step takes {fastest} in {each} operators: {listed}."
+
+
+def _efficiency(one: BackendResult, bound: str) -> str:
+    """How near the operators with this bound are to their roofs."""
+    reached = _reached(each for each in one.operators if each.bound == bound)
+    return "" if reached is None else f" (at {percent(reached)} of that roof)"
+
+
+def _compared(timed: Sequence[BackendResult], paper: Paper) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:
+    """The fastest backend and the others, each and the paper's."""
+    yield from ((timed[0].name, timed[0].rate, one.name, one.rate) for one in timed[1:])
+    for one in timed:
+        if one.backend in paper:
+            theirs = paper[one.backend]["samples_per_s"]
+            yield one.name, one.rate, f"the paper's ({theirs:,.0f})", MeasuredValue(value=theirs, low=theirs, high=theirs)
+
+
+def unlearned_share() -> float:
+    """The share of a step's FLOPs in the gradients of the convolutions, which the paper's Numba backends did not compute."""
+    from rooflines_studies.networks import cnn
+
+    operators = cnn.work(512)
+    left_out = sum(one.flops for one in operators if one.phase == "backward" and one.layer in _CONVOLUTIONS)
+    return left_out / sum(one.flops for one in operators)
+
+
+def _accuracy(results: Sequence[BackendResult]) -> Iterator[str]:
+    found = [(one.name, one.accuracy) for one in results if one.accuracy is not None]
+    if not found:
+        return
+    listed = ", ".join(f"{name} {percent(training.epochs[-1].test_accuracy, 1)}" for name, training in found)
+    first = found[0][1]
+    said = f"Accuracy on {first.data.label} after {len(first.epochs)} epochs: {listed}"
+    if len(found) > 1:
+        losses = [training.epochs[0].train_loss for _, training in found]
+        apart = (max(losses) - min(losses)) / max(*losses, 1e-12)
+        said += f"; with the same initial parameters and data order, their losses in the first epoch differ by {apart:.0e}"
+    yield f"{said}."
