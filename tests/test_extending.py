@@ -244,3 +244,15 @@ def test_the_documented_recommendation_is_among_the_findings(tmp_path, monkeypat
     assert own.saves_s == pytest.approx(0.01)
     assert "activations that write a new tensor take 20.0 ms" in own.evidence
     assert not [one for one in find(sample()) if one.title == own.title]
+
+
+def test_the_documented_command_is_one_of_rooflines(tmp_path, monkeypatch):
+    install(tmp_path, documented("A command"), monkeypatch)
+
+    def ran(*arguments):
+        return subprocess.run([sys.executable, "-m", "rooflines", *arguments], capture_output=True, text=True)
+
+    assert re.search(r"longest +Print the operator", ran("--help").stdout)
+    assert re.fullmatch(r"aten::\w+: [\d.]+ µs\n", ran("longest", str(TRACE)).stdout)
+    missing = ran("longest", "nowhere.json")
+    assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 2)

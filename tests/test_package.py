@@ -9,6 +9,7 @@ import sys
 import zipfile
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -21,7 +22,7 @@ PACKAGE = ROOT / "rooflines"
 
 # From the top down; a module imports from its own layer and from those below it.
 LAYERS = (
-    "cli", "integrations", "gpu_check", "studies", "sweeps", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels",
+    "cli", "integrations", "gpu_check", "sweeps", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels",
 )  # fmt: skip
 FOR_ALL = ("arguments", "errors", "extras", "installed", "lazy", "units", "serial", "shown", "_version")
 # Upward on purpose: a record asks for its report, and a run for its analysis, by name ("Records show themselves through a name",
@@ -91,6 +92,7 @@ def dotted(path):
 
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
+STUDIES = sorted((ROOT / "rooflines_studies").rglob("*.py"))
 NAMES = {dotted(path): path for path in MODULES}
 PACKAGES = sorted(dotted(path) for path in MODULES if path.name == "__init__.py")
 
@@ -124,6 +126,11 @@ def within(package, graph):
                 if ours != theirs:
                     found.setdefault(ours, set()).add(theirs)
     return found
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=[str(path.relative_to(ROOT)) for path in STUDIES])
+def test_the_studies_are_an_extension_like_any_other(path):
+    assert {name.rpartition(".")[0] for name in imports(path)} <= {"rooflines", "rooflines.ext"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES])
@@ -231,17 +238,20 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path):
     )
     (wheel,) = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(["git", "ls-files", "rooflines"], cwd=ROOT, capture_output=True, text=True)
+    tracked = subprocess.run(["git", "ls-files", "rooflines", "rooflines_studies"], cwd=ROOT, capture_output=True, text=True)
     expected = set(tracked.stdout.split()) if tracked.returncode == 0 else {str(path.relative_to(ROOT)) for path in MODULES}
     assert expected, "no files to look for"
     assert {name for name in expected if (ROOT / name).exists()} <= held
     for suffix in (".j2", ".toml", ".typ", ".js", ".css"):
         on_disk = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob(f"*{suffix}")}
         assert on_disk <= held, suffix
-    assert {name.split("/")[0] for name in held} == {"rooflines", f"rooflines-{rooflines.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in held} == {
+        "rooflines", "rooflines_studies", f"rooflines-{rooflines.__version__}.dist-info",
+    }  # fmt: skip
 
 
 def test_what_extensions_import_is_there():
     for name in rooflines.ext.__all__:
-        assert getattr(rooflines.ext, name).__doc__, f"{name} has no docstring"
+        value = getattr(rooflines.ext, name)
+        assert not isinstance(value, (type, FunctionType)) or value.__doc__, f"{name} has no docstring"
         assert f"``{name}``" in rooflines.ext.__doc__

@@ -110,7 +110,7 @@ OURS = sorted(path.parent for path in HERE.glob("*/study.toml"))
 @pytest.mark.parametrize("folder", OURS, ids=lambda folder: folder.name)
 def test_every_column_of_a_study_names_something_that_exists(folder):
     """A misspelt name would be a column of dashes. Values stand in the sources or are fields of samples, a paper's in its file."""
-    results = [HERE.parent / "sweeps" / name for name in ("point.py", "search_point.py")]
+    results = [HERE.parent / "rooflines" / "sweeps" / name for name in ("point.py", "search_point.py")]
     source = "".join(path.read_text(encoding="utf-8") for path in (*HERE.rglob("*.py"), *results))
     file, values = read_study(folder), getattr(page_module(folder), "VALUES", {})
     options = {name for point in (file.options, *file.parts.values(), *file.points) for name in point}
