@@ -70,7 +70,7 @@ def recorded(directory: Path, slow: int | None = None) -> Analysis:
             model(batch)
 
     workload = Workload(name="network", mode="inference", batch_size=len(batch), source="step")
-    return analyze(collect(step, Recording(directory, workload, torch.device("cpu"), settings=Settings(steps=10, warmup=3))))
+    return analyze(collect(step, Recording(directory, workload, torch.device("cpu"), settings=Settings(steps=10, warmup=3)))).analysis
 
 
 def named(comparison: Comparison) -> set[str]:

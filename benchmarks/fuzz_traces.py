@@ -219,7 +219,7 @@ def attempt(data: bytes) -> str:
     assert all(row.time_ns >= 0 for row in attribution.rows), "an operator with less than no time"
     assert ((calls.after > range(len(calls.after))) & (calls.parent < range(len(calls.after)))).all(), "a call tree that is none"
     if zlib.crc32(data) % 4 == 0:  # the analysis does all of the above again
-        serial.to_json(analyze(run_of_trace("fuzzed.json", trace), _ceilings(), trace))
+        serial.to_json(analyze(run_of_trace("fuzzed.json", trace), _ceilings(), trace).analysis)
     kinds = (len(trace.host) > 0, len(trace.device) > 0, len(trace.memory) > 0, attribution.steps > 0, len(attribution.gaps) > 0)
     said = sorted("".join("#" if letter.isdigit() else letter for letter in note)[:30] for note in trace.notes)
     return f"accepted: {''.join('01'[kind] for kind in kinds)} {' '.join(said)}"

@@ -31,8 +31,8 @@ from rooflines.kernels.micro.vectors import vector_bytes as vector_bytes
 from rooflines.kernels.tf32 import tf32_state as tf32_state
 from rooflines.pipeline.ceilings import ceilings_of_device as ceilings_of_device
 from rooflines.pipeline.ceilings import file_or_device as file_or_device
+from rooflines.pipeline.command import default_command as default_command
 from rooflines.pipeline.options import CEILINGS_HELP as CEILINGS_HELP
-from rooflines.pipeline.reading import default_command as default_command
 from rooflines.pipeline.reporting import ANALYSIS_FILE as ANALYSIS_FILE
 from rooflines.pipeline.reporting import write_reports as write_reports
 from rooflines.pipeline.training import load_training as load_training

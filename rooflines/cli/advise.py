@@ -37,10 +37,10 @@ def advise(
 
     [bold]rooflines advise RUN --try --only precision,compile --rounds 6[/bold]
     """
-    from rooflines import pipeline
     from rooflines.pipeline.reporting import report_run
     from rooflines.profiler.directory import load
     from rooflines.reports.views import advice
+    from rooflines.roofline.analyze import analyze
     from rooflines.roofline.trials import read_trials
     from rooflines.sweeps.trying import check_repeatable, predicted_changes, try_changes, worth_trying
 
@@ -48,7 +48,8 @@ def advise(
     kinds = _kinds(only)
     if trying:
         check_repeatable(recorded)
-    analysis = pipeline.analyze(recorded)
+    judged = analyze(recorded)
+    analysis = judged.analysis
     with progress_bar(False) as progress:
         if progress is not None:
             progress.stage("predicting", None)
@@ -62,7 +63,7 @@ def advise(
             try_changes(recorded, worth_trying(predicted, kinds), rounds=rounds, output=output, progress=progress)
         except Interrupted as error:
             interrupted = error
-        written = report_run(recorded, chosen, analysis=analysis, progress=progress)
+        written = report_run(recorded, chosen, judged=judged, progress=progress)
     print_page(advice.page(analysis, trials=read_trials(run)))
     print()
     print_written(written)

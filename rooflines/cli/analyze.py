@@ -48,41 +48,55 @@ def analyze(
 
     [bold]rooflines analyze 'traces/rank*.json.gz'[/bold]
     """
-    from rooflines import pipeline, serial
-    from rooflines.profiler.directory import RUN_FILE
+    from rooflines import pipeline
 
     check_at(at, format, output)
-    given = output is not None
-    # a directory gets the analysis under its usual name
-    into = output is not None and format in (None, "json") and not is_file_name(output)
-    reports, chosen = ((), "table") if into else destination(format, output, {".json": "json"}, traced=None)
     swept = sweep_of(sources)
+    if output is not None and not is_file_name(output) and format in (None, "json") and swept is None:
+        reports: tuple[str, ...] = ()
+        chosen = "table"  # the analysis goes there under its usual name
+    else:
+        reports, chosen = destination(format, output, {".json": "json"}, traced=None)
     if swept is not None:
-        show(page_of(swept), "analyze", reports, chosen, output, {"json": lambda: json_of(swept, at)})
+        show(lambda: page_of(swept), "analyze", reports, chosen, output, {"json": lambda: json_of(swept, at)})
         return
-    source = pipeline.find_source(sources)
+    source = pipeline.open_source(sources)
     with progress_bar(chosen == "json") as progress:
         if reports:
             print_written(pipeline.report(source, reports, output=output, ceilings=ceilings, **reading, progress=progress))
             return
-        _, analysis = pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress)
-    # what rooflines recorded, a monitored program or a run, keeps its analysis beside it
-    ours = not isinstance(source, list) and (not isinstance(source, str) or Path(source, RUN_FILE).is_file())
-    if output is None and at is None and ours:
-        output, into = Path(sources[0]), True
-    if output is not None and into:
-        path = output / (pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE)
-        with writing(f"write {str(path)!r}", f"Choose another {arg('output')}."):
-            output.mkdir(parents=True, exist_ok=True)
-            serial.write_text(path, serial.to_json(analysis))
-        if given and format == "json":
-            print(f"written   {path}", file=sys.stderr)
-            return
-        output = None
-    if chosen == "json" and output is None:
-        print(json_of(analysis, at), end="")  # which needs nothing of pages
+        analysis = pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress).analysis
+    if output is None:
+        if at is None and (own := _own_directory(source)) is not None:
+            _store(analysis, own)
+        show(lambda: page_of(analysis), "analyze", (), chosen, None, {"json": lambda: json_of(analysis, at)})
         return
-    page = page_of(analysis)
-    show(page, "analyze", (), chosen, output, {"json": lambda: serial.to_json(analysis)})
-    if output is not None and format is None:
-        print_page(page)
+    if is_file_name(output):
+        show(lambda: page_of(analysis), "analyze", (), chosen, output, {"json": lambda: json_of(analysis)})
+    else:
+        path = _store(analysis, output)
+        if format == "json":
+            print(f"written   {path}", file=sys.stderr)
+    if format is None:
+        print_page(page_of(analysis))
+
+
+def _own_directory(source: Any) -> Path | None:
+    """The directory of what rooflines recorded, a run or a monitored program, which keeps its analysis."""
+    from rooflines.profiler.directory import RUN_FILE
+
+    if isinstance(source, str):
+        return Path(source) if Path(source, RUN_FILE).is_file() else None
+    return getattr(source, "directory", None)
+
+
+def _store(analysis: Any, directory: Path) -> Path:
+    """Write the analysis into a directory under its usual name."""
+    from rooflines import pipeline, serial
+    from rooflines.roofline.ranks.records import RankAnalysis
+
+    path = directory / (pipeline.RANKS_FILE if isinstance(analysis, RankAnalysis) else pipeline.ANALYSIS_FILE)
+    with writing(f"write {str(path)!r}", f"Choose another {arg('output')}."):
+        directory.mkdir(parents=True, exist_ok=True)
+        serial.write_text(path, serial.to_json(analysis))
+    return path

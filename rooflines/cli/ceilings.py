@@ -81,4 +81,4 @@ def ceilings(
         "json": lambda: view.ceilings_json(measured, sessions(measured), rows if compare else None),
         "csv": lambda: view.comparison_csv(rows) if compare else view.ceilings_csv(measured),
     }
-    show(page, "ceilings", reports, chosen, output, own)
+    show(lambda: page, "ceilings", reports, chosen, output, own)

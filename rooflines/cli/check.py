@@ -87,16 +87,14 @@ def check(
             )  # fmt: skip
     elif baseline is not None:
         from rooflines import pipeline
-        from rooflines.profiler.trace.records import ReadOptions
 
         # One argument that is neither an option nor a script is a run; else they are the arguments of a profile.
         source = run[0] if len(run) == 1 and not run[0].startswith("-") and not run[0].endswith(".py") else _profiled(run)
-        options = ReadOptions(**reading)
         with progress_bar(not sys.stderr.isatty()) as progress:
             if update:
-                print(f"baseline  {pipeline.update_baseline(source, baseline, reading=options, progress=progress)}")
+                print(f"baseline  {pipeline.update_baseline(source, baseline, **reading, progress=progress)}")
                 return
-            comparison = pipeline.check(source, baseline, anyway=anyway, reading=options, progress=progress)
+            comparison = pipeline.check(source, baseline, anyway=anyway, **reading, progress=progress)
     if benchmark is not None:
         from rooflines.reports.views import comparison as view
 

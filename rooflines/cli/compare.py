@@ -57,10 +57,9 @@ def compare(
     check_at(at, format, output)
     reports, chosen = destination(format, output, SUFFIXES)
     from rooflines import pipeline
-    from rooflines.profiler.trace.records import ReadOptions
 
     with progress_bar(not sys.stderr.isatty()) as progress:
-        comparisons = pipeline.compare_all(sources, ceilings=ceilings, anyway=anyway, reading=ReadOptions(**reading), progress=progress)
+        comparisons = pipeline.compare_all(sources, anyway=anyway, ceilings=ceilings, **reading, progress=progress)
     show_comparisons(comparisons, by, top, reports, chosen, output, fail_above, at)
     if fail_above is not None:
         fail_if_slower(comparisons, fail_above)
@@ -87,7 +86,7 @@ def show_comparisons(
         "markdown": lambda: markdown.render(made),
         "junit": lambda: junit(comparisons, by, (fail_above or 0.0) / 100),
     }
-    show(made, "compare", reports, format, output, own)
+    show(lambda: made, "compare", reports, format, output, own)
 
 
 def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float) -> None:

@@ -62,7 +62,7 @@ def count(
         generation = count_generation(name, of)
         operators = [row for phase in generation.phases for row in phase.count.operators]
         own = {"json": lambda: serial.to_json(generation.to_dict()), "csv": lambda: count_csv(operators, by)}
-        show(generation_page(generation, by, rows, default_command()), "count", reports, chosen, output, own)
+        show(lambda: generation_page(generation, by, rows, default_command()), "count", reports, chosen, output, own)
         return
     workload, counted, others = count_against(name, of, against.split(","), memory=memory)
     beside = {"against": others} if others else {}
@@ -70,4 +70,4 @@ def count(
         "json": lambda: serial.to_json({"workload": workload, **counted.to_dict(), **beside}),
         "csv": lambda: count_csv(counted.operators if by == "operator" else counted.modules, by),
     }
-    show(page(counted, workload, by, rows, others, default_command()), "count", reports, chosen, output, own)
+    show(lambda: page(counted, workload, by, rows, others, default_command()), "count", reports, chosen, output, own)

@@ -66,4 +66,4 @@ def devices(
 
     page = view.device_page(found[0]) if name and len(found) == 1 else view.page(found)
     own = {"json": lambda: view.to_json(found), "csv": lambda: view.to_csv(found)}
-    show(page, "devices", reports, chosen, output, own)
+    show(lambda: page, "devices", reports, chosen, output, own)

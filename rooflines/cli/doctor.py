@@ -47,7 +47,7 @@ def doctor(
     from rooflines.reports.views.doctor import page
 
     reports, chosen = destination(format, output, {})
-    show(page(examine()), "doctor", reports, chosen, output, {})
+    show(lambda: page(examine()), "doctor", reports, chosen, output, {})
 
 
 def _check_gpu(only: str | None, require_gpu: bool, output: Path | None) -> None:

@@ -75,15 +75,23 @@ def destination(
     return check_formats(names or DIRECTORY_FORMATS, traced=traced), ""
 
 
-def show(page: Page, kind: str, reports: Sequence[str], format: str, output: Path | None, own: Mapping[str, Callable[[], str]]) -> None:
-    """Print ``page`` or write it to its ``destination``, a new directory for this ``kind`` of report where none was given.
+def show(
+    made: Callable[[], Page],
+    kind: str,
+    reports: Sequence[str],
+    format: str,
+    output: Path | None,
+    own: Mapping[str, Callable[[], str]],
+) -> None:
+    """Print a page or write it to its ``destination``, a new directory for this ``kind`` of report where none was given.
 
-    ``own`` has the text of the command's own formats.
+    ``own`` has the text of the command's own formats, for which no page is made.
     """
     if reports:
         from rooflines.pipeline import write_reports
         from rooflines.profiler.directory import create_directory, default_directory
 
+        page = made()
         directory = output or default_directory(page.kind, kind)
         create_directory(directory)
         print_written(write_reports(page, reports, directory))
@@ -92,12 +100,12 @@ def show(page: Page, kind: str, reports: Sequence[str], format: str, output: Pat
             if format in own:
                 output.write_text(own[format](), encoding="utf-8")
             else:
-                write_file(page, "text" if format == "table" else format, output)
+                write_file(made(), "text" if format == "table" else format, output)
         print(f"written   {output}", file=sys.stderr)
     elif format in own:
         print(own[format](), end="")
     else:
-        print_page(page)
+        print_page(made())
 
 
 def check_at(at: str | None, format: str | None, output: Path | None) -> None:

@@ -76,4 +76,4 @@ def predict(
             **options, **lists,
         )  # fmt: skip
     own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}
-    show(page(forecast, rows), "predict", reports, chosen, output, own)
+    show(lambda: page(forecast, rows), "predict", reports, chosen, output, own)

@@ -37,12 +37,12 @@ def report(
     """Write the reports of a run, a trace or several ranks from the recorded data."""
     from rooflines import pipeline
 
-    source = pipeline.find_source(sources)
+    source = pipeline.open_source(sources)
     with progress_bar(False) as progress:
         if output is not None and is_file_name(output):
             _, chosen = destination(formats, output, {})
-            page = page_of(pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress)[1])
-            show(page, "report", (), chosen, output, {})
+            page = page_of(pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress).analysis)
+            show(lambda: page, "report", (), chosen, output, {})
             return
         chosen_formats = None if formats is None else parse_formats(formats, traced=None)
         written = pipeline.report(source, chosen_formats, output=output, ceilings=ceilings, **reading, progress=progress)

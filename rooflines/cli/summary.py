@@ -91,7 +91,6 @@ def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> t
     from rooflines.cli.output import page_of, sweep_of
 
     if against is not None:
-        from rooflines.profiler.trace.records import ReadOptions
         from rooflines.reports.views.comparison import page
 
         if len(sources) > 1:
@@ -99,14 +98,14 @@ def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> t
         for name in ("capture", "inductor_cache"):
             if reading[name]:
                 raise UsageError(f"--{name.replace('_', '-')} cannot be used with --against.", hint="Compare without it.")
-        options = ReadOptions(reading["partial"], reading["memory_limit_bytes"])
+        options = {name: reading[name] for name in ("ceilings", "partial", "memory_limit_bytes")}
         pair = [against, sources[0]]
-        compared = pipeline.compare_all(pair, ceilings=reading["ceilings"], anyway=True, reading=options, progress=None)
+        compared = pipeline.compare_all(pair, anyway=True, **options)
         return compared[0], page(compared), ["rooflines", "compare", "--anyway", *pair], ()
     swept = sweep_of(sources)
     if swept is not None:
         from rooflines.sweeps.page import said
 
         return swept, page_of(swept), ["rooflines", "analyze", *sources], said(swept.rows)
-    analysis = pipeline.analyze_source(pipeline.find_source(sources), **reading, progress=None)[1]
+    analysis = pipeline.analyze_source(pipeline.open_source(sources), **reading).analysis
     return analysis, page_of(analysis), ["rooflines", "analyze", *sources], ()

@@ -51,7 +51,7 @@ def tune(
     An option takes one value, several separated by commas, or a range LOW..HIGH. The report names the best setting and compares it
     with the default one. A search that was interrupted continues with the same command and --output or --storage.
     """
-    from rooflines.pipeline.reading import default_command
+    from rooflines.pipeline.command import default_command
     from rooflines.profiler.directory import default_directory
     from rooflines.sweeps.results import read_objectives
     from rooflines.sweeps.space import read_space

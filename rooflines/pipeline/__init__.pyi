@@ -1,5 +1,6 @@
 """The names of ``rooflines.pipeline``, each with its home."""
 
+from rooflines.pipeline.command import default_command as default_command
 from rooflines.pipeline.comparing import check as check
 from rooflines.pipeline.comparing import compare as compare
 from rooflines.pipeline.comparing import compare_all as compare_all
@@ -12,9 +13,6 @@ from rooflines.pipeline.predicting import predict as predict
 from rooflines.pipeline.reading import analyze as analyze
 from rooflines.pipeline.reading import analyze_ranks as analyze_ranks
 from rooflines.pipeline.reading import analyze_source as analyze_source
-from rooflines.pipeline.reading import analyze_trace as analyze_trace
-from rooflines.pipeline.reading import default_command as default_command
-from rooflines.pipeline.reading import find_source as find_source
 from rooflines.pipeline.recording import profile as profile
 from rooflines.pipeline.recording import profile_script as profile_script
 from rooflines.pipeline.recording import record as record
@@ -22,4 +20,5 @@ from rooflines.pipeline.reporting import ANALYSIS_FILE as ANALYSIS_FILE
 from rooflines.pipeline.reporting import RANKS_FILE as RANKS_FILE
 from rooflines.pipeline.reporting import report as report
 from rooflines.pipeline.reporting import write_reports as write_reports
+from rooflines.pipeline.sources import open_source as open_source
 from rooflines.pipeline.training import train as train

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError, writing
-from rooflines.pipeline.reading import default_command, read_analysis
+from rooflines.pipeline.command import default_command
+from rooflines.pipeline.reading import read_analysis
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run, Workload
-from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES, READ_DEFAULTS, ReadOptions
+from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.sources import shown
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bootstrap import interval95, resampled_medians
@@ -25,6 +27,11 @@ from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.step.interference import WIDE
 from rooflines.serial import write_json
 from rooflines.units import percent, seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rooflines.pipeline.reading import AnalyzeOptions
 
 
 def compare(
@@ -42,17 +49,19 @@ def compare(
     Raises UsageError when the two ran on unlike devices, with other numbers of threads or in other modes, naming the facts that differ,
     unless ``anyway``; facts that a trace does not hold do not differ. The other parameters are those of ``analyze``.
     """
-    reading = ReadOptions(partial, memory_limit_bytes)
-    return compare_all((before, after), ceilings=ceilings, anyway=anyway, reading=reading, progress=progress)[0]
+    (found,) = compare_all(
+        (before, after),
+        anyway=anyway,
+        ceilings=ceilings,
+        partial=partial,
+        memory_limit_bytes=memory_limit_bytes,
+        progress=progress,
+    )
+    return found
 
 
 def compare_all(
-    sources: Sequence[Analysis | Run | Path | str],
-    *,
-    ceilings: Ceilings | str | None = None,
-    anyway: bool = False,
-    reading: ReadOptions = READ_DEFAULTS,
-    progress: Progress | None = None,
+    sources: Sequence[Analysis | Run | Path | str], *, anyway: bool = False, **options: Unpack[AnalyzeOptions]
 ) -> list[Comparison]:
     """Compare each of the other ``sources`` with the first, which is read once; the parameters are those of ``compare``."""
     baseline: tuple[Analysis, str] | None = None
@@ -61,7 +70,7 @@ def compare_all(
         if isinstance(source, Analysis):
             side = source, "B" if baseline else "A"
         else:
-            side = read_analysis(source, ceilings=ceilings, reading=reading, progress=progress), _name(source)
+            side = read_analysis(source, **options), _name(source)
         if baseline is None:
             baseline = side
             continue
@@ -69,19 +78,12 @@ def compare_all(
     return comparisons
 
 
-def check(
-    source: Run | Path | str,
-    baseline: Path | str,
-    *,
-    anyway: bool = False,
-    reading: ReadOptions = READ_DEFAULTS,
-    progress: Progress | None = None,
-) -> Comparison:
+def check(source: Run | Path | str, baseline: Path | str, *, anyway: bool = False, **options: Unpack[AnalyzeOptions]) -> Comparison:
     """Compare ``source`` with the analysis of the same workload in the directory ``baseline``; the parameters are those of ``compare``.
 
     Raises UsageError where the directory has no such analysis, or where its run is unlike this one.
     """
-    analysis = read_analysis(source, reading=reading, progress=progress)
+    analysis = read_analysis(source, **options)
     stored = _baseline_file(analysis.workload, Path(baseline))
     if not stored.is_file():
         others = ", ".join(sorted(path.stem for path in Path(baseline).glob("*.json")))
@@ -93,14 +95,12 @@ def check(
     return msgspec.structs.replace(comparison, command=default_command())
 
 
-def update_baseline(
-    source: Run | Path | str, baseline: Path | str, *, reading: ReadOptions = READ_DEFAULTS, progress: Progress | None = None
-) -> Path:
+def update_baseline(source: Run | Path | str, baseline: Path | str, **options: Unpack[AnalyzeOptions]) -> Path:
     """Store what a comparison needs of ``source`` as the baseline of its workload in the directory ``baseline``; returns the file.
 
     Raises UsageError for a run that is not complete, or whose step time is known less well than ``WIDE``.
     """
-    analysis = read_analysis(source, reading=reading, progress=progress)
+    analysis = read_analysis(source, **options)
     if analysis.status != "complete":
         raise UsageError(f"{_name(source)!r} is not stored as a baseline: its run is {analysis.status}.", hint="Give a complete run.")
     if unsure := _unsure(analysis):

@@ -22,8 +22,8 @@ from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadEr
 from rooflines.extras import is_installed, missing
 from rooflines.kernels.threads import torch_threads
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, known_ceilings, measured_ceilings
+from rooflines.pipeline.command import default_command
 from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
-from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import report_run
 from rooflines.pipeline.result_checks import FirstResult, floats, output_error, reference_options
 from rooflines.profiler.directory import (
@@ -49,6 +49,7 @@ from rooflines.reports.formats import check_formats
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.roofline.bounds import IMPLAUSIBLE
+from rooflines.roofline.judge import Judged
 
 if TYPE_CHECKING:
     import torch
@@ -345,8 +346,8 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
                 if run.facts.status != "failed":  # else its device may be lost
                     raise
                 run = saved_with(run, f"the ceilings could not be measured after the failure: {first_line(error)}")
-        run, analysis = _settle_ceilings(run, progress)
-        report_run(run, options.formats, analysis=analysis, progress=progress)
+        run, judged = _settle_ceilings(run, progress)
+        report_run(run, options.formats, judged=judged, progress=progress)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted after recording; the run is in {str(run.directory)!r}.",
@@ -363,14 +364,14 @@ def _with_stated_ceilings(run: Run, why: str) -> Run:
         return saved_with(run, why)
 
 
-def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
+def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Judged]:
     """The run and its analysis, after measuring the ceilings again where an operator was faster than they allow.
 
     A convolution may well do less than its formula (Winograd), and then no measurement helps: where the roof that was beaten by most
     rose by less than ``_RAISED``, it stands.
     """
-    analysis = _analyze(run)
-    environment, excess = run.facts.environment, _most_beaten(analysis)
+    judged = _analyze(run)
+    environment, excess = run.facts.environment, _most_beaten(judged.analysis)
     # The device of a run that failed may be lost.
     measured = run.facts.settings.ceilings == "measured" and run.facts.status != "failed" and is_installed("numba")
     for _ in range(MEASUREMENTS_MOST - 1):
@@ -380,11 +381,11 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
         progress.stage("some operators exceed the ceilings: measuring those ceilings again", None)
         better = measured_ceilings(environment.device, environment.threads, remeasure=True, progress=progress)
         run = saved_with(run, MEASURED_AGAIN, ceilings=better)
-        analysis = _analyze(run)
-        before, excess = excess, _most_beaten(analysis)
+        judged = _analyze(run)
+        before, excess = excess, _most_beaten(judged.analysis)
         if excess * _RAISED > before:
             break
-    return run, analysis
+    return run, judged
 
 
 def _most_beaten(analysis: Analysis) -> float:

@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rooflines.errors import writing
 from rooflines.extras import is_installed
 from rooflines.pipeline.options import FORMATS
-from rooflines.pipeline.reading import analyze_source, find_source
+from rooflines.pipeline.reading import analyze_source
+from rooflines.pipeline.sources import open_source
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
 from rooflines.reports.formats import check_formats, file_of, usable, write
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.analyze import Divided
 from rooflines.roofline.analyze import analyze as _analyze
+from rooflines.roofline.judge import Judged
 from rooflines.roofline.trials import read_trials
 from rooflines.serial import write_json
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rooflines.pipeline.reading import Source, SourceOptions
+    from rooflines.pipeline.reading import AnalyzeOptions
+    from rooflines.pipeline.sources import Source
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.reports.document import Page
     from rooflines.roofline.ranks.records import RankAnalysis
@@ -43,7 +45,7 @@ def report(
     formats: Sequence[str] | None = None,
     *,
     output: Path | str | None = None,
-    **options: Unpack[SourceOptions],
+    **options: Unpack[AnalyzeOptions],
 ) -> dict[str, Path]:
     """Analyze ``source`` and write its reports; returns the files by format. ``formats`` are by default all that there are for it.
 
@@ -54,20 +56,19 @@ def report(
     from rooflines.roofline.ranks.records import RankAnalysis
 
     if isinstance(source, Path | str):
-        source = find_source([str(source)])
+        source = open_source([str(source)])
     defaults = FORMATS if isinstance(source, Run | str) else RANKS_FORMATS if isinstance(source, Sequence) else MONITOR_FORMATS
     names, traced = defaults if formats is None else formats, isinstance(source, Run | str) and not options.get("partial")
     chosen = check_formats(names, traced=traced)
     directory, progress = None if output is None else Path(output), options.get("progress")
-    divided = list[Divided]()
-    record, analysis = analyze_source(source, divided=divided if PERFETTO in chosen else None, **options)
+    record, analysis, judged = analyze_source(source, **options)
     if isinstance(analysis, Analysis):
         chosen = check_formats(names, traced=traced and record.trace_path is not None)
         if directory is None and not isinstance(source, Run) and record.facts.workload.source == "trace":
             directory = default_directory(record.facts.workload.name.partition(".")[0], "trace")
         if directory is not None:
             create_directory(directory)
-        return report_run(record, chosen, analysis=analysis, divided=divided, output=directory, progress=progress)
+        return report_run(record, chosen, judged=judged, output=directory, progress=progress)
     if isinstance(analysis, RankAnalysis):
         directory = directory or default_directory(f"{len(analysis.ranks)}-ranks", "trace")
         create_directory(directory)
@@ -104,24 +105,23 @@ def report_run(
     run: Run,
     formats: Sequence[str] = FORMATS,
     *,
-    analysis: Analysis | None = None,
-    divided: Sequence[Divided] = (),
+    judged: Judged | None = None,
     output: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Path]:
     """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and the analysis.
 
-    ``divided`` is what the analysis is made of. A run without a trace is not written in the format of one.
+    ``judged`` is the analysis of the run where it is there. A run without a trace is not written in the format of one.
     """
     from rooflines.reports.render import perfetto, tensorboard
     from rooflines.reports.views import measured, usage
     from rooflines.reports.views import run as view
 
     chosen = tuple(name for name in check_formats(formats, traced=True) if name != PERFETTO or run.trace_path is not None)
-    parts = list(divided)
-    if analysis is None or (PERFETTO in chosen and not parts):
+    if judged is None or (PERFETTO in chosen and judged.attribution is None):
         (progress or Silent()).stage("analyzing", None)
-        analysis = _analyze(run, divided=parts)
+        judged = _analyze(run)
+    analysis = judged.analysis
     page, directory = view.page(analysis, read_trials(run.directory)), output or run.directory
 
     def csv(path: Path) -> Path:
@@ -132,7 +132,7 @@ def report_run(
     own: Writers = {
         "csv": csv,
         "tensorboard": lambda path: tensorboard.write(page, path, measured.of_run(analysis, run.samples)),
-        PERFETTO: lambda path: perfetto.write(path, parts[-1], run.samples),
+        PERFETTO: lambda path: perfetto.write(path, judged, run.samples),
     }
     written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, analysis), own=own, progress=progress)
     if analysis.operators and is_installed("pandas", "pyarrow"):

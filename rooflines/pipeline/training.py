@@ -14,7 +14,7 @@ import msgspec
 from rooflines.arguments import arg, escaped
 from rooflines.errors import Interrupted, OutputError, RooflinesError, RunError, WorkloadError, first_line, writing
 from rooflines.kernels.threads import torch_threads
-from rooflines.pipeline.reading import default_command
+from rooflines.pipeline.command import default_command
 from rooflines.pipeline.result_checks import output_error
 from rooflines.profiler.directory import create_directory, default_directory, read_facts
 from rooflines.profiler.environment import collect_environment

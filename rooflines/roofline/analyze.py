@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.compiled.inductor_cache import read_cache
@@ -14,15 +13,12 @@ from rooflines.profiler.records import Run, Workload
 from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.records import READ_DEFAULTS, CaptureTrace, ReadOptions, Trace
 from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.attribution.own import Attribution, own
-from rooflines.roofline.judge import judge, judge_times
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.conclude import conclude
+from rooflines.roofline.judge import Judged, judge, judge_times
 from rooflines.roofline.resolvers.count import count
 from rooflines.roofline.resolvers.counts import Known
 from rooflines.roofline.step.interference import quiet_steps
-
-# The divided time of a trace, as recorded, and the judged operator of each of its rows, in their order.
-Divided: TypeAlias = tuple[Attribution, list[OperatorRow]]
 
 
 def analyze(
@@ -33,25 +29,21 @@ def analyze(
     captures: Sequence[CaptureTrace] = (),
     reading: ReadOptions = READ_DEFAULTS,
     inductor_cache: Path | str | None = None,
-    divided: list[Divided] | None = None,
-) -> Analysis:
+) -> Judged:
     """Derive the analysis of ``run`` from its raw files; ``ceilings`` replace the stored ones.
 
     ``trace`` is the run's trace where it has been read already, else it is read as ``reading`` says; ``captures`` are traces of the
     capture of its graphs. A run without a trace (interrupted before the traced pass) still has its step times. ``inductor_cache`` has
-    the code that inductor generated. What the analysis is made of is added to ``divided``. Raises TraceError when the trace is corrupt.
+    the code that inductor generated. Raises TraceError when the trace is corrupt.
     """
     if trace is None and run.trace_path is not None:
         trace = read(run.trace_path, replace(reading, list_dtype=_list_dtype(run.facts.workload)))
     if trace is None:
-        return judge_times(run, ceilings)
-    attribution, operators = (
-        own(count(tree(trace, skip_start_up=run.facts.workload.source == "trace"), _known(run, captures, inductor_cache))),
-        list[OperatorRow](),
-    )
-    if divided is not None:
-        divided.append((attribution, operators))
-    return judge(attribution, run, ceilings, operators)
+        judged = judge_times(run, ceilings)
+    else:
+        calls = tree(trace, skip_start_up=run.facts.workload.source == "trace")
+        judged = judge(own(count(calls, _known(run, captures, inductor_cache))), run, ceilings)
+    return judged._replace(analysis=conclude(judged.analysis))
 
 
 def _known(run: Run, captures: Sequence[CaptureTrace], inductor_cache: Path | str | None) -> Known:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,7 +16,6 @@ from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.profiler.trace.tree import Calls
-from rooflines.roofline.advice.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import (
     Analysis,
     Basis,
@@ -32,9 +30,9 @@ from rooflines.roofline.analysis import (
     Unmodelled,
 )
 from rooflines.roofline.attribution.own import Attribution
+from rooflines.roofline.attribution.steady import Floats
 from rooflines.roofline.bounds import with_shortest_kernel
 from rooflines.roofline.call_sites import by_call_site, summed, unmodelled
-from rooflines.roofline.findings import find
 from rooflines.roofline.kernel_names import traced_precision
 from rooflines.roofline.operator_rows import module_rows, operator_row, total, unmodelled_row
 from rooflines.roofline.step.activity import activity
@@ -43,7 +41,7 @@ from rooflines.roofline.step.collectives import collective_rows
 from rooflines.roofline.step.gaps import one_gap
 from rooflines.roofline.step.generation import generation, phase_factors, timed_tokens
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
-from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
+from rooflines.roofline.step.input_pipeline import delayed, feeding
 from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
 from rooflines.roofline.step.launch_queue import launch_queue
 from rooflines.roofline.step.lost_work import about_lost, lost_work
@@ -51,131 +49,188 @@ from rooflines.roofline.step.partition import Label, Partition, clock_factor, lo
 from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
 from rooflines.roofline.usage.device_usage import usage
-from rooflines.roofline.verdict import caveats, verdict
 from rooflines.units import counted, percent, seconds
 
 # If more of the work than this begins before its launch, the clocks differ.
 _FEW = 0.05
-# What is said of the step as a whole, and is not where operators may be missing.
-_OF_THE_WHOLE = ("timeline", "bound_breakdown", "category_breakdown", "division", "idle_breakdown")
 
 
-def judge_times(run: Run, ceilings: Ceilings | None) -> Analysis:
-    """The analysis of a run without a trace."""
-    roofs = ceilings or run.facts.ceilings
-    return _concluded(msgspec.structs.replace(_untraced(run, roofs, quiet_steps(run)), usage=usage(run, None, roofs)))
+class Judged(NamedTuple):
+    """An analysis and what it is made of, by which a trace is annotated."""
+
+    analysis: Analysis
+    #: the divided time as recorded; None for a run without a trace
+    attribution: Attribution | None = None
+    #: the judged operator of each row of ``attribution``, in their order
+    rows: tuple[OperatorRow, ...] = ()
 
 
-def _untraced(run: Run, roofs: Ceilings | None, quiet: QuietSteps) -> Analysis:
-    """What the files of a run tell without its trace."""
-    facts = run.facts
+def judge_times(run: Run, ceilings: Ceilings | None) -> Judged:
+    """What is known of a run without a trace."""
+    given = _given(run, ceilings)
+    return Judged(msgspec.structs.replace(given.untraced, usage=usage(run, None, given.roofs)))
+
+
+class _Given(NamedTuple):
+    """What is known before the trace."""
+
+    run: Run
+    facts: RunFile
+    quiet: QuietSteps
+    #: those given, else those of the run
+    roofs: Ceilings | None
+    #: what the run's files tell without its trace
+    untraced: Analysis
+
+
+def _given(run: Run, ceilings: Ceilings | None) -> _Given:
+    facts, quiet, roofs = run.facts, quiet_steps(run), ceilings or run.facts.ceilings
     steps = summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
-    return Analysis(
-        workload=facts.workload, environment=facts.environment, command=facts.settings.command, created=facts.created,
-        status=facts.status, ceilings=roofs.ceilings if roofs else (), compiled=facts.workload.compiled, steps=steps,
+    untraced = Analysis(
+        workload=facts.workload,
+        environment=facts.environment,
+        command=facts.settings.command,
+        created=facts.created,
+        status=facts.status,
+        ceilings=roofs.ceilings if roofs else (),
+        compiled=facts.workload.compiled,
+        steps=steps,
         generation=generation(facts, None, (), (), timed_tokens(facts, quiet.timed), None, steps, None),
-        input=feeding(facts, None, quiet.timed), memory=_memory(facts), other_programs=quiet.others, page_faults=page_faults(facts),
-        output_error=facts.output_error, unrecorded=facts.unrecorded, notes=(*_notes(facts), *_doubtful(roofs)),
-    )  # fmt: skip
+        input=feeding(facts, None, quiet.timed),
+        memory=_memory(facts),
+        other_programs=quiet.others,
+        page_faults=page_faults(facts),
+        output_error=facts.output_error,
+        unrecorded=facts.unrecorded,
+        notes=(*_notes(facts), *_doubtful(roofs)),
+    )
+    return _Given(run, facts, quiet, roofs, untraced)
 
 
-def judge(
-    attribution: Attribution, run: Run | None = None, ceilings: Ceilings | None = None, judged: list[OperatorRow] | None = None
-) -> Analysis:
-    """Judge the divided time by ``ceilings``, by default those stored with ``run``: the fifth room (docs/design.md).
+class _Clocked(NamedTuple):
+    """The divided time on the clock of the timed step."""
 
-    ``run`` has the facts recorded with the trace; without one they are those that the trace itself tells. The operator of each row of
-    ``attribution``, in their order, is added to ``judged``.
-    """
-    trace = attribution.trace
-    run = run or run_of_trace("", trace)
-    facts, quiet = run.facts, quiet_steps(run)
-    roofs = ceilings or facts.ceilings
-    untraced = _untraced(run, roofs, quiet)
-    steps, code = untraced.steps, attribution.counts.known.code
-    notes = [*untraced.notes, *(trace.notes if trace.cut_ns is not None and facts.workload.source != "trace" else ())]
-    if facts.environment.device != "cpu" and not len(trace.device):
-        # What is left are the times of dispatching on the host, which the device's roofs do not bound.
-        roofs = None
-        notes.append(_no_device_events(facts, trace))
-    notes += code.problems if code is not None else ()
-    used_roofs = roofs
-    # What other programs did to the times is no property of the operators: where they cannot be told apart, nothing is judged.
-    roofs = roofs if quiet.others is None or quiet.others.judged else None
-    if roofs is not None and len(trace.device):
-        roofs = with_shortest_kernel(roofs, trace)
-    start_up = facts.steps is not None and facts.steps.traced == "program"
+    attribution: Attribution
+    #: the length of the step; None where the traced times divide themselves
+    step_s: float | None
+    #: the share of the step that waits for data, where it is known
+    waits: float | None
+    #: when each token of a generation was ready
+    ready_s: list[Floats]
+
+
+def _clocked(attribution: Attribution, given: _Given, *, start_up: bool) -> _Clocked:
+    steps, fed = given.untraced.steps, given.untraced.input
     step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
-    waits = untraced.input.delay_fraction if untraced.input is not None else None
+    waits = fed.delay_fraction if fed is not None else None
     if waits is None and steps is None and attribution.is_steady:
         waits = loading_share(attribution)
-    ready_s = timed_tokens(facts, quiet.timed)
+    ready_s = timed_tokens(given.facts, given.quiet.timed)
     if step_s is not None:
-        attribution = attribution.scaled(clock_factor(attribution, step_s, waits), phase_factors(attribution, ready_s))
-    notes += (*attribution.notes, *_kinds(attribution), *_clocks(attribution))
-    per_step = attribution.steps or 1
-    rows = [operator_row(row, attribution.calls, roofs, per_step, facts, trace.began_ns) for row in attribution.rows]
-    if judged is not None:
-        judged += rows
+        factor = clock_factor(attribution, step_s, waits)
+        attribution = attribution.scaled(factor, phase_factors(attribution, ready_s))
+    return _Clocked(attribution, step_s, waits, ready_s)
+
+
+def _judging_roofs(given: _Given, trace: Trace) -> Ceilings | None:
+    """The ceilings that judge operators: none where they would judge something else."""
+    if _is_of_the_host(given.facts, trace):
+        return None  # what is left are the times of dispatching, which the device's roofs do not bound
+    if given.quiet.others is not None and not given.quiet.others.judged:
+        # What other programs did to the times is no property of the operators: where they cannot be told apart, nothing is judged.
+        return None
+    return with_shortest_kernel(given.roofs, trace) if given.roofs is not None and len(trace.device) else given.roofs
+
+
+def _is_of_the_host(facts: RunFile, trace: Trace) -> bool:
+    """Whether a trace of a device has no event of it."""
+    return facts.environment.device != "cpu" and not len(trace.device)
+
+
+def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings | None = None) -> Judged:
+    """Judge the divided time by ``ceilings``, by default those stored with ``run``: the fifth room (docs/design.md).
+
+    ``run`` has the facts recorded with the trace; without one they are those that the trace itself tells. What follows from the
+    analysis, its findings and its verdict, is ``conclude``'s.
+    """
+    trace, per_step = attribution.trace, attribution.steps or 1
+    given = _given(run or run_of_trace("", trace), ceilings)
+    facts, untraced = given.facts, given.untraced
+    start_up = facts.steps is not None and facts.steps.traced == "program"
+    roofs = _judging_roofs(given, trace)
+    clocked = _clocked(attribution, given, start_up=start_up)
+    timed = clocked.attribution
+    rows = tuple(operator_row(row, timed.calls, roofs, per_step, facts, trace.began_ns) for row in timed.rows)
     labels = [Label(row.bound, row.category) for row in rows]
-    traced = partition(attribution, labels)
-    divided, fed = _divided(traced, step_s, waits, facts, quiet)
-    breakdown = step_breakdown(attribution.calls, attribution.windows, attribution.overhead)
-    waits_for, works = _on_host(attribution, traced, divided)
-    lost = lost_work(attribution, rows)
-    notes += about_lost(lost, attribution) if lost is not None else ()
-    served, uncounted = (
-        bool(attribution.calls.batches),
-        [unmodelled_row(gap, attribution.calls, per_step, trace.began_ns) for gap in attribution.gaps],
-    )
+    traced = partition(timed, labels)
+    divided, fed = _divided(traced, clocked.step_s, clocked.waits, facts, given.quiet)
+    breakdown = step_breakdown(timed.calls, timed.windows, timed.overhead)
+    waits_for, works = _on_host(timed, traced, divided)
+    lost = lost_work(timed, rows)
+    served = bool(timed.calls.batches)
     operators, place = by_call_site(rows, summed, apart=served)
+    uncounted = [unmodelled_row(gap, timed.calls, per_step, trace.began_ns) for gap in timed.gaps]
     gaps, place_of_gaps = by_call_site(uncounted, unmodelled, apart=served)
-    coverage = msgspec.structs.replace(_coverage(attribution, divided, gaps), lost=lost)
-    used = usage(run, sum(row.flops for row in rows) if attribution.steps else None, used_roofs)
+    coverage = msgspec.structs.replace(_coverage(timed, divided, gaps), lost=lost)
+    of_the_host = _is_of_the_host(facts, trace)
+    used = usage(given.run, sum(row.flops for row in rows) if timed.steps else None, None if of_the_host else given.roofs)
     totals = total(operators, facts, bounded=divided.is_bounded)
-    if used is not None and attribution.steps:
+    if used is not None and timed.steps:
         totals = msgspec.structs.replace(totals, energy_j=used.energy_per_step_j)
-    return _concluded(
-        msgspec.structs.replace(
-            untraced,
-            workload=_workload(facts.workload, operators, coverage),
-            memory=_with_allocated(untraced.memory, attribution),
-            basis=_basis(
-                attribution,
-                start_up=start_up,
-                timed=step_s is not None and steps is not None,
-                served=bool(facts.steps and facts.steps.served),
-            ),
-            ceilings=roofs.ceilings if roofs else untraced.ceilings,
-            totals=totals,
-            timeline=divided.timeline,
-            trace_timeline=whole_trace(trace, attribution.earlier_ns),
-            step_breakdown={kind: int(in_steps.sum()) / 1e9 / per_step for kind, in_steps in breakdown.items()},
-            bound_breakdown=divided.bounds(),
-            category_breakdown=divided.categories(),
-            division=divided.division(),
-            input=fed or untraced.input,
-            traced_steps=_traced_steps(attribution.calls, breakdown) if attribution.steps else (),
-            activity=activity(attribution, traced.causes, np.concatenate((place, len(operators) + place_of_gaps))),
-            serving=serving(attribution, rows, labels, roofs),
-            generation=generation(facts, attribution, rows, labels, ready_s, roofs, steps, totals.energy_j),
-            idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
-            launches=launch_queue(attribution),
-            synchronisations=waits_for,
-            host_work=works,
-            gap=one_gap(attribution, traced.causes["host_bound"])
-            if steps is None and traced.causes
-            else None,  # the timed steps say nothing of it
-            recomputation=recomputation(attribution),
-            collectives=collective_rows(attribution),
-            compiled=facts.workload.compiled or is_compiled(trace),
-            coverage=coverage,
-            operators=operators,
-            modules=module_rows(attribution, rows, per_step, roofs is not None and divided.is_bounded),
-            usage=used,
-            notes=tuple(notes),
-        )
+    analysis = msgspec.structs.replace(
+        untraced,
+        workload=_workload(facts.workload, operators, coverage),
+        memory=_with_allocated(untraced.memory, timed),
+        basis=_basis(
+            timed,
+            start_up=start_up,
+            timed=clocked.step_s is not None and untraced.steps is not None,
+            served=bool(facts.steps and facts.steps.served),
+        ),
+        ceilings=roofs.ceilings if roofs else untraced.ceilings,
+        totals=totals,
+        timeline=divided.timeline,
+        trace_timeline=whole_trace(trace, timed.earlier_ns),
+        step_breakdown={kind: int(in_steps.sum()) / 1e9 / per_step for kind, in_steps in breakdown.items()},
+        bound_breakdown=divided.bounds(),
+        category_breakdown=divided.categories(),
+        division=divided.division(),
+        input=fed or untraced.input,
+        traced_steps=_traced_steps(timed.calls, breakdown) if timed.steps else (),
+        activity=activity(timed, traced.causes, np.concatenate((place, len(operators) + place_of_gaps))),
+        serving=serving(timed, rows, labels, roofs),
+        generation=generation(facts, timed, rows, labels, clocked.ready_s, roofs, untraced.steps, totals.energy_j),
+        idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
+        launches=launch_queue(timed),
+        synchronisations=waits_for,
+        host_work=works,
+        # the timed steps say nothing of it
+        gap=one_gap(timed, traced.causes["host_bound"]) if untraced.steps is None and traced.causes else None,
+        recomputation=recomputation(timed),
+        collectives=collective_rows(timed),
+        compiled=facts.workload.compiled or is_compiled(trace),
+        coverage=coverage,
+        operators=operators,
+        modules=module_rows(timed, rows, per_step, roofs is not None and divided.is_bounded),
+        usage=used,
+        notes=(
+            *untraced.notes,
+            *_trace_notes(given, timed),
+            *(about_lost(lost, timed) if lost is not None else ()),
+        ),
     )
+    return Judged(analysis, attribution, rows)
+
+
+def _trace_notes(given: _Given, attribution: Attribution) -> Iterator[str]:
+    """What to know of a trace and of its steps."""
+    facts, trace, code = given.facts, attribution.trace, attribution.counts.known.code
+    if trace.cut_ns is not None and facts.workload.source != "trace":
+        yield from trace.notes
+    if _is_of_the_host(facts, trace):
+        yield _no_device_events(facts, trace)
+    yield from code.problems if code is not None else ()
+    yield from (*attribution.notes, *_kinds(attribution), *_clocks(attribution))
 
 
 def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: bool) -> Basis:
@@ -204,16 +259,6 @@ def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: 
     if recorded.source != "trace":
         return recorded
     return msgspec.structs.replace(recorded, precision=traced_precision(operators, coverage.unmodelled) or recorded.precision)
-
-
-def _concluded(measured: Analysis) -> Analysis:
-    """The analysis with what follows from it; the verdict names the largest finding."""
-    if measured.unrecorded:
-        measured = msgspec.structs.replace(measured, **dict.fromkeys(_OF_THE_WHOLE), activity=None)
-    step_s = measured.division.step_s if measured.division is not None else math.inf
-    findings = ranked((*find(measured), *find_in_usage(measured)), step_s)
-    judged = msgspec.structs.replace(measured, limited_by=limited_by(measured), findings=findings)
-    return msgspec.structs.replace(judged, verdict=verdict(judged), caveats=caveats(judged))
 
 
 def _coverage(attribution: Attribution, divided: Partition, gaps: tuple[Unmodelled, ...]) -> Coverage:

@@ -160,7 +160,7 @@ def _example(longest: Longest | None, calls: Calls, began_ns: int) -> Example | 
 # Module rows of an analysis: each module with everything that runs below it.
 
 
-def module_rows(attribution: Attribution, judged: list[OperatorRow], steps: int, has_ceilings: bool) -> tuple[ModuleRow, ...]:
+def module_rows(attribution: Attribution, judged: Sequence[OperatorRow], steps: int, has_ceilings: bool) -> tuple[ModuleRow, ...]:
     """Every module with all that runs below it, forward and backward, in the order of first call; ``judged`` goes with the rows."""
     index = {module.path: i for i, module in reversed(list(enumerate(attribution.calls.modules)))}
     sums = np.zeros((len(attribution.calls.modules), 3))  # time, lower bound, lower bound and headroom

@@ -8,8 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from rooflines.errors import Interrupted, UsageError, terminated_as_interrupted
+from rooflines.pipeline.command import default_command
 from rooflines.pipeline.comparing import compared
-from rooflines.pipeline.reading import default_command, read_analysis
+from rooflines.pipeline.reading import read_analysis
 from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent

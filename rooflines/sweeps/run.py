@@ -12,7 +12,7 @@ import msgspec
 
 from rooflines.arguments import arg
 from rooflines.errors import Interrupted, OutputError, RunError, UsageError, terminated_as_interrupted, writing
-from rooflines.pipeline.reading import default_command
+from rooflines.pipeline.command import default_command
 from rooflines.profiler.directory import check_directory, create_directory, default_directory, read_facts
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.serial import write_json

@@ -12,7 +12,7 @@ from pathlib import Path
 from rooflines.arguments import arg
 from rooflines.errors import Interrupted, UsageError
 from rooflines.kernels.micro.page_fault import page_s
-from rooflines.pipeline.reading import default_command
+from rooflines.pipeline.command import default_command
 from rooflines.profiler.directory import default_directory
 from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress, Silent

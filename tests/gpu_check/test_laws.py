@@ -10,7 +10,7 @@ from rooflines.device_specs.records import Ceiling, Source
 from rooflines.gpu_check import laws
 from rooflines.gpu_check.laws import Profiled, energy_verdict
 from rooflines.gpu_check.records import Device
-from rooflines.pipeline.reading import analyze_trace
+from rooflines.pipeline.reading import analyze_source
 from rooflines.profiler.monitor.monitored import Ending
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
 from rooflines.roofline.analysis import (
@@ -47,7 +47,7 @@ TF32 = Ceiling(kind="compute", name="GEMM tf32", value=4e14, unit="FLOP/s", prec
 @pytest.fixture(scope="module")
 def h100():
     """A BERT step on an H100, with the kernel launch that such a device has measured."""
-    _, found = analyze_trace(TRACES / "bert-small_h100_inference.json.gz", ceilings=look_up("NVIDIA H100 80GB HBM3", kind="cuda"))
+    _, found, _ = analyze_source(TRACES / "bert-small_h100_inference.json.gz", ceilings=look_up("NVIDIA H100 80GB HBM3", kind="cuda"))
     launch = Ceiling(kind="latency", name="kernel launch", value=1.1e-6, unit="s", source=Source(kind="measured", detail="kernel"))
     return msgspec.structs.replace(found, ceilings=(*found.ceilings, launch), environment=ENVIRONMENT)
 

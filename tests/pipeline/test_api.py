@@ -17,6 +17,7 @@ from rooflines.errors import OutOfMemoryError, OutputError, UsageError
 from rooflines.pipeline import default_command, recording
 from rooflines.profiler.progress import Silent
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
+from rooflines.roofline.judge import Judged
 from tests.commands import TIMEOUT_S, environment, write_ceilings
 
 
@@ -221,7 +222,7 @@ def settle(tmp_path, monkeypatch):
 
         def analyze(run):
             used.append(found[len(used)])
-            return SimpleNamespace(operators=[SimpleNamespace(efficiency=used[-1], bound=bound)])
+            return Judged(SimpleNamespace(operators=[SimpleNamespace(efficiency=used[-1], bound=bound)]))
 
         def measure(device, threads, *, remeasure, progress):
             assert (device, threads, remeasure) == ("cpu", 2, True)

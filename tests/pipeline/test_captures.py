@@ -10,8 +10,8 @@ import torch
 
 import rooflines
 from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.pipeline.captures import find_captures
 from rooflines.pipeline.options import ProfileOptions
-from rooflines.pipeline.reading import find_captures
 from rooflines.reports.document import Table
 from rooflines.reports.views import run as view
 from tests.commands import call

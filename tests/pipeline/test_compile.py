@@ -63,7 +63,7 @@ def analysis(make, mode, compiled, folder):
     with prepared.flags():
         directory = folder / f"{make.__name__}-{mode}-{compiled}"
         run = collect(prepared.step, Recording(directory, prepared.facts, prepared.device, settings=Settings(steps=2, warmup=1)))
-    return analyze(run)
+    return analyze(run).analysis
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ class Outer(nn.Module):
 
 def record(step, folder):
     workload = Workload(name="step", mode="inference", source="step")
-    return analyze(collect(step, Recording(folder, workload, torch.device("cpu"), settings=Settings(steps=2, warmup=2))))
+    return analyze(collect(step, Recording(folder, workload, torch.device("cpu"), settings=Settings(steps=2, warmup=2)))).analysis
 
 
 @pytest.fixture(autouse=True)

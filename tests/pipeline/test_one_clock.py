@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import rooflines
-from rooflines.pipeline import analyze_trace
+from rooflines.pipeline import analyze_source
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.directory import load
 from rooflines.profiler.records import Run, StepTimes
@@ -20,6 +20,7 @@ from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import Bar, Cell, Table
 from rooflines.reports.views.run import page as page_of
 from rooflines.roofline.analyze import analyze
+from rooflines.roofline.judge import Judged
 from tests.commands import write_ceilings
 
 DATA = Path(__file__).parent.parent / "data"
@@ -65,13 +66,13 @@ def training(folder, options, inference):
             network(images).square().mean().backward()
             optimizer.step()
             recording.step()
-    return recording.run, analyze(recording.run)
+    return recording.run, analyze(recording.run).analysis
 
 
 def step_function(folder, options, inference):
     layers, values = nn.Sequential(*(nn.Linear(16, 16) for _ in range(8))), torch.randn(16, 16)
     run = rooflines.profile(lambda: layers(values), output=folder / "function", steps=100, **options)
-    return run, analyze(run)
+    return run, analyze(run).analysis
 
 
 def with_timed_steps(folder, options, inference):
@@ -80,11 +81,11 @@ def with_timed_steps(folder, options, inference):
     directory = folder / "gpu"
     directory.mkdir()
     shutil.copy(trace, directory / trace.name)
-    run, bare = analyze_trace(trace)
+    run, bare, _ = analyze_source(trace)
     timed = StepTimes(timed_ns=(round(0.6 * bare.timeline.span_s * 1e9),) * 6, traced_ns=(round(bare.timeline.span_s * 1e9),))
     facts = msgspec.structs.replace(run.facts, steps=timed, trace=trace.name)
     run = Run(directory=directory, facts=facts)
-    return run, analyze(run, bare_ceilings(bare))
+    return run, analyze(run, bare_ceilings(bare)).analysis
 
 
 def bare_ceilings(analysis):
@@ -94,7 +95,7 @@ def bare_ceilings(analysis):
 
 
 def trace_alone(folder, options, inference):
-    return analyze_trace(inference.trace_path, ceilings=options["ceilings"])
+    return analyze_source(inference.trace_path, ceilings=options["ceilings"])[:2]
 
 
 def disturbed(folder, options, inference):
@@ -107,11 +108,11 @@ def disturbed(folder, options, inference):
     queues = {"timed_queue_ns": times.timed_ns, "traced_queue_ns": times.traced_ns}
     facts = msgspec.structs.replace(run.facts, environment=environment, steps=msgspec.structs.replace(times, **queues))
     run = Run(directory=run.directory, facts=facts, samples=samples)
-    return run, analyze(run)
+    return run, analyze(run).analysis
 
 
 def inference_run(folder, options, inference):
-    return inference, analyze(inference)
+    return inference, analyze(inference).analysis
 
 
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in (step_function, trace_alone)]
@@ -122,7 +123,7 @@ def reported(request, folder, options, inference):
     run, analysis = request.param(folder, options, inference)
     output = folder / f"reports-{request.param.__name__}"
     output.mkdir()
-    return request.param, analysis, report_run(run, FORMATS, analysis=analysis, output=output)
+    return request.param, analysis, report_run(run, FORMATS, judged=Judged(analysis), output=output)
 
 
 def text_of(name, path):
@@ -223,4 +224,4 @@ def test_numbers_among_the_arguments_do_not_make_another_step(folder, options):
         for step in range(40):
             torch.add(values, rows[step % 64], alpha=step)
             recording.step()
-    assert not [note for note in analyze(recording.run).notes if "make the same calls" in note]
+    assert not [note for note in analyze(recording.run).analysis.notes if "make the same calls" in note]

@@ -147,7 +147,7 @@ def test_tensorboard_text_is_no_markup(written):
 def test_the_terminal_gets_no_control_code(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(_hostile()))
-    _, analysis = pipeline.analyze_trace(path)
+    analysis = pipeline.analyze_source(path).analysis
     for width in (60, 160):
         assert not {"\x1b", "\x9b", "\x07", "\x00", "\r", "\u202e"} & set(in_terminal(view.page(analysis), width))
 
@@ -201,7 +201,7 @@ def test_what_the_metadata_hides_is_in_no_output(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(_with_secrets()))
     written = pipeline.report(path, output=tmp_path / "reports")
-    _, analysis = pipeline.analyze_trace(path)
+    analysis = pipeline.analyze_source(path).analysis
     assert {row.name for row in analysis.operators} == {"aten::mm", "aten::add"}
     token = SECRET.encode()
     files = [file for file in (tmp_path / "reports").rglob("*") if file.is_file()]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from rooflines.pipeline import analyze_trace
+from rooflines.pipeline import analyze_source
 from rooflines.profiler.directory import load
 from rooflines.profiler.records import Run
 from rooflines.reports.formats import FORMATS
@@ -98,7 +98,7 @@ def test_step_times_are_those_of_the_events(replay):
 
 
 def test_work_and_times_are_those_of_the_bare_trace(replay):
-    _, bare = analyze_trace(replay.run.trace_path)
+    _, bare, _ = analyze_source(replay.run.trace_path)
     assert replay.analysis.basis == msgspec.structs.replace(bare.basis, timed=True)
     assert replay.analysis.basis.steps == len(replay.device.recorded.step_ns)
     assert (replay.analysis.trace_timeline, replay.analysis.launches) == (bare.trace_timeline, bare.launches)

@@ -44,7 +44,7 @@ def step(start):
 
 
 def test_figures_are_per_step_and_add_up(tmp_path):
-    found = analyze(run_of(tmp_path, *step(0), *step(200)))
+    found = analyze(run_of(tmp_path, *step(0), *step(200))).analysis
     assert (found.basis.per, found.basis.steps) == ("step", 2)
     assert (found.totals.matrix_flops, found.totals.flops) == (2 * (2 * 64**3), 2 * (2 * 64**3) + 1000)
     assert found.totals.bytes == 2 * (3 * 64 * 64 * 4) + 12 * 1000
@@ -61,19 +61,19 @@ def test_figures_are_per_step_and_add_up(tmp_path):
 
 
 def test_marks_that_are_no_steps_are_noted_and_halve_nothing(tmp_path):
-    found = analyze(run_of(tmp_path, *step(0), *step(200), span("ProfilerStep#9", 3, 120, tid=2)))
+    found = analyze(run_of(tmp_path, *step(0), *step(200), span("ProfilerStep#9", 3, 120, tid=2))).analysis
     assert (found.basis.steps, found.totals.matrix_flops) == (2, 2 * (2 * 64**3))
     assert "Step marks not counted because an earlier step had not ended: 1." in found.notes
 
 
 def test_an_operator_outside_of_the_steps_that_another_program_delayed_takes_no_step_away(tmp_path):
     steps = [event for at in (20_000, 20_100, 20_200) for event in (span("ProfilerStep#1", at, 90), add(at + 5, 30), add(at + 40, 30))]
-    found = analyze(run_of(tmp_path, add(0, 10_000), *steps))
+    found = analyze(run_of(tmp_path, add(0, 10_000), *steps)).analysis
     assert (found.basis.per, found.basis.steps, found.totals.flops) == ("step", 3, 2000)
 
 
 def test_phases_and_modules(tmp_path):
-    found = analyze(run_of(tmp_path, *step(0), *step(200)))
+    found = analyze(run_of(tmp_path, *step(0), *step(200))).analysis
     by_phase = {(row.name, row.phase): row.module for row in found.operators}
     assert by_phase["aten::mm", "forward"] == "a"
     assert by_phase["aten::mm", "backward"] == "a"
@@ -86,7 +86,7 @@ def test_phases_and_modules(tmp_path):
 
 
 def test_steps_come_from_the_timed_pass_and_dilation_from_both(tmp_path):
-    steps = analyze(run_of(tmp_path, *step(0))).steps
+    steps = analyze(run_of(tmp_path, *step(0))).analysis.steps
     assert (steps.count, steps.median_s, steps.samples_per_s) == (3, pytest.approx(100e-6), pytest.approx(8 / 100e-6))
     assert steps.profiler_dilation == pytest.approx(1.2)
     assert steps.ci95_s[0] <= steps.median_s <= steps.ci95_s[1]
@@ -95,7 +95,7 @@ def test_steps_come_from_the_timed_pass_and_dilation_from_both(tmp_path):
 def interval_of(tmp_path, *durations_ns):
     run = run_of(tmp_path, *step(0))
     times = msgspec.structs.replace(run.facts.steps, timed_ns=durations_ns)
-    return analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=times))).steps.ci95_s
+    return analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=times))).analysis.steps.ci95_s
 
 
 def test_the_error_of_few_steps_is_not_made_smaller_than_it_is(tmp_path):
@@ -113,16 +113,16 @@ def test_the_error_of_few_steps_is_not_made_smaller_than_it_is(tmp_path):
 def test_a_program_traced_as_one_step_says_so_and_gives_no_advice_on_what_happens_once(tmp_path):
     run = run_of(tmp_path, *step(0))
     times = msgspec.structs.replace(run.facts.steps, timed_ns=(), warmup_ns=(), traced="program")
-    found = analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=times)))
+    found = analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=times))).analysis
     assert found.basis.start_up
     assert found.verdict.startswith("The whole program is one traced step of")
     assert found.steps is None
     assert [finding.title for finding in found.findings] == ["Record more steps"]
-    assert "Record more steps" not in [finding.title for finding in analyze(run).findings]
+    assert "Record more steps" not in [finding.title for finding in analyze(run).analysis.findings]
 
 
 def test_efficiency_is_bound_over_time_and_headroom_the_rest(tmp_path):
-    for row in analyze(run_of(tmp_path, *step(0))).operators:
+    for row in analyze(run_of(tmp_path, *step(0))).analysis.operators:
         if row.efficiency is not None:
             assert row.efficiency == pytest.approx(row.lower_bound_s / row.time_s)
             assert row.headroom_s == pytest.approx(max(0.0, row.time_s - row.lower_bound_s))
@@ -130,14 +130,14 @@ def test_efficiency_is_bound_over_time_and_headroom_the_rest(tmp_path):
 
 def test_what_is_too_fast_is_flagged_and_not_clipped(tmp_path):
     # 2 * 4096^3 FLOP in 1 ms is 137 TFLOP/s on a 460 GFLOP/s machine.
-    (row,) = analyze(run_of(tmp_path, mm(0, 1000, 4096, 4096, 4096))).operators
+    (row,) = analyze(run_of(tmp_path, mm(0, 1000, 4096, 4096, 4096))).analysis.operators
     assert row.efficiency == pytest.approx(2 * 4096**3 / 460e9 / 1e-3)
     assert "faster than the compute ceiling allows" in row.flag
     assert row.headroom_s == 0.0
 
 
 def test_the_json_round_trips_and_holds_no_null(tmp_path):
-    found = analyze(run_of(tmp_path, *step(0)))
+    found = analyze(run_of(tmp_path, *step(0))).analysis
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert Analysis.from_dict(plain) == found
     assert "null" not in json.dumps(plain)
@@ -148,7 +148,7 @@ def test_the_json_round_trips_and_holds_no_null(tmp_path):
 
 def test_a_run_without_trace_still_has_its_steps(tmp_path):
     facts = msgspec.structs.replace(FACTS, status="interrupted")
-    found = analyze(run_of(tmp_path, facts=facts))
+    found = analyze(run_of(tmp_path, facts=facts)).analysis
     assert found.operators == ()
     assert found.totals is None
     assert found.steps.count == 3
@@ -158,19 +158,19 @@ def test_a_run_without_trace_still_has_its_steps(tmp_path):
 
 def test_a_run_without_anything_says_so(tmp_path):
     facts = msgspec.structs.replace(FACTS, status="running", steps=None, ceilings=None)
-    found = analyze(run_of(tmp_path, facts=facts))
+    found = analyze(run_of(tmp_path, facts=facts)).analysis
     assert "ended before a step was timed" in found.verdict
     assert "has not ended" in found.notes[0]
 
 
 def test_tf32_runs_are_judged_by_tf32_roofs(tmp_path):
     facts = msgspec.structs.replace(FACTS, workload=msgspec.structs.replace(FACTS.workload, precision="tf32"))
-    found = analyze(run_of(tmp_path, *step(0), facts=facts))
+    found = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis
     assert {row.precision for row in found.operators if row.matrix_flops} == {"tf32"}
 
 
 def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
-    found = analyze(run_of(tmp_path, *step(0), *step(200)))
+    found = analyze(run_of(tmp_path, *step(0), *step(200))).analysis
     saves = [finding.most_s for finding in found.findings]
     assert saves == sorted(saves, reverse=True)
     assert all(0 < value <= found.steps.median_s for value in saves)
@@ -181,7 +181,7 @@ def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
 def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
     facts = msgspec.structs.replace(FACTS, environment=msgspec.structs.replace(FACTS.environment, cpu_threads=2))
     samples = tuple(DeviceSample(time_ns=i, source="psutil", cpu_utilization=1.0, process_cpu_utilization=mine) for i in range(4))
-    found = analyze(Run(directory=tmp_path, facts=facts, samples=samples))
+    found = analyze(Run(directory=tmp_path, facts=facts, samples=samples)).analysis
     assert found.verdict.startswith("Shared machine: other programs took 1.0 of 2 processors") == said
 
 
@@ -193,7 +193,7 @@ def test_other_programs_disturb_a_gpu_s_steps_only_where_they_leave_its_host_no_
     samples = tuple(
         DeviceSample(time_ns=i, source="psutil", cpu_utilization=busy / threads, process_cpu_utilization=1.0) for i in range(4)
     )
-    found = analyze(Run(directory=tmp_path, facts=msgspec.structs.replace(FACTS, environment=environment), samples=samples))
+    found = analyze(Run(directory=tmp_path, facts=msgspec.structs.replace(FACTS, environment=environment), samples=samples)).analysis
     assert (found.other_programs is not None, found.verdict.startswith("Shared machine")) == (said, said)
 
 
@@ -208,21 +208,21 @@ def test_other_programs_disturb_a_gpu_s_steps_only_where_they_leave_its_host_no_
 def test_doubtful_ceilings_are_named_with_the_reason(tmp_path, mark, said):
     first, *rest = ceilings()
     doubtful = first.noted(f", {mark}")
-    notes = analyze(run_of(tmp_path), Ceilings(device="cpu", kind="cpu", ceilings=(doubtful, *rest))).notes
+    notes = analyze(run_of(tmp_path), Ceilings(device="cpu", kind="cpu", ceilings=(doubtful, *rest))).analysis.notes
     assert any(first.name in note and said in note and "measure them again" in note for note in notes)
-    assert not any("measure them again" in note for note in analyze(run_of(tmp_path)).notes)
+    assert not any("measure them again" in note for note in analyze(run_of(tmp_path)).analysis.notes)
 
 
 @pytest.mark.parametrize(("faults", "timed"), [(3 * 21_000, 21_000), (3 * 100, 100), (None, None)])
 def test_the_pages_that_a_step_takes_from_the_system_are_recorded(tmp_path, faults, timed):
     steps = msgspec.structs.replace(FACTS.steps, timed_page_faults=faults, traced_page_faults=2 * 12_000)
-    found = analyze(run_of(tmp_path, facts=msgspec.structs.replace(FACTS, steps=steps))).page_faults
+    found = analyze(run_of(tmp_path, facts=msgspec.structs.replace(FACTS, steps=steps))).analysis.page_faults
     assert (found.timed if found else None, found.traced if found else 12_000) == (timed, 12_000)
 
 
 def test_dispatch_on_the_host_is_not_judged_by_an_accelerator(tmp_path):
     facts = msgspec.structs.replace(FACTS, environment=msgspec.structs.replace(FACTS.environment, device="cuda:0"))
-    found = analyze(run_of(tmp_path, *step(0), facts=facts))
+    found = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis
     assert all(row.efficiency is None for row in found.operators)
     assert any("the trace has no work of cuda:0" in note for note in found.notes)
 
@@ -233,7 +233,7 @@ def test_dispatch_on_the_host_is_not_judged_by_an_accelerator(tmp_path):
 def test_products_are_judged_by_tf32_where_it_was_allowed(tmp_path, tf32, judged):
     roof = msgspec.structs.replace(ceilings()[2], name="GEMM tf32", precision="tf32")
     facts = msgspec.structs.replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
-    found = analyze(run_of(tmp_path, *step(0), facts=facts))
+    found = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis
     assert {row.precision for row in found.operators if row.matrix_flops} == {judged}
 
 
@@ -255,14 +255,14 @@ def test_a_recurrent_network_of_cudnn_is_judged_by_its_own_switch_and_in_old_run
     name = "aten::_cudnn_rnn_backward" if backward else "aten::_cudnn_rnn"
     roof = msgspec.structs.replace(ceilings()[2], name="GEMM tf32", precision="tf32")
     facts = msgspec.structs.replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
-    (row,) = analyze(run_of(tmp_path, op(name, 0, 1000, dims=dims, types=types, concrete=concrete), facts=facts)).operators
+    (row,) = analyze(run_of(tmp_path, op(name, 0, 1000, dims=dims, types=types, concrete=concrete), facts=facts)).analysis.operators
     # [15, 8] @ [8, 64] and [15, 16] @ [16, 64]; twice as much backward
     assert (row.matrix_flops, row.precision) == (2 * 15 * 64 * (8 + 16) * (2 if backward else 1), judged)
 
 
 def test_a_device_without_tf32_ran_in_fp32_whatever_was_allowed(tmp_path):
     facts = msgspec.structs.replace(FACTS, tf32={"matmul": True, "convolution": True})
-    found = analyze(run_of(tmp_path, *step(0), facts=facts))
+    found = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis
     assert {row.precision for row in found.operators if row.matrix_flops} == {"fp32"}
 
 
@@ -272,13 +272,13 @@ def test_for_a_script_the_advice_is_about_its_code(tmp_path):
         workload=msgspec.structs.replace(FACTS.workload, source="script"),
         settings=Settings(command="rooflines profile train.py"),
     )
-    findings = analyze(run_of(tmp_path, *step(0), facts=facts)).findings
+    findings = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis.findings
     assert findings
     assert all(finding.option is None for finding in findings)
 
 
 def test_for_a_model_the_advice_is_an_option_and_its_value(tmp_path):
-    findings = analyze(run_of(tmp_path, *step(0))).findings
+    findings = analyze(run_of(tmp_path, *step(0))).analysis.findings
     assert any(finding.option for finding in findings)
     assert all(finding.suggestion == f"{finding.option}={finding.value!r}" for finding in findings if finding.option)
 
@@ -290,13 +290,13 @@ def test_the_measured_peak_is_divided_among_the_tensors_and_the_rest(tmp_path):
     facts = msgspec.structs.replace(
         FACTS, environment=environment, peak_memory_bytes=5000, peak_memory_kind="allocator", step_memory=followed
     )
-    found = analyze(run_of(tmp_path, facts=facts)).memory
+    found = analyze(run_of(tmp_path, facts=facts)).analysis.memory
     assert found.at_peak == msgspec.structs.replace(parts, overhead=5000 - 1900)
     assert (found.operator, found.module, found.phase) == ("aten::mm", "fc", "backward")
     assert sum(msgspec.structs.astuple(found.at_peak)) == found.peak_bytes == 5000
 
     def parts_of(**changes):
-        return analyze(run_of(tmp_path, facts=msgspec.structs.replace(facts, **changes))).memory.at_peak
+        return analyze(run_of(tmp_path, facts=msgspec.structs.replace(facts, **changes))).analysis.memory.at_peak
 
     assert parts_of(peak_memory_bytes=1900).overhead == 0
     assert parts_of(peak_memory_bytes=1899) is None  # a set that is not resident as a whole

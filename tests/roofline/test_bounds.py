@@ -172,7 +172,7 @@ def ceilings_with(*, link=10e9, latency=None):
 
 
 def analyzed(found, ceilings):
-    return analyze(run_of_trace("t.json", found), ceilings, found)
+    return analyze(run_of_trace("t.json", found), ceilings, found).analysis
 
 
 def row_of(analysis, name):

@@ -1,4 +1,4 @@
-"""The seven rooms of docs/design.md by hand: each takes the record of the one before."""
+"""The rooms of docs/design.md by hand: each takes the record of the one before."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rooflines.profiler.trace.tree import tree
 from rooflines.reports.render.markdown import render
 from rooflines.reports.views.run import page
 from rooflines.roofline.attribution.own import own
+from rooflines.roofline.conclude import conclude
 from rooflines.roofline.judge import judge
 from rooflines.roofline.resolvers.count import count
 from tests.roofline.real import DATA, analysis_of
@@ -18,7 +19,7 @@ from tests.roofline.rooms import read
 
 @pytest.mark.parametrize("name", ["ddp_rank0.json.gz", "resnet50_v100_training_2021_schema.json.gz", "cpu_only.json.gz"])
 def test_the_walk_of_a_trace(name):
-    analysis = judge(own(count(tree(read(DATA / name)))))
+    analysis = conclude(judge(own(count(tree(read(DATA / name))))).analysis)
     expected = analysis_of(DATA / name)
     # Without the name of the file nobody says which trace it was, or which data sheet judges it.
     assert [(row.name, row.calls, row.flops, row.bytes, row.time_s) for row in analysis.operators] == [

@@ -21,7 +21,7 @@ FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFuncto
 
 def analyzed(*events) -> Analysis:
     found: Trace = trace(*events)
-    return analyze(run_of_trace("made.json", found), trace=found)
+    return analyze(run_of_trace("made.json", found), trace=found).analysis
 
 
 def test_shapes_are_seen_in_the_arguments():

@@ -119,7 +119,7 @@ def _analyzed(source: TabSource) -> tuple[Any, Page]:
     if source.kind == "ranks":
         together = pipeline.analyze_ranks(source.paths, jobs=1)
         return together, ranks.page(together)
-    analysis: Any = _stored(source) or pipeline.analyze_source(pipeline.find_source(source.paths))[1]
+    analysis: Any = _stored(source) or pipeline.analyze_source(pipeline.open_source(source.paths)).analysis
     if source.kind == "program":
         return analysis, monitor.page(analysis)
     if source.kind == "trace":  # which has no command of its own

@@ -58,7 +58,7 @@ class Scan:
 
     def __call__(self) -> dict[str, TabSource]:
         """The sources by name. Links to directories are followed, each directory once; hidden directories are skipped."""
-        from rooflines.pipeline.reading import captured_beside  # which loads NumPy: TensorBoard starts without it
+        from rooflines.pipeline.captures import captured_beside  # which loads NumPy: TensorBoard starts without it
 
         self.cut, sources = False, list[TabSource]()
         jobs: dict[str, dict[int, list[TabSource]]] = defaultdict(lambda: defaultdict(list))

@@ -26,10 +26,10 @@ from rooflines.profiler.trace.records import ADDED, Int64s, Mask, Trace
 from rooflines.profiler.trace.sources import pieces, shown
 from rooflines.profiler.trace.tree import PHASES
 from rooflines.roofline.analysis import OperatorRow
-from rooflines.roofline.analyze import Divided
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import TimeRow
 from rooflines.roofline.attribution.steady import Floats
+from rooflines.roofline.judge import Judged
 
 # Above the process ids of Linux, which end at 2^22, and the numbers of devices.
 PROCESS = 1_919_905_638
@@ -42,15 +42,18 @@ _RATES = {"flops": b"flop_per_s", "bytes": b"byte_per_s", "lower_bound_s": b"eff
 _GAUGES = {key for key, field in FIELDS.items() if "chart" in field.shown and not field.is_counter}
 
 
-def write(path: Path, divided: Divided, samples: Sequence[DeviceSample] = ()) -> Path:
-    """Write the trace of ``divided`` with its rates, its operators and ``samples`` to ``path``, and return that.
+def write(path: Path, judged: Judged, samples: Sequence[DeviceSample] = ()) -> Path:
+    """Write the trace of ``judged`` with its rates, its operators and ``samples`` to ``path``, and return that.
 
-    Raises TraceError for a trace that cannot be read, UsageError for one that was written here.
+    Raises TraceError for a trace that cannot be read, UsageError for one that was written here and for a run without a trace.
     """
+    attribution = judged.attribution
+    if attribution is None:
+        raise UsageError("the run has no trace to annotate.", hint="Record it again, or leave out this format.")
     temporary = path.with_name(f".{path.name}")
     try:
         with gzip.open(temporary, "wb", compresslevel=3) as file:
-            file.writelines(_joined(divided[0].trace.source, _events(*divided, samples)))
+            file.writelines(_joined(attribution.trace.source, _events(attribution, judged.rows, samples)))
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

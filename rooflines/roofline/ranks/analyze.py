@@ -26,7 +26,7 @@ from rooflines.profiler.trace.records import READ_DEFAULTS, Int64s, Rank, ReadOp
 from rooflines.profiler.trace.sources import rank_in_name, shown
 from rooflines.roofline.advice.communication import ALL_RANKS, FIND_LATE_RANK
 from rooflines.roofline.analysis import Finding, Timeline
-from rooflines.roofline.analyze import Divided, analyze
+from rooflines.roofline.analyze import analyze
 from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.findings import MOST, WORTH
 from rooflines.roofline.ranks.matching import SYNCHRONIZING, MatchedCollectives, Waits, lasting_ns, match_collectives, waits_at_start
@@ -84,10 +84,9 @@ def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = 
         )
     run = run_of_trace(source, trace)
     ceilings, why_not = judge(run.facts.environment)
-    divided: list[Divided] = []
-    analysis = analyze(run, ceilings, trace, divided=divided)
+    analysis, attribution, _ = analyze(run, ceilings, trace)
     # Of what is in no step nothing is said per step.
-    since_ns = int(divided[0][0].windows[0, 0]) if analysis.basis.per == "step" else 0
+    since_ns = int(attribution.windows[0, 0]) if attribution is not None and analysis.basis.per == "step" else 0
     if analysis.timeline is None:
         raise TraceError(f"the trace {shown(source)!r} contains no events with a duration.")
     timeline, division = analysis.timeline, analysis.division

@@ -317,7 +317,7 @@ def test_steps_on_other_streams_have_their_mean_wall_time_and_no_interval(tmp_pa
     note = run.facts.notes[0]
     assert note.startswith(f"CUDA events of {50 if program else 40} steps add up to ")
     assert note.endswith("they use other streams as well, so the step time is the wall time divided by the steps")
-    found = analyze(run)
+    found = analyze(run).analysis
     assert (found.steps.ci95_s, found.steps.durations_s) == (None, ())
     assert found.steps.median_s == pytest.approx(steps.timed_ns[0] / 1e9)
     assert steps_sentences(found)[0].endswith(

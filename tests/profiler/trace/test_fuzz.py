@@ -61,7 +61,7 @@ def _analysed(data: bytes, **limits: int) -> tuple[Trace, Analysis]:
     assert all(row.time_ns >= 0 for row in attribution.rows)
     assert (calls.after > np.arange(len(calls.after))).all()
     assert (calls.parent < np.arange(len(calls.parent))).all()
-    analysis = analyze(run_of_trace("t.json", found), _sheet(), found)
+    analysis = analyze(run_of_trace("t.json", found), _sheet(), found).analysis
     serial.to_json(analysis)
     return found, analysis
 
@@ -509,7 +509,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
             assert f"cut off after {length:,} bytes: {whole} events were read" in found.notes[0]
         if whole > analyzed:
             analyzed = whole
-            analyze(run_of_trace("t.json", whole_part(found)), _sheet(), whole_part(found))
+            analyze(run_of_trace("t.json", whole_part(found)), _sheet(), whole_part(found)).analysis
 
 
 @pytest.mark.parametrize("chunk", [64, 200, 1000])
@@ -570,7 +570,7 @@ def test_a_real_trace_cut_off_anywhere_is_analysed_or_refused(length):
     except TraceError:
         assert length < first + 2000, "there is a whole event"
         return
-    analysis = analyze(run_of_trace("t.json", found), _sheet(), found)
+    analysis = analyze(run_of_trace("t.json", found), _sheet(), found).analysis
     assert analysis.basis.per == "trace"
     assert len(found.device) or not any(row.efficiency for row in analysis.operators)
     serial.to_json(analysis)

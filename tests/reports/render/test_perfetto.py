@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rooflines import analyze, report
 from rooflines.errors import TraceError, UsageError
-from rooflines.pipeline.reading import analyze_trace
+from rooflines.pipeline.reading import analyze_source
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.records import Run
 from rooflines.profiler.samplers.fields import DeviceSample
@@ -71,9 +71,8 @@ def slices(own):
 
 def exported(source, tmp_path, samples=()):
     """The divided time of a trace, its analysis and its export."""
-    divided = []
-    _, analysis = analyze_trace(source, divided=divided)
-    return divided[0][0], analysis, perfetto.write(tmp_path / "trace.perfetto.json.gz", divided[0], samples)
+    _, analysis, judged = analyze_source(source)
+    return judged.attribution, analysis, perfetto.write(tmp_path / "trace.perfetto.json.gz", judged, samples)
 
 
 def written(tmp_path, *listed, **head):
@@ -239,8 +238,9 @@ def test_what_cannot_be_exported(tmp_path):
 
 def test_a_run_without_a_trace_is_left_out_of_all(tmp_path):
     source = written(tmp_path, *STEPS)
-    run, analysis = analyze_trace(source)
-    assert "perfetto" in report_run(run, ["perfetto"], analysis=analysis, output=tmp_path)
+    run, _, judged = analyze_source(source)
+    for known in (judged, judged._replace(attribution=None), None):
+        assert "perfetto" in report_run(run, ["perfetto"], judged=known, output=tmp_path)
     bare = Run(directory=tmp_path, facts=replace(run.facts, trace=None))
     with pytest.raises(UsageError, match="needs the complete trace of one run"):
         report(bare, ["perfetto"], output=tmp_path / "bare")
@@ -257,9 +257,8 @@ def test_a_perfetto_trace_becomes_json(tmp_path):
 def test_a_trace_that_was_emptied_after_the_analysis_is_named(tmp_path):
     trace = tmp_path / "trace.json.gz"
     trace.write_bytes((TRACES / "cpu_only.json.gz").read_bytes())
-    divided = []
-    analyze_trace(trace, divided=divided)
+    judged = analyze_source(trace).judged
     trace.write_bytes(gzip.compress(b""))
     with pytest.raises(TraceError, match="has changed since it was read"):
-        perfetto.write(tmp_path / "out.json.gz", divided[0])
+        perfetto.write(tmp_path / "out.json.gz", judged)
     assert not (tmp_path / "out.json.gz").exists()

@@ -66,7 +66,7 @@ def only(comparison, kind="operator"):
 
 def analyzed(*events):
     read = trace(*events)
-    return analyze(run_of_trace("t.json", read), None, read)
+    return analyze(run_of_trace("t.json", read), None, read).analysis
 
 
 # --- which rows belong together --------------------------------------------------------------------------------------------------

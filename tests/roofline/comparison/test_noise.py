@@ -153,7 +153,7 @@ def test_the_calls_of_a_row_count_with_their_lower_quartile_in_a_step_of_median_
         for event in (span(f"ProfilerStep#{number}", 1000 * number, 1000), mm(1000 * number + 100, lasting, 4, 5, 6))
     ]
     read = trace(*events, add(2900, 50))
-    analysis = analyze(run_of_trace("t.json", read), None, read)
+    analysis = analyze(run_of_trace("t.json", read), None, read).analysis
     found = {row.name: row for row in analysis.operators}
     # The quartile of the products is 215 µs; that of the time outside of operators lies between 720 (where the addition is) and 740.
     steady_s = {"aten::mm": 215e-6, "aten::add": 50e-6 / 3, "idle": 730e-6}
@@ -166,7 +166,7 @@ def test_the_calls_of_a_row_count_with_their_lower_quartile_in_a_step_of_median_
 
 def test_a_trace_without_steps_has_no_times_of_steps():
     read = trace(mm(100, 200, 4, 5, 6), mm(500, 200, 4, 5, 6))
-    assert [row.step_times_s for row in analyze(run_of_trace("t.json", read), None, read).operators] == [None]
+    assert [row.step_times_s for row in analyze(run_of_trace("t.json", read), None, read).analysis.operators] == [None]
 
 
 def test_work_of_a_device_belongs_to_the_step_that_launched_it():
@@ -182,7 +182,7 @@ def test_work_of_a_device_belongs_to_the_step_that_launched_it():
         launch(1500, 5, 3),
         kernel("own", 1600, 40, 3),
     )
-    found = analyze(run_of_trace("t.json", read), None, read)
+    found = analyze(run_of_trace("t.json", read), None, read).analysis
     (row,) = found.operators
     assert row.step_times_s == (300e-6, 200e-6)
     (own,) = found.coverage.unmodelled

@@ -155,7 +155,7 @@ def test_the_link_bounds_a_collective(tmp_path):
         op("c10d::allreduce_", 0, 50, dims=[[[1000]], [], [], []], types=["TensorList", "", "", ""]),
         op("c10d::barrier", 60, 10, dims=[[1]], types=["unsigned char"]),
         add(80, 20),
-    ))  # fmt: skip
+    )).analysis  # fmt: skip
     reduced, barrier = (next(row for row in found.operators if row.name == name) for name in ("c10d::allreduce_", "c10d::barrier"))
     assert (reduced.bytes, barrier.bytes) == (8000, 0)
     for row in (reduced, barrier):

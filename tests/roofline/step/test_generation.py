@@ -103,7 +103,7 @@ def run_of(directory, tokens_ns, *, steps=3, **facts):
 
 def test_phases_are_on_the_clock_of_their_tokens(tmp_path):
     # As traced prefill takes 40 µs and a decode step 30; without the profiler they take 60 and 20.
-    analysis = analyze(run_of(tmp_path, [(60_000, 80_000, 100_000)] * 5), ceilings=None)
+    analysis = analyze(run_of(tmp_path, [(60_000, 80_000, 100_000)] * 5), ceilings=None).analysis
     prefill, decode = analysis.generation.phases
     assert (prefill.kind, prefill.steps, prefill.tokens, prefill.keys) == ("prefill", 3, 4, 4)
     assert (decode.kind, decode.steps, decode.tokens, decode.keys) == ("decode", 6, 1, 5.5)
@@ -123,20 +123,20 @@ def test_phases_are_on_the_clock_of_their_tokens(tmp_path):
 def test_phases_add_up_to_a_generation(tmp_path):
     # Of the medians, prefill is that of one generation and decode that of another one: 60 + 2 * 30 is none of 100, 80 and 140.
     ready_ns = [(60_000, 80_000, 100_000), (20_000, 50_000, 80_000), (80_000, 110_000, 140_000)]
-    prefill, decode = analyze(run_of(tmp_path, ready_ns), ceilings=None).generation.phases
+    prefill, decode = analyze(run_of(tmp_path, ready_ns), ceilings=None).analysis.generation.phases
     assert prefill.step_s + 2 * decode.step_s == pytest.approx(100e-6)
     assert prefill.step_s == pytest.approx(100e-6 * (60 + 20 + 80) / (100 + 80 + 140))
 
 
 def test_without_token_times_the_trace_tells(tmp_path):
-    analysis = analyze(run_of(tmp_path, []), ceilings=None)
+    analysis = analyze(run_of(tmp_path, []), ceilings=None).analysis
     assert analysis.generation.latency is None
     prefill, decode = analysis.generation.phases
     assert (prefill.step_s, decode.step_s) == (pytest.approx(40e-6), pytest.approx(30e-6))
 
 
 def test_a_run_without_a_trace_has_latencies_only(tmp_path):
-    found = judge_times(run_of(tmp_path, [(60_000, 80_000, 100_000)] * 5), None).generation
+    found = judge_times(run_of(tmp_path, [(60_000, 80_000, 100_000)] * 5), None).analysis.generation
     assert found.latency.ttft_s == pytest.approx(60e-6)
     assert found.phases == ()
 
@@ -146,18 +146,18 @@ def test_what_fits_into_memory(tmp_path):
     run = run_of(tmp_path, [(60_000, 80_000, 100_000)] * 5, generation_sizes=sizes)
     environment = msgspec.structs.replace(run.facts.environment, memory_bytes=1000)
     run = msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, environment=environment))
-    fits = analyze(run).generation.fits
+    fits = analyze(run).analysis.generation.fits
     assert fits.requests == (1000 - 40) // (8 * (4 + 3 - 1))
     assert fits.context == (1000 - 40) // 8
     limited = msgspec.structs.replace(run.facts, generation_sizes=msgspec.structs.replace(sizes, longest_context=60))
-    assert analyze(msgspec.structs.replace(run, facts=limited)).generation.fits == msgspec.structs.replace(fits, context=60)
+    assert analyze(msgspec.structs.replace(run, facts=limited)).analysis.generation.fits == msgspec.structs.replace(fits, context=60)
     windows = msgspec.structs.replace(run.facts, generation_sizes=msgspec.structs.replace(sizes, kv_windows=((3, 6),)))
-    fits = analyze(msgspec.structs.replace(run, facts=windows)).generation.fits
+    fits = analyze(msgspec.structs.replace(run, facts=windows)).analysis.generation.fits
     # 2 bytes of every token, and 6 of three tokens
     assert (fits.requests, fits.context) == (960 // (2 * 6 + 6 * 3), (960 - 6 * 3) // 2)
     small = msgspec.structs.replace(environment, memory_bytes=30)
     run = msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, environment=small))
-    assert analyze(run).generation.fits is None
+    assert analyze(run).analysis.generation.fits is None
 
 
 def test_a_call_of_a_phase_lasts_until_the_device_has_done_what_it_launched(tmp_path):
@@ -228,7 +228,9 @@ def test_decode_reads_no_more_weights_than_there_are(small_model):
     _, path, _ = small_model
     run = run_of_trace(path, read(path))
     sizes = GenerationSizes(parameters=1, parameter_bytes=1000)
-    packed = analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, generation_sizes=sizes)), trace=read(path))
+    packed = analyze(
+        msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, generation_sizes=sizes)), trace=read(path)
+    ).analysis
     assert packed.generation.of("decode").reads.weight_bytes == 1000
 
 

@@ -51,7 +51,7 @@ def timeline(found):
 
 def analyzed(directory, *events, facts=FACTS):
     (directory / "t.pt.trace.json").write_text(json.dumps({"traceEvents": list(events)}))
-    return analyze(Run(directory=directory, facts=msgspec.structs.replace(facts, trace="t.pt.trace.json")))
+    return analyze(Run(directory=directory, facts=msgspec.structs.replace(facts, trace="t.pt.trace.json"))).analysis
 
 
 # --- 1: work from before the recording ---------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def sample(second, **fields):
 
 def analysis_of(samples, **fields) -> Analysis:
     facts = msgspec.structs.replace(run_of(samples).facts, **fields)
-    return analyze(msgspec.structs.replace(run_of(samples), facts=facts))
+    return analyze(msgspec.structs.replace(run_of(samples), facts=facts)).analysis
 
 
 def finding(analysis, words):
@@ -194,7 +194,7 @@ def test_a_device_whose_power_reads_zero_has_no_joules_and_is_told(fields):
     gpu = found.of("cuda:0")
     assert (gpu.energy, gpu.energy_per_step_j, found.energy_per_step_j, found.flop_per_j) == (None,) * 4
     assert "did not change" in gpu.no_energy.reason if "energy_j" in fields else gpu.no_energy.reason == "the power readings are zero"
-    assert "no joules, because the " in usage_remarks(analyze(run))[0]
+    assert "no joules, because the " in usage_remarks(analyze(run).analysis)[0]
 
 
 def test_a_short_run_says_how_many_steps_would_do():
@@ -226,14 +226,14 @@ def test_totals_hold_the_energy_of_a_step():
     assert untraced.totals is None
     assert untraced.usage.energy_per_step_j is not None
     steps = [event for start in (0, 200) for event in (span(f"ProfilerStep#{start}", start, 120), mm(start + 5, 100, 64, 64, 64))]
-    found = analyze(run_of(gpu_samples()), trace=trace(*steps))
+    found = analyze(run_of(gpu_samples()), trace=trace(*steps)).analysis
     assert found.totals.energy_j == found.usage.energy_per_step_j == pytest.approx(30, rel=0.01)
     assert found.usage.flop_per_j == pytest.approx(2 * 64**3 / 30, rel=0.01)
     assert Analysis.from_dict(found.to_dict()) == found
 
 
 def test_a_trace_without_steps_has_no_energy_of_a_step_in_its_totals():
-    found = analyze(run_of(gpu_samples()), trace=trace(mm(5, 100, 64, 64, 64)))
+    found = analyze(run_of(gpu_samples()), trace=trace(mm(5, 100, 64, 64, 64))).analysis
     assert found.basis.per == "trace"
     assert found.totals.energy_j is None
     assert found.usage.flop_per_j is None
