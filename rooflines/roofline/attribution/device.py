@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,77 +30,198 @@ EAGER = {FROM_RUN: "the same kernels in the same order before the graph", FROM_K
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
-def attribute_device(
-    calls: Calls, origins: Origins, inside: Mask, belongs: Mask, window: Intervals, step: Int64s, steps: int, lost: Int64s
-) -> DividedTime:
-    """Divide the time of the device events that belong to the window; ``step`` is the number of each one's step, ``lost`` are the
-    launches whose kernels the trace lacks."""
-    device, owner = calls.trace.device, origins.owner
-    owning = origins.at(owner)
-    exposed = _exposed(calls.trace)
+class Placed(NamedTuple):
+    """Where the device events of a trace lie: ``belongs`` and ``step`` have an entry for each of them."""
 
-    owned = np.flatnonzero(belongs & (owning >= 0))
-    # An owner in a captured graph is called once in every replay.
-    called, position = distinct_rows(owning[owned], origins.replay[owned], origins.inferred[owned])
-    one = np.empty(len(called), np.int64)
-    one[position] = np.arange(len(position))  # a device event of each call
-    # Counted operators that launched nothing still did their FLOPs somewhere; views and allocations among them are of no interest.
-    works = np.array([*(one.count.work is not None and one.count.work.flops > 0 for one in origins.variants), False])
-    silent = origins.silent & (owner == np.arange(len(owner))) & works[origins.variant]
-    silent[: len(inside)] &= inside
-    silent[called[:, 0]] = False
-    unheard = np.flatnonzero(silent)
-    events = np.concatenate((called[:, 0], unheard))
-    inferred = np.concatenate((called[:, 2], np.zeros(len(unheard), np.int64)))
-    during = np.concatenate((step[owned][one], step_number(calls.trace.host.start_ns[unheard], calls.steps)))
-    # A captured call had the lengths of its capture, which are not those of the replay.
-    replayed = np.concatenate((called[:, 1] >= 0, np.zeros(len(unheard), bool)))
-    # An eager call of the same kernel does not say where in the network the graph calls it.
-    place = events.copy()
-    elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
-    place[elsewhere] = calls.launch[called[elsewhere, 1] - len(calls.trace.host)]
-    variants, variant_of = _with_lengths(origins, events, np.where(replayed, during, -1), StepLengths(calls))
-    module, phase = origins.module[place], origins.phase[place]
-    for column, noted in ((module, origins.scope), (phase, origins.scope_phase)):
-        column[: len(called)] = np.where(noted[owned][one] >= 0, noted[owned][one], column[: len(called)])
-    keys, group = distinct_rows(variant_of, module, phase, inferred)
-    group_of = group[position]
-    numbers = np.bincount(group, minlength=len(keys))
-    began = calls_by_step(group, len(keys), during, steps)
-    figures = _figures(calls.trace, owned, group_of, len(keys), exposed, step, steps)
-    alternates = alternating_attention(
-        variants, variant_of[: len(called)][position], position, device.start_ns[owned], device.end_ns[owned]
-    )  # fmt: skip
-    callers = _callers(calls, events, group, len(keys))
-    missing = _missing(events, group, len(keys), owner[lost])
-    rows = tuple(
-        TimeRow(
-            variants[variant].signature, variants[variant].count, module, phase, number,
-            inferred=EAGER.get(how, variants[variant].inferred), step_calls=began[at], alternates_ns=alternates.get(variant),
-            caller=callers[at], lost=missing[at], **figures[at],
-        )
-        for at, ((variant, module, phase, how), number) in enumerate(zip(keys.tolist(), numbers.tolist(), strict=True))
-    )  # fmt: skip
-    left = np.flatnonzero(belongs & (owning < 0))
-    gaps, gap_of = _device_gaps(calls, origins, left, exposed, step, steps)
+    #: the windows without the profiler's overhead
+    window: Intervals
+    #: whether the event was launched in the windows
+    belongs: Mask
+    #: the number of the step that launched it
+    step: Int64s
+    #: the number of steps; 0 of a trace without
+    steps: int
+
+
+def attribute_device(calls: Calls, origins: Origins, inside: Mask, placed: Placed, lost: Int64s) -> DividedTime:
+    """Divide the time of the device events that belong to the windows.
+
+    ``inside`` says of each host event whether it is in them; ``lost`` are the launches whose kernels the trace lacks.
+    """
+    device, belongs = calls.trace.device, placed.belongs
+    owning, exposed = origins.at(origins.owner), _exposed(calls.trace)
+    owned, left = np.flatnonzero(belongs & (owning >= 0)), np.flatnonzero(belongs & (owning < 0))
+    counted = _counted_calls(calls, origins, inside, owned, placed.step)
+    rows, row_of_call = _rows(calls, counted, _Events(calls.trace, owned, exposed, placed), origins.owner[lost])
+    gaps, gap_of = _device_gaps(calls, origins, _Events(calls.trace, left, exposed, placed))
     known = calls.launch >= 0
     graphs = belongs & known & at_launch(is_graph_launch(calls.trace), calls.launch)
     matched = graphs & (origins.replay >= 0)
 
-    row_of = np.full(len(device), -1, np.int64)
-    row_of[owned], row_of[left] = group_of, -2 - gap_of
-    call_of = np.full(len(device), -1, np.int64)
-    call_of[owned] = position
-    event, starts, ends = intervals.split(device.start_ns, device.end_ns, window)
+    row_of, call_of = np.full((2, len(device)), -1, np.int64)
+    row_of[owned], row_of[left] = row_of_call[counted.of], -2 - gap_of
+    call_of[owned] = counted.of
+    event, starts, ends = intervals.split(device.start_ns, device.end_ns, placed.window)
     # While the device runs work launched by others, it is not idle, and the time does not belong to the steps.
     others = ~belongs[event]
     other_gaps, other_of = _other_gaps(calls.trace, event[others], starts[others], ends[others])
     row = row_of[event]
     row[others] = -2 - len(gaps) - other_of
     return DividedTime(
-        rows, gaps + other_gaps, Pieces(event, starts, ends, row, call_of[event]), busy=intervals.union(starts, ends),
-        orphans=int((belongs & ~known).sum()), graphs_ns=_lasting(calls.trace, graphs), matched_ns=_lasting(calls.trace, matched),
-    )  # fmt: skip
+        rows,
+        gaps + other_gaps,
+        Pieces(event, starts, ends, row, call_of[event]),
+        busy=intervals.union(starts, ends),
+        orphans=int((belongs & ~known).sum()),
+        graphs_ns=_lasting(calls.trace, graphs),
+        matched_ns=_lasting(calls.trace, matched),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """Device events that become rows: the ``chosen`` ones of a trace, and of all of them the time in which they are ``exposed``."""
+
+    trace: Trace
+    chosen: Int64s
+    exposed: Int64s
+    placed: Placed
+
+    def figures(self, group: Int64s, groups: int) -> list[dict[str, Any]]:
+        """The figures of each of ``groups`` rows that come from its events; ``group`` is that of each event."""
+        device, events, steps = self.trace.device, self.chosen, self.placed.steps
+        start_ns, end_ns, step = device.start_ns[events], device.end_ns[events], self.placed.step[events]
+        by_step: list[tuple[int, ...]] = [()] * groups
+        if steps > 1:
+            in_steps = lengths_by_group(group * steps + np.maximum(step, 0), start_ns, end_ns, groups * steps)
+            by_step = [tuple(each) for each in in_steps.reshape(groups, steps).tolist()]
+        columns = {
+            "time_ns": lengths_by_group(group, start_ns, end_ns, groups).tolist(),
+            "step_ns": by_step,
+            "kernels": self._kernels(group, groups),
+            "exposed_ns": self._exposed(group, groups),
+            "longest": longest_by_group(group, groups, start_ns, end_ns - start_ns, step, device.stream[events]),
+        }
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    def _exposed(self, group: Int64s, groups: int) -> list[int]:
+        """The sum of ``exposed`` in each group, and of its kernels the time when no other kernel runs."""
+        device, own = self.trace.device, self.exposed[self.chosen]
+        has = own >= 0
+        total = np.bincount(group[has], weights=own[has], minlength=groups)
+        # All other kernels are one more group.
+        of = np.full(len(device), groups, np.int64)
+        of[self.chosen[~has]] = group[~has]
+        running = np.flatnonzero(device.kind != MEMCPY)
+        alone = intervals.alone_by_group(of[running], device.start_ns[running], device.end_ns[running], groups + 1)
+        return [round(value) for value in (total + alone[:groups]).tolist()]
+
+    def _kernels(self, group: Int64s, groups: int) -> list[tuple[LaunchedKernel, ...]]:
+        """The events of each group by name, longest first."""
+        trace, device, events = self.trace, self.trace.device, self.chosen
+        found: list[list[LaunchedKernel]] = [[] for _ in range(groups)]
+        keys, which = distinct_rows(group, device.name[events])
+        lasting_ns = device.end_ns[events] - device.start_ns[events]
+        times = np.zeros(len(keys), np.int64)
+        np.add.at(times, which, lasting_ns)
+        shapes = [None if at is None else trace.launch_shapes[at] for at in _same(device.shape[events], which, len(keys))]
+        registers, shared = (_same(column[events], which, len(keys)) for column in (device.registers, device.shared_bytes))
+        occupancy = np.where(device.occupancy[events] < 0, np.nan, device.occupancy[events] / 100)
+        occupied = np.bincount(which, weights=lasting_ns * occupancy) / np.maximum(times, 1)
+        means = [None if np.isnan(mean) else min(1.0, mean) for mean in occupied.tolist()]
+        streams: list[list[int]] = [[] for _ in range(len(keys))]
+        for place, stream in distinct_rows(which, device.stream[events])[0].tolist():
+            streams[place].append(stream)
+        numbers = np.bincount(which).tolist()
+        columns = zip(numbers, times.tolist(), map(tuple, streams), shapes, registers, shared, means, strict=True)
+        for (at, name), facts in zip(keys.tolist(), columns, strict=True):
+            found[at].append(LaunchedKernel(trace.names[name], *facts))
+        return [tuple(sorted(each, key=lambda kernel: (-kernel.time_ns, kernel.name))) for each in found]
+
+
+class _CountedCalls(NamedTuple):
+    """The counted calls in the windows: first those that own device events, then those that launched nothing."""
+
+    #: the call: a host event, or one of a captured graph
+    event: Int64s
+    variants: Sequence[Variant]
+    #: its index in ``variants``
+    variant: Int64s
+    module: Int64s
+    phase: Int64s
+    #: how its owner was found
+    inferred: Int64s
+    step: Int64s
+    #: the call of each owned device event
+    of: Int64s
+    alternates_ns: dict[int, tuple[float, float]]
+
+
+def _counted_calls(calls: Calls, origins: Origins, inside: Mask, owned: Int64s, step: Int64s) -> _CountedCalls:
+    host, device = calls.trace.host, calls.trace.device
+    # An owner in a captured graph is called once in every replay.
+    heard, of = distinct_rows(origins.at(origins.owner)[owned], origins.replay[owned], origins.inferred[owned])
+    owner, replay, how = heard.T
+    of_call = np.empty(len(heard), np.int64)
+    of_call[of] = owned  # a device event of each call
+    silent = np.flatnonzero(_silent(origins, inside, owner))
+    nothing = np.zeros(len(silent), np.int64)
+    event, inferred = np.concatenate((owner, silent)), np.concatenate((how, nothing))
+    during = np.concatenate((step[of_call], step_number(host.start_ns[silent], calls.steps)))
+    # A captured call had the lengths of its capture, which are not those of the replay.
+    replayed = np.concatenate((replay >= 0, nothing > 0))
+    variants, variant = _with_lengths(origins, event, np.where(replayed, during, -1), StepLengths(calls))
+    # An eager call of the same kernel does not say where in the network the graph calls it.
+    place = event.copy()
+    elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
+    place[elsewhere] = calls.launch[replay[elsewhere] - len(host)]
+    module, phase = origins.module[place], origins.phase[place]
+    for column, noted in ((module, origins.scope), (phase, origins.scope_phase)):
+        column[: len(heard)] = np.where(noted[of_call] >= 0, noted[of_call], column[: len(heard)])
+    alternates = alternating_attention(variants, variant[of], of, device.start_ns[owned], device.end_ns[owned])
+    return _CountedCalls(event, variants, variant, module, phase, inferred, during, of, alternates)
+
+
+def _silent(origins: Origins, inside: Mask, heard: Int64s) -> Mask:
+    """The owners besides those ``heard`` that launched nothing and still did FLOPs somewhere, unlike views and allocations."""
+    works = np.array([*(one.count.work is not None and one.count.work.flops > 0 for one in origins.variants), False])
+    silent: Mask = origins.silent & (origins.owner == np.arange(len(origins.owner))) & works[origins.variant]
+    silent[: len(inside)] &= inside
+    silent[heard] = False
+    return silent
+
+
+def _rows(calls: Calls, counted: _CountedCalls, events: _Events, lost: Int64s) -> tuple[tuple[TimeRow, ...], Int64s]:
+    """The rows of counted calls, and the row of each; ``lost`` are calls whose kernels the trace lacks."""
+    keys, row = distinct_rows(counted.variant, counted.module, counted.phase, counted.inferred)
+    columns = zip(
+        keys.tolist(),
+        np.bincount(row, minlength=len(keys)).tolist(),
+        calls_by_step(row, len(keys), counted.step, events.placed.steps),
+        _callers(calls, counted.event, row, len(keys)),
+        _missing(counted.event, row, len(keys), lost),
+        events.figures(row[counted.of], len(keys)),
+        strict=True,
+    )
+    rows = []
+    for (code, module, phase, how), number, began, caller, missing, figures in columns:
+        variant, alternates = counted.variants[code], counted.alternates_ns.get(code)
+        rows.append(
+            TimeRow(
+                variant.signature,
+                variant.count,
+                module,
+                phase,
+                number,
+                inferred=EAGER.get(how, variant.inferred),
+                step_calls=began,
+                alternates_ns=alternates,
+                caller=caller,
+                lost=missing,
+                **figures,
+            )
+        )
+    return tuple(rows), row
 
 
 def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepLengths) -> tuple[list[Variant], Int64s]:
@@ -142,36 +264,9 @@ def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[s
     return found
 
 
-def _figures(
-    trace: Trace, events: Int64s, group: Int64s, groups: int, exposed: Int64s, step: Int64s, steps: int
-) -> list[dict[str, Any]]:
-    """The figures of a row that come from the device ``events`` of each group."""
-    device = trace.device
-    start_ns, end_ns = device.start_ns[events], device.end_ns[events]
-    columns = {
-        "time_ns": intervals.lengths_by_group(group, start_ns, end_ns, groups).tolist(),
-        "step_ns": _by_step(trace, events, group, groups, step, steps),
-        "kernels": _kernels(trace, events, group, groups),
-        "exposed_ns": _exposed_by_group(trace, exposed, events, group, groups),
-        "longest": longest_by_group(group, groups, start_ns, end_ns - start_ns, step[events], device.stream[events]),
-    }
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
 def _lasting(trace: Trace, chosen: Mask) -> int:
     """The time in which one of the chosen device events runs."""
     return intervals.length(intervals.union(trace.device.start_ns[chosen], trace.device.end_ns[chosen]))
-
-
-def _by_step(trace: Trace, events: Int64s, group: Int64s, groups: int, step: Int64s, steps: int) -> list[tuple[int, ...]]:
-    """The time of each group in each step: the union of the intervals of the device events that the step launched."""
-    if steps < 2:
-        return [()] * groups
-    device = trace.device
-    times = intervals.lengths_by_group(
-        group * steps + np.maximum(step[events], 0), device.start_ns[events], device.end_ns[events], groups * steps
-    )
-    return [tuple(each) for each in times.reshape(groups, steps).tolist()]
 
 
 def _exposed(trace: Trace) -> Int64s:
@@ -189,41 +284,6 @@ def _exposed(trace: Trace) -> Int64s:
     return found
 
 
-def _exposed_by_group(trace: Trace, exposed: Int64s, events: Int64s, group: Int64s, groups: int) -> list[int]:
-    """The sum of ``exposed`` in each group of ``events``, and of its kernels the time when no other kernel runs."""
-    own = exposed[events]
-    has = own >= 0
-    total = np.bincount(group[has], weights=own[has], minlength=groups)
-    # All other kernels are one more group.
-    of = np.full(len(trace.device), groups, np.int64)
-    of[events[~has]] = group[~has]
-    running = np.flatnonzero(trace.device.kind != MEMCPY)
-    alone = intervals.alone_by_group(of[running], trace.device.start_ns[running], trace.device.end_ns[running], groups + 1)[:groups]
-    return [round(value) for value in (total + alone).tolist()]
-
-
-def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[tuple[LaunchedKernel, ...]]:
-    """The device events of each group by name, longest first."""
-    device = trace.device
-    found: list[list[LaunchedKernel]] = [[] for _ in range(groups)]
-    keys, which = distinct_rows(group, device.name[events])
-    numbers = np.bincount(which)
-    times = np.zeros(len(keys), np.int64)
-    np.add.at(times, which, device.end_ns[events] - device.start_ns[events])
-    shapes = [None if at is None else trace.launch_shapes[at] for at in _same(device.shape[events], which, len(keys))]
-    registers, shared = (_same(column[events], which, len(keys)) for column in (device.registers, device.shared_bytes))
-    occupancy = np.where(device.occupancy[events] < 0, np.nan, device.occupancy[events] / 100)
-    occupied = np.bincount(which, weights=(device.end_ns[events] - device.start_ns[events]) * occupancy) / np.maximum(times, 1)
-    means = [None if np.isnan(mean) else min(1.0, mean) for mean in occupied.tolist()]
-    streams: list[list[int]] = [[] for _ in range(len(keys))]
-    for place, stream in distinct_rows(which, device.stream[events])[0].tolist():
-        streams[place].append(stream)
-    columns = zip(numbers.tolist(), times.tolist(), map(tuple, streams), shapes, registers, shared, means, strict=True)
-    for (at, name), facts in zip(keys.tolist(), columns, strict=True):
-        found[at].append(LaunchedKernel(trace.names[name], *facts))
-    return [tuple(sorted(one, key=lambda kernel: (-kernel.time_ns, kernel.name))) for one in found]
-
-
 def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | None]:
     """The value of each group in which all ``values`` are the same, else None; so of a group in which they are -1."""
     least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1, np.int64)
@@ -232,14 +292,12 @@ def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | Non
     return [low if low == high >= 0 else None for low, high in zip(least.tolist(), most.tolist(), strict=True)]
 
 
-def _device_gaps(
-    calls: Calls, origins: Origins, events: Int64s, exposed: Int64s, step: Int64s, steps: int
-) -> tuple[tuple[TimeRow, ...], Int64s]:
+def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[TimeRow, ...], Int64s]:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it has no capture, or by
     kernel where there is none; and the gap of each event."""
+    events, device = left.chosen, calls.trace.device
     if not len(events):
         return (), events
-    device = calls.trace.device
     graph = origins.graph[events]
     operator = np.where(graph >= 0, -1, origins.at(origins.operator)[events])
     inside = operator >= 0
@@ -259,7 +317,7 @@ def _device_gaps(
     caller = np.where(inside, operator, np.where(graph >= 0, calls.launch[events], -1 - events))
     callers, _ = distinct_rows(group, caller, origins.replay[events])
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
-    figures, around = _figures(calls.trace, events, group, len(keys), exposed, step, steps), _callers(calls, operator, group, len(keys))
+    figures, around = left.figures(group, len(keys)), _callers(calls, operator, group, len(keys))
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         category = "other"
