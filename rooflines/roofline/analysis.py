@@ -34,62 +34,68 @@ CATEGORIES = (
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
-    """The unit that figures are per, and the number of traced steps behind them.
+    """The unit that figures are per, and the number of traced steps behind them."""
 
-    ``timed`` says that the times add up to the median timed step, without the profiler; otherwise they are those of the traced steps.
-    ``steady`` says that each call counts with the lower quartile of its times in the traced steps that resemble the timed ones
-    (``attribution/steady.py``). ``ranges_s`` is the time of a traced step on a CPU that the ranges of modules took, and ``overhead_s``
-    the time for which the device of a traced step ran nothing while the profiler did work of its own, such as requesting buffers; both
-    are in no other figure. ``stacks`` says that the profiler recorded Python stacks, which makes the host slower. ``loader_workers``
-    says whether torch's ``DataLoader`` had workers, by the names of its ranges in the trace; None without such ranges. ``start_up``
-    says that the one step is a whole program from its start, or up to the end of its first step: imports, building the model and all
-    first calls are in its times. ``shared_s`` is the time in which operators of several threads of a CPU ran at once. ``served``
-    is that of ``StepTimes``. ``before_s`` is the time before the first work of the device, where the analysis of a trace
-    without steps begins. ``devices`` is how many the trace has work of: its times are the union over them, FLOPs and bytes the sum.
-    ``is_complex`` says that most of the operators' time is on complex numbers, for which inductor generates no code.
-    """
-
+    #: the mean of the traced steps, or the whole trace
     per: Literal["step", "trace"] = "step"
     steps: int = 1
+    #: the one step is a whole program from its start, or up to the end of its first step: imports, building
+    #: the model and all first calls are in its times
     start_up: bool = False
+    #: the profiler recorded Python stacks, which makes the host slower
     stacks: bool = False
+    #: the times add up to the median timed step, without the profiler; otherwise they are those of the traced
+    #: steps
     timed: bool = False
+    #: each call counts with the lower quartile of its times in the traced steps that resemble the timed ones
     steady: bool = False
+    #: time of a traced step on a CPU that the ranges of modules took; in no other figure
     ranges_s: float | None = None
+    #: time for which the device of a traced step ran nothing while the profiler did work of its own, such as
+    #: requesting buffers; in no other figure
     overhead_s: float | None = None
+    #: time in which operators of several threads of a CPU ran at once
     shared_s: float | None = None
+    #: time before the first work of the device, where the analysis of a trace without steps begins
     before_s: float | None = None
+    #: how many devices the trace has work of: times are the union over them, FLOPs and bytes the sum
     devices: int = 1
+    #: as in ``StepTimes``
     served: bool = False
+    #: whether torch's ``DataLoader`` had workers, by the names of its ranges; None without such ranges
     loader_workers: bool | None = None
+    #: most of the operators' time is on complex numbers, for which inductor generates no code
     is_complex: bool = False
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """Step times of the timed pass, profiler off.
-
-    ``ci95_s`` is the 95 % interval of the median: by bootstrap, of two to five steps by Student's t, of one step absent.
-    ``profiler_dilation`` is traced median / timed median: what the profiler cost, 1.08 is 8 % slower. ``first_s`` is the first step,
-    in which libraries load, memory is allocated and code is compiled; ``compile_s`` is the part of it that ``torch.compile`` took.
-    ``durations_s`` has every timed step; those in ``disturbed``, which other programs delayed, are in no other figure.
-    ``slowed_by`` is that of ``StepTimes``.
-    """
+    """Step times of the timed pass, profiler off."""
 
     count: int
     median_s: float
     p10_s: float
     p90_s: float
+    #: 95 % interval of the median: by bootstrap, of two to five steps by Student's t, of one step absent
     ci95_s: tuple[float, float] | None = None
     samples_per_s: float | None = None
+    #: traced median / timed median, what the profiler cost: 1.08 is 8 % slower
     profiler_dilation: float | None = None
     warmup_count: int = 0
+    #: the first step, in which libraries load, memory is allocated and code is compiled
     first_s: float | None = None
+    #: the part of the first step that ``torch.compile`` took
     compile_s: float | None = None
+    #: whether the warm-up ended because step times had settled
     settled: bool | None = None
+    #: how that was decided
     rule: str = ""
+    #: what timed the steps
     clock: str = ""
+    #: every timed step
     durations_s: tuple[float, ...] = ()
+    #: the steps that other programs delayed, which are in no other figure
     disturbed: tuple[int, ...] = ()
+    #: as in ``StepTimes``
     slowed_by: str | None = None
 
     @property
@@ -100,78 +106,88 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the operators, absent where none has a count: ``lower_bound_s + headroom_s + unjudged_s = time_s``.
+    """Sums over the operators, absent where none has a count: ``lower_bound_s + headroom_s + unjudged_s =
+    time_s``.
 
-    An operator faster than its bound counts with its time. ``unjudged_s`` is the time of those without a bound, and of copies that
-    computation hides. ``efficiency`` is lower bound / (lower bound + headroom). All three are absent where more than a fifth of the
-    busy time is unknown, because the rest says little of the whole; then all of the time is unjudged.
+    Bound, headroom and efficiency are absent where more than a fifth of the busy time is unknown, because the
+    rest says little of the whole; then all of the time is unjudged.
     """
 
     flops: int | float | None = None
     matrix_flops: int | float | None = None
     bytes: int | float | None = None
     time_s: float | None = None
+    #: an operator faster than its bound counts with its time
     lower_bound_s: float | None = None
     headroom_s: float | None = None
+    #: time of operators without a bound, and of copies that computation hides
     unjudged_s: float = 0.0
+    #: lower bound / (lower bound + headroom)
     efficiency: float | None = None
     energy_j: float | None = None
     peak_memory_bytes: int | None = None
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's time: ``span = busy + idle`` and ``busy = compute + exposed memcpy + exposed communication``.
+    """One device's time: ``span = busy + idle`` and ``busy = compute + exposed memcpy + exposed
+    communication``.
 
-    ``memcpy_s`` and ``communication_s`` count hidden time as well. ``overlap_s`` is device time that overlapped other device time.
     The invariant of the whole analysis: operators + unmodelled + idle - overlap = span.
-    ``earlier_s`` is device time of work that was launched before the recording began, in the timeline of a whole trace.
-    ``ready_communication_s`` is the part of the exposed communication during which the host had launched the computation that comes
-    next: where it had not, the host sets the pace, and hiding the communication saves nothing. ``critical_s`` is the part of the busy
-    time after which the host launched the next work in time, or waited for the device: faster kernels alone save at most this.
     """
 
     span_s: float
     busy_s: float
     idle_s: float
     compute_s: float
+    #: hidden time included
     memcpy_s: float = 0.0
+    #: hidden time included
     communication_s: float = 0.0
     exposed_memcpy_s: float = 0.0
     exposed_communication_s: float = 0.0
+    #: device time that overlapped other device time
     overlap_s: float = 0.0
+    #: device time of work that was launched before the recording began, in the timeline of a whole trace
     earlier_s: float | None = None
+    #: the part of the exposed communication during which the host had launched the computation that comes
+    #: next: where it had not, the host sets the pace, and hiding the communication saves nothing
     ready_communication_s: float | None = None
+    #: the part of the busy time after which the host launched the next work in time, or waited for the
+    #: device: faster kernels alone save at most this
     critical_s: float | None = None
 
 
 class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One profiler step: how long it lasted, on a device until what it launched had ended, and where that time went.
-
-    ``breakdown`` has the keys of ``Analysis.step_breakdown`` and sums to ``duration_s``.
-    """
+    """One profiler step: how long it lasted, on a device until what it launched had ended, and where that
+    time went."""
 
     name: str
     duration_s: float
+    #: with the keys of ``Analysis.step_breakdown``; sums to ``duration_s``
     breakdown: dict[str, float]
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """What ran in a step on one ``stream`` of a ``device`` or one ``thread`` of the host, the idle time of one ``cause``, or the steps.
+    """What ran in a step on one ``stream`` of a ``device`` or one ``thread`` of the host, the idle time of
+    one ``cause``, or the steps.
 
-    Segments do not overlap: segment ``i`` lasts ``durations_ns[i]`` from ``begins_ns[i]`` after the begin of the step and is
-    ``items[i]``, one of those of ``Activity``; idle time has one item, ``longest``. ``busy_ns`` is the sum of the durations, ``count``
-    the number of segments before short ones were merged, ``longest`` the item with most of the time. The ``role`` of a thread is
-    ``main`` if it makes the steps, ``autograd`` if most of its time is in the backward pass. Threads are numbered as in the trace.
+    Segments do not overlap: segment ``i`` lasts ``durations_ns[i]`` from ``begins_ns[i]`` after the begin of
+    the step and is ``items[i]``, one of those of ``Activity``; idle time has one item, ``longest``.
     """
 
     kind: Literal["stream", "thread", "idle", "steps"]
     device: int | None = None
     stream: int | None = None
+    #: numbered as in the trace
     thread: int | None = None
+    #: of a thread: ``main`` if it makes the steps, ``autograd`` if most of its time is in the backward pass
     role: str | None = None
     cause: str | None = None
+    #: the sum of the durations
     busy_ns: int
+    #: the number of segments before short ones were merged
     count: int
+    #: the item with most of the time
     longest: int
     begins_ns: tuple[int, ...]
     durations_ns: tuple[int, ...]
@@ -181,28 +197,34 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """What ran when in one traced step, or in the whole of a trace without steps.
 
-    ``step`` names the one nearest the median duration of the ``steps`` traced ones that resemble the timed ones, ``began_ns`` is its
-    begin (epoch if the trace has an origin). Times are as traced, with the profiler on, and not scaled. ``duration_ns`` is ``busy_ns``,
-    in which anything ran on a device (on a CPU: any operator), and idle time: the sum of the lanes of kind ``idle``, whose causes are
-    those of ``idle_breakdown``, and ``profiler``, the overhead of ``Basis``. Host threads beside a device have their outermost
-    operators and runtime calls, and the waits inside them. ``left_out`` streams and threads have less time than those in ``lanes``.
-
-    What a segment is, an item, has one of ``names`` and one of ``rows``, an index in ``Analysis.rows`` (``operators``, then
-    ``coverage.unmodelled``; -1: none). The work of a row has no name, that of the host beside a device has the row with most of the
-    device time that it launched, and the name of idle time is its cause. Neighboring segments below ``resolution_ns`` are one, of the
-    item with most of the time: it lasts as long as they do together. ``unplaced`` are the rows that ran and have no segment.
+    Times are as traced, with the profiler on, and not scaled: ``duration_ns`` is ``busy_ns`` and the idle
+    time. Host threads beside a device have their outermost operators and runtime calls, and the waits inside
+    them. What a segment is, an item, has one of ``names`` and one of ``rows``: the work of a row has no name,
+    that of the host beside a device has the row with most of the device time that it launched, and the name
+    of idle time is its cause.
     """
 
+    #: the step nearest the median duration of the ``steps`` traced ones that resemble the timed ones
     step: str = ""
     steps: int
+    #: begin of the step (epoch if the trace has an origin)
     began_ns: int
     duration_ns: int
+    #: in which anything ran on a device (on a CPU: any operator); the rest is the sum of the lanes of kind
+    #: ``idle``, whose causes are those of ``idle_breakdown`` and ``profiler``, the overhead of ``Basis``
     busy_ns: int
+    #: neighboring segments below it are one, of the item with most of the time: it lasts as long as they do
+    #: together
     resolution_ns: int
     lanes: tuple[Lane, ...]
+    #: the name of each item
     names: tuple[str, ...]
+    #: the row of each item, an index in ``Analysis.rows`` (``operators``, then ``coverage.unmodelled``; -1:
+    #: none)
     rows: tuple[int, ...]
+    #: the rows that ran and have no segment
     unplaced: tuple[int, ...] = ()
+    #: the number of streams and threads with less time than those in ``lanes``
     left_out: int = 0
 
     def of(self, *kinds: str) -> tuple[Lane, ...]:
@@ -213,15 +235,15 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     """The time of a step by part: the parts sum to ``step_s``; parts that the trace does not show are absent.
 
-    ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer, or of prefill and decode, by what launched
-    it, then copies from the host and communication that no such work hides, then idle time: while the host was loading data, while it
-    had launched nothing for another reason (``host_s``), and the rest (``idle_s``). ``other_s`` is work whose phase or launch the trace
-    does not show. Of a ``host`` that computes itself: its data loader, its operators by phase, and as ``host_s`` all that runs outside
-    of operators. ``loader_s`` is how long the host was in the data loader, hidden or not: in a timed step where there are any.
+    Of a ``device``: the work of forward, backward and optimizer, or of prefill and decode, by what launched
+    it, then copies from the host and communication that no such work hides, then idle time. Of a ``host``
+    that computes itself: its data loader, its operators by phase, and all that runs outside of operators.
     """
 
+    #: whose time it is
     of: Literal["device", "host"]
     step_s: float
+    #: of a device: idle while the host was loading data
     data_loading_s: float | None = None
     host_to_device_s: float | None = None
     forward_s: float | None = None
@@ -230,9 +252,14 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     prefill_s: float | None = None
     decode_s: float | None = None
     communication_s: float | None = None
+    #: work whose phase or launch the trace does not show
     other_s: float | None = None
+    #: of a device: idle while the host had launched nothing for another reason; of a host: what runs outside
+    #: of operators
     host_s: float | None = None
+    #: the rest of the idle time of a device
     idle_s: float | None = None
+    #: how long the host was in the data loader, hidden or not: in a timed step where there are any
     loader_s: float | None = None
 
 
@@ -243,110 +270,126 @@ PARTS = (
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples or batches a second, with the bootstrap interval where there was enough to tell.
-
-    ``how`` says whether it was ``measured`` by itself or ``derived``: from the timed steps less what they waited.
-    """
+    """Samples or batches a second."""
 
     per_s: float
+    #: the bootstrap interval, where there was enough to tell
     ci95_per_s: tuple[float, float] | None = None
+    #: measured by itself, or derived from the timed steps less what they waited
     how: Literal["measured", "derived"] = "measured"
 
 
 class RareWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """Long waits for data in a few ``steps`` of the timed ones (``of``), which the median step does not contain, as at the start of an
-    epoch: ``wait_s`` is their mean, ``fraction`` their share of the time of all steps."""
+    """Long waits for data in a few of the timed steps, which the median step does not contain, as at the
+    start of an epoch."""
 
+    #: how many steps waited
     steps: int
+    #: of how many
     of: int
+    #: their mean wait
     wait_s: float
+    #: their share of the time of all steps
     fraction: float
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """Data loading of the steps, profiler off; times are shares of the mean timed step, in seconds of the step that is divided.
+    """Data loading of the steps, profiler off; times are shares of the mean timed step, in seconds of the
+    step that is divided.
 
-    ``wait_s`` is how long the program waits for its batches in a step, ``delay_s`` how much of that delays the step: on a device only
-    what the trace shows it idle for, and absent without a trace. The fractions are of the steps' mean time. ``loader_rate`` is the
-    loader alone, ``step_rate`` the step alone, in ``unit`` a second. ``workers_busy_fraction`` is how much of their time the workers
-    computed. The steps that the ``ready_batches`` fed, which workers had loaded before the timed pass began, are left out, except in a
-    pass too short for that: then waits are lower bounds (``is_lower_bound``). ``rare_waits`` are in none of these figures.
+    The steps that the ``ready_batches`` fed, which workers had loaded before the timed pass began, are left
+    out, except in a pass too short for that.
     """
 
     loader: str
+    #: how long the program waits for its batches in a step
     wait_s: float
+    #: of the steps' mean time
     wait_fraction: float
+    #: of the rates: ``images`` or ``batches`` a second
     unit: str
+    #: how much of the wait delays the step: on a device only what the trace shows it idle for; absent without
+    #: a trace
     delay_s: float | None = None
     delay_fraction: float | None = None
     workers: int | None = None
     ready_batches: int = 0
+    #: the pass was too short to leave out the ready batches: waits are lower bounds
     is_lower_bound: bool = False
+    #: in none of the other figures
     rare_waits: RareWaits | None = None
     pin_memory: bool | None = None
+    #: how much of their time the workers computed
     workers_busy_fraction: float | None = None
+    #: the loader alone
     loader_rate: Rate | None = None
+    #: the step alone
     step_rate: Rate | None = None
 
 
 class Synchronization(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one kind in which the host waits for the device: how often, how long, and how long the device is then idle.
-
-    ``idle_s`` is never more than ``wait_s``: a host that had not waited would have launched that much earlier. ``operator`` is the ATen
-    operator around the call (``aten::item``) and ``where`` the line in the source, where the Python stack was recorded.
-    """
+    """Calls of one kind in which the host waits for the device."""
 
     call: str
     calls: int | float
+    #: how long the host waits
     wait_s: float
+    #: how long the device is then idle; never more than ``wait_s``, because a host that had not waited would
+    #: have launched that much earlier
     idle_s: float
+    #: the ATen operator around the call (``aten::item``)
     operator: str = ""
+    #: the line in the source, where the Python stack was recorded
     where: str = ""
 
 
 class HostWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of the host while the device was idle: ``idle_s`` of the device's idle time.
+    """Work of the host while the device was idle."""
 
-    An ``operator`` that computed on the host, a function of the ``python`` stack that launched nothing, the ``runtime`` at a long call
-    that does not wait or what only the first of equal calls or ranges takes (loading a kernel), calls of any length that take memory of
-    a device or give it back (``allocator``), the update of an ``optimizer``, the ranges of ``compiled`` code, packing tensors for a
-    ``broadcast`` as DistributedDataParallel does with buffers, or stretches of a
-    millisecond or more in which nothing was recorded (``unrecorded``). ``where`` is the line in the source around an operator.
-    """
-
+    #: an ``operator`` that computed on the host; a function of the ``python`` stack that launched nothing;
+    #: the ``runtime`` at a long call that does not wait, or what only the first of equal calls or ranges
+    #: takes (loading a kernel); calls of any length that take memory of a device or give it back
+    #: (``allocator``); the update of an ``optimizer``; the ranges of ``compiled`` code; packing tensors for a
+    #: ``broadcast`` as DistributedDataParallel does with buffers; or stretches of a millisecond or more in
+    #: which nothing was recorded (``unrecorded``)
     kind: Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"]
     name: str
     calls: int | float
+    #: of the device's idle time
     idle_s: float
     shapes: str = ""
+    #: the line in the source around an operator
     where: str = ""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch in which nothing ran that occurs once: ``share`` of all idle time. ``at_s`` is since the begin of the trace,
-    ``before`` the operator or the kernel with which it ends, and ``host_s`` the part in which nothing waited but for the host."""
+    """A stretch in which nothing ran that occurs once."""
 
+    #: since the begin of the trace
     at_s: float
     lasts_s: float
+    #: the operator or the kernel with which it ends
     before: str
+    #: of all idle time
     share: float
+    #: the part in which nothing waited but for the host
     host_s: float
 
 
 class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Collectives of one kind and size: calls, their time, and the part of it that nothing hides.
-
-    ``bytes`` is the size of one, by which NVIDIA's nccl-tests divide; None where the trace does not hold it. ``shortest_s`` and
-    ``longest_s`` are those of the single calls.
-    """
+    """Collectives of one kind and size."""
 
     kind: str
+    #: the size of one, by which NVIDIA's nccl-tests divide; None where the trace does not hold it
     bytes: int | None = None
     calls: int | float
     time_s: float
+    #: the part of the time that nothing hides
     exposed_s: float
     group_size: int | None = None
+    #: the shortest of the single calls
     shortest_s: float | None = None
+    #: the longest of the single calls
     longest_s: float | None = None
 
 
@@ -359,49 +402,52 @@ class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OtherPrograms(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean number of the processors' ``threads`` that other programs kept ``busy`` while the steps were timed and traced.
+    """What other programs did to the processors while the steps were timed and traced."""
 
-    ``programs`` are the names of those that were still running, with the number of processors that each kept busy. Steps that they
-    delayed are left out. Where too few are left, the step is not ``judged``: its operators have times, but no bounds.
-    """
-
+    #: the mean number of processors that they kept busy
     busy: float
+    #: the number of the processors' threads
     threads: int
+    #: the names of those that were still running, with the number of processors that each kept busy
     programs: dict[str, float] = {}
+    #: timed steps that they delayed
     timed_left_out: int = 0
+    #: traced steps that they delayed
     traced_left_out: int = 0
+    #: whether enough steps are left; else the operators have times, but no bounds
     judged: bool = True
 
 
 class PageFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Pages of memory that a step takes from the system: the mean over the timed steps, and over the traced ones where counted.
+    """Pages of memory that a step takes from the system."""
 
-    ``page_s`` is what one took when it was measured between the two passes.
-    """
-
+    #: the mean over the timed steps
     timed: float
+    #: the mean over the traced steps, where counted
     traced: float | None = None
+    #: what one took when it was measured between the two passes
     page_s: float | None = None
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue between host and device. A delay is the time from a launch to the begin of what it launched; the queue is what has been
-    launched and has not begun, ``queue_empty_fraction`` the share of the device's span in which it is empty."""
+    """The queue between host and device. A delay is the time from a launch to the begin of what it launched;
+    the queue is what has been launched and has not begun."""
 
     count: int
     delay_median_s: float
     delay_p90_s: float
     queue_mean: float
     queue_max: int
+    #: the share of the device's span in which the queue is empty
     queue_empty_fraction: float
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """Device work of an operator by name: a kernel, a copy (``Memcpy HtoD (Pageable -> Device)``) or a memset.
+    """Device work of an operator by name: a kernel, a copy (``Memcpy HtoD (Pageable -> Device)``) or a
+    memset.
 
-    ``grid`` and ``block`` are the launch shape where the trace records it and all of the calls have the same one, ``registers`` those
-    of a thread and ``shared_bytes`` the shared memory of a block likewise. ``occupancy`` is the share of a multiprocessor's warps that
-    the profiler estimates to be in use, the mean over the time of the calls; 0 is less than 1 %.
+    Grid, block, registers and shared memory are given where the trace records them and all of the calls have
+    the same.
     """
 
     name: str
@@ -410,38 +456,44 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[int, ...] = ()
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
+    #: of a thread
     registers: int | None = None
+    #: of a block
     shared_bytes: int | None = None
+    #: the share of a multiprocessor's warps that the profiler estimates to be in use, the mean over the time
+    #: of the calls; 0 is less than 1 %
     occupancy: float | None = None
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to find an operator in the trace, in Perfetto for example: the longest of its kernels, on a CPU of its calls.
+    """Where to find an operator in the trace, in Perfetto for example: the longest of its kernels, on a CPU
+    of its calls."""
 
-    ``ts_us`` is its begin as the file has it, ``at_s`` that after the first event of host or device, ``lasts_s`` its length as traced.
-    ``step`` is empty outside of steps, ``stream`` absent on a CPU.
-    """
-
+    #: its begin as the file has it
     ts_us: float
+    #: its begin after the first event of host or device
     at_s: float
+    #: its length as traced
     lasts_s: float
+    #: empty outside of steps
     step: str = ""
+    #: absent on a CPU
     stream: int | None = None
 
 
 class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator without a count in one module and phase, with the reason: no formula, a shape that the trace does not hold.
-
-    A kernel that no operator launched is a row of its own. ``caller`` is as in ``OperatorRow``.
-    """
+    """An operator without a count in one module and phase. A kernel that no operator launched is a row of its
+    own."""
 
     name: str
     calls: int | float
     time_s: float
+    #: no formula, a shape that the trace does not hold
     reason: str
     module: str = ""
     phase: Phase = ""
     shapes: str = ""
+    #: as in ``OperatorRow``
     caller: str | None = None
     step_times_s: tuple[float, ...] | None = None
     exposed_s: float | None = None
@@ -450,41 +502,47 @@ class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of the steps (of the trace without steps) that is on one side of the trace only.
+    """Work of the steps (of the trace without steps) that is on one side of the trace only."""
 
-    ``without_kernel`` of the ``launches`` of kernels have none in the trace: ``at_start`` of them before all that have one, ``at_end``
-    after all. ``operators`` rows lack device time for it, those that are not judged have ``flops_fraction`` of the FLOPs.
-    ``without_launch`` of the ``events`` of the device have no launch in the trace and take ``without_launch_s`` per step, on
-    ``streams``. ``steps`` are those with either.
-    """
-
+    #: launches of kernels
     launches: int = 0
+    #: of them, those without a kernel in the trace
     without_kernel: int = 0
+    #: of these, those before all that have one
     at_start: int = 0
+    #: of these, those after all that have one
     at_end: int = 0
+    #: rows that lack device time for it
     operators: int = 0
+    #: the share of the FLOPs of the rows that are not judged
     flops_fraction: float | None = None
+    #: events of the device
     events: int = 0
+    #: of them, those without a launch in the trace
     without_launch: int = 0
+    #: their time per step
     without_launch_s: float = 0.0
+    #: theirs
     streams: tuple[int, ...] = ()
+    #: those with either
     steps: tuple[str, ...] = ()
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """The share of the busy time with a work model or in communication or copies; operators without a model, longest first.
+    """What of the busy time has a work model."""
 
-    ``shapes_recorded`` says whether the trace has the shapes of its operators (``record_shapes=True``); absent in one without
-    operators. ``graph_launch_time_s`` is the device time of work that was launched as a CUDA or HIP graph, and
-    ``graph_matched_time_s`` that whose operators are known. ``lost`` is absent if every launch has a kernel and every kernel a launch.
-    """
-
+    #: the share of the busy time with a work model or in communication or copies
     modelled_time_fraction: float | None = None
+    #: whether the trace has the shapes of its operators (``record_shapes=True``); absent without operators
     shapes_recorded: bool | None = None
+    #: operators without a model, longest first
     unmodelled: tuple[Unmodelled, ...] = ()
     orphan_device_events: int = 0
+    #: device time of work that was launched as a CUDA or HIP graph
     graph_launch_time_s: float = 0.0
+    #: the part of it whose operators are known
     graph_matched_time_s: float = 0.0
+    #: absent if every launch has a kernel and every kernel a launch
     lost: LostWork | None = None
 
     @property
@@ -494,16 +552,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
-    """All calls of one signature in one module and phase.
-
-    ``time_s`` is the mean of ``step_times_s``, the time in each traced step; absent with fewer than two steps.
-    ``engine`` is the unit whose roof judges it, ``memory_level`` the level its bytes are judged against, ``flag`` why an efficiency
-    above 1 is not plausible. ``inferred`` says what was inferred from other events in the trace, ``assumption`` what was assumed about
-    data that the trace does not record. ``nearest_roof`` is the roof that a row far from any roof is closest to, and ``exposed_s`` the
-    part of a copy's or a collective's time that no computation hides, of computation the part in which no other kernel runs.
-    ``kernels`` are what it ran on the device, longest first. ``caller`` is the nearest operator around most of its calls on a device
-    that is none of ATen's: of autograd, another library or compiled code.
-    """
+    """All calls of one signature in one module and phase."""
 
     name: str
     module: str
@@ -524,23 +573,36 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     headroom_s: float | None = None
     bound: Bound = "unknown"
+    #: the roof that a row far from any roof is closest to
     nearest_roof: Literal["compute", "memory"] | None = None
+    #: the part of a copy's or a collective's time that no computation hides, of computation the part in which
+    #: no other kernel runs
     exposed_s: float | None = None
+    #: the level its bytes are judged against
     memory_level: str | None = None
+    #: the unit whose roof judges it
     engine: str | None = None
+    #: why an efficiency above 1 is not plausible
     flag: str | None = None
+    #: what was inferred from other events in the trace
     inferred: str | None = None
+    #: what was assumed about data that the trace does not record
     assumption: str | None = None
+    #: the nearest operator around most of its calls on a device that is none of ATen's: of autograd, another
+    #: library or compiled code
     caller: str | None = None
+    #: the time in each traced step, whose mean is ``time_s``; absent with fewer than two steps
     step_times_s: tuple[float, ...] | None = None
+    #: what it ran on the device, longest first
     kernels: tuple[Kernel, ...] = ()
     example: Example | None = None
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One module with everything below it; ``type`` is its class."""
+    """One module with everything below it."""
 
     path: str
+    #: its class
     type: str
     calls: int | float
     time_s: float
@@ -554,58 +616,60 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allocated(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory that the allocator had handed out over one traced step, by the memory events of the trace: the step in which it is most.
-
-    ``step`` is empty in a trace without steps. ``of`` says whose memory it is: of the ``device``, or of the ``host``, where it counts
-    from the begin of the recording. ``operator`` reaches the peak in ``module`` and ``phase``.
-    """
+    """Memory that the allocator had handed out over one traced step, by the memory events of the trace: the
+    step in which it is most."""
 
     peak_bytes: int
+    #: whose memory it is: of the host, it counts from the begin of the recording
     of: Literal["device", "host"]
     curve: MemoryCurve
+    #: empty in a trace without steps
     step: str = ""
+    #: what reaches the peak, in ``module`` and ``phase``
     operator: str = ""
     module: str = ""
     phase: Phase = ""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Peak memory and what it counts (``allocator`` on a GPU, ``resident set`` on a CPU).
-
-    ``at_peak`` is what it consists of: the tensors of a step at their peak, which ``operator`` reaches in ``module`` and ``phase``, and
-    as ``overhead`` all the rest. The parts sum to ``peak_bytes``. ``curve`` is what the tensors hold over that step, ``largest`` are
-    the largest of them at the peak. ``allocated`` follows from a trace where the tensors were not followed.
-    """
+    """Peak memory and what it consists of."""
 
     peak_bytes: int | None = None
+    #: what the peak counts: ``allocator`` on a GPU, ``resident set`` on a CPU
     kind: str | None = None
+    #: the tensors of a step at their peak, and as ``overhead`` all the rest: the parts sum to ``peak_bytes``
     at_peak: MemoryAtPeak | None = None
+    #: what reaches the peak, in ``module`` and ``phase``
     operator: str | None = None
     module: str | None = None
     phase: Phase | None = None
+    #: what the tensors hold over that step
     curve: MemoryCurve | None = None
+    #: the largest tensors at the peak
     largest: tuple[HeldTensor, ...] = ()
+    #: by the trace, where the tensors were not followed
     allocated: Allocated | None = None
 
 
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
-    """The energy of a window: within ``error_j`` of ``energy_j``, by the device's energy counter or by integrating its power readings.
-
-    ``updates`` is how many new values of the counter, or readings of the power, lie in the window. docs/energy.md says what the error
-    holds and what it does not.
-    """
+    """The energy of a window: within ``error_j`` of ``energy_j``. docs/energy.md says what the error holds
+    and what it does not."""
 
     energy_j: float
     error_j: float
+    #: by the device's energy counter, or by integrating its power readings
     method: Literal["counter", "power"]
+    #: how many new values of the counter, or readings of the power, lie in the window
     updates: int
 
 
 class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason for missing energy, and the seconds and timed steps that would be enough; absent if none would."""
+    """The reason for missing energy."""
 
     reason: str
+    #: seconds that would be enough; absent if none would
     needs_s: float | None = None
+    #: timed steps that would be enough
     needs_steps: int | None = None
 
 
@@ -631,30 +695,36 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of one device, or of the ``host``, during the window; fields that were not sampled are absent.
 
-    ``gauges`` has the fields that go up and down, ``counts`` those that only grow: what came between the readings around the window,
-    which lie ``counted_s`` apart. Declared fields that are summed up as an integral are in both.
-    ``energy`` is given or ``no_energy`` says why not; ``energy_by_power`` is the second opinion where a counter gave the first.
-    ``mean_power_w`` is that energy over the window. ``throttled_s`` is how long anything held the clocks down, ``throttled_fraction``
-    which share that is of the time in which the device was read, ``throttled`` how long each reason did (several can at once).
-    ``clock_loss_fraction`` is by how much the clock was lower for it, averaged over that time, than when nothing held it, or than when
-    the ceilings were measured. ``ended`` says that the samples stop before the window does.
+    Either ``energy`` is given, or ``no_energy`` says why not. Declared fields that are summed up as an
+    integral are in ``gauges`` and ``counts``.
     """
 
     device: str
     readings: int
     energy: Energy | None = None
     no_energy: Unresolved | None = None
+    #: the second opinion where a counter gave the first
     energy_by_power: Energy | None = None
     energy_per_step_j: float | None = None
     energy_per_sample_j: float | None = None
+    #: the energy over the window
     mean_power_w: float | None = None
+    #: the fields that go up and down
     gauges: dict[str, Gauge] = msgspec.field(default_factory=dict)
+    #: the fields that only grow: what came between the readings around the window
     counts: dict[str, float] = msgspec.field(default_factory=dict)
+    #: how far these readings lie apart
     counted_s: dict[str, float] = msgspec.field(default_factory=dict)
+    #: how long anything held the clocks down
     throttled_s: float | None = None
+    #: the share of the time in which the device was read
     throttled_fraction: float | None = None
+    #: how long each reason held them down (several can at once)
     throttled: tuple[Throttling, ...] = ()
+    #: by how much the clock was lower for it, averaged over that time, than when nothing held it, or than
+    #: when the ceilings were measured
     clock_loss_fraction: float | None = None
+    #: the samples stop before the window does
     ended: bool = False
 
 
@@ -671,25 +741,28 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage of the machine during a run. The window is the timed pass if its start is known, else all samples.
+    """Usage of the machine during a run. The window is the timed pass if its start is known, else all
+    samples.
 
-    ``began_ns`` is its begin (epoch, the clock of the samples).
-
-    The energy figures below are those of the devices in ``own``, which did the run's work, together: per timed step, per sample, and
-    the traced FLOPs of a step over the joules of a timed one. ``fields`` describes those that samplers of other packages declare.
+    Energy figures are those of the devices in ``own`` together.
     """
 
     window: Literal["timed pass", "samples"]
+    #: begin of the window (epoch, the clock of the samples)
     began_ns: int
     window_s: float
     steps: int | None = None
     devices: tuple[DeviceUsage, ...] = ()
+    #: the devices that did the run's work
     own: tuple[str, ...] = ()
+    #: per timed step
     energy_per_step_j: float | None = None
     energy_per_step_error_j: float | None = None
     energy_per_sample_j: float | None = None
+    #: the traced FLOPs of a step over the joules of a timed one
     flop_per_j: float | None = None
     series: tuple[Series, ...] = ()
+    #: what samplers of other packages declare
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
 
     def of(self, device: str) -> DeviceUsage | None:
@@ -698,20 +771,20 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):
-    """One piece of advice: possible saving (seconds per step; absent if unknown), evidence, suggestion.
-
-    ``later_s`` is the saving of one that alone saves less, because the host launches the next work too late, once that is changed.
-    ``option`` and ``value`` are the option of ``profile`` that ``suggestion`` names, if it names one. ``example`` is the longest
-    execution of the operator with most of the time that the advice is about.
-    """
+    """One piece of advice: what to change, why, and what it would give."""
 
     title: str
+    #: possible saving, seconds per step; absent if unknown
     saves_s: float | None = None
+    #: the saving of one that alone saves less, because the host launches the next work too late, once that is
+    #: changed
     later_s: float | None = None
     evidence: str
     suggestion: str
+    #: the option of ``profile`` that ``suggestion`` names, if it names one
     option: str | None = None
     value: bool | int | str | None = None
+    #: the longest execution of the operator with most of the time that the advice is about
     example: Example | None = None
 
     @property
@@ -721,24 +794,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
 
 
 class Analysis(Shown, frozen=True, kw_only=True):
-    """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with, and
-    ``caveats`` are what its figures assume and what makes them less sure, shown below it.
+    """The whole analysis of a run or a trace.
 
-    ``limited_by`` names what bounds the step as a whole where that is not the device: the ``input``, or the ``host``. ``timeline``,
-    ``bound_breakdown``, ``category_breakdown`` (its busy part), ``division`` and ``idle_breakdown`` (the idle part of a device) divide
-    the same step, ``division.step_s``; ``roofline/step/partition.py`` has the rules. Where steps on a device were timed without the
-    profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to the last
-    device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps. ``activity`` is what ran
-    when in one of them. ``gap`` is a single stretch that is most of the idle time. ``synchronisations`` and ``host_work`` explain part
-    of the idle time of a device, ``collectives`` are its
-    collectives by size. ``serving`` has the steps of a server by kind, ``generation`` the phases and latencies of steps that generate
-    text. ``unrecorded`` are sentences about operators that ran, or may have, and were not recorded: then nothing is said of shares,
-    idle time or what bounds the step. ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from
-    that in fp32.
+    ``timeline``, ``bound_breakdown``, ``category_breakdown`` (its busy part), ``division`` and
+    ``idle_breakdown`` (the idle part of a device) divide the same step, ``division.step_s``;
+    ``step/partition.py`` has the rules. Where steps on a device were timed without the profiler, the idle
+    time is what the timed step leaves.
     """
 
     schema: str = ANALYSIS_SCHEMA
+    #: the one sentence that every report opens with
     verdict: str = ""
+    #: what its figures assume and what makes them less sure
     caveats: tuple[str, ...] = ()
     workload: Workload
     environment: Environment
@@ -750,25 +817,37 @@ class Analysis(Shown, frozen=True, kw_only=True):
     steps: Steps | None = None
     totals: Totals | None = None
     timeline: Timeline | None = None
+    #: the trace as recorded, from the first to the last device event
     trace_timeline: Timeline | None = None
+    #: the mean of ``traced_steps``, or of the whole trace if it has no steps
     step_breakdown: dict[str, float] | None = None
     bound_breakdown: dict[str, float] | None = None
     category_breakdown: dict[str, float] | None = None
     division: StepDivision | None = None
     input: Input | None = None
+    #: what bounds the step as a whole where that is not the device
     limited_by: Limit | None = None
     traced_steps: tuple[TracedStep, ...] = ()
+    #: what ran when in one of the traced steps
     activity: Activity | None = None
+    #: the steps of a server by kind
     serving: Serving | None = None
+    #: the phases and latencies of steps that generate text
     generation: Generation | None = None
     idle_breakdown: dict[str, float] | None = None
     launches: Launches | None = None
+    #: what explains part of the idle time of a device: waits of the host
     synchronisations: tuple[Synchronization, ...] = ()
+    #: the same: work of the host
     host_work: tuple[HostWork, ...] = ()
+    #: a single stretch that is most of the idle time
     gap: Gap | None = None
     recomputation: Recomputation | None = None
+    #: by size
     collectives: tuple[CollectiveRow, ...] = ()
+    #: code of ``torch.compile`` ran
     compiled: bool = False
+    #: how far the result is from that in fp32
     output_error: ResultError | None = None
     other_programs: OtherPrograms | None = None
     page_faults: PageFaults | None = None
@@ -779,6 +858,8 @@ class Analysis(Shown, frozen=True, kw_only=True):
     usage: Usage | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    #: sentences about operators that ran, or may have, and were not recorded: then nothing is said of shares,
+    #: idle time or what bounds the step
     unrecorded: tuple[str, ...] = ()
 
     @property

@@ -10,107 +10,116 @@ from rooflines.profiler.records import GenerationSizes
 
 
 class ServedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """The operators of one category in the steps of one kind, per step, together on the roofline.
-
-    ``attainable_flop_per_s`` and ``efficiency`` are those of the operators that have a bound. ``assumption`` says what was assumed
-    about data that the trace does not record.
-    """
+    """The operators of one category in the steps of one kind, per step, together on the roofline."""
 
     time_s: float
     flops: int | float
     bytes: int | float
     intensity_flop_per_byte: float | None = None
     flop_per_s: float | None = None
+    #: of the operators that have a bound
     attainable_flop_per_s: float | None = None
     lower_bound_s: float | None = None
+    #: of the operators that have a bound
     efficiency: float | None = None
+    #: what was assumed about data that the trace does not record
     assumption: str | None = None
 
 
 class DecodeReads(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decode step must read of the memory, and the least time that this takes at the bandwidth of the device.
+    """What a decode step must read of the memory, and the least time that this takes at the bandwidth of the
+    device."""
 
-    ``weight_bytes`` are the weights of the matrix products and of the experts that are used, ``kv_cache_bytes`` the keys and values
-    that attention reads. ``efficiency`` is that least time over the time of a step.
-    """
-
+    #: the weights of the matrix products and of the experts that are used
     weight_bytes: int | float
+    #: the keys and values that attention reads
     kv_cache_bytes: int | float
     lower_bound_s: float | None = None
+    #: the least time over the time of a step
     efficiency: float | None = None
     assumption: str | None = None
 
 
 class ServedSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of one kind, or of a generation the calls of one phase; figures are per step, the mean over them.
+    """The steps of one kind, or of a generation the calls of one phase; figures are per step, the mean over
+    them.
 
-    ``tokens`` are computed, by products with padding to ``padded_to`` rows where that is more, ``generated`` only those of requests in
-    decode (absent where drafts may be rejected), ``keys`` the tokens that they may attend to, the KV cache included, over all requests.
-    Work on padding counts as work of the operators, and not as tokens. ``step_s`` is the time of the device from the end of the step
-    before, and tokens a second are over that time. Where ``rate_doubt`` names reasons against a rate, there is a range instead: over
-    that time, and over its busy part. ``category_breakdown`` divides that time, with ``idle``; kernels without a work model are in the
-    category that their names tell, else in ``unknown``. ``modelled_time_fraction`` is the share of the busy time with a work model,
-    communication and copies included. ``work`` are all operators of a phase together, and ``parts`` those of the parts of a language
-    model (``network_parts.py``), whose times include operators without a count.
+    Work on padding counts as work of the operators, and not as tokens.
     """
 
     kind: Literal["prefill", "decode", "mixed"]
     steps: int
     requests: int | float
+    #: those that are computed
     tokens: int | float | None = None
+    #: the rows of the products, where they are more than the tokens
     padded_to: int | None = None
+    #: the tokens of requests in decode (absent where drafts may be rejected)
     generated: int | float | None = None
+    #: the tokens that they may attend to, the KV cache included, over all requests
     keys: int | float | None = None
+    #: the time of the device from the end of the step before
     step_s: float
     busy_s: float
+    #: over ``step_s``
     tokens_per_s: float | None = None
     generated_per_s: float | None = None
+    #: in the place of ``tokens_per_s`` where there is ``rate_doubt``: over ``step_s``, and over its busy part
     tokens_per_s_range: tuple[float, float] | None = None
     generated_per_s_range: tuple[float, float] | None = None
+    #: reasons against a rate
     rate_doubt: str = ""
+    #: divides ``step_s``, with ``idle``; kernels without a work model are in the category that their names
+    #: tell, else in ``unknown``
     category_breakdown: dict[str, float]
+    #: the share of the busy time with a work model, communication and copies included
     modelled_time_fraction: float | None = None
     attention: ServedWork | None = None
     moe: ServedWork | None = None
     reads: DecodeReads | None = None
+    #: all operators of a phase together
     work: ServedWork | None = None
+    #: those of the parts of a language model (``network_parts.py``), whose times include operators without a
+    #: count
     parts: dict[str, ServedWork] = {}
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server did in the traced steps, by kind, from the marks that it writes around them.
-
-    ``generated_per_s`` are the tokens generated by requests in decode over the time of all steps, or the range in its place.
-    """
+    """What a server did in the traced steps, by kind, from the marks that it writes around them."""
 
     kinds: tuple[ServedSteps, ...]
+    #: the tokens generated by requests in decode over the time of all steps, or the range in its place
     generated_per_s: float | None = None
     generated_per_s_range: tuple[float, float] | None = None
 
 
 class TokenLatency(msgspec.Struct, frozen=True, kw_only=True):
-    """When the tokens of the timed ``generations`` were ready, profiler off (docs/generation.md defines the terms).
+    """When the tokens of the timed ``generations`` were ready, profiler off (docs/generation.md defines the
+    terms).
 
-    ``ttft_s`` is the median time to the first token, with its 95 % interval, ``whole_s`` that to the last one, and ``prefill_share``
-    the share of the first tokens in the time of all generations. The inter-token latency ``itl_..._s`` is over all ``gaps`` between
-    consecutive tokens of a sequence, its percentiles absent where there are too few, ``tpot_s`` the median over generations of the
-    mean gap. ``growth_s_per_token`` is by how
-    much a gap grows with a token of context, absent where its 95 % interval ``growth_ci95_s`` is not above zero. The curve has for each
-    ``context`` (the tokens that the step attends to) the median and the quartiles over generations; long ones are thinned.
+    The curve has for each ``context`` the median and the quartiles over generations; long ones are thinned.
     """
 
     generations: int
+    #: median time to the first token
     ttft_s: float
     ttft_ci95_s: tuple[float, float] | None = None
+    #: median time to the last token
     whole_s: float
+    #: the share of the first tokens in the time of all generations
     prefill_share: float
+    #: between consecutive tokens of a sequence: the inter-token latency ``itl_..._s`` is over all of them,
+    #: its percentiles absent where there are too few
     gaps: int = 0
     itl_median_s: float | None = None
     itl_p90_s: float | None = None
     itl_p99_s: float | None = None
+    #: the median over generations of the mean gap
     tpot_s: float | None = None
+    #: by how much a gap grows with a token of context, absent where its 95 % interval is not above zero
     growth_s_per_token: float | None = None
     growth_ci95_s: tuple[float, float] | None = None
+    #: the tokens that the step attends to
     context: tuple[int, ...] = ()
     median_s: tuple[float, ...] = ()
     p25_s: tuple[float, ...] = ()
@@ -118,32 +127,32 @@ class TokenLatency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryFit(msgspec.Struct, frozen=True, kw_only=True):
-    """What fits into the ``memory_bytes`` of the device (of a CPU the main memory), by the weights and the KV cache alone: the most
-    sequences of the context that the generation reached, and the longest context that the model allows for as many sequences as it had.
-    """
+    """What fits into the memory of the device, by the weights and the KV cache alone."""
 
+    #: of a CPU the main memory
     memory_bytes: int
+    #: the most sequences of the context that the generation reached
     requests: int
+    #: the longest context that the model allows for as many sequences as it had
     context: int
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that each continue ``requests`` prompts of ``prompt_length`` tokens by ``new_tokens``: prefill computes the prompts and
-    gives the first token, decode each further one.
-
-    ``phases`` are the calls of each phase; their ``step_s`` is from the end of the call before to the end of the call, on the clock of
-    the timed steps where these have token times. ``tokens_per_s`` and ``tokens_per_j`` are new tokens of all sequences over the time
-    and the energy of whole steps.
-    """
+    """Steps that each continue ``requests`` prompts of ``prompt_length`` tokens by ``new_tokens``: prefill
+    computes the prompts and gives the first token, decode each further one."""
 
     requests: int
     prompt_length: int
     new_tokens: int
     sizes: GenerationSizes | None = None
     latency: TokenLatency | None = None
+    #: new tokens of all sequences over the time of whole steps
     tokens_per_s: float | None = None
+    #: new tokens of all sequences over the energy of whole steps
     tokens_per_j: float | None = None
     fits: MemoryFit | None = None
+    #: the calls of each phase; their ``step_s`` is from the end of the call before to the end of the call, on
+    #: the clock of the timed steps where these have token times
     phases: tuple[ServedSteps, ...] = ()
 
     def of(self, kind: str) -> ServedSteps | None:
