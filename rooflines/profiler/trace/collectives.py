@@ -12,16 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rooflines.profiler.trace.exchanges import kind_of, sized
 from rooflines.profiler.trace.records import COMMUNICATION, Exchange, Int32s, Int64s, Trace
-from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES, Signature
+from rooflines.profiler.trace.signature import SCALAR_TYPES, Signature
 from rooflines.profiler.trace.tree import Calls, tree
-
-# Kinds by how their names begin without underscores; the first that fits counts. What no name tells is ``other``.
-_KINDS = (
-    "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv", "broadcast", "reduce", "gather", "scatter", "send", "recv",
-    "barrier",
-)  # fmt: skip
-_NO_LETTERS = re.compile(r"[^a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,50 +59,6 @@ def read_collectives(trace: Trace, calls: Calls | None = None, since_ns: int = 0
     return Collectives(what, device.stream[kernels], device.start_ns[kernels], device.end_ns[kernels], tuple(numbers))
 
 
-def kind_of(name: str) -> str:
-    """The kind of collective that a noted name, an operator's or a kernel's says: ``_allgather_base``, ``nccl:all_reduce``,
-    ``ncclDevKernel_SendRecv(...)``; ``other`` where it says none."""
-    plain = _NO_LETTERS.sub("", name.partition("(")[0].rpartition(":")[2].lower())
-    return next((kind for kind in _KINDS if kind in plain), "other")
-
-
-def _sized(one: Exchange) -> Exchange:
-    """``one`` with its bytes and the size of its group, where its elements tell them."""
-    size = one.group_size or _size_by_ratio(one.kind, one.elements_in, one.elements_out)
-    elements = _elements(one.kind, one.elements_in, one.elements_out, size)
-    itemsize = DTYPE_BYTES.get(one.dtype) if one.dtype else None
-    return replace(one, bytes=elements * itemsize if elements and itemsize else None, group_size=size)
-
-
-def _size_by_ratio(kind: str, elements_in: int | None, elements_out: int | None) -> int | None:
-    """The ranks in the group of an all-gather or a reduce-scatter, whose tensors are as many times as large on one side."""
-    if kind not in ("allgather", "reducescatter") or not elements_in or not elements_out:
-        return None
-    small, large = (elements_in, elements_out) if kind == "allgather" else (elements_out, elements_in)
-    return large // small if large % small == 0 and large > small else None
-
-
-def _elements(kind: str, elements_in: int | None, elements_out: int | None, size: int | None) -> int | None:
-    """The elements of the whole tensor: nccl-tests' size."""
-    if kind in ("allgather", "gather"):
-        return elements_in * size if elements_in and size else elements_out
-    if kind in ("reducescatter", "scatter"):
-        return elements_out * size if elements_out and size else elements_in
-    if kind == "barrier":
-        return None
-    return max(elements_in or 0, elements_out or 0) or None
-
-
-def noted(note: Exchange) -> Exchange:
-    """The collective that a process group notes on a communication kernel; the ``kind`` and ``dtype`` of ``note`` are as Kineto prints
-    them."""
-    sent, received, size = (
-        value if value is not None and value >= 0 else None for value in (note.elements_in, note.elements_out, note.group_size)
-    )
-    dtype = SCALAR_TYPES.get(COLLECTIVE_DTYPES.get(note.dtype or "", -1))
-    return _sized(replace(note, kind=kind_of(note.kind), elements_in=sent, elements_out=received, dtype=dtype, group_size=size))
-
-
 def _inferred(trace: Trace, calls: Calls, kernel: int) -> Exchange:
     """A collective without a note, inferred from the operators around its launch or from the kernel's name."""
     around = [
@@ -121,14 +71,14 @@ def _inferred(trace: Trace, calls: Calls, kernel: int) -> Exchange:
     alike = [exchange for exchange in known if exchange.kind == known[0].kind]
     most = max(alike, key=lambda one: (one.bytes is not None) + (one.elements_in is not None) + (one.elements_out is not None))
     named = _DTYPE.search(trace.names[trace.device.name[kernel]])
-    return _sized(replace(most, dtype=_NAMED[named[1]])) if named else most
+    return sized(replace(most, dtype=_NAMED[named[1]])) if named else most
 
 
 def _told_by(signature: Signature) -> Exchange:
     if signature.name == "record_param_comms":
         name, elements_in, elements_out, dtype = (signature.arg(index, None) for index in range(4))
         sent, received = (value if isinstance(value, int) else None for value in (elements_in, elements_out))
-        return _sized(Exchange(kind_of(name) if isinstance(name, str) else "other", None, sent, received, SCALAR_TYPES.get(dtype)))
+        return sized(Exchange(kind_of(name) if isinstance(name, str) else "other", None, sent, received, SCALAR_TYPES.get(dtype)))
     namespace, _, name = signature.name.partition(":")
     if namespace not in ("nccl", "c10d", "_c10d_functional"):
         return Exchange("other")
@@ -136,7 +86,7 @@ def _told_by(signature: Signature) -> Exchange:
     tensors = signature.tensors
     dtype = tensors[0].dtype if tensors else None
     if namespace == "c10d" and len(tensors) == 2:  # what is written comes first
-        return _sized(Exchange(kind, None, tensors[1].numel, tensors[0].numel, dtype))
+        return sized(Exchange(kind, None, tensors[1].numel, tensors[0].numel, dtype))
     elements = sum(tensor.numel for tensor in tensors) or None
     both = kind in ("allreduce", "broadcast", "reduce")
-    return _sized(Exchange(kind, None, elements, elements if both else None, dtype))
+    return sized(Exchange(kind, None, elements, elements if both else None, dtype))

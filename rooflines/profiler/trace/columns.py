@@ -20,10 +20,10 @@ import numpy.typing as npt
 from rooflines.arguments import arg
 from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.collectives import noted
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.document import Args, Event
+from rooflines.profiler.trace.exchanges import noted
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.numbers import decimal, integer, integers, nanoseconds, ordinals
 from rooflines.profiler.trace.records import (

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.records import Int64s, Mask
+from rooflines.profiler.trace.records import HostEvents, Int64s, Mask
 
 # Each round clips what its caller's end has become; real traces need one, rounding errors at most a few.
 _ROUNDS = 64
@@ -32,6 +32,16 @@ def nest(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[I
         after = _by_stack(after, late)
         above = parents(after)
     return after, _clipped(end, above)
+
+
+def nest_events(host: HostEvents, is_step: Mask) -> tuple[Int64s, Int64s]:
+    """``nest`` of all events except the marks of steps: ``prof.step()`` may be called at any depth."""
+    nested = np.flatnonzero(~is_step)
+    inner, inner_end = nest(host.thread[nested], host.start_ns[nested], host.end_ns[nested])
+    # A mark encloses nothing, and what encloses others ends after the last of these, even if marks follow.
+    after, end = np.arange(1, len(host) + 1), host.end_ns.copy()
+    after[nested], end[nested] = nested[inner - 1] + 1, inner_end
+    return after, end
 
 
 def _clipped(end: Int64s, above: Int64s) -> Int64s:

@@ -22,11 +22,11 @@ from rooflines.profiler.trace.columns import LONGEST_NAME, Columns, showable
 from rooflines.profiler.trace.document import Document
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.missing_device import lacks_device
+from rooflines.profiler.trace.nesting import nest_events
 from rooflines.profiler.trace.perfetto import as_kineto
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, READ_DEFAULTS, Rank, ReadOptions, Trace, TracedDevice
 from rooflines.profiler.trace.request_marks import is_step_mark
 from rooflines.profiler.trace.sources import PIECE_BYTES, pieces, shown
-from rooflines.profiler.trace.tree import tree
 
 _NAME_LENGTH = 200
 # From this share of the events on, frames of the Python stack are said to slow the host down.
@@ -169,7 +169,7 @@ def whole_part(trace: Trace) -> Trace:
         launch = launching(trace)[0]
         launches_before = np.concatenate(([0], np.cumsum(np.bincount(launch[launch >= 0], minlength=len(host)))))
         # Neither they nor what they enclose launched a device event that was read.
-        silent = (host.kind == OPERATOR) & (launches_before[tree(trace).after] == launches_before[:-1])
+        silent = (host.kind == OPERATOR) & (launches_before[nest_events(host, is_step)[0]] == launches_before[:-1])
         keep &= ~silent
         notes.append(f"operators left out because their device event may be missing: {int(silent.sum()):,}")
         notes.append("idle time of the device may be work whose events are missing")

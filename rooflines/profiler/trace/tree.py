@@ -24,7 +24,7 @@ import numpy.typing as npt
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.launches import is_launch, launched_by_collectives, launching
-from rooflines.profiler.trace.nesting import innermost, nest, parents
+from rooflines.profiler.trace.nesting import innermost, nest_events, parents
 from rooflines.profiler.trace.records import (
     ANNOTATION,
     MODULE_PREFIX,
@@ -146,7 +146,7 @@ def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
     is_operator, is_annotation = host.kind == OPERATOR, host.kind == ANNOTATION
     marks = _Marks(trace.names, set(distinct(host.name[is_annotation])[0].tolist()))
     is_step = is_annotation & marks.is_step[host.name]
-    after, end = _nest(host, is_step)
+    after, end = nest_events(host, is_step)
     is_node = is_operator & marks.is_node[host.name]
     marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
     is_forward = (marked >= 0) & (not marks.of_ranges) | is_operator & (host.sequence >= 0) & (host.forward_thread == 0)
@@ -185,16 +185,6 @@ def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
             *([start_up] if start_up else []),
         ),
     )  # fmt: skip
-
-
-def _nest(host: HostEvents, is_step: Mask) -> tuple[Int64s, Int64s]:
-    """``nest`` of all events except the marks of steps: ``prof.step()`` may be called at any depth."""
-    nested = np.flatnonzero(~is_step)
-    inner, inner_end = nest(host.thread[nested], host.start_ns[nested], host.end_ns[nested])
-    # A mark encloses nothing, and what encloses others ends after the last of these, even if marks follow.
-    after, end = np.arange(1, len(host) + 1), host.end_ns.copy()
-    after[nested], end[nested] = nested[inner - 1] + 1, inner_end
-    return after, end
 
 
 @dataclass(frozen=True, slots=True)

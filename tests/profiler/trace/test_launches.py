@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.trace.collectives import kind_of, read_collectives
+from rooflines.profiler.trace.collectives import read_collectives
+from rooflines.profiler.trace.exchanges import kind_of
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.reader import read, whole_part
 from rooflines.profiler.trace.records import Exchange
