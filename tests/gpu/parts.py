@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -25,12 +25,9 @@ from rooflines.device_specs.catalog import SheetFacts
 from rooflines.device_specs.nvml import start_nvml
 from rooflines.errors import DeviceError, UsageError
 from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.progress import Silent
 from rooflines.profiler.records import Environment
-from rooflines.serial import from_plain, to_plain
-from rooflines.sweeps.process import JobError, end, run_job
-from rooflines.sweeps.records import Job
-from rooflines.sweeps.worker import Channel
+from rooflines.serial import from_plain, read_json_if_whole, to_plain, write_json
+from rooflines.sweeps.process import end
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = "rooflines.gpu_check/1"
@@ -125,25 +122,21 @@ class Record(msgspec.Struct, kw_only=True):
         """Return the checks of all parts with ``outcome``."""
         return [check for part in self.parts for check in part.findings.checks if check.outcome == outcome]
 
-    def figures(self, part: str) -> dict[str, Any]:
-        """Return the figures of a part; empty for one that did not run."""
-        return next((known.findings.figures for known in self.parts if known.name == part), {})
-
 
 class Recorder:
     """What a part gets: the ``folder`` of its raw files, the ``device``, its time limit, and where to put figures.
 
-    ``error`` says why its process failed, or is empty. One that ``rejudges`` has the figures of a record, in whose folder it is.
+    Each addition is written to ``findings.json``. ``error`` says why its process failed, or is empty. One that ``rejudges`` has the
+    figures of a record, in whose folder it is.
     """
 
     error = ""
     rejudges = False
 
-    def __init__(self, folder: Path, device: Device, limit_s: float, send: Callable[[Findings], None] = lambda findings: None) -> None:
+    def __init__(self, folder: Path, device: Device, limit_s: float) -> None:
         self.folder = folder
         self.device = device
         self.findings = Findings()
-        self._send = send
         self._until = time.monotonic() + limit_s
 
     @property
@@ -159,12 +152,12 @@ class Recorder:
     def figure(self, name: str, value: Any) -> None:
         """Record a figure, or a record or list of them, also numbers of NumPy."""
         self.findings.figures[name] = to_plain(msgspec.to_builtins(value, enc_hook=_builtin))
-        self._send(self.findings)
+        write_json(self.folder / "findings.json", self.findings)
 
     def leave_out(self, what: str, reason: str) -> None:
         """Record that ``what`` was not measured, and why."""
         self.findings.left_out.append(LeftOut(what=what, reason=reason))
-        self._send(self.findings)
+        write_json(self.folder / "findings.json", self.findings)
 
 
 def _builtin(value: Any) -> Any:
@@ -192,103 +185,7 @@ def settle(verdict: Verdict, record_property: Callable[[str, object], None]) -> 
     assert holds, compared
 
 
-# --- processes ----------------------------------------------------------------------------------------------------------
-
-
-def measured(function: str, device: Device, folder: Path, limit_s: float) -> tuple[Findings, str]:
-    """Run ``function`` (``module:name``) with a Recorder in its own process for at most ``limit_s`` seconds.
-
-    Returns what it found, also if it failed, and the reason why it failed or an empty string. Its raw files are in ``folder``.
-    """
-    findings = Findings()
-
-    def keep(encoded: bytes) -> None:
-        nonlocal findings
-        findings = msgspec.json.decode(encoded, type=Findings)
-        (folder / "findings.json").write_bytes(encoded)
-
-    options = {"function": function, "device": to_plain(device), "limit_s": limit_s}
-    job = Job(function="tests.gpu.parts:record", directory=str(folder), folder=str(ROOT), limit_s=limit_s, options=options)
-    try:
-        run_job(job, Silent(), found=keep, log=folder / "log.txt")
-    except JobError as error:
-        return findings, str(error)
-    return findings, ""
-
-
-def record(options: dict[str, Any], directory: Path, channel: Channel) -> Findings:
-    """Run the ``function`` of ``options`` on their ``device``, and return what it found."""
-    module, _, name = options["function"].partition(":")
-    recorder = Recorder(directory, from_plain(options["device"], Device), options["limit_s"], channel.found)
-    getattr(import_module(module), name)(recorder)
-    return recorder.findings
-
-
-def find_device(name: str = "cuda:0") -> Device:
-    """Return the device that torch calls ``name``. Raises DeviceError with the reason where torch cannot use it.
-
-    Another process asks torch: a driver that hangs stops nothing, and this process holds no memory on the GPU.
-    """
-    job = Job(function="tests.gpu.parts:describe_device", folder=str(ROOT), options={"name": name}, limit_s=_DEVICE_LIMIT_S)
-    try:
-        return msgspec.json.decode(run_job(job, Silent()), type=Device)
-    except JobError as error:
-        raise DeviceError(error.message.replace("its process", "the process that asks torch", 1)) from None
-
-
-def describe_device(options: dict[str, Any], directory: Path, channel: Channel) -> Device:
-    """Return the facts about the device ``name`` of ``options``; raises DeviceError where torch cannot use it."""
-    name = options["name"]
-    try:
-        import torch
-    except ImportError as error:
-        raise DeviceError(f"torch cannot be imported: {error}.") from None
-    if name == "cpu":
-        return Device(environment=msgspec.structs.replace(collect_environment(name), host=None))
-    if torch.version.hip is not None:
-        raise DeviceError("this torch is built for AMD GPUs.")
-    if torch.version.cuda is None:
-        raise DeviceError("this torch is built without CUDA.")
-    if not torch.cuda.is_available():
-        raise DeviceError("torch finds no usable NVIDIA GPU or driver.")
-    device = Device(
-        environment=msgspec.structs.replace(collect_environment(name), host=None),
-        gpus=visible_gpus(torch.cuda.device_count()),
-    )
-    clock_hz = full_clock_hz(device, detect.gpu(torch.device(name).index or 0).sm_clock_hz)
-    return msgspec.structs.replace(device, max_clock_hz=clock_hz)
-
-
-def full_clock_hz(device: Device, driver_hz: float | None) -> float | None:
-    """Return the SM clock that ``device`` should hold (see ``Device``); ``driver_hz`` is the driver's highest."""
-    try:
-        clocks = catalog.identify(device.environment.device_name, device.facts).sheet.clocks
-    except UsageError:
-        return driver_hz
-    boost_hz = clocks["boost"].mhz * 1e6 if "boost" in clocks else None
-    return min((clock for clock in (driver_hz, boost_hz) if clock), default=None)
-
-
-def visible_gpus(count: int) -> tuple[str, ...]:
-    """Return the names for CUDA_VISIBLE_DEVICES of the GPUs that this process may use: as set, else UUIDs; empty without NVML.
-
-    Torch sees ``count`` GPUs: one slice of a machine with MIG, however many boards there are, and none behind a name that
-    is invalid.
-    """
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return tuple(name.strip() for name in chosen.split(",") if name.strip())[:count]
-    try:
-        nvml = start_nvml()
-    except DeviceError:
-        return ()
-    try:
-        indices = range(min(count, nvml.nvmlDeviceGetCount()))
-        return tuple(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)) for index in indices)
-    except nvml.NVMLError:
-        return ()
-    finally:
-        nvml.nvmlShutdown()
+# --- processes ---------------------------------------------------------------------------------------------------------
 
 
 class Ended(NamedTuple):
@@ -326,6 +223,23 @@ def python(*arguments: str) -> list[str]:
     return [sys.executable, "-m", *arguments]
 
 
+def failure(done: Ended) -> str:
+    """Return how a command ended and its last words."""
+    last = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "") if done.code else ""
+    return f"{done.how}: {last}" if last else done.how
+
+
+def measured(function: str, device: Device, folder: Path, limit_s: float) -> tuple[Findings, str]:
+    """Run ``function`` (``module:name``) with a Recorder in its own process for at most ``limit_s`` seconds.
+
+    Returns what it found, also if it failed, and the reason why it failed or an empty string. Its raw files are in ``folder``.
+    """
+    write_json(folder / "device.json", device)
+    done = run_logged(python("tests.gpu", function, str(folder), str(limit_s)), folder / "log.txt", limit_s)
+    findings = read_json_if_whole(folder / "findings.json", Findings) or Findings()
+    return findings, "" if done.code == 0 else failure(done)
+
+
 def outcome_of(findings: Findings, error: str) -> tuple[Outcome, str]:
     """Return the outcome of a part and its reason: failed with an ``error`` or a failed check, left out without figures."""
     failed = sum(check.outcome == "failed" for check in findings.checks)
@@ -334,3 +248,65 @@ def outcome_of(findings: Findings, error: str) -> tuple[Outcome, str]:
     if not findings.figures:
         return "left out", "; ".join(left.reason for left in findings.left_out) or "it measured nothing"
     return "ok", ""
+
+
+# --- the device --------------------------------------------------------------------------------------------------------
+
+
+def find_device(name: str = "cuda:0") -> Device:
+    """Return the device that torch calls ``name``. Raises DeviceError with the reason where torch cannot use it.
+
+    Another process asks torch: a driver that hangs stops nothing, and this process holds no memory on the GPU.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        done = run_logged(python("tests.gpu", name), Path(folder) / "log.txt", _DEVICE_LIMIT_S)
+    if done.code != 0:
+        raise DeviceError(f"torch was asked for {name}: {failure(done)}")
+    return msgspec.json.decode(done.stdout, type=Device)
+
+
+def describe_device(name: str) -> Device:
+    """Return the facts about the device ``name``; raises DeviceError where torch cannot use it."""
+    import torch
+
+    environment = msgspec.structs.replace(collect_environment(name), host=None)
+    if name == "cpu":
+        return Device(environment=environment)
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        built = "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
+        raise DeviceError(f"torch, built {built}, finds no usable NVIDIA GPU or driver.")
+    device = Device(environment=environment, gpus=visible_gpus(torch.cuda.device_count()))
+    clock_hz = full_clock_hz(device, detect.gpu(torch.device(name).index or 0).sm_clock_hz)
+    return msgspec.structs.replace(device, max_clock_hz=clock_hz)
+
+
+def full_clock_hz(device: Device, driver_hz: float | None) -> float | None:
+    """Return the SM clock that ``device`` should hold (see ``Device``); ``driver_hz`` is the driver's highest."""
+    try:
+        clocks = catalog.identify(device.environment.device_name, device.facts).sheet.clocks
+    except UsageError:
+        return driver_hz
+    boost_hz = clocks["boost"].mhz * 1e6 if "boost" in clocks else None
+    return min((clock for clock in (driver_hz, boost_hz) if clock), default=None)
+
+
+def visible_gpus(count: int) -> tuple[str, ...]:
+    """Return the names for CUDA_VISIBLE_DEVICES of the GPUs that this process may use: as set, else UUIDs; empty without NVML.
+
+    Torch sees ``count`` GPUs: one slice of a machine with MIG, however many boards there are, and none behind a name that
+    is invalid.
+    """
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return tuple(name.strip() for name in chosen.split(",") if name.strip())[:count]
+    try:
+        nvml = start_nvml()
+    except DeviceError:
+        return ()
+    try:
+        indices = range(min(count, nvml.nvmlDeviceGetCount()))
+        return tuple(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)) for index in indices)
+    except nvml.NVMLError:
+        return ()
+    finally:
+        nvml.nvmlShutdown()

@@ -26,7 +26,7 @@ from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from rooflines.serial import read_json, to_plain
 from tests.gpu import laws, train, workloads
 from tests.gpu.laws import Law, Profiled
-from tests.gpu.parts import Device, Ended, Findings, Judge, Recorder, Verdict, named, python, run_logged, settle
+from tests.gpu.parts import Device, Findings, Judge, Recorder, Verdict, failure, named, python, run_logged, settle
 
 WORKLOADS = Path(__file__).with_name("workloads.py")
 SCRIPT = Path(__file__).with_name("train.py")
@@ -110,12 +110,6 @@ def run_case(recorder: Recorder, case: Case, limit_s: float) -> dict[str, Any]:
     kept = {key: plain[key] for key in _KEPT if key in plain}
     steps = {key: value for key, value in plain.get("steps", {}).items() if key != "durations_s"}
     return {**kept, "steps": steps, "operators": plain["operators"][:_ROWS]}  # all of it is in the raw evidence
-
-
-def failure(done: Ended) -> str:
-    """Return how a command ended and its last words."""
-    last = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "") if done.code else ""
-    return f"{done.how}: {last}" if last else done.how
 
 
 def load_profiled(recorder: Recorder, name: str) -> Profiled | None:

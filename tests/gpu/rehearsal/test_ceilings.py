@@ -50,23 +50,7 @@ def outcome(verdict):
     return "left out" if isinstance(verdict, str) else "ok" if verdict[0] else "failed"
 
 
-@pytest.mark.parametrize(("name", "units", "memory_gib", "bytes_per_s"), [
-    ("NVIDIA GeForce RTX 3080", 68, 9.8, 760e9),
-    ("NVIDIA GeForce RTX 3080", 70, 11.8, 912e9),
-    ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 14, 4.8, 1555e9 / 8),
-    ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, 9.8, 3350e9 / 8),
-])  # fmt: skip
-def test_devices_that_share_a_name_and_slices_have_their_sheet(name, units, memory_gib, bytes_per_s):
-    """RTX 3080 with 10 and with 12 GB are told apart by SM count and memory; a slice has its share."""
-    sheet, why = sheet_of(environment(name, units, memory_gib))
-    assert why == ""
-    assert sheet.outermost_memory().value == pytest.approx(bytes_per_s)
-
-
-def test_a_device_without_a_sheet_has_a_reason_and_no_error():
-    sheet, why = sheet_of(environment("NVIDIA Nothing 9000", 10, 8))
-    assert sheet is None
-    assert "no data sheet" in why
+def test_a_device_without_a_sheet_is_not_compared():
     assert reached("NVIDIA Nothing 9000", 10, 8, product("fp8", 1e12)) == {}
     assert above_sheet("NVIDIA Nothing 9000", 10, 8, product("fp8", 1e12)) == "left out"
 

@@ -149,7 +149,7 @@ def test_without_a_gpu_everything_is_skipped_with_the_reason(tmp_path, option, c
     )  # fmt: skip
     assert (done.returncode == 0) is (code == 0)
     assert code == 0 or f"Error {code}" in done.stderr
-    assert re.search("torch finds no usable NVIDIA GPU or driver|built without CUDA|AMD", done.stdout)
+    assert re.search("finds no usable NVIDIA GPU or driver", done.stdout)
     assert not any(tmp_path.iterdir())
 
 
