@@ -269,12 +269,12 @@ def describe_device(name: str) -> Device:
     """Return the facts about the device ``name``; raises DeviceError where torch cannot use it."""
     import torch
 
+    if name != "cpu" and (torch.version.cuda is None or not torch.cuda.is_available()):
+        built = "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
+        raise DeviceError(f"torch, built {built}, finds no usable NVIDIA GPU or driver.")
     environment = msgspec.structs.replace(collect_environment(name), host=None)
     if name == "cpu":
         return Device(environment=environment)
-    if torch.version.cuda is None or not torch.cuda.is_available():
-        built = "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
-        raise DeviceError(f"torch, built {built}, finds no usable NVIDIA GPU or driver.")
     device = Device(environment=environment, gpus=visible_gpus(torch.cuda.device_count()))
     clock_hz = full_clock_hz(device, detect.gpu(torch.device(name).index or 0).sm_clock_hz)
     return msgspec.structs.replace(device, max_clock_hz=clock_hz)
