@@ -37,7 +37,7 @@ help:
 	@echo "make test-all   the whole test suite, for a release"
 	@echo "make test-versions  unit tests on the oldest supported torch and on every Python that this machine has"
 	@echo "make check      the fast part: ruff, mypy --strict (make lint), tests of traces, formulas and data sheets"
-	@echo "make gpu-check  everything that needs an NVIDIA GPU, in ten minutes and without a network (ARGS="--only ceilings")"
+	@echo "make gpu-check  everything that needs an NVIDIA GPU, in ten minutes and without a network (ARGS=\"-k ceilings\")"
 	@echo "make clean      remove .venv and caches; runs/ stays"
 
 profile: $(STAMP)
@@ -67,7 +67,8 @@ check: lint
 
 # Installs nothing, because a GPU machine may have no network: .venv where it is there, else the interpreter that has torch.
 gpu-check:
-	@PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(firstword $(wildcard $(CURDIR)/$(BIN)/python) $(PYTHON)) -m rooflines doctor --gpu $(ARGS)
+	@PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(firstword $(wildcard $(CURDIR)/$(BIN)/python) $(PYTHON)) -m pytest \
+	  -p tests.gpu.evidence -p no:cacheprovider -m gpu tests/gpu --ignore=tests/gpu/rehearsal --evidence benchmarks/results $(ARGS)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -22,7 +22,7 @@ PACKAGE = ROOT / "rooflines"
 
 # From the top down; a module imports from its own layer and from those below it.
 LAYERS = (
-    "cli", "integrations", "gpu_check", "sweeps", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels",
+    "cli", "integrations", "sweeps", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels",
 )  # fmt: skip
 FOR_ALL = ("arguments", "errors", "extras", "installed", "lazy", "units", "serial", "shown", "_version")
 # Upward on purpose: a record asks for its report, and a run for its analysis, by name ("Records show themselves through a name",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -68,45 +66,24 @@ def messages(job: Job, log: Path | None = None) -> Iterator[Message]:
         )  # fmt: skip
         assert worker.stdin is not None
         assert worker.stdout is not None
-        until = None if job.limit_s is None else time.monotonic() + job.limit_s
         try:
             with contextlib.suppress(BrokenPipeError):
                 worker.stdin.write(msgspec.json.encode(job) + b"\n")
                 worker.stdin.flush()
-            for line in _lines(worker.stdout, until):
+            for line in worker.stdout:
                 yield msgspec.json.decode(line, type=Message)
-            if worker.wait(_left_s(until)) == -signal.SIGTERM:
+            if worker.wait() == -signal.SIGTERM:
                 time.sleep(_TOGETHER_S)
             if worker.returncode != 0:
                 printed.seek(0)
                 yield Failed(_last_words(printed.read().decode(errors="replace"), worker.returncode))
         except msgspec.DecodeError as error:
             yield Failed(f"its process sent an invalid message ({error}).")
-        except subprocess.TimeoutExpired:
-            yield Failed(f"its process was stopped after {job.limit_s:.0f} s")
         finally:
             worker.stdout.close()
             end(worker)
             with contextlib.suppress(BrokenPipeError):
                 worker.stdin.close()
-
-
-def _lines(stream: IO[bytes], until: float | None) -> Iterator[bytes]:
-    """Yield the lines of ``stream``; raises TimeoutExpired at the time ``until`` (time.monotonic)."""
-    begun = b""
-    while True:
-        if not select.select([stream], [], [], _left_s(until))[0]:
-            raise subprocess.TimeoutExpired("worker", 0)
-        if not (part := os.read(stream.fileno(), 1 << 16)):
-            break
-        *whole, begun = (begun + part).split(b"\n")
-        yield from whole
-    if begun:
-        yield begun
-
-
-def _left_s(until: float | None) -> float | None:
-    return None if until is None else max(0.0, until - time.monotonic())
 
 
 def environment(threads: int | None) -> dict[str, str]:

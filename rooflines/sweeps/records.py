@@ -102,7 +102,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is asked to do: call ``function`` (``package.module:name``) with ``options`` and a directory.
 
     It runs in ``folder``, if that exists there, so that relative paths in the options mean what they mean here. ``environment`` are
-    variables that it has in addition to those of this process. After ``limit_s`` seconds it is stopped.
+    variables that it has in addition to those of this process.
     """
 
     function: str
@@ -111,4 +111,3 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     threads: int | None = None
     environment: dict[str, str] = {}
-    limit_s: float | None = None

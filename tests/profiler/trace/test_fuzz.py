@@ -509,7 +509,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
             assert f"cut off after {length:,} bytes: {whole} events were read" in found.notes[0]
         if whole > analyzed:
             analyzed = whole
-            analyze(run_of_trace("t.json", whole_part(found)), _sheet(), whole_part(found)).analysis
+            analyze(run_of_trace("t.json", whole_part(found)), _sheet(), whole_part(found))
 
 
 @pytest.mark.parametrize("chunk", [64, 200, 1000])

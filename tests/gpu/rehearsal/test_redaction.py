@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.gpu_check.evidence import Redaction
+from tests.gpu.redaction import Redaction
 
-TRACES = Path(__file__).parents[1] / "data" / "traces"
+TRACES = Path(__file__).parents[2] / "data" / "traces"
 ENVIRONMENT = {
     "HOSTNAME": "falcon-7.example.org", "USER": "wendeline", "HOME": "/srv/people/wendeline", "HF_TOKEN": 'tok"en\\4711',
     "WANDB_API_KEY": "0123456789abcdef", "SESSION_COUNT": "12", "PATH": "/usr/bin",

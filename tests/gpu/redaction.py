@@ -1,8 +1,7 @@
-"""The raw evidence of a check: facts about the software and the driver, and a zip of everything for a bug report, redacted.
+"""What may leave this machine: texts without hosts, users, addresses, serial numbers and secrets, and a zip of such texts.
 
-The folder of evidence keeps all files as they are. What goes into the zip is redacted first, and only texts can be: device samples are
-written as JSON lines, and reports and other files that can be made again from what is there are left out. No host, user, address,
-serial number or secret of the machine's owner stays in a redacted text.
+The folder of evidence keeps all files as they are. What goes into the zip is redacted first, and only texts can be: device samples
+are written as JSON lines; reports and other files that can be made again from what is there are left out.
 """
 
 from __future__ import annotations
@@ -15,13 +14,10 @@ import json
 import os
 import platform
 import re
-import shutil
-import subprocess
 import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 from rooflines.errors import RooflinesError
@@ -31,10 +27,9 @@ from rooflines.serial import to_plain
 
 # Issue trackers accept attachments of 25 MB.
 MOST_ZIPPED_BYTES = 24_000_000
-_MOST_READ_BYTES = 100_000_000  # of one file: a longer trace takes longer to redact than a check may
+_MOST_READ_BYTES = 100_000_000  # of one file: a longer trace takes too long to redact
 _TEXTS = (".json", ".jsonl", ".txt", ".csv", ".html")
 _REPORTS = ("report.html", "report.json")
-_DRIVER_S = 20.0
 # Variables whose values are secrets, by their names.
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|COOKIE|SESSION", re.IGNORECASE)
 _LEAST_SECRET = 6  # a shorter value is a switch or a number, not a secret
@@ -84,25 +79,6 @@ _IPV6 = re.compile(r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){1,6}:[0-9a-f]{1,
 
 # A string with the key before it, whose name may say what it is.
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?:\s*:\s*"(?:[^"\\]|\\.)*")?')
-
-
-def collect(folder: Path) -> None:
-    """Write the installed packages and what nvidia-smi prints into ``folder``."""
-    (folder / "packages.txt").write_text("".join(f"{line}\n" for line in packages()))
-    printed = "nvidia-smi is not installed\n"
-    if program := shutil.which("nvidia-smi"):
-        try:
-            done = subprocess.run([program, "-q"], capture_output=True, text=True, errors="replace", timeout=_DRIVER_S, check=False)
-            printed = done.stdout + done.stderr
-        except (OSError, subprocess.TimeoutExpired) as error:
-            printed = f"nvidia-smi -q failed: {error}\n"
-    (folder / "nvidia-smi.txt").write_text(printed)
-
-
-def packages() -> list[str]:
-    """Return the installed packages as pip freeze lists them, without the addresses that they came from, which may hold tokens."""
-    found = {(dist.metadata["Name"] or "").lower(): dist.version for dist in metadata.distributions()}
-    return sorted(f"{name}=={version}" for name, version in found.items() if name)
 
 
 def bundle(

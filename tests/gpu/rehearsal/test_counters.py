@@ -1,14 +1,14 @@
 """The counters part: our count of its operators against closed forms, ncu's table by operator, and what keeps it from counting."""
 
-import math
 import sys
 
 import pytest
 
-from rooflines.gpu_check import counters
-from rooflines.gpu_check.counters import BYTES_WITHIN, ELEMENTS, OPERATORS, count_operators
-from rooflines.gpu_check.records import Device, Ended, Recorder
-from rooflines.profiler.environment import Environment
+from rooflines.profiler.records import Environment
+from tests.gpu import test_counters as counters
+from tests.gpu.operators import ELEMENTS, OPERATORS, count_operators
+from tests.gpu.parts import Device, Ended, Recorder
+from tests.gpu.test_counters import BYTES_WITHIN
 
 GPU = Device(environment=Environment(rooflines="0", device="cuda:0", device_name="NVIDIA H200"))
 FADD, FMUL, FFMA = counters.FP32_INSTRUCTIONS
@@ -141,9 +141,9 @@ def test_counters_that_may_not_be_read_say_why(text, words):
 
 @pytest.fixture
 def part(tmp_path, monkeypatch):
-    """Runs the part with an ncu that does what it is told, and returns its findings."""
+    """Runs the part with an ncu that does what it is told, and returns its recorder and the outcome of each law that was judged."""
 
-    def run(out="", csv=None, code=0, limit_s=math.inf):
+    def run(out="", csv=None, code=0):
         def launch(command, log, seconds):
             if csv is not None:
                 (tmp_path / "ncu.csv").write_text(csv)
@@ -151,68 +151,70 @@ def part(tmp_path, monkeypatch):
 
         monkeypatch.setattr(counters, "find_ncu", lambda: "ncu")
         monkeypatch.setattr(counters, "run_logged", launch)
-        recorder = Recorder(tmp_path, GPU, limit_s)
-        counters.run(recorder)
-        return recorder.findings
+        recorder = Recorder(tmp_path, GPU, 600.0)
+        counters.run_commands(recorder)
+        return recorder
 
     return run
+
+
+def outcomes(found):
+    """The outcome and the figure or reason of each law."""
+    judged = {param.id: param.values[0](found, GPU) for param in counters.LAWS}
+    return {name: ("left out", known) if isinstance(known, str) else known for name, known in judged.items()}
 
 
 def printed(**counts):
     return "\n".join(f'{{"operator": "{name}", "our_bytes": {bytes_}, "our_flops": 512}}' for name, bytes_ in counts.items()) + "\n"
 
 
+BYTES, FLOPS = "bytes by hardware counters within 10 % of ours", "FLOPs by hardware counters within 5 % of ours"
+
+
 def test_operators_are_compared_one_by_one(part):
     csv = table(kernel(0, "add", ADD, "95"), kernel(1, "reduce", SUM, "120", fadd="512"))
-    found = part(printed(**{"add fp32": 100, "sum fp32": 100}), csv)
-    results = {(check.subject, check.law): check.outcome for check in found.checks}
-    assert results == {
-        ("hardware counters", "ncu counts"): "ok",
-        ("add fp32", "bytes by hardware counters within 10 % of ours"): "ok",
-        ("sum fp32", "bytes by hardware counters within 10 % of ours"): "failed",
-        ("sum fp32", "FLOPs by hardware counters within 5 % of ours"): "ok",
-    }
-    assert found.figures["operators"]["add fp32"]["bytes_ratio"] == 0.95
-    # the others did not run
-    assert {one.what for one in found.left_out} == {f"counters of {name}" for name in OPERATORS} - {
-        "counters of add fp32", "counters of sum fp32",
-    }  # fmt: skip
+    recorder = part(printed(**{"add fp32": 100, "sum fp32": 100}), csv)
+    found = outcomes(recorder.findings)
+    assert recorder.error == ""
+    assert found["hardware counters: ncu counts"] == (True, "2 operators")
+    assert found[f"add fp32: {BYTES}"] == (True, "0.9500")
+    assert found[f"sum fp32: {BYTES}"] == (False, "1.2000")
+    assert found[f"sum fp32: {FLOPS}"] == (True, "1.0000")
+    assert found[f"mm bf16: {BYTES}"] == ("left out", "the process ended before it")
 
 
-@pytest.mark.parametrize(("bytes_", "outcome"), [("109", "ok"), ("89", "failed"), ("111", "failed"), ("n/a", "left out")])
+@pytest.mark.parametrize(("bytes_", "outcome"), [("109", True), ("89", False), ("111", False), ("n/a", "left out")])
 def test_bytes_agree_within_a_tenth(part, bytes_, outcome):
-    found = part(printed(**{"add fp32": 100}), table(kernel(0, "add", ADD, bytes_)))
-    assert [check.outcome for check in found.checks if check.subject == "add fp32"] == [outcome]
+    found = part(printed(**{"add fp32": 100}), table(kernel(0, "add", ADD, bytes_))).findings
+    assert outcomes(found)[f"add fp32: {BYTES}"][0] == outcome
 
 
-def test_a_part_that_cannot_count(part):
+def test_a_part_that_cannot_count(part, tmp_path, monkeypatch):
     # An operator without a kernel is no success.
-    found = part(printed(**{"add fp32": 100}), table(kernel(1, "reduce", SUM, "120")))
-    assert {check.outcome for check in found.checks if check.subject == "add fp32"} == {"failed"}
+    found = part(printed(**{"add fp32": 100}), table(kernel(1, "reduce", SUM, "120"))).findings
+    assert outcomes(found)[f"add fp32: {BYTES}"] == (False, "no kernel in its range")
     # Too little memory leaves an operator out.
-    found = part('{"operator": "add fp32", "left_out": "not enough free memory on the device"}\n', table(kernel(1, "reduce", SUM, "1")))
-    assert found.left_out[0].what == "counters of add fp32"
-    assert found.left_out[0].reason == "not enough free memory on the device"
+    full = '{"operator": "add fp32", "left_out": "not enough free memory on the device"}\n'
+    found = part(full, table(kernel(1, "reduce", SUM, "1"))).findings
+    assert outcomes(found)[f"add fp32: {BYTES}"] == ("left out", "not enough free memory on the device")
     # Refused counters leave the part out.
-    found = part(csv="==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", code=1)
-    assert not found.checks
+    found = part(csv="==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", code=1).findings
+    assert found.figures == {}
     assert "administrators" in found.left_out[0].reason
     # An ncu that fails or hangs is a failure.
-    assert part(csv="", code=3).checks[0].outcome == "failed"
-    hung = part(code=None).checks[0]
-    assert (hung.outcome, hung.found) == ("failed", "stopped after 90 s")
-    assert part(limit_s=10.0).left_out[0].reason == "no time was left"
-
-
-def test_without_ncu_the_part_is_left_out(tmp_path, monkeypatch):
+    failed = part(csv="", code=3)
+    assert failed.error == "ncu: exit code 3"
+    assert outcomes(failed.findings)["hardware counters: ncu counts"] == (False, "0 operators")
+    assert part(code=None).error == "ncu: stopped after 90 s"
+    # Without ncu the part is left out.
     monkeypatch.setattr(counters, "find_ncu", lambda: None)
-    recorder = Recorder(tmp_path, GPU)
-    counters.run(recorder)
+    recorder = Recorder(tmp_path, GPU, 600.0)
+    counters.run_commands(recorder)
     assert [one.reason for one in recorder.findings.left_out] == ["ncu (Nsight Compute) is not installed"]
 
 
 def test_one_process_counts_all_operators(tmp_path):
     command = counters.command("ncu", tmp_path / "ncu.csv", "cuda:0")
-    assert command[-4:] == [sys.executable, "-m", "rooflines.gpu_check.counters", "cuda:0"]
+    assert command[-4:] == [sys.executable, "-m", "tests.gpu.operators", "cuda:0"]
     assert "--nvtx" in command
     assert command[command.index("--profile-from-start") + 1] == "off"

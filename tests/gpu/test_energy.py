@@ -6,15 +6,18 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 
-from rooflines.gpu_check.laws import ENERGY_LAW, energy_verdict
-from rooflines.gpu_check.records import NO_GPU, Recorder, judged
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
 from rooflines.roofline.analysis import Energy, Unresolved
 from rooflines.roofline.usage.device_usage import Window, usage_of
+from rooflines.serial import from_plain
+from tests.gpu.laws import ENERGY_LAW, energy_verdict
+from tests.gpu.parts import Device, Findings, Judge, Recorder, Verdict, named
 
 HELD_S = 20.0
 # The load goes on for longer than the driver averages power, before the window and behind it.
@@ -23,11 +26,8 @@ _SIZE = 8192
 _POWERS = ("power_w", "power_instant_w")
 
 
-def run(recorder: Recorder) -> None:
-    """Hold a bf16 product on the GPU and compare its two energies."""
-    if recorder.device.rehearsed:
-        recorder.leave_out("the energy of a held load", NO_GPU)
-        return
+def measure(recorder: Recorder) -> None:
+    """Hold a bf16 product on the GPU."""
     import torch
 
     left, right = (torch.randn(_SIZE, _SIZE, device=recorder.torch_device, dtype=torch.bfloat16) for _ in range(2))
@@ -41,9 +41,8 @@ def run(recorder: Recorder) -> None:
             torch.cuda.synchronize()
 
     work(1.0)
-    held = measured(work, torch_gpus(recorder.torch_device), HELD_S, recorder.folder / "samples.jsonl")
-    recorder.figure("held", held)
-    recorder.check(judged(ENERGY_LAW, f"a matrix product held for {HELD_S:.0f} s", energy_verdict(held.counter, held.power)))
+    samples = recorder.folder / "samples.jsonl"
+    recorder.figure("held", held(work, torch_gpus(recorder.torch_device), HELD_S, samples))
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +57,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     power: Energy | Unresolved | None = None
 
 
-def measured(work: Callable[[float], None], gpus: dict[str, str], held_s: float, journal: Path) -> Held:
+def held(work: Callable[[float], None], gpus: dict[str, str], held_s: float, journal: Path) -> Held:
     """Return the energy of ``held_s`` seconds of ``work`` by the samples of the one GPU in ``gpus``, which are kept in ``journal``."""
     # As often as the counters change: the sampler knows how often that is.
     sampler = SamplerProcess(os.getpid(), journal, period_s=0.01, gpus=gpus)
@@ -87,3 +86,18 @@ def _energy(
     left = [msgspec.structs.replace(sample, **dict.fromkeys(without)) for sample in samples]
     usage = usage_of(left, counters, window).of(device) if left else None
     return None if usage is None else usage.energy or usage.no_energy
+
+
+def energies_agree(found: Findings, device: Device) -> Verdict:
+    held = found.figure("held", dict[str, Any])
+    return energy_verdict(*(_recorded(held.get(method)) for method in ("counter", "power")))
+
+
+def _recorded(plain: dict[str, Any] | None) -> Energy | Unresolved | None:
+    return None if plain is None else from_plain(plain, Unresolved if "reason" in plain else Energy)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("law", named(f"a matrix product held for {HELD_S:.0f} s", {ENERGY_LAW: energies_agree}))
+def test_energy(judge: Callable[[Judge], None], law: Judge) -> None:
+    judge(law)

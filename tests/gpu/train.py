@@ -33,7 +33,7 @@ def main() -> None:
         optimizer.step()
         step += 1
         if step % 100 == 0:
-            print(f"step {step}: loss {loss.item():.4g}")  # noqa: T201 (a script prints)
+            print(f"step {step}: loss {loss.item():.4g}")
 
 
 def flops(kind: str) -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from rooflines.gpu_check.records import NO_GPU, Check, Device, Verdict, judged
 from rooflines.profiler.records import Run
 from rooflines.profiler.trace.records import KERNEL, RUNTIME, Trace
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Unresolved
 from rooflines.roofline.usage.device_usage import MonitorAnalysis, figure
 from rooflines.units import binary_bytes, percent, si
+from tests.gpu.parts import Device, Verdict
 
 # How far a bound may be exceeded: rounds of a ceiling differ by a few percent, and so do the clocks of two runs.
 MOST_EFFICIENCY = 1.05
@@ -40,11 +40,9 @@ _LEAST_BUSY = 0.5
 # NVML's total of a GPU includes memory that the driver keeps, torch's does not.
 _MEMORY_TOLERANCE = 0.1
 
-T = TypeVar("T")
-
 CLOCK_LAW = f"SM clock >= {percent(_LEAST_CLOCK)} of its maximum, or held down by the power limit"
 ENERGY_LAW = f"integrated power = energy counter within {percent(_ENERGY_TOLERANCE)}"
-_WORK_LAW = "the GPU that was sampled did the work"
+WORK_LAW = "the GPU that was sampled did the work"
 
 
 class Profiled(NamedTuple):
@@ -62,25 +60,14 @@ class Profiled(NamedTuple):
 
 
 class Law(NamedTuple):
-    """A law of a profile in words, and what judges it; one ``of_gpu`` is left out of a rehearsal on a CPU."""
+    """A law of a profile in words, and what judges it."""
 
     text: str
     verdict: Callable[[Profiled], Verdict]
-    of_gpu: bool = False
-
-    def check(self, subject: str, profiled: Profiled) -> Check:
-        """Return the result of the law for the run of ``subject``."""
-        nothing = self.of_gpu and profiled.device.rehearsed
-        return judged(self.text, subject, NO_GPU if nothing else self.verdict(profiled))
 
 
-def _law(text: str, *, of_gpu: bool = False) -> Callable[[Callable[[Profiled], Verdict]], Law]:
-    return lambda verdict: Law(text, verdict, of_gpu)
-
-
-def _laws(text: Callable[[Any], str]) -> Callable[[Callable[[Profiled, T], Verdict]], Callable[[T], Law]]:
-    """Make a law for each value of what decorated functions take as their second argument."""
-    return lambda verdict: lambda value: Law(text(value), lambda profiled: verdict(profiled, value))
+def _law(text: str) -> Callable[[Callable[[Profiled], Verdict]], Law]:
+    return lambda verdict: Law(text, verdict)
 
 
 # --- laws of every run -------------------------------------------------------------------------------------------------------------
@@ -97,7 +84,7 @@ def times_add_up(profiled: Profiled) -> Verdict:
     return error < _SUM_TOLERANCE, f"off by {error:.2e}"
 
 
-@_law(f"device busy <= timed step + {percent(_BUSY_TOLERANCE)}", of_gpu=True)
+@_law(f"device busy <= timed step + {percent(_BUSY_TOLERANCE)}")
 def busy_within_step(profiled: Profiled) -> Verdict:
     """The traced device time of a step fits into the time that a step takes without the profiler; on a CPU operators are slower."""
     steps, timeline = profiled.analysis.steps, profiled.analysis.timeline
@@ -132,7 +119,7 @@ def no_kernel_below_launch(profiled: Profiled) -> Verdict:
 OF_TRACES = (times_add_up, busy_within_step, nothing_beats_its_bound, no_kernel_below_launch)
 
 
-@_law(f"sum of CUDA events = wall time within {percent(_WALL_TOLERANCE)}", of_gpu=True)
+@_law(f"sum of CUDA events = wall time within {percent(_WALL_TOLERANCE)}")
 def events_see_all_work(profiled: Profiled) -> Verdict:
     """The CUDA events around the timed steps saw all of their work.
 
@@ -142,7 +129,7 @@ def events_see_all_work(profiled: Profiled) -> Verdict:
     return _clock_of_steps(profiled, events=True)
 
 
-@_law("steps with work in another stream are timed by the wall clock", of_gpu=True)
+@_law("steps with work in another stream are timed by the wall clock")
 def other_stream_noticed(profiled: Profiled) -> Verdict:
     return _clock_of_steps(profiled, events=False)
 
@@ -154,33 +141,46 @@ def _clock_of_steps(profiled: Profiled, *, events: bool) -> Verdict:
     return (steps.clock == _EVENTS) is events, f"steps timed by {steps.clock}"
 
 
-@_laws(lambda closed_form: f"matrix FLOPs equal the closed form within {percent(_SUM_TOLERANCE, 1)}")
-def flops_equal(profiled: Profiled, closed_form: int) -> Verdict:
-    if profiled.analysis.totals is None:
-        return "the analysis has no totals"
-    ratio = (profiled.analysis.totals.matrix_flops or 0) / closed_form
-    return abs(ratio - 1) < _SUM_TOLERANCE, f"ratio {ratio:.6f}"
+def flops_equal(closed_form: int) -> Law:
+    @_law(f"matrix FLOPs equal the closed form within {percent(_SUM_TOLERANCE, 1)}")
+    def verdict(profiled: Profiled) -> Verdict:
+        if profiled.analysis.totals is None:
+            return "the analysis has no totals"
+        ratio = (profiled.analysis.totals.matrix_flops or 0) / closed_form
+        return abs(ratio - 1) < _SUM_TOLERANCE, f"ratio {ratio:.6f}"
+
+    return verdict
 
 
-@_laws(lambda least: f"coverage >= {percent(least)}")
-def covered(profiled: Profiled, least: float) -> Verdict:
+def covered(least: float) -> Law:
     """Operators with a work model take at least the share ``least`` of the device time."""
-    coverage = profiled.analysis.coverage
-    if coverage is None or coverage.modelled_time_fraction is None:
-        return "the analysis has no coverage"
-    return coverage.modelled_time_fraction >= least, percent(coverage.modelled_time_fraction, 1)
+
+    @_law(f"coverage >= {percent(least)}")
+    def verdict(profiled: Profiled) -> Verdict:
+        coverage = profiled.analysis.coverage
+        if coverage is None or coverage.modelled_time_fraction is None:
+            return "the analysis has no coverage"
+        return coverage.modelled_time_fraction >= least, percent(coverage.modelled_time_fraction, 1)
+
+    return verdict
 
 
-@_laws(lambda module: "rows have module names")
-def modules_named(profiled: Profiled, module: str) -> Verdict:
-    named = {row.module for row in profiled.analysis.operators if row.module}
-    return module in named, f"{len(named)} modules, {'with' if module in named else 'without'} {module}"
+def modules_named(module: str) -> Law:
+    @_law("rows have module names")
+    def verdict(profiled: Profiled) -> Verdict:
+        named = {row.module for row in profiled.analysis.operators if row.module}
+        return module in named, f"{len(named)} modules, {'with' if module in named else 'without'} {module}"
+
+    return verdict
 
 
-@_laws(lambda mode: "every phase has time")
-def phases_separated(profiled: Profiled, mode: str) -> Verdict:
-    phases = {row.phase for row in profiled.analysis.operators if row.time_s > 0}
-    return _PHASES[mode] <= phases, ", ".join(sorted(phase or "none" for phase in phases)) or "no operator has time"
+def phases_separated(mode: str) -> Law:
+    @_law("every phase has time")
+    def verdict(profiled: Profiled) -> Verdict:
+        phases = {row.phase for row in profiled.analysis.operators if row.time_s > 0}
+        return _PHASES[mode] <= phases, ", ".join(sorted(phase or "none" for phase in phases)) or "no operator has time"
+
+    return verdict
 
 
 @_law(CLOCK_LAW)
@@ -242,22 +242,26 @@ def energy_verdict(counter: Energy | Unresolved | None, power: Energy | Unresolv
 # --- laws of single workloads ------------------------------------------------------------------------------------------------------
 
 
-@_laws(lambda precision: f"{percent(_MOST_MATRIX_FLOPS)} of the matrix FLOPs are {precision}")
-def matrix_precision(profiled: Profiled, precision: str) -> Verdict:
+def matrix_precision(precision: str) -> Law:
     """Products and convolutions are judged by the roof of the ``precision`` in which they ran."""
-    total = sum(row.matrix_flops for row in profiled.analysis.operators)
-    if not total:
-        return "no operator has matrix FLOPs"
-    shares: dict[str, float] = {}
-    for row in profiled.analysis.operators:
-        if row.matrix_flops:
-            name = row.precision or "unknown"
-            shares[name] = shares.get(name, 0.0) + row.matrix_flops / total
-    parts = ", ".join(f"{name} {percent(share, 1)}" for name, share in sorted(shares.items(), key=lambda pair: -pair[1]))
-    return shares.get(precision, 0.0) >= _MOST_MATRIX_FLOPS, parts
+
+    @_law(f"{percent(_MOST_MATRIX_FLOPS)} of the matrix FLOPs are {precision}")
+    def verdict(profiled: Profiled) -> Verdict:
+        total = sum(row.matrix_flops for row in profiled.analysis.operators)
+        if not total:
+            return "no operator has matrix FLOPs"
+        shares: dict[str, float] = {}
+        for row in profiled.analysis.operators:
+            if row.matrix_flops:
+                name = row.precision or "unknown"
+                shares[name] = shares.get(name, 0.0) + row.matrix_flops / total
+        parts = ", ".join(f"{name} {percent(share, 1)}" for name, share in sorted(shares.items(), key=lambda pair: -pair[1]))
+        return shares.get(precision, 0.0) >= _MOST_MATRIX_FLOPS, parts
+
+    return verdict
 
 
-@_law("the roof of products is GEMM tf32", of_gpu=True)
+@_law("the roof of products is GEMM tf32")
 def judged_by_tensor_cores(profiled: Profiled) -> Verdict:
     """With TF32, products have the TF32 roof of the matrix units, not the FP32 roof of the vector units."""
     if not any(ceiling.precision == "tf32" and ceiling.engine == "matrix" for ceiling in profiled.analysis.ceilings):
@@ -273,14 +277,14 @@ def loss_is_finite(profiled: Profiled) -> Verdict:
     return "the run did not record its losses" if finite is None else (finite, "finite" if finite else "not finite")
 
 
-@_law("a gradient scaler is at work", of_gpu=True)
+@_law("a gradient scaler is at work")
 def scaler_at_work(profiled: Profiled) -> Verdict:
     """A gradient scaler looks for overflows in every step; a CPU trains in fp16 without one."""
     there = any(row.name == _SCALER for row in profiled.analysis.rows)
     return there, f"{_SCALER} is {'' if there else 'not '}in the trace"
 
 
-@_law(f"idle time above {percent(_LEAST_IDLE)} has a cause, above {percent(_MOSTLY_IDLE)} the host limits the step", of_gpu=True)
+@_law(f"idle time above {percent(_LEAST_IDLE)} has a cause, above {percent(_MOSTLY_IDLE)} the host limits the step")
 def idle_time_named(profiled: Profiled) -> Verdict:
     """The causes of the device's idle time add up to it; where that is most of a step, the host limits the step."""
     timeline, causes, limit = profiled.analysis.timeline, profiled.analysis.idle_breakdown, profiled.analysis.limited_by
@@ -311,7 +315,7 @@ def one_graph_launch(profiled: Profiled) -> Verdict:
     return count == steps, f"{count} in {steps} steps"
 
 
-@_law("kernels run in at least two streams", of_gpu=True)
+@_law("kernels run in at least two streams")
 def in_several_streams(profiled: Profiled) -> Verdict:
     if profiled.trace is None:
         return "there is no trace"
@@ -319,15 +323,19 @@ def in_several_streams(profiled: Profiled) -> Verdict:
     return len(streams) >= 2, f"streams {', '.join(map(str, streams.tolist()))}"
 
 
-@_laws(lambda device: f"the run is of {device}")
-def ran_on(profiled: Profiled, device: str) -> Verdict:
+def ran_on(device: str) -> Law:
     """The run is of the GPU that the script chose, and its operators took time there."""
-    recorded = profiled.run.facts.environment.device
-    busy_s = profiled.analysis.timeline.busy_s if profiled.analysis.timeline else 0.0
-    return recorded == device and busy_s > 0, f"{recorded}, busy for {si(busy_s, 's')} per step"
+
+    @_law(f"the run is of {device}")
+    def verdict(profiled: Profiled) -> Verdict:
+        recorded = profiled.run.facts.environment.device
+        busy_s = profiled.analysis.timeline.busy_s if profiled.analysis.timeline else 0.0
+        return recorded == device and busy_s > 0, f"{recorded}, busy for {si(busy_s, 's')} per step"
+
+    return verdict
 
 
-@_law(_WORK_LAW)
+@_law(WORK_LAW)
 def sampled_gpu_works(profiled: Profiled) -> Verdict:
     """The sampled GPU is the one that ran the steps; NVML and torch may number it differently."""
     return _worked(profiled.usage)
@@ -355,17 +363,24 @@ def sampled_slice(profiled: Profiled) -> Verdict:
     return abs(total.end / device_bytes - 1) <= _MEMORY_TOLERANCE, found
 
 
-def program_monitored(label: str, code: int | None, analysis: MonitorAnalysis, device: Device) -> tuple[Check, ...]:
-    """Judge whether ``rooflines monitor`` returned the exit code 0 of its program as ``code`` and sampled the GPU that it used."""
-    ending, usage = analysis.ending, analysis.usage
-    ended = f"exit code {code}" + (f", the program's {ending.exit_code}" if ending else ", the program's end was not seen")
-    gpus = [sampled for sampled in (usage.devices if usage else ()) if sampled.device != "host"]
-    busiest = max(gpus, key=lambda sampled: figure(sampled, "gpu_utilization", "highest") or 0.0, default=None)
-    host = usage.of("host") if usage else None
+# --- rooflines monitor
+
+
+def monitor_returns_exit_code(analysis: MonitorAnalysis, code: int | None) -> Verdict:
+    """``rooflines monitor`` returns the exit code 0 of its program as ``code``; None in records that do not have it."""
+    if (ending := analysis.ending) is None:
+        return False, "the program's end was not seen"
+    compared = f"exit code {code}, the program's {ending.exit_code}"
+    return "the exit code was not recorded" if code is None else (code == ending.exit_code == 0, compared)
+
+
+def monitored_gpu_worked(analysis: MonitorAnalysis, code: int | None) -> Verdict:
+    """The busiest of the sampled GPUs did the work."""
+    gpus = [sampled for sampled in (analysis.usage.devices if analysis.usage else ()) if sampled.device != "host"]
+    return _worked(max(gpus, key=lambda gpu: figure(gpu, "gpu_utilization", "highest") or 0.0, default=None))
+
+
+def program_memory_sampled(analysis: MonitorAnalysis, code: int | None) -> Verdict:
+    host = analysis.usage.of("host") if analysis.usage else None
     memory = (figure(host, "process_rss_bytes", "highest") if host else None) or 0.0
-    verdicts: dict[str, Verdict] = {
-        "rooflines monitor returns the exit code 0 of the program": (ending is not None and code == ending.exit_code == 0, ended),
-        _WORK_LAW: NO_GPU if device.rehearsed else _worked(busiest),
-        "the program's memory was sampled": (memory > 0, f"up to {binary_bytes(memory)}"),
-    }
-    return tuple(judged(law, label, verdict) for law, verdict in verdicts.items())
+    return memory > 0, f"up to {binary_bytes(memory)}"

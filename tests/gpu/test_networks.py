@@ -11,17 +11,21 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import pytest
 
 from rooflines.errors import RooflinesError
-from rooflines.gpu_check.records import Check, Recorder, Verdict, judged
 from rooflines.kernels.tf32 import tf32
 from rooflines_studies.networks import cnn
 from rooflines_studies.networks.base import Network, OperatorTime
+from rooflines_studies.networks.cnn_torch import TorchCnn
+from rooflines_studies.networks.perceptron import WIDTHS, Perceptron, library
+from tests.gpu.parts import Judge, Recorder, Verdict, named
 
 _ROUNDS = 10
 _ROUND_S = 0.5
@@ -37,12 +41,10 @@ LAUNCHES = 13
 _BESIDE_TORCH = "numba-cuda beside torch-cuda"
 
 
-def run(recorder: Recorder) -> None:
+def measure(recorder: Recorder) -> None:
     """Measure what this machine can measure."""
     try:
-        found = training(cnn.BATCH_SIZE, _ROUNDS, recorder.folder)
-        recorder.figure("training", found)
-        recorder.check(*networks_reach(found))
+        recorder.figure("training", training(cnn.BATCH_SIZE, _ROUNDS, recorder.folder))
     except RooflinesError as error:
         recorder.leave_out(_BESIDE_TORCH, str(error))
     try:
@@ -51,18 +53,58 @@ def run(recorder: Recorder) -> None:
         recorder.leave_out("CuPy beside NumPy", str(error))
 
 
-def networks_reach(training: dict[str, Any]) -> tuple[Check, ...]:
-    """Check that our CUDA network keeps up with eager torch and a published one, computes the same and launches few kernels."""
-    rate, ratio, kernels = training["samples_per_s"]["numba-cuda"], training["ratio"], training["kernels"]["numba-cuda"]
-    spread = f"{ratio:.2f} ({training['ratio_least']:.2f} to {training['ratio_most']:.2f})"
-    difference, launched = training["curves"]["largest_difference"], kernels.get("launches")
-    verdicts: dict[str, Verdict] = {
-        f"speed >= {LEAST_OF_TORCH} x torch, data resident": (ratio >= LEAST_OF_TORCH, spread),
-        f"more than {PUBLISHED_SAMPLES_PER_S:,} samples/s": (rate > PUBLISHED_SAMPLES_PER_S, f"{rate:,.0f} samples/s"),
-        f"losses within {MOST_LOSS_DIFFERENCE} of torch's": (difference <= MOST_LOSS_DIFFERENCE, f"{difference:.2g}"),
-        f"{LAUNCHES} kernels per step": kernels["left_out"] if launched is None else (launched == LAUNCHES, f"{launched:g}"),
-    }
-    return tuple(judged(law, _BESIDE_TORCH, verdict) for law, verdict in verdicts.items())
+class Trained(msgspec.Struct, kw_only=True):
+    """What the laws need of the figure "training"."""
+
+    samples_per_s: dict[str, float]
+    ratio: float
+    ratio_least: float
+    ratio_most: float
+    curves: dict[str, Any]
+    kernels: dict[str, dict[str, Any]]
+
+
+def _law(verdict: Callable[[Trained], Verdict]) -> Judge:
+    return lambda found, device: verdict(found.figure("training", Trained))
+
+
+@_law
+def keeps_up_with_torch(found: Trained) -> Verdict:
+    spread = f"{found.ratio:.2f} ({found.ratio_least:.2f} to {found.ratio_most:.2f})"
+    return found.ratio >= LEAST_OF_TORCH, spread
+
+
+@_law
+def faster_than_published(found: Trained) -> Verdict:
+    rate = found.samples_per_s["numba-cuda"]
+    return rate > PUBLISHED_SAMPLES_PER_S, f"{rate:,.0f} samples/s"
+
+
+@_law
+def same_losses(found: Trained) -> Verdict:
+    difference = found.curves["largest_difference"]
+    return difference <= MOST_LOSS_DIFFERENCE, f"{difference:.2g}"
+
+
+@_law
+def few_kernels(found: Trained) -> Verdict:
+    kernels = found.kernels["numba-cuda"]
+    launched = kernels.get("launches")
+    return kernels["left_out"] if launched is None else (launched == LAUNCHES, f"{launched:g}")
+
+
+LAWS = {
+    f"speed >= {LEAST_OF_TORCH} x torch, data resident": keeps_up_with_torch,
+    f"more than {PUBLISHED_SAMPLES_PER_S:,} samples/s": faster_than_published,
+    f"losses within {MOST_LOSS_DIFFERENCE} of torch's": same_losses,
+    f"{LAUNCHES} kernels per step": few_kernels,
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("law", named(_BESIDE_TORCH, LAWS))
+def test_networks(judge: Callable[[Judge], None], law: Judge) -> None:
+    judge(law)
 
 
 # --- the MNIST network -------------------------------------------------------------------------------------------------------------
@@ -71,7 +113,6 @@ def networks_reach(training: dict[str, Any]) -> tuple[Check, ...]:
 def training(batch: int, rounds: int, folder: Path) -> dict[str, Any]:
     """Train ``numba-cuda`` beside ``torch-cuda``; traces of both go to ``folder``. Raises DeviceError where one of them cannot run."""
     from rooflines_studies.networks.cnn_numba_cuda import NumbaCuda
-    from rooflines_studies.networks.cnn_torch import TorchCnn
 
     x, y = labeled(4 * batch)
     curves = {}
@@ -178,8 +219,6 @@ def table(times: Sequence[OperatorTime]) -> list[dict[str, Any]]:
 
 def perceptron(names: Sequence[str], samples: int, rounds: int = 5) -> dict[str, Any]:
     """Time the operators of the perceptron in two libraries. Raises DeviceError where one is not here."""
-    from rooflines_studies.networks.perceptron import WIDTHS, Perceptron, library
-
     generator = np.random.default_rng(0)
     x = generator.standard_normal((samples, WIDTHS[0])).astype(np.float32)
     y = generator.integers(0, WIDTHS[-1], samples)

@@ -1,4 +1,4 @@
-"""Parts of a GPU check that work, fail, die or hang."""
+"""Parts of the GPU tests that work, fail, die or hang."""
 
 import os
 import subprocess
@@ -6,7 +6,6 @@ import sys
 import time
 
 from rooflines.errors import DeviceError
-from rooflines.gpu_check.records import judged
 
 
 def hangs(recorder):
@@ -31,4 +30,4 @@ def dies(recorder):
 
 def works(recorder):
     recorder.figure("first", recorder.torch_device)
-    recorder.check(judged("a law", "works", (True, "found")))
+    recorder.leave_out("second", "there is one GPU")

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+import msgspec
+import pytest
 
 from rooflines.device_specs import catalog
+from rooflines.device_specs import measure as measurement
 from rooflines.device_specs.catalog import SheetFacts
 from rooflines.device_specs.compare import References, RoofComparison, compare
-from rooflines.device_specs.history import History, HistorySession
-from rooflines.device_specs.measure import measure, sessions
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.device_specs.sheet import Sheet
 from rooflines.errors import UsageError
-from rooflines.gpu_check.laws import CLOCK_LAW, clock_verdict
-from rooflines.gpu_check.records import NO_GPU, Check, Device, Recorder, Target, Verdict, judged
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.serial import write_json
 from rooflines.units import si
+from tests.gpu.laws import CLOCK_LAW, clock_verdict
+from tests.gpu.parts import Device, Findings, Judge, Recorder, Verdict, named
 
 # A ceiling further above its data sheet than any clock above the advertised one explains is an error of ours.
 MOST_ABOVE_SHEET = 1.2
@@ -36,11 +39,8 @@ _TARGETS = {
 _REFERENCE, _SAME_CHIP = "H200 SXM5", "H100 SXM5 80GB"
 
 
-def run(recorder: Recorder) -> None:
+def measure(recorder: Recorder) -> None:
     """Measure the full set and compare it. Its messages and all of its rounds are kept in files."""
-    if recorder.device.rehearsed:
-        recorder.leave_out("the ceilings of a GPU", NO_GPU)
-        return
     omitted: list[str] = []
 
     def progress(line: str) -> None:
@@ -50,36 +50,26 @@ def run(recorder: Recorder) -> None:
             omitted.append(line)
             recorder.leave_out(match["what"], match["reason"])
 
-    best = measure(recorder.torch_device, full=True, sustained_s=_SUSTAINED_S, remeasure=True, progress=progress)
-    rounds = sessions(best)[-1:]
-    write_json(recorder.folder / "rounds.json", rounds)
-    measured = alone(best, rounds)
+    measured = measurement.measure(recorder.torch_device, full=True, sustained_s=_SUSTAINED_S, remeasure=True, progress=progress)
+    write_json(recorder.folder / "rounds.json", measurement.sessions(measured)[-1:])
     recorder.figure("measured", measured)
     environment = recorder.device.environment
     sheet, no_sheet = sheet_of(environment)
     if no_sheet:
         recorder.leave_out("comparison with the data sheet", no_sheet)
-    rows = compare(measured, References(spec=sheet, no_spec=no_sheet))
-    recorder.figure("compared", rows)
-    goals = targets(environment.device_name, recorder.device.facts, measured.ceilings)
-    recorder.figure("targets", goals)
-    recorder.check(
-        our_kernels_ran(measured.ceilings, omitted),
-        clock_at_maximum(measured.ceilings, recorder.device.max_clock_hz),
-        above_no_sheet(fractions(rows, fast_fp8(recorder.device))),
-        *(target_reached(goal) for goal in goals),
-    )
+    recorder.figure("compared", compare(measured, References(spec=sheet, no_spec=no_sheet)))
+    recorder.figure("targets", targets(environment.device_name, recorder.device.facts, measured.ceilings))
 
 
-def alone(best: Ceilings, sessions: tuple[HistorySession, ...]) -> Ceilings:
-    """Return the ceilings of ``sessions`` without those of earlier measurements, which say nothing about this machine as it is now.
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """The ``least`` that passes and the ``goal`` of a ceiling, what was ``measured``, and the ``basis`` of both."""
 
-    ``best`` are the best of all measurements; they stand where the user's cache cannot be written.
-    """
-    if not sessions or best.method is None:
-        return best
-    known = {name: getattr(best, name) for name in History.__struct_fields__ if name != "sessions"}
-    return History(**known, sessions=sessions).ceilings(best.sustained_s)
+    ceiling: str
+    unit: str
+    least: float
+    goal: float
+    basis: str
+    measured: float | None = None
 
 
 def fractions(rows: Iterable[RoofComparison], fp8_factor: float) -> Iterator[tuple[str, float]]:
@@ -135,50 +125,68 @@ def _rate(sheet: Sheet, name: str) -> float:
     return next(rate.per_second for rate in sheet.compute if (rate.precision, rate.engine, rate.accumulate) == wanted)
 
 
-# --- laws --------------------------------------------------------------------------------------------------------------------------
+# --- laws ---------------------------------------------------------------------------------------------------------------
 
 
-def our_kernels_ran(ceilings: Iterable[Ceiling], omitted: Sequence[str]) -> Check:
-    """Check that a kernel of ours measured the FMA rate, and none of them failed. Without NVVM the rate is derived from the clock.
-
-    ``omitted`` are the measurement's messages about what it left out.
-    """
+def our_kernels_ran(found: Findings, device: Device) -> Verdict:
+    """A kernel of ours measured the FMA rate, and none of them failed. Without NVVM the rate is derived from the clock."""
+    omitted = [f"{left.what}: {left.reason}" for left in found.left_out]
     failed = "; ".join(line for line in omitted if _KERNEL_FAILED.match(line))
+    ceilings = found.figure("measured", Ceilings).ceilings
     rate = next((ceiling for ceiling in ceilings if ceiling.name == "FMA fp32" and not ceiling.variant), None)
     if failed or rate is None or rate.source.kind != "measured":
-        return _judged("the CUDA kernels of rooflines ran", (False, failed or "FMA fp32 was not measured"))
-    return _judged("the CUDA kernels of rooflines ran", (True, rate.source.detail))
+        return False, failed or "FMA fp32 was not measured"
+    return True, rate.source.detail
 
 
-def clock_at_maximum(ceilings: Iterable[Ceiling], max_clock_hz: float | None) -> Check:
-    """Check the SM clock while each figure was taken: the device was not still cold, or held down.
+def clock_at_maximum(found: Findings, device: Device) -> Verdict:
+    """The device was not still cold while a figure was taken, or held down.
 
     Links are left out: the multiprocessors have no part in a copy between memories.
     """
     clocks = [
         (ceiling.name + (f" ({ceiling.variant})" if ceiling.variant else ""), then.clock_hz, then.throttled)
-        for ceiling in ceilings
+        for ceiling in found.figure("measured", Ceilings).ceilings
         if ceiling.kind != "link" and ceiling.source.kind == "measured"
         if (then := ceiling.conditions) is not None and then.clock_hz is not None
-    ]  # fmt: skip
-    return _judged(CLOCK_LAW, clock_verdict(clocks, max_clock_hz))
+    ]
+    return clock_verdict(clocks, device.max_clock_hz)
 
 
-def above_no_sheet(fractions: Iterable[tuple[str, float]]) -> Check:
-    """Check that no rate exceeds its data sheet by more than a clock explains; ``fractions`` are names with the fraction reached."""
-    name, most = max(fractions, key=lambda pair: pair[1], default=("", None))
-    verdict: Verdict = (
-        "no measured ceiling has a data-sheet rate" if most is None else (most <= MOST_ABOVE_SHEET, f"{most:.2f} by {name}")
-    )
-    return _judged(f"no ceiling above {MOST_ABOVE_SHEET} x its data-sheet rate", verdict)
+def above_no_sheet(found: Findings, device: Device) -> Verdict:
+    """No rate exceeds its data sheet by more than a clock explains."""
+    rows = found.figure("compared", tuple[RoofComparison, ...])
+    name, most = max(fractions(rows, fast_fp8(device)), key=lambda pair: pair[1], default=("", None))
+    if most is None:
+        return "no measured ceiling has a data-sheet rate"
+    return most <= MOST_ABOVE_SHEET, f"{most:.2f} by {name}"
 
 
-def target_reached(target: Target) -> Check:
-    """Check that a ceiling reaches the least that passes; the goal is only reported."""
+def target_law(target: Target) -> str:
+    return f"{target.ceiling} >= {si(target.least, target.unit)}"
+
+
+def target_reached(law: str, found: Findings, device: Device) -> Verdict:
+    """A ceiling reaches the least that passes on this device; the goal is only reported."""
+    known = {target_law(target): target for target in found.figure("targets", tuple[Target, ...])}
+    if (target := known.get(law)) is None:
+        return "a target of another device"
     value = "not measured" if target.measured is None else si(target.measured, target.unit)
     holds = target.measured is not None and target.measured >= target.least
-    return _judged(f"{target.ceiling} >= {si(target.least, target.unit)}", (holds, f"{value}; goal {si(target.goal, target.unit)}"))
+    return holds, f"{value}; goal {si(target.goal, target.unit)}"
 
 
-def _judged(law: str, verdict: Verdict) -> Check:
-    return judged(law, "ceilings", verdict)
+LAWS: dict[str, Judge] = {
+    "the CUDA kernels of rooflines ran": our_kernels_ran,
+    CLOCK_LAW: clock_at_maximum,
+    f"no ceiling above {MOST_ABOVE_SHEET} x its data-sheet rate": above_no_sheet,
+}
+for _driver_name in ("NVIDIA H100 80GB HBM3", "NVIDIA H200"):
+    for _target in targets(_driver_name, SheetFacts(kind="cuda"), ()):
+        LAWS[target_law(_target)] = partial(target_reached, target_law(_target))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("law", named("ceilings", LAWS))
+def test_ceilings(judge: Callable[[Judge], None], law: Judge) -> None:
+    judge(law)

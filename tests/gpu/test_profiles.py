@@ -1,36 +1,39 @@
 """The profiles part: ``rooflines profile`` on several workloads and ``rooflines monitor``, and the laws that each result must obey.
 
-Each workload is a case: a command of ``rooflines profile``, its time limit, and what must hold of it.
+Each workload is a case: a command of ``rooflines profile``, its time limit, and what must hold of it. A case runs when the first of its
+laws is judged.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rooflines.device_specs.nvml import start_nvml
-from rooflines.errors import DeviceError
-from rooflines.gpu_check import laws
-from rooflines.gpu_check.laws import Law, Profiled, program_monitored
-from rooflines.gpu_check.records import NO_GPU, Device, Recorder, judged, rooflines_command, run_logged
+import pytest
+
+from rooflines import analyze
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.profiler.directory import file_stem, load
 from rooflines.profiler.options import Mode
+from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.reader import read
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from rooflines.serial import read_json, to_plain
+from tests.gpu import laws, train, workloads
+from tests.gpu.laws import Law, Profiled
+from tests.gpu.parts import Device, Findings, Judge, Recorder, Verdict, failure, named, python, run_logged, settle
 
 WORKLOADS = Path(__file__).with_name("workloads.py")
 SCRIPT = Path(__file__).with_name("train.py")
 # MACs of one image of 224 x 224: torchvision's `_ops`, to the last MAC.
 _RESNET_MACS = {"resnet18": 1_814_073_344, "resnet50": 4_089_184_256}
 _CLASSIFIER_MACS = {"resnet18": 512 * 1000, "resnet50": 2048 * 1000}
-# The ceilings are those of the part before; where that part did not run, the first case measures them.
+# Ceilings are those of the part before; where that part did not run, the first case measures them.
 _MEASURING_S = 120.0
 _KEPT = (
     "verdict", "workload", "basis", "totals", "timeline", "step_breakdown", "bound_breakdown", "coverage", "findings", "memory",
@@ -41,87 +44,107 @@ MONITOR = "monitor of a training script"
 # Long enough for tens of readings of a busy GPU; a rehearsal needs one reading.
 _SECONDS, _REHEARSED_SECONDS = 4.0, 0.3
 _MONITOR_LIMIT_S = 60.0
+# A command is not begun with less time than torch takes to load, and ends before its part does.
+_LEAST_S, _MARGIN_S = 15.0, 3.0
+_SUCCEEDS = "rooflines profile succeeds"
 
 
-def run(recorder: Recorder) -> None:
-    """Run every case, each recorded as soon as it is done."""
-    import torch
+class Runs:
+    """The runs of the cases, each made when it is first asked for, or read from the folder of a record that is judged again."""
 
-    found: dict[str, Any] = {}
-    for case in cases(recorder.device, visible_gpus(torch.cuda.device_count())):
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._figures: dict[str, Any] = recorder.findings.figures.get("runs", {})
+        self._profiled: dict[str, Profiled | None] = {}
+        self.cases = cases(recorder.device)
+
+    def figure(self, name: str) -> dict[str, Any] | str:
+        """Return what the record keeps of a case, ``error`` if it failed; or the reason why the case was left out."""
+        case = self.cases[name]
+        if name in self._figures:
+            return self._figures[name]
+        if self._recorder.rejudges:
+            return "the record has no such run"
         if case.left_out:
-            recorder.leave_out(case.name, case.left_out)
-        elif limit_s := recorder.seconds_for(case.name, case.limit_s + (0.0 if found else _MEASURING_S)):
-            found[case.name] = run_case(recorder, case, limit_s)
-            recorder.figure("runs", found)
-    if limit_s := recorder.seconds_for(MONITOR, _MONITOR_LIMIT_S):
-        run_monitor(recorder, limit_s)
+            return case.left_out
+        limit_s = seconds_for(self._recorder, case.limit_s + (0.0 if self._figures else _MEASURING_S))
+        if limit_s is None:
+            return "no time was left"
+        self._figures[name] = run_case(self._recorder, case, limit_s)
+        self._recorder.figure("runs", self._figures)
+        return self._figures[name]
+
+    def profiled(self, name: str) -> Profiled | str:
+        """Return the run of a case, or the reason why there is none."""
+        figure = self.figure(name)
+        if isinstance(figure, str):
+            return figure
+        if "error" in figure:
+            return "rooflines profile did not succeed"
+        if name not in self._profiled:
+            self._profiled[name] = load_profiled(self._recorder, name)
+        return self._profiled[name] or "the run was not kept"
+
+
+@pytest.fixture(scope="module")
+def runs(recorder: Recorder) -> Runs:
+    return Runs(recorder)
+
+
+def seconds_for(recorder: Recorder, most_s: float) -> float | None:
+    """Return the seconds that a command may take, ``most_s`` at most; None where too few are left."""
+    limit_s = min(most_s, recorder.left_s - _MARGIN_S)
+    return limit_s if limit_s >= _LEAST_S else None
 
 
 def run_case(recorder: Recorder, case: Case, limit_s: float) -> dict[str, Any]:
-    """Run one case for at most ``limit_s`` seconds and check its laws; return what the record keeps of its analysis."""
+    """Run one case for at most ``limit_s`` seconds; return what the record keeps of its analysis, or its ``error``."""
     stem = file_stem(case.name)
     directory = recorder.folder / stem
     done = run_logged(
         command(case, recorder.torch_device, directory), recorder.folder / f"{stem}.txt", limit_s, variables=case.environment
     )
-    last = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "") if done.code else ""
-    recorder.check(judged("rooflines profile succeeds", case.name, (done.code == 0, f"{done.how}: {last}" if last else done.how)))
     if done.code != 0:
-        return {"error": done.stderr[-4000:] if done.code else done.how}
-    run, analysis = load(directory), read_json(directory / ANALYSIS_FILE, Analysis)
-    profiled = Profiled(recorder.device, run, analysis, read(run.trace_path) if run.trace_path else None)
-    recorder.check(*(law.check(case.name, profiled) for law in case.laws))
-    plain = to_plain(analysis)
+        return {"error": failure(done)}
+    plain = to_plain(read_json(directory / ANALYSIS_FILE, Analysis))
     kept = {key: plain[key] for key in _KEPT if key in plain}
     steps = {key: value for key, value in plain.get("steps", {}).items() if key != "durations_s"}
     return {**kept, "steps": steps, "operators": plain["operators"][:_ROWS]}  # all of it is in the raw evidence
 
 
+def load_profiled(recorder: Recorder, name: str) -> Profiled | None:
+    """Return the run of the case ``name`` in the folder of ``recorder``; None where it was not kept.
+
+    The analysis is made again where only the raw files were kept.
+    """
+    directory = recorder.folder / file_stem(name)
+    if not directory.is_dir():
+        return None
+    run, stored = load(directory), directory / ANALYSIS_FILE
+    analysis = read_json(stored, Analysis) if stored.is_file() else analyze(directory)
+    return Profiled(recorder.device, run, analysis, read(run.trace_path) if run.trace_path else None)
+
+
 def command(case: Case, torch_device: str, directory: Path) -> list[str]:
     """Return the command of ``case``, which writes its run to ``directory``."""
     device = ("--device", torch_device) if case.names_device else ()
-    formats = "html,json" if case.whole else "json"
+    output = ("--output", str(directory), "--formats", "html,json" if case.whole else "json", "--quiet")
     after = ("--", *case.script_arguments) if case.script_arguments else ()
-    return rooflines_command("profile", *case.arguments, *device, "--output", str(directory), "--formats", formats, "--quiet", *after)
-
-
-def visible_gpus(count: int) -> tuple[str, ...]:
-    """Return what names each GPU that this process may use in CUDA_VISIBLE_DEVICES: as it is set, else their UUIDs; empty without NVML.
-
-    Torch sees ``count`` GPUs: one slice of a machine with MIG, however many boards there are, and none behind a name that is invalid.
-    """
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return tuple(name.strip() for name in chosen.split(",") if name.strip())[:count]
-    try:
-        nvml = start_nvml()
-    except DeviceError:
-        return ()
-    try:
-        found = range(min(count, nvml.nvmlDeviceGetCount()))
-        return tuple(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)) for index in found)
-    except nvml.NVMLError:
-        return ()
-    finally:
-        nvml.nvmlShutdown()
+    return python("rooflines", "profile", *case.arguments, *device, *output, *after)
 
 
 def run_monitor(recorder: Recorder, limit_s: float) -> None:
-    """Run ``rooflines monitor`` on a script that uses the GPU: its exit code comes back, and the GPU that worked was sampled."""
+    """Run ``rooflines monitor`` on a script that uses the GPU, and record its analysis and exit code."""
     directory = recorder.folder / "monitor"
     seconds = _REHEARSED_SECONDS if recorder.device.rehearsed else _SECONDS
     program = (sys.executable, str(SCRIPT), "--device", recorder.torch_device, "--seconds", str(seconds))
-    asked = rooflines_command("monitor", "--output", str(directory), "--formats", "json", "--quiet", "--", *program)
+    asked = python("rooflines", "monitor", "--output", str(directory), "--formats", "json", "--quiet", "--", *program)
     done = run_logged(asked, recorder.folder / "monitor.txt", limit_s)
-    file = directory / ANALYSIS_FILE
-    if done.code is None or not file.exists():
-        how = done.how if done.code is None else f"{done.how}: {done.stderr[-400:]}"
-        recorder.check(judged("rooflines monitor succeeds", MONITOR, (False, how)))
-        return
-    analysis = read_json(file, MonitorAnalysis)
-    recorder.check(*program_monitored(MONITOR, done.code, analysis, recorder.device))
-    recorder.figure("monitor", to_plain(analysis))
+    recorder.figure("monitor_exit_code", done.code)
+    if done.code is None or not (file := directory / ANALYSIS_FILE).exists():
+        recorder.error = f"rooflines monitor: {failure(done)}"
+    else:
+        recorder.figure("monitor", read_json(file, MonitorAnalysis))
 
 
 # --- the cases ----------------------------------------------------------------------------------------------------------------------
@@ -147,14 +170,12 @@ class Case(NamedTuple):
     left_out: str = ""
 
 
-def cases(device: Device, gpus: tuple[str, ...]) -> tuple[Case, ...]:
-    """Return the cases for ``device``, the most important first; ``gpus`` are the UUIDs of the GPUs that this process may use.
+def cases(device: Device) -> dict[str, Case]:
+    """Return the cases for ``device`` by name, the most important first. Their names and laws are the same on every GPU.
 
     A rehearsal on a CPU is small, and its ceilings are the data sheet of another device, which takes no measurement.
     """
-    from rooflines.gpu_check import train, workloads
-
-    rehearsed, torch_device = device.rehearsed, device.environment.device
+    rehearsed, torch_device, gpus = device.rehearsed, device.environment.device, device.gpus
     kind = "cpu" if rehearsed else "cuda"
     model, image, batch, script_steps = ("resnet18", 32, 2, 6) if rehearsed else ("resnet50", 224, 32, 200)
     # Enough steps for a median, in less than a second.
@@ -180,9 +201,9 @@ def cases(device: Device, gpus: tuple[str, ...]) -> tuple[Case, ...]:
 
     lstm_batch, transformer_batch = 2 * batch, max(1, batch // 4)
     is_slice, one_gpu = "MIG" in device.environment.device_name, len(gpus) < 2 or rehearsed
-    finite, of_gpu = laws.loss_is_finite, NO_GPU if rehearsed else ""
+    finite, of_gpu = laws.loss_is_finite, "there is no GPU" if rehearsed else ""
     no_uuid = "the GPU is a MIG slice" if is_slice else of_gpu or ("" if gpus else "NVML does not tell the UUID of the GPU")
-    return (
+    every = (
         resnet("inference", "fp32", whole=True),
         resnet("training", "fp32", finite, whole=True),
         resnet("training", "amp-bf16", finite),
@@ -241,6 +262,7 @@ def cases(device: Device, gpus: tuple[str, ...]) -> tuple[Case, ...]:
             (*traced(resnet_flops("resnet18", "inference", image, batch), 0.9), laws.compiled_by_inductor), limit_s=120.0,
         ),
     )  # fmt: skip
+    return {case.name: case for case in every}
 
 
 def traced(flops: int, coverage: float, mode: Mode = "inference", *, module: str = "", events: bool = True) -> tuple[Law, ...]:
@@ -264,3 +286,56 @@ def resnet_flops(model: str, mode: Mode, image: int, batch: int) -> int:
     forward = (_RESNET_MACS[model] - _CLASSIFIER_MACS[model]) * area // 7**2 + _CLASSIFIER_MACS[model]
     first = 64 * 3 * 7 * 7 * (image // 2) ** 2
     return 2 * batch * (forward if mode == "inference" else 3 * forward - first)
+
+
+# --- the tests ----------------------------------------------------------------------------------------------------------------------
+
+_ANY_GPU = Device(environment=Environment(rooflines="", device="cuda:0", device_name="an NVIDIA GPU"))
+_LAWS = [
+    pytest.param(name, text, id=f"{name}: {text}")
+    for name, case in cases(_ANY_GPU).items()
+    for text in (_SUCCEEDS, *(law.text for law in case.laws))
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "law"), _LAWS)
+def test_profile(runs: Runs, name: str, law: str, record_property: Callable[[str, object], None]) -> None:
+    verdict: Verdict
+    if law == _SUCCEEDS:
+        figure = runs.figure(name)
+        verdict = figure if isinstance(figure, str) else ("error" not in figure, figure.get("error", "exit code 0"))
+    else:
+        profiled = runs.profiled(name)
+        (judged,) = [known for known in runs.cases[name].laws if known.text == law]
+        verdict = profiled if isinstance(profiled, str) else judged.verdict(profiled)
+    settle(verdict, record_property)
+
+
+@pytest.fixture(scope="module")
+def monitored(recorder: Recorder) -> None:
+    """Records what ``rooflines monitor`` saw of a training script."""
+    if recorder.rejudges:
+        return
+    if (limit_s := seconds_for(recorder, _MONITOR_LIMIT_S)) is None:
+        recorder.leave_out(MONITOR, "no time was left")
+    else:
+        run_monitor(recorder, limit_s)
+
+
+def of_monitor(verdict: Callable[..., Verdict], found: Findings, device: Device) -> Verdict:
+    return verdict(found.figure("monitor", MonitorAnalysis), found.figures.get("monitor_exit_code"))
+
+
+MONITOR_LAWS: dict[str, Judge] = {
+    "rooflines monitor returns the exit code 0 of the program": partial(of_monitor, laws.monitor_returns_exit_code),
+    laws.WORK_LAW: partial(of_monitor, laws.monitored_gpu_worked),
+    "the program's memory was sampled": partial(of_monitor, laws.program_memory_sampled),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("monitored")
+@pytest.mark.parametrize("law", named(MONITOR, MONITOR_LAWS))
+def test_monitor(judge: Callable[[Judge], None], law: Judge) -> None:
+    judge(law)
