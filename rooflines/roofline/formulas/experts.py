@@ -17,7 +17,6 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, share, 
 from rooflines.roofline.formulas.costs import SILU
 from rooflines.roofline.formulas.matmul import grouped_product
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.scaled import FOUR_BIT, packing
 
 DYNAMIC_QUANTIZE: Final = costs.DYNAMIC_QUANTIZE
@@ -54,8 +53,7 @@ def experts_hit(experts: int, chosen: int, tokens: int) -> float:
     return experts * (1 - (1 - min(chosen, experts) / experts) ** tokens)
 
 
-@formula("aten::_grouped_mm", category="matmul")
-def _grouped_mm(signature: Signature) -> Work:
+def grouped_mm(signature: Signature) -> Work:
     """A recording adds the last two arguments (``profiler/dispatch/routing.py``)."""
     args = Arguments(signature, "self other offs=None bias=None out_dtype=None used=None chosen=None")
     left, right, offsets, bias = (args.tensor("self"), args.tensor("other"), args.optional("offs"), args.optional("bias"))

@@ -24,10 +24,11 @@ Libraries write their rows as tables (``tables.py``).
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import prod
 from types import CodeType
@@ -38,7 +39,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, floating, selected, share, size, size_of, written
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import Hints, hinted_formula
+from rooflines.roofline.formulas.registry import HintedFormula, Hints
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])?([?*+]?)(=.*)?$")
@@ -58,6 +59,7 @@ class Row:
     - ``where``: names for several expressions, ``"made = 2 * n; kept = made // k"``.
     - ``fits``: a condition. A call for which it is false is not counted by this row.
     - ``assumption``: that of ``Work``, where ``given`` is true.
+    - ``place``: the file and line where it stands.
     """
 
     schema: str
@@ -74,11 +76,7 @@ class Row:
     given: str = ""
     also: str = ""
     fits: str = ""
-
-    def __str__(self) -> str:
-        """The row as a table has it (``tables.py``)."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name not in ("schema", "where"))
-        return "; ".join(filter(None, (self.schema, self.where, *(f"{name} = {value}" for name, value in values if value))))
+    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,28 +416,38 @@ def _first_fitting(signature: Signature, rows: tuple[Row, ...], hints: Hints, wo
     return work_of(signature, rows[-1], hints)
 
 
-# Every operator that is counted by rows.
-ROWS: Final[dict[str, tuple[Row, ...]]] = {}
+# Every operator that is counted by rows, and by layouts of attention.
+ROWS: Final[dict[str, Any]] = {}
 
 
-def register(
-    rows: Mapping[str, Row | tuple[Row, ...]],
-    category: str,
-    wraps: bool = False,
-    namespace: str = "",
-    functions: bool = False,
-    given: Callable[[Signature], Signature] | None = None,
-) -> None:
-    """Register operators by their rows. Names with the same row stand in one string, without their ``namespace`` where it is given
-    (``"aiter::"``). Several rows are tried in their order. ``functions`` says that these are autograd functions, as ``function_work``
+def formula_of(rows: tuple[Row, ...], functions: bool = False, given: Callable[[Signature], Signature] | None = None) -> HintedFormula:
+    """The formula of rows that are tried in their order. ``functions`` says that they are of autograd functions, as ``function_work``
     has them; otherwise the schemas are those of what ``given`` makes of a call (``nodes.py``)."""
     work_of = function_work if functions else row_work
-    for names, found in rows.items():
-        versions = found if isinstance(found, tuple) else (found,)
 
-        def work(signature: Signature, hints: Hints, versions: tuple[Row, ...] = versions) -> Work:
-            return _first_fitting(signature if given is None else given(signature), versions, hints, work_of)
+    def work(signature: Signature, hints: Hints) -> Work:
+        try:
+            return _first_fitting(signature if given is None else given(signature), rows, hints, work_of)
+        except NameError as error:
+            raise NameError(f"{rows[0].place}: {error}") from None
 
-        operators = tuple(namespace + name for name in names.split())
-        ROWS.update(dict.fromkeys(operators, versions))
-        hinted_formula(*operators, category=category, wraps=wraps)(work)
+    return work
+
+
+def names_in(row: Row) -> None:
+    """Compile every expression of a row; NameError names what nothing in the row or the language is called."""
+    plain, arguments = parse(row.schema)
+    named = {one.name for one in arguments}
+    known = {*_FUNCTIONS, *_Names(Arguments(Signature("", ()), plain), Hints(), {}), *named}
+    known.update(dim.strip("*=") for one in arguments for dim in one.dims)
+    texts = (row.fits, row.matrix, row.other, row.reads, row.also, row.writes, row.given)
+    for step, text in (*steps_of(row.where), *(("", text) for text in texts if text)):
+        names = [node for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)]
+        inside = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        wrong = [node.id for node in names if node.id not in known | inside]
+        if wrong:
+            raise NameError(f"nothing is called '{wrong[0]}' in {text!r}")
+        known.add(step)
+    missing = [name for name in f"{row.result} {row.per if row.cost else ''}".split() if name not in named]
+    if missing:
+        raise NameError(f"no argument is called '{missing[0]}'")

@@ -6,8 +6,6 @@ Numbers of 4 bits lie two in an element (uint8, ``float4_e2m1fn_x2``), or eight 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -16,7 +14,6 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.costs import DEQUANTIZE, DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rows import Row, parse
 
 FOUR_BIT: Final = ("uint8", "float4_e2m1fn_x2")
@@ -107,13 +104,6 @@ def _out_dtype(args: Arguments, left: TensorArg) -> str:
 # Every operator that is a product of narrow numbers, with its schema.
 SCHEMAS: Final[dict[str, str]] = {}
 SCALED: Final = "left, right, read scale_a, read scale_b"
-
-
-def register_products(schemas: Mapping[str, str], wraps: bool = False, namespace: str = "") -> None:
-    """Register the formulas of products: operators, several in one string, perhaps all of one namespace -> schema."""
-    for names, schema in schemas.items():
-        SCHEMAS.update(dict.fromkeys((namespace + name for name in names.split()), schema))
-        formula(*(namespace + name for name in names.split()), category="matmul", wraps=wraps)(partial(scaled_work, schema=schema))
 
 
 # --- conversions whose results are no arguments: their sizes follow from those of the input ------------------------------------------

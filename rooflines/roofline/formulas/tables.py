@@ -1,88 +1,157 @@
-"""Tables of operators: texts of one paragraph an operator, under headings, in which the libraries are written.
-
-::
-
-    [matmul aiter:: wraps]
-    # A comment.
-    gemm batched_gemm: read left[*m k], read right[n =k] -> left; cost = SILU + 1; made = 2 * m; writes = made * n
-        | flag, read left[*m k], read right[n =k]
-    preshuffled_gemm like gemm: ; fits = k > 1
-
-A heading has the category, namespaces that every name below it may have, and options: ``wraps`` and ``functions`` are those of
-``rows.register``, and the name of a function says what the schemas describe (``nodes.py``). A paragraph has the names of operators and
-their row (``rows.py``): the schema, ``-> left`` for ``Row.result``, and other fields by their names; any other name is a step of
-``Row.where``. Behind each ``|`` is a row that is tried after those before it; of one without a schema, or with nothing else, the rest
-is that of the first. Behind ``like`` is the operator whose row this one changes. Continuation lines are indented.
-
-Options for other paragraphs are ``scaled`` (products of ``scaled.py``, with the schema), ``forward``, ``backward`` and ``function``
-(attention, with the schemas and fields of a ``Layout``), ``dispatches`` (with the reason), and ``by=name`` (a function that is given
-the call, its hints and the text).
-"""
+"""Files of operators (``.rows``): what a paragraph says becomes the formula of its operators. ``docs/rows.md`` is the grammar."""
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
-from rooflines.roofline.formulas.nodes import tensors_only, with_gradient, with_gradients
-from rooflines.roofline.formulas.packed_attention import AttentionLayout, register_layout
-from rooflines.roofline.formulas.registry import dispatches, hinted_formula
-from rooflines.roofline.formulas.rows import ROWS, Row, evaluate, register, steps_of
-from rooflines.roofline.formulas.scaled import register_products
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import costs, nodes
+from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
+from rooflines.roofline.formulas.families import Paragraph, is_librarys, paragraphs
+from rooflines.roofline.formulas.packed_attention import AttentionLayout, layout_formula
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import FORMULAS, HintedFormula, Hints, enter
+from rooflines.roofline.formulas.rows import ROWS, Row, evaluate, formula_of, names_in, steps_of
 
-_GIVEN: Final = {"tensors_only": tensors_only, "with_gradient": with_gradient, "with_gradients": with_gradients}
 _PRECISIONS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "int8", "none")
-_TEXTS: Final = tuple(field.name for field in fields(Row) if field.name not in ("cost", "where"))
+_TEXTS: Final = tuple(field.name for field in fields(Row) if field.name not in ("cost", "where", "place"))
+_GIVEN: Final = ("tensors_only", "with_gradient", "with_gradients")
 _KINDS: Final = ("forward", "backward", "function")
-_OPTIONS: Final = ("wraps", "functions", "scaled", "dispatches", *_KINDS, *_GIVEN)
-# The layouts of attention in tables, by operator.
-_LAYOUTS: Final[dict[str, AttentionLayout]] = {}
+_RAISED: Final = {"dispatches": Dispatches, "uncounted": NotCounted}
+_OPTIONS: Final = ("wraps", "functions", "in_place", *_GIVEN, *_KINDS, *_RAISED)
 
 
-def table(text: str, **functions: Callable[..., Any]) -> None:
-    """Register the operators of a table. ``functions`` are those that its headings name; ValueError names an option that is none."""
-    for category, options, names, body in _paragraphs(text):
-        for option in options:
-            if "::" not in option and option.removeprefix("by=") not in (*_OPTIONS, *functions):
-                raise ValueError(f"{option!r} is no option of a table")
-        wraps, namespaces = "wraps" in options, [option for option in options if "::" in option] or [""]
-        given = next((function for name, function in (_GIVEN | functions).items() if name in options), None)
-        names, _, old = names.partition(" like ")
-        operators = tuple(namespace + name for namespace in namespaces for name in names.split())
-        by = next((option.removeprefix("by=") for option in options if option.startswith("by=")), "")
-        if by:
-            hinted_formula(*operators, category=category, wraps=wraps)(partial(functions[by], text=body))
-        elif "scaled" in options:
-            register_products({" ".join(operators): body}, wraps)
-        elif "dispatches" in options:
-            dispatches(*operators, category=category, reason=body)
-        elif kind := next(filter(options.__contains__, _KINDS), ""):
-            layout = _LAYOUTS[old] if old else _layout(body)
-            _LAYOUTS.update(dict.fromkeys(operators, layout))
-            register_layout(operators, layout, kind, given or (lambda call: call))
-        else:
-            base = ROWS[old if old in ROWS else namespaces[0] + old][0] if old else Row("")
-            first, *versions = body.split("|")
-            rows = [_changed(base, first)]
-            rows += [_changed(rows[0] if _leaves_out(version) else Row(""), version) for version in versions]
-            for namespace in namespaces:
-                register({names: tuple(rows)}, category, wraps, namespace, "functions" in options, given)
+Given = Callable[[Signature], Signature] | None
 
 
-def _paragraphs(text: str) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
-    """The category and options of the heading, the names and the rest of each paragraph."""
-    category, options = "", tuple[str, ...]()
-    for paragraph in re.split(r"\n(?! )", text.strip()):
-        line = " ".join(paragraph.split())
-        if line.startswith("["):
-            category, *words = line.strip("[]").split()
-            options = tuple(words)
-        elif line and not line.startswith("#"):
-            names, _, body = f"{line} ".partition(": ")
-            yield category, options, names, body.strip()
+def register_file(path: Path) -> None:
+    """Register the operators of a file; ValueError names the line of what is no row."""
+    origin = "library" if is_librarys(path) else "torch"
+    for paragraph in paragraphs(path):
+        with _placed(paragraph):
+            formula = _formula(paragraph, ROWS)
+            enter(tuple(paragraph.operators), paragraph.category, formula, "wraps" in paragraph.options, origin)
+
+
+def problems(path: Path) -> tuple[int, list[str]]:
+    """How many operators a file has, and what is wrong in it: one text for each paragraph, with its line."""
+    rows: dict[str, Any] = {}
+    found, names = [], dict[str, str]()
+    try:
+        for paragraph in paragraphs(path):
+            twice = [name for name in paragraph.operators if name in names]
+            found += [f"{paragraph.place}: '{name}' stands in {names[name]} too" for name in twice]
+            names.update(dict.fromkeys(paragraph.operators, paragraph.place))
+            try:
+                with _placed(paragraph):
+                    _formula(paragraph, rows)
+                    for row in rows.get(next(iter(paragraph.operators)), ()):
+                        if isinstance(row, Row):
+                            names_in(row)
+            except ValueError as error:
+                found.append(str(error))
+    except ValueError as error:
+        found.append(str(error))
+    return len(names), found
+
+
+def options_of(function: Callable[..., Work]) -> dict[str, dict[str, Any]]:
+    """What the files say to a function, by the operators that it counts; of the files that were read."""
+    calls = {name: entry.formula for name, entry in FORMULAS.items() if isinstance(entry.formula, partial)}
+    return {name: call.keywords for name, call in calls.items() if function in call.args}
+
+
+@contextlib.contextmanager
+def _placed(paragraph: Paragraph) -> Iterator[None]:
+    """Say in which file and line an error is."""
+    try:
+        yield
+    except SyntaxError as error:
+        raise ValueError(f"{paragraph.place}: {error.msg} in {error.text!r}") from None
+    except KeyError as error:
+        raise ValueError(f"{paragraph.place}: no operator {error} before this line") from None
+    except (AttributeError, ImportError, NameError, TypeError, ValueError) as error:
+        raise ValueError(f"{paragraph.place}: {error}") from error
+
+
+def _formula(paragraph: Paragraph, rows: dict[str, Any]) -> HintedFormula:
+    """The formula of a paragraph; ``rows`` has the rows of each operator before it, and gets those of this one."""
+    _, _, options, operators, like, text = paragraph
+    body = " ".join(text.split())
+    named = dict(option.split("=") for option in options if "=" in option)
+    wrong = [option for option in options if "::" not in option and option.split("=")[0] not in (*_OPTIONS, "by", "given", "with")]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is no option of a heading")
+    for word, error in _RAISED.items():
+        if word in options:
+            return partial(_raise, error, body)
+    plain = next((getattr(nodes, name) for name in _GIVEN if name in options), None)
+    given: Given = _function(named["given"]) if "given" in named else plain
+    for option in options:
+        if option.startswith("with="):
+            import_module(f"{__package__}.{option.removeprefix('with=')}")
+    if "by" in named:
+        return _called(_function(named["by"]), body, given)
+    kind = next(filter(options.__contains__, _KINDS), "")
+    old = rows[like if like in rows else paragraph.namespaces[0] + like] if like else None
+    if kind:
+        found = old or (_layout(body),)
+        rows.update(dict.fromkeys(operators, found))
+        return layout_formula(found[0], kind, given)
+    base = old[0] if old else Row("")
+    first, *versions = body.split("|")
+    made = [_changed(base, first, paragraph.place)]
+    made += [_changed(made[0] if _leaves_out(version) else Row(""), version, paragraph.place) for version in versions]
+    rows.update(dict.fromkeys(operators, tuple(made)))
+    return formula_of(tuple(made), "functions" in options, given)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """``module.function`` of this package."""
+    module, _, function = name.rpartition(".")
+    found: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), function)
+    return found
+
+
+def _called(function: Callable[..., Any], text: str, given: Given) -> HintedFormula:
+    """A function with what the text says: its ``schema``, and options by their names."""
+    schema, *clauses = _clauses(text)
+    options = {name: _value(value) for name, value in clauses} | ({"schema": schema} if schema else {})
+    parameters = inspect.signature(function)
+    hinted = "hints" in parameters.parameters
+    parameters.bind(*("signature", "hints")[: 1 + hinted], **options)
+    return partial(_hinted if hinted else _plain, function, given, **options)
+
+
+def _hinted(function: Callable[..., Work], given: Given, signature: Signature, hints: Hints, **options: Any) -> Work:
+    return function(given(signature) if given else signature, hints, **options)
+
+
+def _plain(function: Callable[..., Work], given: Given, signature: Signature, _: Hints, **options: Any) -> Work:
+    return function(given(signature) if given else signature, **options)
+
+
+def _raise(error: type[Exception], reason: str, *_: Any) -> Any:
+    raise error(reason)
+
+
+_NUMBERS: Final[dict[str, Any]] = {name: value for name, value in vars(costs).items() if name.isupper()}
+
+
+def _value(text: str) -> Any:
+    """An option of a function: a number of costs, True, False, None or a text."""
+    try:
+        return eval(text, {"__builtins__": {}}, _NUMBERS)
+    except (NameError, SyntaxError):
+        return text
 
 
 def _leaves_out(text: str) -> bool:
@@ -90,7 +159,7 @@ def _leaves_out(text: str) -> bool:
     return text.lstrip().startswith(";") or " = " not in text
 
 
-def _changed(row: Row, text: str) -> Row:
+def _changed(row: Row, text: str, place: str) -> Row:
     """The row with the schema and the fields of the text: ``schema -> result; name = value; ...``."""
     schema, *clauses = _clauses(text)
     schema, _, result = schema.partition(" -> ")
@@ -103,13 +172,13 @@ def _changed(row: Row, text: str) -> Row:
             changes[name] = f"={value}".removesuffix("none") if name == "precision" and value in _PRECISIONS else value
         else:
             steps[name] = value
-    return replace(row, **changes, where="; ".join(f"{name} = {value}" for name, value in steps.items() if value))
+    where = "; ".join(f"{name} = {value}" for name, value in steps.items() if value)
+    return replace(row, **changes, where=where, place=place)
 
 
 def _layout(text: str) -> AttentionLayout:
     schemas, *clauses = _clauses(text)
-    options: dict[str, Any] = {name: {"True": True, "False": False}.get(value, value) for name, value in clauses}
-    return AttentionLayout(tuple(schema.strip() for schema in schemas.split("|")), **options)
+    return AttentionLayout(tuple(schema.strip() for schema in schemas.split("|")), **{name: _value(value) for name, value in clauses})
 
 
 def _clauses(text: str) -> Iterator[Any]:

@@ -19,7 +19,7 @@ from rooflines.roofline.formulas import CallCount, Work, count
 from rooflines.roofline.formulas.generated_kernels import ONE_EACH, category_of, flops_per_point, parse_name
 from rooflines.roofline.formulas.graph import count_kernel
 from rooflines.roofline.formulas.record import precision_of
-from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
+from rooflines.roofline.formulas.reduction import rules
 from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 _GRAPH: Final = re.compile(r"graph_\d+_")
@@ -132,7 +132,7 @@ def _here(kind: str, signature: Signature, results: tuple[TensorArg, ...]) -> tu
     """The part of an operator that a generated kernel of this kind computes: all of it, or the addition of a bias; None for nothing.
 
     The comment above a kernel has what its inputs were computed from as well."""
-    if kind == "poi" and signature.name.removeprefix("aten::") in REDUCTIONS:
+    if kind == "poi" and signature.name.removeprefix("aten::") in rules():
         return None
     if kind == "tem" or not _ELSEWHERE.match(signature.name):
         return signature, results

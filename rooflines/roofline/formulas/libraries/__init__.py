@@ -36,6 +36,8 @@ def canonical(name: str) -> str:
     ``sglang_profiler::attention_paged_attention_ragged_100`` and ``sage_fwd_1`` lose the number, and flash-attn from the hub is
     ``flash_attn_2_cuda::fwd`` or ``flash_attn_3::fwd``. AITER's were ``aiter::wrapper_...`` from August to October 2025.
     """
+    if name.startswith("torch::autograd::CppNode<"):
+        return name.replace("(anonymous namespace)::", "").replace("> >", ">>")
     if name.startswith("mslk::"):
         return name.replace("mslk", "fbgemm", 1)
     if name.startswith("aiter::wrapper_"):
