@@ -67,10 +67,6 @@ class Backend:
     eighths: str = ""
 
 
-# --- the operators -----------------------------------------------------------------------------------------------------------------
-# Query, key and value are [b, h, s, d], or [b, s, h, d] where the sequence axis is -3. ``bias`` is the additive or boolean mask.
-
-
 # --- one attention -----------------------------------------------------------------------------------------------------------------
 
 

@@ -15,9 +15,6 @@ from rooflines.roofline.formulas import matmul  # noqa: F401 (rows call its func
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size_of
 from rooflines.roofline.formulas.record import Work
 
-# A product and a collective in one operator: both are at work at the same time, and the product is what the device computes.
-
-
 # Kineto notes what a collective sends and receives at the event that a process group leaves: how its name begins, without underscores
 # -> is it read, is it written. The first that fits counts.
 _NOTED: Final[dict[str, tuple[bool, bool]]] = {

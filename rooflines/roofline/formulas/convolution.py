@@ -228,8 +228,6 @@ def _asked_for(args: Arguments) -> tuple[bool, bool, bool]:
     return of_input, of_weight, any(of_bias)
 
 
-
-
 def transposed_input_gradient(signature: Signature, hints: Hints, schema: str) -> Work:
     """The plain convolution of the gradient: grad [b, out, ...] with the weight [in, out / groups, k...] is [b, in, ...]."""
     return forward(signature, hints, schema)

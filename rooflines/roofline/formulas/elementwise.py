@@ -21,10 +21,9 @@ from rooflines.roofline.formulas.arguments import (
     size_of,
     written,
 )
-from rooflines.roofline.formulas.families import load_family_of
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints
-from rooflines.roofline.formulas.tables import options_of
+from rooflines.roofline.formulas.tables import said_of
 
 
 class Rule(NamedTuple):
@@ -38,11 +37,9 @@ class Rule(NamedTuple):
 
 
 @cache
-def rules() -> dict[str, Rule]:
-    """The rules of operators by their names without ``aten::``."""
-    load_family_of("aten::add")
-    found = {name.removeprefix("aten::"): Rule(**options) for name, options in options_of(ruled).items()}
-    return {name: rule for name, rule in found.items() if not (name.endswith("_") and name[:-1] in found)}
+def rule_of(name: str) -> Rule:
+    """The rule of an operator, without ``aten::``."""
+    return Rule(**said_of(f"aten::{name}"))
 
 
 def complex_cost(rule: Rule) -> int:
@@ -119,7 +116,7 @@ _EASY_POWERS: Final = {0.5: 1, 2.0: 1, 3.0: 2, -0.5: 1, -1.0: 1, -2.0: 2}
 
 def adjusted(name: str, signature: Signature) -> Rule:
     """The rule of operator ``name`` (without ``aten::`` and underscore) under the values that this call has."""
-    rule = rules()[name]
+    rule = rule_of(name)
     if name == "pow":
         exponent = Arguments(signature, "self exponent").value("exponent")
         easy = _EASY_POWERS.get(exponent) if isinstance(exponent, int | float) else None
@@ -138,7 +135,8 @@ def ruled(signature: Signature, **_: Any) -> Work:
     if name == "where" and len(signature.args) == 1:
         raise Dispatches  # where(condition) calls nonzero
     dunder = name.startswith("__")
-    return rule_work(signature, adjusted(name if dunder else name.rstrip("_"), signature), name[2:3] == "i" if dunder else name[-1] == "_")
+    in_place = name.startswith("__i") if dunder else name.endswith("_")
+    return rule_work(signature, adjusted(name if dunder else name.rstrip("_"), signature), in_place)
 
 
 def as_aten(signature: Signature) -> Work:

@@ -32,6 +32,3 @@ def embedding_bag(signature: Signature, hints: Hints) -> Work:
         bytes_written=results,
         precision=precision_of(weight.dtype),
     )
-
-
-# Embedding tables of 8-, 4- and 2-bit rows. Each row is packed, its scale and its offset behind it, and read where it is looked up.

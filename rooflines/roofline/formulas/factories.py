@@ -7,7 +7,6 @@ from math import ceil, prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
-from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,63 +17,70 @@ from rooflines.installed import explained, load_all
 
 _FOLDER: Final = Path(__file__).parent
 _LIBRARIES: Final = _FOLDER / "libraries"
-_NAMES: Final = re.compile(r"(.+?)(?:\s+like\s+(\S+))?\s*:(?:\s|\Z)", re.DOTALL)
-_MARKED: Final = re.compile(r"(.+?)(?:\((traced|called)\))?\Z")
+_PARAGRAPH: Final = re.compile(r"\n(?! )")
+
+
+class Heading(NamedTuple):
+    """What stands in brackets above paragraphs: a category, namespaces that every name below may have, and options."""
+
+    category: str = ""
+    namespaces: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    @property
+    def ending(self) -> str:
+        """What every operator below has another form with."""
+        return _ending(self.options)
 
 
 class Paragraph(NamedTuple):
-    """The operators of one paragraph of a file, its heading, the operator behind ``like``, and the rest of its text."""
+    """Operators, each with what is marked behind its name; the operator behind ``like``, and the rest of the text."""
 
     place: str
-    category: str
-    options: tuple[str, ...]
+    heading: Heading
     operators: dict[str, str]
     like: str
     text: str
 
-    @property
-    def namespaces(self) -> tuple[str, ...]:
-        """Those of the heading, an empty one where it has none."""
-        return tuple(option for option in self.options if "::" in option) or ("",)
-
-
-def place_of(path: Path, line: int) -> str:
-    """The file, from this folder on where it is one of ours, and the line."""
-    return f"{path.relative_to(_FOLDER) if path.is_relative_to(_FOLDER) else path}:{line}"
-
 
 def paragraphs(path: Path) -> Iterator[Paragraph]:
-    """The paragraphs that have operators, each operator with what is written behind its name; ValueError names the line of another."""
-    category, options, constants, next_line = "", tuple[str, ...](), dict[str, str](), 1
-    for text in re.split(r"\n(?! )", path.read_text(encoding="utf-8")):
-        line, next_line = next_line, next_line + text.count("\n") + 1
-        if text.startswith("["):
-            category, *words = text.strip("[] \n").split() or [""]
-            options = tuple(words)
-        elif text.startswith("let "):
-            name, _, value = " ".join(text.split()).removeprefix("let ").partition(" = ")
+    """The paragraphs of a file that have operators."""
+    heading, constants, line = Heading(), dict[str, str](), 1
+    place = path.relative_to(_FOLDER) if path.is_relative_to(_FOLDER) else path
+    for part in _PARAGRAPH.split(path.read_text(encoding="utf-8")):
+        if part.startswith("["):
+            heading = _heading(part)
+        elif part.startswith("let "):
+            name, _, value = " ".join(part.split()).removeprefix("let ").partition(" = ")
             constants[f"{{{name}}}"] = _filled(value, constants)
-        elif text and not text.startswith("#"):
-            found = _NAMES.match(text)
-            if found is None:
-                raise ValueError(f"{place_of(path, line)}: no colon behind the names of the operators")
-            listed = _filled(found[1], constants) if "[" in found[1] else found[1]
-            marked = [_MARKED.findall(name)[0] for word in listed.split() for name in _each(word)]
-            namespaces = [option for option in options if "::" in option] or [""]
-            operators = {space + name: evidence for space, (name, evidence) in product(namespaces, marked)}
-            ending = "Backward" if "function" in options else "_" if "in_place" in options else ""
-            if ending:
-                operators |= {f"{name}{ending}": evidence for name, evidence in operators.items()}
-            yield Paragraph(place_of(path, line), category, options, operators, found[2] or "", _filled(text[found.end() :], constants))
+        elif part and not part.startswith("#"):
+            head = _head(part)
+            names, _, like = head.partition(" like ")
+            marks = {_plain(word): word.partition("(")[2].rstrip(")") for word in names.split()}
+            listed = {space + name: mark for space in heading.namespaces or ("",) for name, mark in marks.items()}
+            operators = listed | {f"{name}{heading.ending}": mark for name, mark in listed.items()}
+            yield Paragraph(f"{place}:{line}", heading, operators, like.strip(), _filled(part[len(head) + 1 :], constants))
+        line += part.count("\n") + 1
 
 
-def _each(word: str) -> Iterator[str]:
-    """The names of a word with alternatives: ``a[b,c]`` is ``ab`` and ``ac``."""
-    before, bracket, rest = word.partition("[")
-    if not bracket:
-        return iter((word,))
-    alternatives, _, after = rest.partition("]")
-    return (name for one in alternatives.split(",") for name in _each(before + one + after))
+def _ending(options: Collection[str]) -> str:
+    return "Backward" if "function" in options else "_" if "in_place" in options else ""
+
+
+def _heading(text: str) -> Heading:
+    category, *words = text.strip("[] \n").split() or [""]
+    namespaces = tuple(word for word in words if "::" in word)
+    return Heading(category, namespaces, tuple(word for word in words if "::" not in word))
+
+
+def _head(paragraph: str) -> str:
+    """What stands before the colon."""
+    return f"{paragraph}\n".partition(":\n")[0].partition(": ")[0]
+
+
+def _plain(word: str) -> str:
+    """The name without its mark."""
+    return word.partition("(")[0]
 
 
 def _filled(text: str, constants: dict[str, str]) -> str:
@@ -85,19 +91,26 @@ def _filled(text: str, constants: dict[str, str]) -> str:
     return text
 
 
-class _Known(NamedTuple):
-    path: Path
-    evidence: str
-
-
 @cache
-def _index() -> dict[str, _Known]:
-    return {
-        name: _Known(path, evidence)
-        for path in files()
-        for paragraph in paragraphs(path)
-        for name, evidence in paragraph.operators.items()
-    }
+def _index() -> dict[str, Path]:
+    """Every operator that has a formula here, with its file. It is asked in every analysis, and reads nothing but names."""
+    index: dict[str, Path] = {}
+    for path in files():
+        _, *sections = path.read_text(encoding="utf-8").split("\n[")
+        names: list[str] = []
+        for section in sections:
+            heading, _, rest = section.partition("]\n")
+            words = []
+            for part in _PARAGRAPH.split(rest):
+                if part and part[0] != "#":
+                    words += _head(part).partition(" like ")[0].split()
+            if "::" in heading:
+                words = [space + word for space in heading.split() if "::" in space for word in words]
+            ending = _ending(heading.split())
+            names += [*words, *(_plain(word) + ending for word in words)] if ending else words
+        index.update(dict.fromkeys(names, path))
+    marked = [name for name in index if "(" in name]
+    return index | {_plain(name): index[name] for name in marked}
 
 
 @cache
@@ -114,29 +127,36 @@ def is_librarys(path: Path) -> bool:
 def texts(function: str) -> dict[str, str]:
     """What the file of a family says to a function (``module.function``), by the operators that it counts."""
     path = _FOLDER / f"{function.partition('.')[0]}.rows"
-    found = (paragraph for paragraph in paragraphs(path) if f"by={function}" in paragraph.options)
+    found = (paragraph for paragraph in paragraphs(path) if f"by={function}" in paragraph.heading.options)
     return {name: " ".join(paragraph.text.split()) for paragraph in found for name in paragraph.operators}
 
 
 def is_torchs(name: str) -> bool:
     """Whether the operator has a formula here and is not one of another library."""
-    known = _index().get(name)
-    return known is not None and not is_librarys(known.path)
+    path = _index().get(name)
+    return path is not None and not is_librarys(path)
 
 
 def evidence_of(name: str) -> str | None:
-    """What there is for the formula of a library's operator besides the source of the library: "traced", where a recorded trace has
-    it, "called", where a test calls it, and "" for nothing. None for an operator of PyTorch or of a user."""
+    """The evidence for the formula of a library's operator: it is "traced", where a recorded trace has it, "called" by a test, or
+    "read", where there is only the source of the library. None for an operator of PyTorch or of a user."""
     from rooflines.roofline.formulas.libraries import canonical
 
-    known = _index().get(name) or _index().get(canonical(name))
-    return known.evidence if known is not None and is_librarys(known.path) else None
+    known = name if name in _index() else canonical(name)
+    path = _index().get(known)
+    return _marks(path).get(known) or "read" if path is not None and is_librarys(path) else None
+
+
+@cache
+def _marks(path: Path) -> dict[str, str]:
+    """The marks of a file by operators."""
+    return {name: mark for paragraph in paragraphs(path) for name, mark in paragraph.operators.items() if mark}
 
 
 def load_family_of(*names: str) -> None:
     """Read the files with the formulas of these operators, as far as there are any."""
-    for known in filter(None, map(_index().get, names)):
-        load(known.path)
+    for path in filter(None, map(_index().get, names)):
+        load(path)
 
 
 def load_families() -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, selected, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.elementwise import rule_work, rules
+from rooflines.roofline.formulas.elementwise import rule_of, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints
 
@@ -86,7 +86,7 @@ def index_put(signature: Signature) -> Work:
     indices, in_place = args.given("indices"), signature.name.endswith("_")
     mask = None if adds else _fills_by_mask(target, indices, values)
     if mask is not None:
-        return rule_work(Signature("aten::masked_fill", (target, mask, 0)), rules()["masked_fill"], in_place)
+        return rule_work(Signature("aten::masked_fill", (target, mask, 0)), rule_of("masked_fill"), in_place)
     elements = _put_elements(target, indices, values)
     return _scattered(target, elements, size(values, *_index_tensors(indices)), adds, in_place)
 

@@ -253,6 +253,3 @@ def _with_ones(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]
     for axis in sorted(axes):
         extents.insert(axis, 1)
     return tuple(extents)
-
-
-# --- weights in another layout: as many elements as before -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
-from rooflines.roofline.formulas.elementwise import adjusted, real, rule_work, rules
+from rooflines.roofline.formulas.elementwise import adjusted, real, rule_of, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints
 from rooflines.roofline.formulas.rows import named
@@ -48,7 +48,7 @@ def foreach(signature: Signature, hints: Hints) -> Work:
     name = signature.name.removeprefix("aten::_foreach_").rstrip("_")
     signature = _whole(signature, hints)
     in_place = signature.name.endswith("_")
-    listed = [index for index, arg in enumerate(signature.args[: rules()[name].operands]) if isinstance(arg, tuple)]
+    listed = [index for index, arg in enumerate(signature.args[: rule_of(name).operands]) if isinstance(arg, tuple)]
     # a tensor outside the lists belongs to each call, and is read once
     work = Work(bytes_read=size(*(arg for arg in signature.args if isinstance(arg, TensorArg))))
     for call, times in Counter(_each(signature, f"aten::{name}")).items():  # most tensors of a network have few shapes

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.attention import Attention, backward_work, has_dropout, sight
-from rooflines.roofline.formulas.costs import SOFTMAX, TANH, TRANSCENDENTAL
+from rooflines.roofline.formulas.costs import SOFTMAX, TANH
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, recorded_lengths
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
@@ -257,9 +257,12 @@ def function_backward(signature: Signature, hints: Hints, layout: AttentionLayou
     return replace(work, bytes_read=work.bytes_read + saved)
 
 
-def layout_formula(layout: AttentionLayout, kind: str, given: Callable[[Signature], Signature] | None) -> HintedFormula:
+def layout_formula(said: dict[str, Any], kind: str, given: Callable[[Signature], Signature] | None) -> HintedFormula:
     """The formula of operators (``forward`` or ``backward``), or of autograd functions and their backward nodes (``function``). The
     layout is that of what ``given`` makes of a call, and of the forward call of a node."""
+    layout = AttentionLayout(
+        tuple(map(str.strip, said["schema"].split("|"))), **{name: said[name] for name in said if name != "schema"}
+    )
 
     def work(signature: Signature, hints: Hints) -> Work:
         if kind == "function" and signature.name.endswith("Backward"):

@@ -15,12 +15,6 @@ from rooflines.roofline.formulas.costs import (
 )
 from rooflines.roofline.formulas.record import Work
 
-# --- to and from integers ----------------------------------------------------------------------------------------------------------
-
-
-# --- copies ------------------------------------------------------------------------------------------------------------------------
-
-
 # --- element-wise on quantized tensors ---------------------------------------------------------------------------------------------
 
 
@@ -38,9 +32,3 @@ def pair(signature: Signature) -> Work:
         dtype = Arguments(signature, "self scale zero other other_scale other_zero out_scale out_zero dtype").dtype("dtype", dtype)
     cost = DEQUANTIZE * len(operands) + 1 + ("relu" in signature.name) + QUANTIZE
     return Work(other_flops=cost * results, bytes_read=size(*operands), bytes_written=results * size_of(dtype))
-
-
-# --- normalization -----------------------------------------------------------------------------------------------------------------
-
-
-# --- nothing to do -----------------------------------------------------------------------------------------------------------------

@@ -233,6 +233,3 @@ def quantized_cell(signature: Signature) -> Work:
         bytes_written=written(*kept),
         precision="int8",
     )
-
-
-# --- fused cells: the gates, after their products ------------------------------------------------------------------------------------

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from math import prod
 from typing import Any, Final, Literal, NamedTuple
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
-from rooflines.roofline.formulas.elementwise import real, rule_work
-from rooflines.roofline.formulas.elementwise import rules as element_wise
-from rooflines.roofline.formulas.families import load_family_of
+from rooflines.roofline.formulas.elementwise import real, rule_of, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints
-from rooflines.roofline.formulas.tables import options_of
 
 INDEX_BYTES: Final = 8
 
@@ -28,13 +24,6 @@ class Reduction(NamedTuple):
     result: Literal["same", "two", "float", "real", "real and float", "bool", "index", "same and index"] = "same"
     whole: int = 0
     complex_cost: int | None = None
-
-
-@cache
-def rules() -> dict[str, Reduction]:
-    """The reductions by their names without ``aten::``."""
-    load_family_of("aten::sum")
-    return {name.removeprefix("aten::"): Reduction(**options) for name, options in options_of(reduce).items()}
 
 
 def _reduced_sizes(tensor: TensorArg, axes: Argument) -> int:
@@ -83,7 +72,7 @@ def _written(args: Arguments, hints: Hints, outs: list[TensorArg], computed: Cal
 def reduce(signature: Signature, hints: Hints, **options: Any) -> Work:
     """One result for each row of the dimensions that a call names, or one."""
     if signature.name in ("aten::max", "aten::min") and isinstance(signature.arg(1), TensorArg) and not _into_out(signature, hints):
-        return rule_work(signature, element_wise()["maximum"])  # of two tensors, element by element
+        return rule_work(signature, rule_of("maximum"))  # of two tensors, element by element
     rule = Reduction(**options)
     call, outs = _without_outs(signature)
     args = Arguments(call, "self dim=None")

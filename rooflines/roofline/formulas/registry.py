@@ -91,8 +91,6 @@ class Entry:
 
 
 FORMULAS: Final[dict[str, Entry]] = {}
-# Why kernels of a layer that is found by its name or number have no work.
-LAYER: Final = "weights and states of the layer are not arguments"
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 

@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 from types import CodeType
@@ -76,7 +77,7 @@ class Row:
     given: str = ""
     also: str = ""
     fits: str = ""
-    place: str = field(default="", compare=False)
+    place: str = dataclasses.field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,15 +318,15 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
     args, hints = Arguments(signature, plain), hints or Hints()
     names = _Names(args, hints, {field.name: field.kind for field in fields})
     tensors: dict[str, tuple[TensorArg, ...]] = {}
-    for field in fields:
-        if not field.verb:
-            if field.dims:
-                _bind(names, field.dims, args.sizes(field.name))
+    for one in fields:
+        if not one.verb:
+            if one.dims:
+                _bind(names, one.dims, args.sizes(one.name))
             continue
-        tensors[field.name] = _tensors(args, field, hints)
-        names[field.name] = Tensors(*tensors[field.name])
-        if field.dims and tensors[field.name]:
-            _bind(names, field.dims, tensors[field.name][0].shape)
+        tensors[one.name] = _tensors(args, one, hints)
+        names[one.name] = Tensors(*tensors[one.name])
+        if one.dims and tensors[one.name]:
+            _bind(names, one.dims, tensors[one.name][0].shape)
     for name in (dim.strip("*=") for field in fields if field.verb and not tensors[field.name] for dim in field.dims):
         names.setdefault(name, 0)  # of a tensor that is absent
     verbs = {field.name: field.verb for field in fields if field.verb}
@@ -373,12 +374,12 @@ def function_work(signature: Signature, row: Row, hints: Hints | None = None) ->
 def _in_order(fields: tuple[_Field, ...], tensors: tuple[TensorArg, ...]) -> Iterator[TensorArg | tuple[TensorArg, ...] | None]:
     """The tensors by the fields of a schema: an optional one with dimensions has none where these do not fit the next tensor."""
     left, sizes = list(tensors), dict[str, int]()
-    for field in fields:
-        if field.kind == "*":
+    for one in fields:
+        if one.kind == "*":
             yield tuple(left)
             return
-        fits = bool(left) and _fits(sizes, field.dims, left[0].shape)
-        yield left.pop(0) if left and (fits or field.kind != "?") else None
+        fits = bool(left) and _fits(sizes, one.dims, left[0].shape)
+        yield left.pop(0) if left and (fits or one.kind != "?") else None
 
 
 def _fits(sizes: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) -> bool:
@@ -414,10 +415,6 @@ def _first_fitting(signature: Signature, rows: tuple[Row, ...], hints: Hints, wo
         with contextlib.suppress(NotCounted):
             return work_of(signature, row, hints)
     return work_of(signature, rows[-1], hints)
-
-
-# Every operator that is counted by rows, and by layouts of attention.
-ROWS: Final[dict[str, Any]] = {}
 
 
 def formula_of(rows: tuple[Row, ...], functions: bool = False, given: Callable[[Signature], Signature] | None = None) -> HintedFormula:

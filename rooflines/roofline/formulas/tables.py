@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs, nodes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
-from rooflines.roofline.formulas.families import Paragraph, is_librarys, paragraphs
-from rooflines.roofline.formulas.packed_attention import AttentionLayout, layout_formula
+from rooflines.roofline.formulas.families import Paragraph, is_librarys, load_family_of, paragraphs
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import FORMULAS, HintedFormula, Hints, enter
-from rooflines.roofline.formulas.rows import ROWS, Row, evaluate, formula_of, names_in, steps_of
+from rooflines.roofline.formulas.rows import Row, evaluate, formula_of, names_in, steps_of
 
 _PRECISIONS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "int8", "none")
 _TEXTS: Final = tuple(field.name for field in fields(Row) if field.name not in ("cost", "where", "place"))
@@ -27,46 +25,143 @@ _GIVEN: Final = ("tensors_only", "with_gradient", "with_gradients")
 _KINDS: Final = ("forward", "backward", "function")
 _RAISED: Final = {"dispatches": Dispatches, "uncounted": NotCounted}
 _OPTIONS: Final = ("wraps", "functions", "in_place", *_GIVEN, *_KINDS, *_RAISED)
+_NAMING: Final = ("by", "given", "with")
+_NUMBERS: Final[dict[str, Any]] = {name: value for name, value in vars(costs).items() if name.isupper()}
+
+
+@dataclass
+class FileFormula:
+    """The formula of the operators of a paragraph, made when one of them is first counted. ``others`` are those of its file."""
+
+    paragraph: Paragraph
+    others: dict[str, FileFormula]
+
+    def __call__(self, signature: Signature, hints: Hints) -> Work:
+        return self.formula(signature, hints)
+
+    @cached_property
+    def formula(self) -> HintedFormula:
+        """The formula; ValueError names the line of what is none."""
+        with _placed(self.paragraph):
+            return self._formula()
+
+    @cached_property
+    def body(self) -> str:
+        """The text on one line."""
+        return " ".join(self.paragraph.text.split())
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows, which are tried in their order."""
+        base = self.others[self._like].rows[0] if self._like else Row("")
+        first, *versions = self.body.split("|")
+        rows = [_changed(base, first, self.paragraph.place)]
+        for version in versions:
+            rows.append(_changed(rows[0] if _leaves_out(version) else Row(""), version, self.paragraph.place))
+        return tuple(rows)
+
+    @cached_property
+    def is_rows(self) -> bool:
+        """Whether rows count it, and neither a function nor a layout of attention."""
+        return "by" not in self._naming and not any(word in self._options for word in (*_KINDS, *_RAISED))
+
+    @cached_property
+    def said(self) -> dict[str, Any]:
+        """What is said to a function: its ``schema``, and options by their names."""
+        schema, *clauses = _clauses(self.body)
+        return {name: _value(value) for name, value in clauses} | ({"schema": schema} if schema else {})
+
+    @property
+    def _options(self) -> tuple[str, ...]:
+        return self.paragraph.heading.options
+
+    @cached_property
+    def _naming(self) -> dict[str, str]:
+        return dict(option.split("=") for option in self._options if "=" in option)
+
+    @property
+    def _like(self) -> str:
+        like, namespaces = self.paragraph.like, self.paragraph.heading.namespaces
+        return like if like in self.others or not like or not namespaces else namespaces[0] + like
+
+    def _formula(self) -> HintedFormula:
+        for option in self._options:
+            if option not in _OPTIONS and option.split("=")[0] not in _NAMING:
+                raise ValueError(f"{option!r} is no option of a heading")
+        for word, error in _RAISED.items():
+            if word in self._options:
+                return partial(_raise, error, self.body)
+        plain = next((getattr(nodes, name) for name in _GIVEN if name in self._options), None)
+        given: Given = _function(self._naming["given"]) if "given" in self._naming else plain
+        if "with" in self._naming:
+            for module in self._naming["with"].split(","):
+                import_module(f"{__package__}.{module}")
+        if "by" in self._naming:
+            function = _function(self._naming["by"])
+            return partial(_hinted if "hints" in _parameters(function) else _plain, function, given, **self.said)
+        kind = next(filter(self._options.__contains__, _KINDS), "")
+        if kind:
+            from rooflines.roofline.formulas.packed_attention import layout_formula
+
+            return layout_formula(self.others[self._like].said if self._like else self.said, kind, given)
+        return formula_of(self.rows, "functions" in self._options, given)
+
+    def check(self) -> None:
+        """Make everything; ValueError says what is wrong."""
+        with _placed(self.paragraph):
+            self._formula()
+            if "by" in self._naming:
+                import inspect
+
+                function = _function(self._naming["by"])
+                inspect.signature(function).bind(*("signature", "hints")[: 1 + ("hints" in _parameters(function))], **self.said)
+            for row in self.rows if self.is_rows else ():
+                names_in(row)
 
 
 Given = Callable[[Signature], Signature] | None
 
 
-def register_file(path: Path) -> None:
-    """Register the operators of a file; ValueError names the line of what is no row."""
-    origin = "library" if is_librarys(path) else "torch"
+def formulas_of(path: Path) -> dict[str, FileFormula]:
+    """The formulas of a file by their operators; ValueError names the line of an operator that stands in the file twice."""
+    formulas: dict[str, FileFormula] = {}
     for paragraph in paragraphs(path):
-        with _placed(paragraph):
-            formula = _formula(paragraph, ROWS)
-            enter(tuple(paragraph.operators), paragraph.category, formula, "wraps" in paragraph.options, origin)
+        found = FileFormula(paragraph, formulas)
+        for name in paragraph.operators:
+            if name in formulas:
+                raise ValueError(f"{paragraph.place}: '{name}' stands in {formulas[name].paragraph.place} too")
+            formulas[name] = found
+    return formulas
+
+
+def register_file(path: Path) -> None:
+    """Register the operators of a file."""
+    origin = "library" if is_librarys(path) else "torch"
+    for name, found in formulas_of(path).items():
+        heading = found.paragraph.heading
+        enter((name,), heading.category, found, "wraps" in heading.options, origin)
 
 
 def problems(path: Path) -> tuple[int, list[str]]:
-    """How many operators a file has, and what is wrong in it: one text for each paragraph, with its line."""
-    rows: dict[str, Any] = {}
-    found, names = [], dict[str, str]()
+    """How many operators a file has, and what is wrong in it, each with its line."""
     try:
-        for paragraph in paragraphs(path):
-            twice = [name for name in paragraph.operators if name in names]
-            found += [f"{paragraph.place}: '{name}' stands in {names[name]} too" for name in twice]
-            names.update(dict.fromkeys(paragraph.operators, paragraph.place))
-            try:
-                with _placed(paragraph):
-                    _formula(paragraph, rows)
-                    for row in rows.get(next(iter(paragraph.operators)), ()):
-                        if isinstance(row, Row):
-                            names_in(row)
-            except ValueError as error:
-                found.append(str(error))
+        formulas = formulas_of(path)
     except ValueError as error:
-        found.append(str(error))
-    return len(names), found
+        return 0, [str(error)]
+    found = []
+    for formula in {formula.paragraph.place: formula for formula in formulas.values()}.values():
+        try:
+            formula.check()
+        except ValueError as error:
+            found.append(str(error))  # noqa: PERF203 (every paragraph is checked)
+    return len(formulas), found
 
 
-def options_of(function: Callable[..., Work]) -> dict[str, dict[str, Any]]:
-    """What the files say to a function, by the operators that it counts; of the files that were read."""
-    calls = {name: entry.formula for name, entry in FORMULAS.items() if isinstance(entry.formula, partial)}
-    return {name: call.keywords for name, call in calls.items() if function in call.args}
+def said_of(name: str) -> dict[str, Any]:
+    """What the file of an operator says to the function that counts it."""
+    load_family_of(name)
+    found = FORMULAS[name].formula
+    return found.said if isinstance(found, FileFormula) else {}
 
 
 @contextlib.contextmanager
@@ -77,41 +172,13 @@ def _placed(paragraph: Paragraph) -> Iterator[None]:
     except SyntaxError as error:
         raise ValueError(f"{paragraph.place}: {error.msg} in {error.text!r}") from None
     except KeyError as error:
-        raise ValueError(f"{paragraph.place}: no operator {error} before this line") from None
+        raise ValueError(f"{paragraph.place}: no operator {error} in this file") from None
     except (AttributeError, ImportError, NameError, TypeError, ValueError) as error:
         raise ValueError(f"{paragraph.place}: {error}") from error
 
 
-def _formula(paragraph: Paragraph, rows: dict[str, Any]) -> HintedFormula:
-    """The formula of a paragraph; ``rows`` has the rows of each operator before it, and gets those of this one."""
-    _, _, options, operators, like, text = paragraph
-    body = " ".join(text.split())
-    named = dict(option.split("=") for option in options if "=" in option)
-    wrong = [option for option in options if "::" not in option and option.split("=")[0] not in (*_OPTIONS, "by", "given", "with")]
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is no option of a heading")
-    for word, error in _RAISED.items():
-        if word in options:
-            return partial(_raise, error, body)
-    plain = next((getattr(nodes, name) for name in _GIVEN if name in options), None)
-    given: Given = _function(named["given"]) if "given" in named else plain
-    for option in options:
-        if option.startswith("with="):
-            import_module(f"{__package__}.{option.removeprefix('with=')}")
-    if "by" in named:
-        return _called(_function(named["by"]), body, given)
-    kind = next(filter(options.__contains__, _KINDS), "")
-    old = rows[like if like in rows else paragraph.namespaces[0] + like] if like else None
-    if kind:
-        found = old or (_layout(body),)
-        rows.update(dict.fromkeys(operators, found))
-        return layout_formula(found[0], kind, given)
-    base = old[0] if old else Row("")
-    first, *versions = body.split("|")
-    made = [_changed(base, first, paragraph.place)]
-    made += [_changed(made[0] if _leaves_out(version) else Row(""), version, paragraph.place) for version in versions]
-    rows.update(dict.fromkeys(operators, tuple(made)))
-    return formula_of(tuple(made), "functions" in options, given)
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return function.__code__.co_varnames[: function.__code__.co_argcount]
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -121,29 +188,16 @@ def _function(name: str) -> Callable[..., Any]:
     return found
 
 
-def _called(function: Callable[..., Any], text: str, given: Given) -> HintedFormula:
-    """A function with what the text says: its ``schema``, and options by their names."""
-    schema, *clauses = _clauses(text)
-    options = {name: _value(value) for name, value in clauses} | ({"schema": schema} if schema else {})
-    parameters = inspect.signature(function)
-    hinted = "hints" in parameters.parameters
-    parameters.bind(*("signature", "hints")[: 1 + hinted], **options)
-    return partial(_hinted if hinted else _plain, function, given, **options)
+def _hinted(function: Callable[..., Work], given: Given, signature: Signature, hints: Hints, **said: Any) -> Work:
+    return function(given(signature) if given else signature, hints, **said)
 
 
-def _hinted(function: Callable[..., Work], given: Given, signature: Signature, hints: Hints, **options: Any) -> Work:
-    return function(given(signature) if given else signature, hints, **options)
+def _plain(function: Callable[..., Work], given: Given, signature: Signature, _: Hints, **said: Any) -> Work:
+    return function(given(signature) if given else signature, **said)
 
 
-def _plain(function: Callable[..., Work], given: Given, signature: Signature, _: Hints, **options: Any) -> Work:
-    return function(given(signature) if given else signature, **options)
-
-
-def _raise(error: type[Exception], reason: str, *_: Any) -> Any:
+def _raise(error: type[Exception], reason: str, *_: Any) -> NoReturn:
     raise error(reason)
-
-
-_NUMBERS: Final[dict[str, Any]] = {name: value for name, value in vars(costs).items() if name.isupper()}
 
 
 def _value(text: str) -> Any:
@@ -174,11 +228,6 @@ def _changed(row: Row, text: str, place: str) -> Row:
             steps[name] = value
     where = "; ".join(f"{name} = {value}" for name, value in steps.items() if value)
     return replace(row, **changes, where=where, place=place)
-
-
-def _layout(text: str) -> AttentionLayout:
-    schemas, *clauses = _clauses(text)
-    return AttentionLayout(tuple(schema.strip() for schema in schemas.split("|")), **{name: _value(value) for name, value in clauses})
 
 
 def _clauses(text: str) -> Iterator[Any]:
