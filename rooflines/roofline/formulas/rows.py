@@ -1,25 +1,6 @@
 """Rows of operators: what a call computes and moves as one typed row of its arguments.
 
-A schema says what happens to each argument: ``"write out, read input[b t d], read weight?, eps=0"``. ``update`` reads and writes,
-``view`` only names a tensor for expressions. An argument without a verb is a value. ``?`` marks a tensor that may be absent, ``*`` a
-list, ``+`` one of which a call needs the tensors or values. A single tensor or value counts as a list of one.
-Names in brackets are bound to the sizes of the dimensions, or to the integers of a list (``shape[n k]``), ``*rows`` to the product of
-several. A name in two places is one size, and ``=k`` is that of the argument ``k``; a call in which they differ is not counted.
-
-An expression is Python on these names (``"2 * b * t * d"``). An integer argument is its value. A tensor has ``n`` elements, ``size``
-bytes to read and ``full`` to write, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and these as ``x[0]``. It is false
-where it is absent, and its dimensions are then 0. The costs of ``costs.py`` have their names. Further functions are those of
-``_FUNCTIONS``, those that a family adds (``named``), and about the call:
-
-- ``recorded(name)``: whether the argument was recorded. ``value(name)``: what was recorded, or None. ``known(name)``: the same, and a
-  call without it is not counted. ``asked(name, length)``: which outputs were asked for. ``item(name, dtype)``: the size of an element
-  of this dtype argument, or else of ``dtype``.
-- ``results()``: the tensors that it returns, as recorded or as torch infers them. ``recorded_results()``: as recorded; without a
-  recording the operators below it count. ``returned(reason)``: the bytes of results whose sizes depend on values, which a recording
-  has; the reason says what is missing where nothing has them. ``returned_tensor(place, reason)``: one of the returned tensors; without
-  a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
-
-Libraries write their rows as tables (``tables.py``).
+``docs/rows.md`` is the grammar: schemas, fields, and what an expression may name. Rows stand in files (``tables.py``).
 """
 
 from __future__ import annotations
@@ -48,20 +29,7 @@ _FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What an operator computes and moves. Numbers are expressions (see above).
-
-    - ``schema``: the arguments.
-    - ``matrix``: FLOPs of products. ``cost``: other FLOPs for each element of the arguments ``per``. ``other``: more of them.
-    - ``reads``: bytes read, where not all of the operands is read. ``also``: bytes read besides.
-    - ``result``: the arguments whose shape and dtype returned tensors have. ``writes``: bytes of other returned tensors.
-    - ``precision``: the arguments, tensors or dtypes (with a default: ``out_dtype=bfloat16``), of which the first with a precision says
-      in which the operator computes. ``results`` stands for what it returns, ``=fp32`` is a fixed one, ``=`` none, and empty means the
-      first operand. A call without FLOPs has none.
-    - ``where``: names for several expressions, ``"made = 2 * n; kept = made // k"``.
-    - ``fits``: a condition. A call for which it is false is not counted by this row.
-    - ``assumption``: that of ``Work``, where ``given`` is true.
-    - ``place``: the file and line where it stands.
-    """
+    """What an operator computes and moves. ``place`` is the file and line where it stands."""
 
     schema: str
     cost: int = 0

@@ -106,17 +106,21 @@ class FileFormula:
             return layout_formula(self.others[self._like].said if self._like else self.said, kind, given)
         return formula_of(self.rows, "functions" in self._options, given)
 
-    def check(self) -> None:
-        """Make everything; ValueError says what is wrong."""
-        with _placed(self.paragraph):
-            self._formula()
-            if "by" in self._naming:
-                import inspect
+    def problem(self) -> str:
+        """What is wrong in the paragraph, with its line; nothing where all of it can be made."""
+        try:
+            with _placed(self.paragraph):
+                self._formula()
+                if "by" in self._naming:
+                    import inspect
 
-                function = _function(self._naming["by"])
-                inspect.signature(function).bind(*("signature", "hints")[: 1 + ("hints" in _parameters(function))], **self.said)
-            for row in self.rows if self.is_rows else ():
-                names_in(row)
+                    function = _function(self._naming["by"])
+                    inspect.signature(function).bind(*("signature", "hints")[: 1 + ("hints" in _parameters(function))], **self.said)
+                for row in self.rows if self.is_rows else ():
+                    names_in(row)
+        except ValueError as error:
+            return str(error)
+        return ""
 
 
 Given = Callable[[Signature], Signature] | None
@@ -148,13 +152,8 @@ def problems(path: Path) -> tuple[int, list[str]]:
         formulas = formulas_of(path)
     except ValueError as error:
         return 0, [str(error)]
-    found = []
-    for formula in {formula.paragraph.place: formula for formula in formulas.values()}.values():
-        try:
-            formula.check()
-        except ValueError as error:
-            found.append(str(error))  # noqa: PERF203 (every paragraph is checked)
-    return len(formulas), found
+    each = {formula.paragraph.place: formula.problem() for formula in formulas.values()}
+    return len(formulas), [problem for problem in each.values() if problem]
 
 
 def said_of(name: str) -> dict[str, Any]:
