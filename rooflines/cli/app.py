@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # In the order of ``rooflines --help``; each is the file of that name, which registers it.
 COMMANDS: Final = (
-    "advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "formulas", "mcp", "monitor", "predict", "profile",
-    "report", "schema", "summary", "sweep", "train", "tune", "study", "view",
+    "advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "formulas", "mcp", "monitor", "predict",
+    "profile", "report", "schema", "summary", "sweep", "train", "tune", "study", "view",
 )  # fmt: skip
 app = typer.Typer(
     name="rooflines",

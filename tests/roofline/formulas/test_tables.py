@@ -74,7 +74,7 @@ def test_what_a_file_says(write):
         ("op: read x\nop: read y", "4: 'op' stands in lib.rows:3 too"),
         ("op like missing: ; cost = 1", "3: no operator 'missing' in this file"),
         ("[other by=scaled.missing]\nop: left", "4: module 'rooflines.roofline.formulas.scaled' has no attribute 'missing'"),
-        ("[other by=scaled.scaled_work]\nop: ; rank = 2", "4: got an unexpected keyword argument 'rank'"),
+        ("[other by=scaled.scaled_work]\nop: left, right; rank = 2", "4: got an unexpected keyword argument 'rank'"),
         ("[other warps]\nop: read x", "4: 'warps' is no option of a heading"),
     ],
 )
