@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Each is the file of that name, which registers it. Further ones are entry points (``rooflines.commands``).
 COMMANDS: Final = (
-    *("advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "mcp", "monitor", "predict"),
+    *("advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "formulas", "mcp", "monitor", "predict"),
     *("profile", "report", "schema", "summary", "sweep", "train", "tune", "view"),
 )
 app = typer.Typer(

@@ -32,7 +32,7 @@ from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.call_sites import merged_kernel
 from rooflines.roofline.formulas.counter import NO_FORMULA
-from rooflines.roofline.formulas.evidence import evidence_of
+from rooflines.roofline.formulas.families import evidence_of
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import percent, seconds, si
 

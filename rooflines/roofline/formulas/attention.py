@@ -6,18 +6,17 @@ the last key ("lower right"), every other operator with the first ("upper left")
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from rooflines.profiler.trace.signature import Argument, Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, pairs, recorded_lengths
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, hinted_formula
-from rooflines.roofline.formulas.rows import Row, Tensors, named, register
+from rooflines.roofline.formulas.registry import Hints
+from rooflines.roofline.formulas.rows import Tensors, named
 
 _NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks nothing
 
@@ -66,76 +65,6 @@ class Backend:
     state: int | None = None
     pads: bool = False
     eighths: str = ""
-
-
-# --- the operators -----------------------------------------------------------------------------------------------------------------
-# Query, key and value are [b, h, s, d], or [b, s, h, d] where the sequence axis is -3. ``bias`` is the additive or boolean mask.
-
-_SEED_AND_OFFSET: Final = 16  # two int64, of flash attention two uint64
-_UNUSED: Final = 8  # an uint64 that flash attention returns for the sake of its signature
-
-_FLASH: Final = "query key value dropout=0.0 causal=False debug=False"
-_PACKED: Final = "query key value cum_q cum_k max_q max_k dropout causal debug"
-_VARLEN: Final = (
-    "query key value cum_q cum_k max_q max_k causal=False scale=None window=None gqa=False used_k=None pages=None splits=None"
-)
-_WINDOW: Final = "scale=None left=None right=None used_k=None alibi=None pages=None splits=None"
-_CUDNN: Final = "query key value bias log_sum dropout=0.0 causal=False"
-
-FORWARD: Final[dict[str, Backend]] = {
-    "aten::scaled_dot_product_attention": Backend("query key value bias=None dropout=0.0 causal=False"),
-    "aten::_scaled_dot_product_flash_attention": Backend(
-        _FLASH, lower_right=True, state=_SEED_AND_OFFSET + _UNUSED,
-        eighths="query key value q_scale k_scale v_scale dropout=0.0 causal=False debug=False",
-    ),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": Backend("query key value dropout=0.0 causal=False bias=None", state=0),
-    "aten::_scaled_dot_product_efficient_attention": Backend(_CUDNN, state=_SEED_AND_OFFSET, pads=True),
-    "aten::_scaled_dot_product_cudnn_attention": Backend(_CUDNN, state=_SEED_AND_OFFSET),
-    "aten::_scaled_dot_product_fused_attention_overrideable": Backend(
-        "query key value bias=None dropout=0.0 causal=False", state=_SEED_AND_OFFSET
-    ),
-    "aten::_triton_scaled_dot_attention": Backend("query key value dropout=0.0"),
-    "aten::_flash_attention_forward": Backend(
-        f"{_PACKED} {_WINDOW}", -3, lower_right=True, state=_SEED_AND_OFFSET + _UNUSED,
-        eighths=f"{_PACKED} q_scale k_scale v_scale {_WINDOW}",
-    ),
-    "aten::_flash_attention_forward_no_dropout_inplace": Backend(f"out {_PACKED} {_WINDOW}", -3, lower_right=True, state=0),
-    "torch_attn::_varlen_attn": Backend(_VARLEN, -3, lower_right=True, state=_SEED_AND_OFFSET),
-    "torch_attn::_varlen_attn_out": Backend(f"out {_VARLEN}", -3, lower_right=True, state=0),
-    "aten::_efficient_attention_forward": Backend(
-        "query key value bias cum_q cum_k max_q max_k dropout mask_type log_sum=False scale=None used_k=None window=None",
-        -3, state=_SEED_AND_OFFSET, pads=True,
-    ),
-    "aten::_cudnn_attention_forward": Backend(
-        "query key value bias cum_q cum_k max_q max_k log_sum dropout=0.0 causal=False debug=False scale=None used_k=None pages=None",
-        state=_SEED_AND_OFFSET,
-    ),
-}  # fmt: skip
-
-_GRADIENT: Final = "grad query key value out log_sum"
-_PACKED_GRADIENT: Final = f"{_GRADIENT} cum_q cum_k max_q max_k dropout causal seed offset scale=None left=None right=None"
-_CUDNN_GRADIENT: Final = f"{_GRADIENT} seed offset bias cum_q cum_k max_q max_k dropout causal"
-
-BACKWARD: Final[dict[str, Backend]] = {
-    "aten::_scaled_dot_product_flash_attention_backward": Backend(_PACKED_GRADIENT, lower_right=True),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Backend(f"{_GRADIENT} dropout causal bias=None"),
-    "aten::_scaled_dot_product_efficient_attention_backward": Backend(
-        "grad query key value bias out log_sum seed offset dropout output_mask causal=False"
-    ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": Backend(_CUDNN_GRADIENT),
-    "aten::_cudnn_attention_backward": Backend(_CUDNN_GRADIENT),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": Backend(
-        "grad query key value bias output_mask out log_sum cum_q cum_k max_q max_k dropout causal seed offset"
-    ),
-    "aten::_flash_attention_backward": Backend(_PACKED_GRADIENT, -3, lower_right=True),
-    "torch_attn::_varlen_attn_backward": Backend(
-        f"{_GRADIENT} cum_q cum_k max_q max_k causal seed scale=None window=None", -3, lower_right=True
-    ),
-    "aten::_efficient_attention_backward": Backend(
-        "grad query key value bias out cum_q cum_k max_q max_k log_sum dropout seed offset mask_type bias_needs_gradient scale=None"
-        " splits=None window=None", -3,
-    ),
-}  # fmt: skip
 
 
 # --- one attention -----------------------------------------------------------------------------------------------------------------
@@ -217,7 +146,9 @@ def _kept(args: Arguments, backend: Backend, rows: tuple[int, ...]) -> int:
     return prod(rows) * max(4, size_of(args.tensor("query").dtype)) * args.flag("log_sum", absent=True) + backend.state
 
 
-def _forward(signature: Signature, hints: Hints, backend: Backend) -> Work:
+def forward(signature: Signature, hints: Hints, **options: Any) -> Work:
+    """The fields of a ``Backend`` are the options."""
+    backend = Backend(**options)
     query = Arguments(signature, backend.schema).tensor("query")
     eighth = query.dtype.startswith("float8")
     args = Arguments(signature, (eighth and backend.eighths) or backend.schema)
@@ -237,7 +168,9 @@ def _forward(signature: Signature, hints: Hints, backend: Backend) -> Work:
     )
 
 
-def _backward(signature: Signature, hints: Hints, backend: Backend) -> Work:
+def backward(signature: Signature, hints: Hints, **options: Any) -> Work:
+    """The fields of a ``Backend`` are the options."""
+    backend = Backend(**options)
     args = Arguments(signature, backend.schema)
     return backward_work(args, _sizes(args, hints, backend))
 
@@ -262,12 +195,6 @@ def backward_work(args: Arguments, sizes: Attention) -> Work:
     )
 
 
-for _name, _backend in FORWARD.items():
-    hinted_formula(_name, category="attention")(partial(_forward, backend=_backend))
-for _name, _backend in BACKWARD.items():
-    hinted_formula(_name, category="attention")(partial(_backward, backend=_backend))
-
-
 # --- all scores ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -280,33 +207,6 @@ def unmasked(mask: Argument) -> bool:
     return True
 
 
-_ALL: Final = "rows = prod(query[:-1]); scores = rows * key[-2]"
-_PRODUCTS: Final = "2 * scores * (query[-1] + values[-1])"
-_FLEX: Final = "score_function, block_mask, scale, options, read buffers*=()"
-_UNMASKED: Final[dict[str, Row]] = {
-    # The whole product, masked afterwards: causal attention costs what any does. It returns the probabilities too.
-    "aten::_scaled_dot_product_attention_math aten::_scaled_dot_product_attention_math_for_mps": Row(
-        "read query, read key, read values, read bias?, dropout=0.0, causal=False, read dropout_mask?", where=_ALL, matrix=_PRODUCTS,
-        other="scores * (1 + SOFTMAX + (bool(bias) or bool(value('causal'))) + 2 * ((value('dropout') or 0) > 0))",
-        writes="(rows * values[-1] + scores) * query.item",
-    ),
-    # what the user's function does to a score is not known and not counted
-    "higher_order::flex_attention": Row(
-        f"read query, read key, read values, {_FLEX}", where=_ALL, matrix=_PRODUCTS, other="scores * (1 + SOFTMAX)",
-        writes="results().full", fits="unmasked(known('block_mask'))",
-    ),
-    # 5 products, as the other backwards
-    "higher_order::flex_attention_backward": Row(
-        f"read query, read key, read values, read out?, read log_sum?, read grad?, read grad_log_sum?, forward, joint, "
-        f"{_FLEX.removeprefix('score_function, ')}",
-        where=_ALL, matrix=f"2 * scores * query[-1] + 2 * {_PRODUCTS}",
-        other="scores * (1 + SOFTMAX_FROM_LOG_SUM + 3) + 2 * rows * values[-1]", writes="results().full",
-        fits="unmasked(known('block_mask'))",
-    ),
-}  # fmt: skip
-register(_UNMASKED, "attention")
-
-
 # --- fused layers ------------------------------------------------------------------------------------------------------------------
 
 
@@ -314,36 +214,3 @@ register(_UNMASKED, "attention")
 def once(*tensors: Tensors) -> int:
     """Bytes of tensors that are the same in self-attention, which equal shapes nearly always mean."""
     return sum(size(tensor) for tensor in {each for tensor in tensors for each in tensor.tensors})
-
-
-# Packed projections [b, s, e] @ [e, e], their biases counted apart, attention, output projection.
-_PROJECTIONS: Final = "4 * b * (s + t) * e**2 + 4 * b * h * s * t * (e // h)"
-_SOFTMAX: Final = "2 * b * e * (s + t) + b * h * s * t * (1 + SOFTMAX + bool(mask))"
-_PARAMETERS: Final = "read qkv_weight?, read qkv_bias?, read proj_weight?, read proj_bias?"
-_NORMS: Final = "read norm_weight_1?, read norm_bias_1?, read norm_weight_2?, read norm_bias_2?"
-_MULTI_HEAD: Final = Row(
-    f"view query[b s e], view key[b t width], view value, embed_dim, h, {_PARAMETERS}, read mask?", matrix=_PROJECTIONS, other=_SOFTMAX,
-    also="once(query, key, value)", result="query", precision="query",
-)  # fmt: skip
-_LAYERS: Final[dict[str, Row]] = {
-    "_triton_multi_head_attention": _MULTI_HEAD,
-    # the weights are returned, averaged over heads or of each head
-    "_native_multi_head_attention": replace(
-        _MULTI_HEAD, schema=f"{_MULTI_HEAD.schema}, need_weights=True, average=True",
-        other=f"{_SOFTMAX} + (b * h * s * t if need_weights and average else 0)",
-        writes="b * s * t * (1 if average else h) * query.item if need_weights else 0",
-    ),
-    # Self-attention, two residual additions, two layer norms, and two linear layers with an activation between them.
-    "_transformer_encoder_layer_fwd": Row(
-        f"read src[b s e], embed_dim, h, {_PARAMETERS}, use_gelu, norm_first, eps, {_NORMS},"
-        " read ffn_weight_1, read ffn_bias_1?, read ffn_weight_2?, read ffn_bias_2?, read mask?",
-        where="t = s; f = ffn_weight_1[0]",  # [r, e] @ [e, f] and [r, f] @ [f, e]
-        matrix=f"{_PROJECTIONS} + 4 * b * s * e * f",
-        other=f"{_SOFTMAX} + b * s * (f + e + f * (GELU if use_gelu else 1))"
-        " + 2 * src.n * (1 + MEAN_AND_VARIANCE + 2 * SCALE_AND_SHIFT)",
-        result="src",
-    ),
-    # [b, s, 3e] plus its bias, the query third scaled, laid out by head
-    "_transform_bias_rescale_qkv": Row("read qkv, read bias", other="qkv.n + qkv.n // 3", result="qkv"),
-}  # fmt: skip
-register(_LAYERS, "attention", namespace="aten::")

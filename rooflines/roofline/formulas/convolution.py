@@ -4,78 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.formulas.families import texts
 from rooflines.roofline.formulas.matmul import activation_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.registry import Hints
 
 _LARGEST_KERNEL: Final = 4096  # taps in one dimension; beyond it no kernel is real, and every input position counts as touched
 
+FORWARD: Final = texts("convolution.forward")
+TRANSPOSED: Final = texts("convolution.transposed")
+BACKWARD: Final = texts("convolution.backward")
+BACKWARD_TRANSPOSED: Final = texts("convolution.backward_transposed")
 _WINDOW: Final = ("stride", "padding", "dilation", "output_padding", "groups")
-
-
-def _by_name(names: dict[str, str]) -> dict[str, str]:
-    """Operator -> schema, from schema -> operators, which are PyTorch's unless they have a namespace."""
-    return {name if "::" in name else f"aten::{name}": schema for schema, listed in names.items() for name in listed.split()}
-
-
-# ``self`` is the input, ``grad`` the gradient of the output. Some operators are those of torch until 1.10.
-_LEADING: Final = "padding stride dilation groups"
-FORWARD: Final = _by_name({
-    "self weight bias=None stride=1 padding=0 dilation=1 groups=1": "conv1d conv2d conv3d",
-    "self weight bias stride padding dilation transposed output_padding groups":
-        "convolution _convolution convolution_overrideable",
-    f"self weight bias {_LEADING}": "mkldnn_convolution miopen_convolution miopen_depthwise_convolution _mps_convolution",
-    f"self weight {_LEADING}": "cudnn_convolution",
-    "self weight bias stride padding dilation groups": "cudnn_convolution_relu miopen_convolution_relu",
-    "self weight added alpha bias stride padding dilation groups": "cudnn_convolution_add_relu miopen_convolution_add_relu",
-    "self weight kernel_size bias stride padding dilation": "_conv_depthwise2d conv_depthwise3d thnn_conv_depthwise2d_forward",
-    "self weight kernel_size bias=None stride=1 padding=0": "thnn_conv2d slow_conv3d",
-    "self weight kernel_size bias stride padding": "_slow_conv2d_forward slow_conv3d_forward thnn_conv2d_forward",
-    "self weight kernel_size bias=None stride=1 padding=0 dilation=1": "slow_conv_dilated2d slow_conv_dilated3d",
-    "self weight bias padding stride=1": "_nnpack_spatial_convolution",
-})  # fmt: skip
-_LEADING_TRANSPOSED: Final = "padding output_padding stride dilation groups"
-TRANSPOSED: Final = _by_name({
-    "self weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1":
-        "conv_transpose1d conv_transpose2d conv_transpose3d",
-    f"self weight {_LEADING_TRANSPOSED}": "cudnn_convolution_transpose _mps_convolution_transpose",
-    f"self weight bias {_LEADING_TRANSPOSED}": "miopen_convolution_transpose",
-    f"self weight bias {_LEADING_TRANSPOSED} attr scalars=None": "mkldnn::_convolution_transpose_pointwise",
-    "self weight kernel_size bias=None stride=1 padding=0 output_padding=0 dilation=1": "slow_conv_transpose2d slow_conv_transpose3d",
-})  # fmt: skip
-BACKWARD: Final = _by_name({
-    "grad self weight bias_sizes stride padding dilation transposed output_padding groups output_mask": "convolution_backward",
-    "grad self weight stride padding dilation transposed output_padding groups output_mask": "convolution_backward_overrideable",
-    "grad self weight kernel_size stride padding output_mask": "_slow_conv2d_backward",
-    f"self grad weight {_LEADING} output_mask": "mps_convolution_backward mkldnn_convolution_backward",
-    f"self_size grad weight {_LEADING}": "mkldnn_convolution_backward_input cudnn_convolution_backward_input"
-        " miopen_convolution_backward_input miopen_depthwise_convolution_backward_input",
-    f"weight_size grad self {_LEADING}": "cudnn_convolution_backward_weight miopen_convolution_backward_weight"
-        " miopen_depthwise_convolution_backward_weight",
-    f"weight_size grad self {_LEADING} bias_defined": "mkldnn_convolution_backward_weights",
-    f"self grad weight {_LEADING} benchmark deterministic tf32 output_mask": "cudnn_convolution_backward",
-    f"self grad weight {_LEADING} benchmark deterministic output_mask":
-        "miopen_convolution_backward miopen_depthwise_convolution_backward",
-    "grad self weight kernel_size stride padding columns ones output_mask": "thnn_conv2d_backward slow_conv3d_backward",
-    "grad self weight kernel_size stride padding dilation output_mask": "thnn_conv_depthwise2d_backward _conv_depthwise2d_backward"
-        " conv_depthwise3d_backward slow_conv_dilated2d_backward slow_conv_dilated3d_backward",
-})  # fmt: skip
-BACKWARD_TRANSPOSED: Final = _by_name({
-    f"self grad weight {_LEADING_TRANSPOSED} output_mask": "mps_convolution_transpose_backward",
-    f"self grad weight {_LEADING_TRANSPOSED} benchmark deterministic tf32 output_mask": "cudnn_convolution_transpose_backward",
-    f"self grad weight {_LEADING_TRANSPOSED} benchmark deterministic output_mask": "miopen_convolution_transpose_backward",
-    f"weight_size grad self {_LEADING}":
-        "cudnn_convolution_transpose_backward_weight miopen_convolution_transpose_backward_weight",
-    "grad self weight kernel_size stride padding output_padding dilation columns ones output_mask":
-        "slow_conv_transpose2d_backward slow_conv_transpose3d_backward",
-})  # fmt: skip
 
 
 def output_size(extent: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -202,11 +147,11 @@ def _is_transposed(args: Arguments, inputs: TensorArg, weight: TensorArg, output
     return transposed and not plain
 
 
-def _forward(signature: Signature, hints: Hints, schema: str, transposed: bool) -> Work:
+def forward(signature: Signature, hints: Hints, schema: str, spreads: bool = False) -> Work:
     args = Arguments(signature, schema)
     inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
     output = hints.outputs[0].shape if hints.outputs else None
-    conv = sizes(args, inputs, weight, transposed or _is_transposed(args, inputs, weight, output), output)
+    conv = sizes(args, inputs, weight, spreads or _is_transposed(args, inputs, weight, output), output)
     fused = 2 * (added is not None) + signature.name.endswith("_relu")
     if args.has("attr"):
         fused = activation_flops(args, "attr") + activation_flops(args, "unary") + (added is not None and not args.recorded("attr"))
@@ -219,11 +164,15 @@ def _forward(signature: Signature, hints: Hints, schema: str, transposed: bool) 
     )
 
 
+def transposed(signature: Signature, hints: Hints, schema: str) -> Work:
+    """Each input meets the window of results that it spreads over."""
+    return forward(signature, hints, schema, spreads=True)
+
+
 _FUSED: Final = "weight bias padding stride dilation groups attr"
 
 
-@formula("mkldnn::_convolution_pointwise", "mkldnn::_convolution_pointwise_", category="convolution")
-def _fused(signature: Signature) -> Work:
+def fused(signature: Signature) -> Work:
     """``(X, W, B, ..., attr, scalars, algorithm)``, with a second operand ``(X, other, W, B, ..., attr, alpha, unary, ...)``, in place
     ``(other, X, W, B, ...)``."""
     if len(signature.args) < 13:
@@ -231,14 +180,14 @@ def _fused(signature: Signature) -> Work:
     else:
         operands = "added self" if signature.name.endswith("_") else "self added"
         schema = f"{operands} {_FUSED} alpha=None unary=None scalars=None algorithm=None"
-    return _forward(signature, Hints(), schema, transposed=False)
+    return forward(signature, Hints(), schema)
 
 
-def _backward(signature: Signature, schema: str, transposed: bool) -> Work:
+def backward(signature: Signature, schema: str, spreads: bool = False) -> Work:
     """grad_input = grad * weight and grad_weight = input * grad: each meets every pair that the forward met."""
     args = Arguments(signature, schema)
     grad, inputs, weight = args.tensor("grad"), _tensor_or_size(args, "self"), _tensor_or_size(args, "weight")
-    conv = sizes(args, inputs, weight, transposed or _is_transposed(args, inputs, weight, grad.shape), grad.shape)
+    conv = sizes(args, inputs, weight, spreads or _is_transposed(args, inputs, weight, grad.shape), grad.shape)
     of_input, of_weight, of_bias = _asked_for(args)
     return Work(
         matrix_flops=2 * conv.macs * (of_input + of_weight),
@@ -252,6 +201,11 @@ def _backward(signature: Signature, schema: str, transposed: bool) -> Work:
         ),
         precision=matrix_precision_of(grad.dtype),
     )
+
+
+def backward_transposed(signature: Signature, schema: str) -> Work:
+    """As of the other convolutions."""
+    return backward(signature, schema, spreads=True)
 
 
 def _tensor_or_size(args: Arguments, name: str) -> TensorArg:
@@ -274,28 +228,6 @@ def _asked_for(args: Arguments) -> tuple[bool, bool, bool]:
     return of_input, of_weight, any(of_bias)
 
 
-@formula("aten::cudnn_convolution_transpose_backward_input", "aten::miopen_convolution_transpose_backward_input",
-         category="convolution")  # fmt: skip
-def _transposed_input_gradient(signature: Signature) -> Work:
+def transposed_input_gradient(signature: Signature, hints: Hints, schema: str) -> Work:
     """The plain convolution of the gradient: grad [b, out, ...] with the weight [in, out / groups, k...] is [b, in, ...]."""
-    return _forward(signature, Hints(), "self weight padding stride dilation groups", transposed=False)
-
-
-_OTHERS: Final[dict[str, Row]] = {
-    # [b, c, ...] summed to [c]
-    "miopen_convolution_backward_bias cudnn_convolution_backward_bias": Row("read grad", 1, per="grad", writes="grad[1] * grad.item"),
-    # [t, b, in] with weight [k, in, out], padded at both ends
-    "conv_tbc": Row(
-        "read self[t b c], read weight[k in outputs], read bias, pad=0", where="made = max(t + 2 * pad - k + 1, 0) * b * outputs",
-        matrix="2 * made * k * c", other="made", writes="made * self.item",
-    ),
-}  # fmt: skip
-register(_OTHERS, "convolution", namespace="aten::")
-for _name, _schema in FORWARD.items():
-    hinted_formula(_name, category="convolution")(partial(_forward, schema=_schema, transposed=False))
-for _name, _schema in TRANSPOSED.items():
-    hinted_formula(_name, category="convolution")(partial(_forward, schema=_schema, transposed=True))
-for _name, _schema in BACKWARD.items():
-    formula(_name, category="convolution")(partial(_backward, schema=_schema, transposed=False))
-for _name, _schema in BACKWARD_TRANSPOSED.items():
-    formula(_name, category="convolution")(partial(_backward, schema=_schema, transposed=True))
+    return forward(signature, hints, schema)

@@ -11,8 +11,8 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, distinct, every, promote, size, size_of, written
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, Tensors, named, register
+from rooflines.roofline.formulas.registry import Hints
+from rooflines.roofline.formulas.rows import Tensors, named
 
 
 def moved(read: int, written_bytes: int) -> Work:
@@ -39,57 +39,7 @@ def promoted_item(source: Tensors) -> int:
     return size_of(promote(source.tensors))
 
 
-_COPIES: Final[dict[str, Row]] = {
-    "copy_ copy": Row("view self, read src", result="self"),
-    "_copy_from _copy_from_and_resize": Row("read src, view self", result="self"),
-    # As many bytes out as in, each once, elsewhere. Of a view only the shape differs.
-    "clone lift_fresh_copy _pin_memory roll flip rot90 pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle"
-    " view_copy _reshape_copy permute_copy t_copy transpose_copy squeeze_copy unsqueeze_copy alias_copy detach_copy"
-    " view_as_real_copy view_as_complex_copy split_copy split_with_sizes_copy unbind_copy _conj_copy _neg_view_copy"
-    " _fw_primal_copy _make_dual_copy _nested_view_from_buffer_copy _nested_view_from_jagged_copy _nested_get_values_copy"
-    " to_mkldnn _mkldnn_transpose _mkldnn_transpose_ _mkldnn_reshape _nested_tensor_from_tensor_list": Row("read self+", result="self"),
-    # a copy of part of a tensor, or of more than it holds (an expanded or overlapping view)
-    "select_copy slice_copy narrow_copy diagonal_copy expand_copy unfold_copy resize resize_as _resize_output": Row(
-        "view self", reads="selected(self, results().n)", writes="results().full"
-    ),
-    "as_strided_copy _reshape_alias_copy": Row(
-        "view self, size+, stride+", reads="selected(self, shown(size, stride))", writes="results().full"
-    ),
-    # one side of the diagonal of each matrix is read; the other side is zeros
-    **{
-        f"tri{side} tri{side}_": Row(
-            "view self, diagonal=0", result="self",
-            reads=f"selected(self, prod(self[:-2]) * triangle(self[-2], self[-1], diagonal, {side == 'u'}))",
-        )
-        for side in "lu"
-    },
-    # [2, n]: row and column of each of the n elements on one side of the diagonal, which belongs to both
-    **{
-        f"tri{side}_indices": Row(
-            "rows, columns, offset=0, dtype=4",
-            writes=f"2 * triangle(rows, columns, offset, {side == 'u'}) * item('dtype', 'int64')",
-        )
-        for side in "lu"
-    },
-    "repeat": Row("read self, repeats+", writes="self.full * prod(repeats)"),
-    # [..., n] -> [..., n + |offset|, n + |offset|], zeros off the diagonal
-    "diag_embed": Row(
-        "read self, offset=0", where="side = self[-1] + max(offset, -offset)", writes="prod(self[:-1]) * side**2 * self.item"
-    ),
-    # the gradient of a view: a tensor of zeros with the gradient in its place
-    "select_backward slice_backward diagonal_backward": Row("read grad, sizes+", writes="prod(sizes) * grad.item"),
-    # windows laid back; where they overlap they are added
-    "unfold_backward": Row("read grad, sizes+, dim, size, step", other="grad.n * (step < size)", writes="prod(sizes) * grad.item"),
-    # a copy of ``self`` with ``src`` in place of a part
-    "select_scatter slice_scatter diagonal_scatter as_strided_scatter": Row(
-        "view self, read src", also="max(self.size // self.item - src.n, 0) * self.item", result="self"
-    ),
-}  # fmt: skip
-register(_COPIES, "copy", namespace="aten::")
-
-
-@formula("aten::_to_copy", category="copy")
-def _cast(signature: Signature) -> Work:
+def cast(signature: Signature) -> Work:
     """A copy to another dtype, device or layout."""
     args = Arguments(signature, "self dtype=None")
     if not args.recorded("dtype"):
@@ -127,8 +77,7 @@ def _listed(signature: Signature) -> tuple[TensorArg, ...]:
     return tuple(item for item in found if isinstance(item, TensorArg)) if isinstance(found, tuple) else ()
 
 
-@hinted_formula("aten::cat", "aten::_cat", "aten::stack", "aten::_stack", category="copy")
-def _join(signature: Signature, hints: Hints) -> Work:
+def join(signature: Signature, hints: Hints) -> Work:
     """Every element of the list; different dtypes are promoted, as only a recording shows them."""
     tensors = _listed(signature)
     if hints.outputs is not None and tensors:
@@ -167,11 +116,7 @@ def _shown(extent: int, left: int, right: int, reflects: bool) -> int:
     return len({last - abs(last - place) if reflects else min(place, last) for place in inside})
 
 
-_PADDINGS: Final = tuple(f"{kind}_pad{rank}d" for kind in ("reflection", "replication") for rank in (1, 2, 3))
-
-
-@formula("aten::constant_pad_nd", *(f"aten::{name}" for name in _PADDINGS), category="copy")
-def _pad(signature: Signature) -> Work:
+def pad(signature: Signature) -> Work:
     args = Arguments(signature, "self padding")
     inputs, padding = args.tensor("self"), args.sizes("padding")
     kept, result = _padded(inputs, padding)
@@ -181,19 +126,3 @@ def _pad(signature: Signature) -> Work:
         kept = prod(_shown(extent, left, right, reflects) for extent, (left, right) in zip(inputs.shape, sides, strict=True))
     itemsize = size_of(inputs.dtype)
     return moved(min(kept, distinct(inputs)) * itemsize, result * itemsize)
-
-
-register({
-    # matrices along the diagonal of a matrix of zeros; a vector is one row
-    "block_diag": Row(
-        "read tensors+", where="rows = sum((1, 1, *each.shape)[-2] for each in tensors.tensors);"
-        " columns = sum((1, *each.shape)[-1] for each in tensors.tensors)", writes="rows * columns * promoted_item(tensors)",
-    ),
-    # each element as often as a number says, or as a tensor of numbers, which alone gives indices
-    "repeat_interleave": (
-        Row("read self, repeats, dim", writes="self.full * repeats", fits="recorded('dim')"),
-        Row("read self, read repeats?", writes="returned('output size not recorded')"),
-    ),
-    # every gradient is added to the element it was copied from
-    " ".join(f"{name}_backward" for name in _PADDINGS): Row("read grad, view self", 1, per="grad", result="self"),
-}, "copy", namespace="aten::")  # fmt: skip

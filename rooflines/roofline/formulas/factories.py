@@ -7,11 +7,9 @@ from math import ceil, prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
-from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.registry import Hints
 
 _OPTIONS: Final = 4  # a factory's schema ends with dtype, layout, device, pin_memory
 
@@ -22,22 +20,13 @@ def _filled(elements: int, dtype: str, cost: int = 0, read: int = 0) -> Work:
     return Work(0, flops, read, elements * size_of(dtype), precision_of(dtype) if flops else None)
 
 
-# Operator -> schema. ``size`` or ``self`` gives the shape.
-_CONSTANT: Final[dict[str, str]] = {
-    "aten::zeros": "size dtype=None", "aten::ones": "size dtype=None", "aten::full": "size value dtype=None",
-    "aten::zeros_like": "self dtype=None", "aten::ones_like": "self dtype=None", "aten::full_like": "self value dtype=None",
-    "aten::new_zeros": "self size dtype=None", "aten::new_ones": "self size dtype=None", "aten::new_full": "self size value dtype=None",
-}  # fmt: skip
-
-
 _FROM_NUMBER: Final[dict[type, str]] = {bool: "bool", int: "int64", complex: "complex64"}  # the dtype that ``full`` takes
 
 
-@hinted_formula(*_CONSTANT, category="copy")
-def _constant(signature: Signature, hints: Hints) -> Work:
+def constant(signature: Signature, hints: Hints, schema: str) -> Work:
+    """``size`` or ``self`` gives the shape."""
     if hints.outputs is not None:
         return Work(bytes_written=written(*hints.outputs))
-    schema = _CONSTANT[signature.name]
     args = Arguments(signature, schema)
     pattern = args.optional("self")
     if "size" in schema and not args.recorded("size"):
@@ -45,16 +34,6 @@ def _constant(signature: Signature, hints: Hints) -> Work:
     shape = args.sizes("size") if "size" in schema else args.tensor("self").shape
     usual = pattern.dtype if pattern else _FROM_NUMBER.get(type(args.value("value", absent=None)), "float32")
     return _filled(prod(shape), args.dtype("dtype", usual))
-
-
-_FILLS: Final[dict[str, Row]] = {
-    # in place, or a new tensor like ``self``, whose values are not read
-    "fill_ fill": Row("view self, read value?", result="self"),
-    "zero_ zero": Row("view self", result="self"),
-    "_new_zeros_with_same_feature_meta": Row("self", writes="results().full"),
-    "scalar_tensor": Row("value, dtype=None", writes="item('dtype', 'float32')"),
-}
-register(_FILLS, "copy", namespace="aten::")
 
 
 # New tensors whose shape is in numbers, of the dtype that is the first of the options that end the schema.
@@ -80,8 +59,7 @@ def _numbers(signature: Signature) -> tuple[Argument, ...]:
     return signature.args[: max(len(signature.args) - _OPTIONS, 0)]
 
 
-@hinted_formula("aten::arange", "aten::range", category="copy")
-def _arange(signature: Signature, hints: Hints) -> Work:
+def arange(signature: Signature, hints: Hints) -> Work:
     """start + i * step, a multiply-add an element: (end, dtype, layout, device, pin_memory), (start, end, ...) or (start, end, step,
     ...); or a tensor to write to, the last one."""
     numbers, inclusive = _numbers(signature), signature.name == "aten::range"
@@ -96,26 +74,13 @@ def _arange(signature: Signature, hints: Hints) -> Work:
     return _new(signature, hints, elements, 2, "int64" if whole else "float32")
 
 
-# Operator -> FLOPs an element and schema, which ends with how many there are: numbers at equal distances, between ends that may be
-# tensors of one element, and windows, cosines of the position; of Kaiser's a Bessel function of sqrt(1 - x²), divided by one that all
-# share.
-_SEQUENCES: Final[dict[str, tuple[int, str]]] = {
-    "aten::linspace": (2, "start end steps"), "aten::logspace": (2 + costs.POW, "start end steps"),
-    "aten::bartlett_window": (4, "steps"), "aten::hann_window": (costs.TRANSCENDENTAL + 3, "steps"),
-    "aten::hamming_window": (costs.TRANSCENDENTAL + 3, "steps"), "aten::blackman_window": (2 * costs.TRANSCENDENTAL + 6, "steps"),
-    "aten::kaiser_window": (costs.SPECIAL + 7, "steps"),
-}  # fmt: skip
-
-
-@hinted_formula(*_SEQUENCES, category="copy")
-def _sequence(signature: Signature, hints: Hints) -> Work:
-    cost, schema = _SEQUENCES[signature.name]
+def sequence(signature: Signature, hints: Hints, schema: str, cost: int) -> Work:
+    """As many numbers as the last argument of the schema says, between ends that may be tensors of one element."""
     args = Arguments(signature, schema)
     return _new(signature, hints, lambda: args.integer("steps"), cost, read=size(args.optional("start"), args.optional("end")))
 
 
-@hinted_formula("aten::eye", category="copy")
-def _eye(signature: Signature, hints: Hints) -> Work:
+def eye(signature: Signature, hints: Hints) -> Work:
     """(n, ...) or (n, m, ...)."""
 
     def elements() -> int:

@@ -7,55 +7,18 @@ hits, and reads them where something is added to them; into a new tensor it copi
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, selected, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.elementwise import RULES, rule_work
+from rooflines.roofline.formulas.elementwise import rule_of, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.registry import Hints
 
 _NO_INDEX: Final = "index shapes not recorded"
 MASKS: Final = ("bool", "uint8")
-
-
-_SELECTIONS: Final[dict[str, Row]] = {
-    "index_select": Row(
-        "view self, dim, read index",
-        where="extent = self[dim] if self.rank else 1; made = self.n // extent * index.n if extent else 0",
-        reads="selected(self, made) + index.size", writes="made * self.item",
-    ),
-    "gather": Row("view self, dim, read index", reads="selected(self, index.n) + index.size", writes="index.n * self.item"),
-    "take": Row("view self, read index", reads="selected(self, index.n) + index.size", writes="index.n * self.item"),
-    # Elements chosen by a mask, and where a tensor is not zero: a position, one index a dimension. Values say how many there are.
-    "masked_select": Row(
-        "view self, read mask", where="made = returned('number of selected elements not recorded')",
-        reads="mask.size + min(self.size, made)", writes="made",
-    ),
-    "nonzero": Row("read self", writes="returned('number of positions not recorded')"),
-    "nonzero_static": Row("read self, size", writes="size * self.rank * 8"),  # filled up with a number
-    # Elements of ``source`` one after the other where the mask is true, at most one for each of the result, to which ``self`` and the
-    # mask broadcast. Which of ``self`` are kept depends on the mask, so that all are read and written, as ``masked_fill`` does.
-    "masked_scatter masked_scatter_": Row(
-        "read self, read mask, view source", where="made = joined(self, mask)",
-        reads="self.size + mask.size + min(source.size, made * source.item)", writes="made * self.item",
-    ),
-    # the gradients where the mask is true, one after the other, and zeros up to the size of the source
-    "masked_scatter_backward": Row(
-        "view grad, read mask, sizes+", where="made = prod(sizes)",
-        reads="mask.size + min(grad.size, made * grad.item)", writes="made * grad.item",
-    ),
-    # ``index`` where the mask is true, a number elsewhere
-    "_unsafe_masked_index": Row(
-        "view self, read mask, view indices*", where="made = results().full",
-        reads="min(self.size, made) + mask.size + indices.size", writes="made",
-    ),
-}  # fmt: skip
-register(_SELECTIONS, "copy", namespace="aten::")
 
 
 # Several index tensors at once, one for each leading dimension, None for a dimension that is taken whole. A mask replaces as many
@@ -82,8 +45,7 @@ def _elements_at(source: TensorArg, indices: Argument) -> int | None:
     return positions * taken * prod(source.shape[axis:])
 
 
-@hinted_formula("aten::index", "aten::_unsafe_index", category="copy")
-def _index(signature: Signature, hints: Hints) -> Work:
+def index(signature: Signature, hints: Hints) -> Work:
     """The elements selected, read (each distinct one once) and written. Traces leave out the indices, and so their bytes."""
     args = Arguments(signature, "self indices=None")
     source = args.tensor("self")
@@ -117,14 +79,14 @@ def _fills_by_mask(target: TensorArg, indices: Argument, values: TensorArg) -> T
     return TensorArg((*tensors[0].shape, *(1,) * after), tensors[0].dtype)
 
 
-def _index_put(signature: Signature, in_place: bool) -> Work:
+def index_put(signature: Signature) -> Work:
     """``x[mask] = value`` is ``masked_fill_``, and is counted as such: which elements it spares depends on the mask's values."""
     args = Arguments(signature, "self indices=None values=None accumulate=False")
     target, values, adds = args.tensor("self"), args.tensor("values"), args.flag("accumulate")
-    indices = args.given("indices")
+    indices, in_place = args.given("indices"), signature.name.endswith("_")
     mask = None if adds else _fills_by_mask(target, indices, values)
     if mask is not None:
-        return rule_work(Signature("aten::masked_fill", (target, mask, 0)), RULES["masked_fill"], in_place, mask=1)
+        return rule_work(Signature("aten::masked_fill", (target, mask, 0)), rule_of("masked_fill"), in_place)
     elements = _put_elements(target, indices, values)
     return _scattered(target, elements, size(values, *_index_tensors(indices)), adds, in_place)
 
@@ -143,37 +105,25 @@ def _scattered(target: TensorArg, elements: int, read: int, adds: bool, in_place
     )
 
 
-formula("aten::index_put_", "aten::_index_put_impl_", category="copy")(partial(_index_put, in_place=True))
-formula("aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put", category="copy")(partial(_index_put, in_place=False))
-
-
-@formula("aten::_unsafe_masked_index_put_accumulate", category="copy")
-def _masked_index_put(signature: Signature) -> Work:
+def masked_index_put(signature: Signature) -> Work:
     args = Arguments(signature, "self mask indices values")
     target, mask, values = args.tensor("self"), args.tensor("mask"), args.tensor("values")
     read = size(mask, values, *_index_tensors(args.value("indices")))
     return _scattered(target, values.numel, read, adds=True, in_place=False)
 
 
-@formula("aten::put_", "aten::put", category="copy")
-def _put(signature: Signature) -> Work:
+def put(signature: Signature) -> Work:
     args = Arguments(signature, "self index source accumulate=False")
     target, index, source = args.tensor("self"), args.tensor("index"), args.tensor("source")
     return _scattered(target, index.numel, size(index, source), args.flag("accumulate"), signature.name.endswith("_"))
 
 
-# Along one dimension. Operator -> its schema; ``include`` says whether what is there takes part.
-_SCATTERS: Final[dict[str, str]] = {
-    "scatter": "self dim index src reduce", "scatter_add": "self dim index src",
-    "scatter_reduce": "self dim index src reduce include=True",
-    "index_add": "self dim index src alpha=1", "index_copy": "self dim index src",
-    "index_reduce": "self dim index src reduce include=True", "index_fill": "self dim index src",
-}  # fmt: skip
 _OVERWRITE: Final = frozenset({"index_copy", "index_fill"})
 
 
-def _scatter(signature: Signature, name: str, in_place: bool) -> Work:
-    args = Arguments(signature, _SCATTERS[name])
+def scatter(signature: Signature, schema: str) -> Work:
+    """Along one dimension; ``include`` says whether what is there takes part."""
+    args, name = Arguments(signature, schema), signature.name.removeprefix("aten::").rstrip("_")
     target, index, src = args.tensor("self"), args.tensor("index"), args.optional("src")
     if name.startswith("index_"):
         extent = target.shape[args.integer("dim")] if target.shape else 1
@@ -186,15 +136,4 @@ def _scatter(signature: Signature, name: str, in_place: bool) -> Work:
     adds = name not in _OVERWRITE and (name != "scatter" or (len(signature.args) > 4 and args.optional("reduce") is None))
     old = bool(args.value("include")) if args.has("include") and args.recorded("include") else True
     cost = 1 if args.given("alpha") in (None, 1) else 2
-    return _scattered(target, elements, source + size(index), adds, in_place, cost, old)
-
-
-for _name in _SCATTERS:
-    formula(f"aten::{_name}", category="copy")(partial(_scatter, name=_name, in_place=False))
-    formula(f"aten::{_name}_", category="copy")(partial(_scatter, name=_name, in_place=True))
-
-
-register({
-    # adds one, or a weight, to the bin of each value; there are as many bins as the largest value says
-    "bincount": Row("read self, read weights?", 1, per="self", writes="returned('number of bins not recorded')", precision="weights"),
-}, "copy", namespace="aten::")  # fmt: skip
+    return _scattered(target, elements, source + size(index), adds, signature.name.endswith("_"), cost, old)

@@ -23,11 +23,10 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, distinct, floating, size_of
-from rooflines.roofline.formulas.elementwise import RULES as ELEMENTWISE
+from rooflines.roofline.formulas.families import texts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
 from rooflines.roofline.formulas.registry import words
-from rooflines.roofline.formulas.views import VIEWS
+from rooflines.roofline.formulas.tables import said_of
 
 NAME: Final = re.compile(r"(?:triton_(?P<kind>[a-z]+)|(?:graph_\d+_)?cpp)_fused_?(?P<operators>\w*?)_?\d*\Z")
 _REDUCED: Final = frozenset({"red", "per", "cpp"})
@@ -39,9 +38,11 @@ _NORMS: Final = words(
 _PRODUCTS: Final = words("mm addmm bmm baddbmm _scaled_mm")
 # FLOPs on each point of the iteration. Of products and convolutions a fused kernel has the addition of the bias; a square is what
 # nearly every ``pow`` in a network is.
+_IN_PLACE_FORM: Final = re.compile(r"[^_]_\Z")
+_REDUCTIONS: Final = {name.removeprefix("aten::"): said_of(name)["cost"] for name in texts("reduction.reduce")}
 _COSTS: Final[dict[str, int]] = {
-    **{name: rule.cost for name, rule in ELEMENTWISE.items()},
-    **{name: rule.cost for name, rule in REDUCTIONS.items()},
+    **{name.removeprefix("aten::"): said_of(name)["cost"] for name in texts("elementwise.ruled") if not _IN_PLACE_FORM.search(name)},
+    **_REDUCTIONS,
     **dict.fromkeys(words("addmm baddbmm convolution linear"), costs.BASIC),
     "pow": costs.BASIC,
     **dict.fromkeys(_NORMS, costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT),
@@ -58,7 +59,7 @@ _COSTS: Final[dict[str, int]] = {
 # Operators that compute nothing and contain the name of one that does.
 _ZERO: Final = frozenset(
     (
-        *(name.removeprefix("aten::") for name in VIEWS),
+        *(name.removeprefix("aten::") for name in texts("views.nothing")),
         *words(
             "mm bmm _scaled_mm _to_copy _unsafe_view clone copy copy_ cat stack constant_pad_nd embedding index index_select gather"
             " _unsafe_index select_scatter slice_scatter full full_like zeros zeros_like ones ones_like new_zeros new_full"
@@ -128,7 +129,7 @@ def category_of(name: str) -> str:
         return "matmul"
     if any("norm" in operator for operator in parsed.operators if operator in _COSTS):
         return "normalization"
-    if parsed.kind in ("red", "per") or any(name in REDUCTIONS or "softmax" in name for name in parsed.operators):
+    if parsed.kind in ("red", "per") or any(name in _REDUCTIONS or "softmax" in name for name in parsed.operators):
         return "reduction"
     return "element-wise" if flops_per_point(parsed) else "copy"
 
@@ -138,7 +139,7 @@ def flops_per_point(parsed: GeneratedName) -> int:
     total = sum(_COSTS.get(operator, 0) for operator in parsed.operators)
     if not parsed.reduces:
         total -= _STATISTICS * sum(operator in _NORMS for operator in parsed.operators)
-        total -= sum(REDUCTIONS[operator].cost for operator in parsed.operators if operator in REDUCTIONS)
+        total -= sum(_REDUCTIONS[operator] for operator in parsed.operators if operator in _REDUCTIONS)
     return total
 
 

@@ -13,8 +13,7 @@ from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
 from rooflines.roofline.formulas.costs import COMPLEX_ADD, COMPLEX_MULTIPLY, GELU, HARDSWISH, SIGMOID, SILU, TANH
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import aten, formula
-from rooflines.roofline.formulas.rows import Row, Tensors, named, register
+from rooflines.roofline.formulas.rows import Tensors, named
 
 # What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record names: there the product
 # and the bias are counted, the activation is not.
@@ -116,16 +115,14 @@ def product_work(
     )
 
 
-@formula(*aten("mm bmm matmul mv dot vdot linalg_matmul"), category="matmul")
-def _plain(signature: Signature) -> Work:
+def plain(signature: Signature) -> Work:
     args = Arguments(signature, "self other out_dtype=None")
     # the argument after the operands is a dtype in one overload, the tensor to write to in another
     dtype = "" if args.optional("out_dtype") is not None else args.dtype("out_dtype", "")
     return product_work(args.tensor("self"), args.tensor("other"), out_dtype=dtype)
 
 
-@formula(*aten("addmm addmm_ addmv addmv_ baddbmm baddbmm_ _addmm_activation addbmm addbmm_ _sparse_addmm"), category="matmul")
-def _with_addition(signature: Signature) -> Work:
+def with_addition(signature: Signature) -> Work:
     """beta * self + alpha * (left @ right); the addition is one FLOP a result. ``addbmm`` sums its products over the batch."""
     gelu = signature.name == "aten::_addmm_activation"
     # addmm(self, left, right, out_dtype, beta, alpha) and not addmm(self, left, right, beta, alpha, out)
@@ -148,21 +145,6 @@ def dense(*operands: Tensors) -> bool:
     return True
 
 
-_OUTER: Final[dict[str, Row]] = {
-    # beta * self + alpha * outer(left, right): a multiplication and an addition a result, no sum over anything
-    "addr addr_": Row(
-        "view self, read left, read right, beta=1", where="made = left.n * right.n",  # [m] x [n]
-        other="made * (COMPLEX_MULTIPLY + COMPLEX_ADD if left.complex else 2)", also="0 if value('beta') == 0 else self.size",
-        writes="made * left.item", fits="dense(left, right)",
-    ),
-    "outer ger": Row(
-        "read self, read other", where="made = self.n * other.n",
-        other="made * (COMPLEX_MULTIPLY if self.complex else 1)", writes="made * self.item",
-    ),
-}  # fmt: skip
-register(_OUTER, "matmul", namespace="aten::")
-
-
 # --- linear layers -----------------------------------------------------------------------------------------------------------------
 
 
@@ -182,20 +164,10 @@ def layer_work(inputs: TensorArg, outputs: int, *read: TensorArg | None, each: i
     )
 
 
-# Operator -> schema. MKL reads a packed weight of the size of the original one.
-_LINEAR: Final[dict[str, str]] = {
-    "aten::linear": "self weight bias=None",
-    "aten::mkldnn_linear": "self weight bias=None",
-    "mkl::_mkl_linear": "self packed weight bias=None batch_size=0",
-    "mkldnn::_linear_pointwise": "self weight bias attr scalars=None algorithm=None",
-}
-
-
-@formula(*_LINEAR, category="matmul")
-def _linear(signature: Signature) -> Work:
+def linear(signature: Signature, schema: str) -> Work:
     """``self @ weight^T + bias`` with weight [n, k], or [k] for one number a row; with a second operand or an activation fused."""
     binary = signature.name == "mkldnn::_linear_pointwise" and len(signature.args) == 5
-    args = Arguments(signature, "self other weight bias attr" if binary else _LINEAR[signature.name])
+    args = Arguments(signature, "self other weight bias attr" if binary else schema)
     inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
     if signature.name == "aten::linear":
         _refuse_sparse(inputs, weight)
@@ -207,41 +179,10 @@ def _linear(signature: Signature) -> Work:
     return layer_work(inputs, weight.shape[0] if len(weight.shape) == 2 else 1, weight, bias, args.optional("other"), each=each)
 
 
-# Gradients, as far as asked for: of the input grad @ weight, of the weight grad^T @ input, of the bias the sum of grad over its rows.
-_MULTIPLY_ADD: Final = "(COMPLEX_MULTIPLY + COMPLEX_ADD if grad.complex else 2)"
-_ADD: Final = "(COMPLEX_ADD if grad.complex else 1)"
-_LINEAR_MASK: Final = "to_self = bool(output_mask[0]); to_weight = bool(output_mask[1]); to_bias = bool(output_mask[2])"
-_GRADIENTS: Final[dict[str, Row]] = {
-    "linear_backward mkldnn_linear_backward": Row(
-        "view self, view grad, view weight, output_mask+", where=_LINEAR_MASK,
-        matrix=f"{_MULTIPLY_ADD} * self.n * weight[0] * (to_self + to_weight)", other=f"grad.n * to_bias * {_ADD}",
-        reads="grad.size * max(output_mask) + weight.size * to_self + self.size * to_weight",
-        writes="self.full * to_self + weight.full * to_weight + weight[0] * weight.item * to_bias", precision="grad",
-    ),
-    "mkldnn_linear_backward_input": Row(
-        "input_size+, read grad, read weight", where="made = prod(input_size)",
-        matrix=f"{_MULTIPLY_ADD} * made * weight[0]", writes="made * grad.item",
-    ),
-    "mkldnn_linear_backward_weights": Row(
-        "read grad, read self, view weight, bias_defined", matrix=f"{_MULTIPLY_ADD} * self.n * weight[0]",
-        other=f"grad.n * bias_defined * {_ADD}", result="weight", writes="weight[0] * weight.item * bias_defined",
-    ),
-    # grad @ other^T and self^T @ grad: each meets every pair that the forward met
-    "matmul_backward": Row(
-        "view grad, view self, view other, output_mask+", where="to_self = bool(output_mask[0]); to_other = bool(output_mask[1])",
-        matrix="multiply_adds(self, other) * (to_self + to_other)",
-        reads="grad.size * max(output_mask) + other.size * to_self + self.size * to_other",
-        writes="self.full * to_self + other.full * to_other", precision="grad",
-    ),
-}  # fmt: skip
-register(_GRADIENTS, "matmul", namespace="aten::")
-
-
 # --- several products in one call --------------------------------------------------------------------------------------------------
 
 
-@formula("aten::_foreach_mm", category="matmul")
-def _products_of_lists(signature: Signature) -> Work:
+def products_of_lists(signature: Signature) -> Work:
     args = Arguments(signature, "self other")
     lefts, rights = args.tensors("self"), args.tensors("other")
     if not lefts or len(lefts) != len(rights):
@@ -284,17 +225,7 @@ def grouped_results(left: Tensors, right: Tensors, offsets: Tensors) -> int:
     return prod(grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[1])
 
 
-_SEVERAL: Final[dict[str, Row]] = {
-    "inductor::_mm_plus_mm": Row(
-        "read a, read b, read c, read d", where="made = results_of(a, b)", matrix="multiply_adds(a, b) + multiply_adds(c, d)",
-        other="made * (COMPLEX_ADD if a.complex else 1)", writes="made * a.item",
-    ),
-}  # fmt: skip
-register(_SEVERAL, "matmul")
-
-
-@formula("aten::_trilinear", category="matmul")
-def _trilinear(signature: Signature) -> Work:
+def trilinear(signature: Signature) -> Work:
     """Sum over ``sumdim`` of i1 * i2 * i3, each given the dimensions in its ``expand`` list: two products.
 
     i1 and i2 meet first, summed over what i3 lacks; the rest is summed with i3. ``bilinear`` is [b, 1, i, 1], [1, o, i, j] and
@@ -322,13 +253,3 @@ def _with_ones(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]
     for axis in sorted(axes):
         extents.insert(axis, 1)
     return tuple(extents)
-
-
-# --- weights in another layout: as many elements as before -------------------------------------------------------------------------
-
-register({
-    "mkl::_mkl_reorder_linear_weight mkldnn::_reorder_linear_weight mkldnn::_reorder_convolution_weight"
-    " mkldnn::_reorder_convolution_transpose_weight aten::mkldnn_reorder_conv2d_weight aten::mkldnn_reorder_conv3d_weight": Row(
-        "read self", result="self"
-    ),
-}, "copy")  # fmt: skip

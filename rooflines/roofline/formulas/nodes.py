@@ -48,8 +48,3 @@ def with_gradient(node: Signature) -> Signature:
     """A node with the first of its gradients and the arguments of its forward call."""
     gradients, forward = parts(node)
     return Signature(node.name, (gradients[0], *forward.args))
-
-
-def gradients_and_forward(signature: Signature) -> tuple[tuple[TensorArg, ...], Signature]:
-    """The ``parts`` of a backward node; of a forward call, which has no gradients, itself."""
-    return parts(signature) if signature.name.endswith("Backward") else ((), signature)

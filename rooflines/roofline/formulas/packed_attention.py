@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.attention import Attention, backward_work, has_dropout, sight
-from rooflines.roofline.formulas.costs import SOFTMAX, TANH, TRANSCENDENTAL
+from rooflines.roofline.formulas.costs import SOFTMAX, TANH
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, recorded_lengths
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, hinted_formula
+from rooflines.roofline.formulas.registry import HintedFormula, Hints
 
 LONGEST: Final = "KV length of every sequence is the largest that the arguments allow"
 NEW_ONLY: Final = "KV lengths not recorded: only the new tokens are counted"
@@ -257,20 +257,20 @@ def function_backward(signature: Signature, hints: Hints, layout: AttentionLayou
     return replace(work, bytes_read=work.bytes_read + saved)
 
 
-def register_layout(names: tuple[str, ...], layout: AttentionLayout, kind: str, given: Callable[[Signature], Signature]) -> None:
-    """Register operators (``forward`` or ``backward``), or autograd functions with their backward nodes (``function``). The layout is
-    that of what ``given`` makes of a call, and of the forward call of a node."""
+def layout_formula(said: dict[str, Any], kind: str, given: Callable[[Signature], Signature] | None) -> HintedFormula:
+    """The formula of operators (``forward`` or ``backward``), or of autograd functions and their backward nodes (``function``). The
+    layout is that of what ``given`` makes of a call, and of the forward call of a node."""
+    layout = AttentionLayout(
+        tuple(map(str.strip, said["schema"].split("|"))), **{name: said[name] for name in said if name != "schema"}
+    )
 
-    def operator(signature: Signature, hints: Hints) -> Work:
-        return (backward if kind == "backward" else forward)(given(signature), hints, layout)
+    def work(signature: Signature, hints: Hints) -> Work:
+        if kind == "function" and signature.name.endswith("Backward"):
+            gradients, call = parts(signature)
+            return function_backward(replace(signature, args=(gradients[0], *(given(call) if given else call).args)), hints, layout)
+        return (backward if kind == "backward" else forward)(given(signature) if given else signature, hints, layout)
 
-    def node(signature: Signature, hints: Hints) -> Work:
-        gradients, call = parts(signature)
-        return function_backward(replace(signature, args=(gradients[0], *given(call).args)), hints, layout)
-
-    hinted_formula(*names, category="attention")(operator)
-    if kind == "function":
-        hinted_formula(*(f"{name}Backward" for name in names), category="attention")(node)
+    return work
 
 
 # --- layers of servers -----------------------------------------------------------------------------------------------------------
@@ -279,14 +279,14 @@ SERVED: Final = "causal attention without a window"
 ONE: Final = "one sequence without a prefix"
 
 
-def unified(signature: Signature, hints: Hints, text: str) -> Work:
+def unified(signature: Signature, hints: Hints, schema: str) -> Work:
     """Causal attention of a step's tokens to themselves and to the tokens of their sequences in the KV cache.
 
     A cache is in 8 bits where queries are, as vLLM quantizes queries for such a cache only. ``saves_cache`` says whether the call also
     appends the new keys and values to it; without such an argument it does if no tensor ``updated`` shows that another operator does.
     ``latent`` attention is that of other operators.
     """
-    args = Arguments(signature, text)
+    args = Arguments(signature, schema)
     if args.has("latent") and args.flag("latent"):
         raise Dispatches
     query, key, value, out = args.tensor("query"), args.tensor("key"), args.tensor("value"), args.optional("out")
@@ -309,25 +309,4 @@ def unified(signature: Signature, hints: Hints, text: str) -> Work:
         bytes_written=new * heads * value_depth * item + new * cache * writes,
         precision=matrix_precision_of(query.dtype),
         assumption="; ".join(filter(None, (lengths.assumption, SERVED))),
-    )
-
-
-# --- partial results ---------------------------------------------------------------------------------------------------------------
-
-_MERGE_ELEMENT: Final = 3  # a * x + b * y
-_MERGE_ROW: Final = 2 * TRANSCENDENTAL + 6  # the larger sum, two exponentials of differences, their sum, two weights
-
-
-def merge(signature: Signature, _: Hints, text: str) -> Work:
-    """Two partial results of attention, each with its rows' log-sum-exp, joined into one, perhaps in place of the first."""
-    args = Arguments(signature, text)
-    first = "prefix" if args.has("prefix") else "out"
-    out, log_sum = args.tensor("out"), args.optional("out_log_sum")
-    parts = [args.tensor(name) for name in (first, f"{first}_log_sum", "suffix", "suffix_log_sum")]
-    rows = prod(out.shape[:-1])
-    return Work(
-        other_flops=out.numel * _MERGE_ELEMENT + rows * (_MERGE_ROW + (TRANSCENDENTAL + 1) * (log_sum is not None)),
-        bytes_read=size(*parts),
-        bytes_written=written(out, log_sum),
-        precision="fp32",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import gcd, prod
 from typing import Final
 
@@ -10,12 +9,10 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, distinct, size, size_of
 from rooflines.roofline.formulas.convolution import touched
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, Tensors, named, register
+from rooflines.roofline.formulas.registry import Hints
+from rooflines.roofline.formulas.rows import Tensors, named
 
 _INDEX_BYTES: Final = 8  # max-pooling writes where each maximum was, as int64
-_MAX: Final = "self kernel stride=() padding=0 dilation=1 ceil=False"
-_AVERAGE: Final = "self kernel stride=() padding=0 ceil=False"
 
 
 def pooled_size(extent: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
@@ -38,7 +35,7 @@ def _pooled(inputs: TensorArg, taps: int, covered: int, results: int, indices: b
     )
 
 
-def _windowed(signature: Signature, schema: str, rank: int, indices: bool) -> Work:
+def windowed(signature: Signature, schema: str, rank: int, indices: bool = False) -> Work:
     args = Arguments(signature, schema)
     inputs = args.tensor("self")
     planes, extents = prod(inputs.shape[:-rank]), inputs.shape[-rank:]
@@ -50,7 +47,7 @@ def _windowed(signature: Signature, schema: str, rank: int, indices: bool) -> Wo
     return _pooled(inputs, results * prod(kernel), planes * prod(map(touched, extents, *window, out)), results, indices)
 
 
-def _adaptive(signature: Signature, hints: Hints, rank: int, indices: bool) -> Work:
+def adaptive(signature: Signature, hints: Hints, rank: int, indices: bool = False) -> Work:
     args = Arguments(signature, "self output_size")
     inputs = args.tensor("self")
     seen = hints.outputs if not args.recorded("output_size") else None
@@ -74,7 +71,7 @@ def adaptive_taps(inputs: Tensors, grad: Tensors, rank: int) -> int:
     return prod(grad.shape[:-rank]) * prod(map(_adaptive_taps, inputs.shape[-rank:], grad.shape[-rank:]))
 
 
-def _fractional(signature: Signature, rank: int) -> Work:
+def fractional(signature: Signature, rank: int) -> Work:
     """Windows of one size at random places. The first and the last have theirs at the borders, so that two need no random number."""
     args = Arguments(signature, "self kernel output_size random_samples")
     inputs = args.tensor("self")
@@ -84,46 +81,3 @@ def _fractional(signature: Signature, rank: int) -> Work:
     results = planes * prod(out)
     pooled = _pooled(inputs, results * prod(kernel), covered, results, indices=True)
     return pooled + Work(bytes_read=size(args.tensor("random_samples")) if max(out) > 2 else 0)
-
-
-def _backward(schema: str, flops: str) -> Row:
-    """Each output's gradient goes to the one maximum (an add), or divided to its whole window (an add each)."""
-    return Row(f"read grad, {schema}", other=flops, result="self", precision="self")
-
-
-_GRADIENTS: Final[dict[str, Row]] = {
-    # a maximum without a stored index is searched for again in the input, which otherwise gives only its shape
-    "max_pool2d_backward": _backward("read self, kernel+", "grad.n * (volume(kernel, 2) + 1)")
-}
-_UNPOOLED: Final[dict[str, Row]] = {}
-for _rank in (1, 2, 3):
-    for _name, _schema, _indices in (
-        ("aten::max_pool", _MAX, False), ("aten::mkldnn_max_pool", _MAX, False), ("aten::avg_pool", _AVERAGE, False),
-        ("aten::quantized_max_pool", _MAX, False), ("quantized::max_pool", _MAX, False), ("aten::max_pool", _MAX, True),
-    ):  # fmt: skip
-        if _name != "quantized::max_pool" or _rank < 3:
-            formula(f"{_name}{_rank}d{'_with_indices' if _indices else ''}", category="reduction")(
-                partial(_windowed, schema=_schema, rank=_rank, indices=_indices)
-            )
-    for _name in ("adaptive_avg_pool", "_adaptive_avg_pool", "mkldnn_adaptive_avg_pool", "adaptive_max_pool"):
-        hinted_formula(f"aten::{_name}{_rank}d", category="reduction")(partial(_adaptive, rank=_rank, indices="max" in _name))
-    _taps = f"adaptive_taps(self, grad, {_rank})"
-    _GRADIENTS.update({
-        f"max_pool{_rank}d_with_indices_backward": _backward(
-            "view self, kernel, stride, padding, dilation, ceil, read indices", "grad.n"
-        ),
-        f"avg_pool{_rank}d_backward": _backward("view self, kernel+", f"grad.n * volume(kernel, {_rank})"),
-        " ".join(f"{name}{_rank}d_backward" for name in ("_adaptive_avg_pool", "adaptive_avg_pool", "mkldnn_adaptive_avg_pool")):
-            _backward("view self", _taps),
-        f"adaptive_max_pool{_rank}d_backward": _backward("view self, read indices", "grad.n"),
-        f"mkldnn_max_pool{_rank}d_backward": _backward("read output, read self, kernel+", f"grad.n * (volume(kernel, {_rank}) + 1)"),
-    })  # fmt: skip
-for _rank in (2, 3):
-    formula(f"aten::fractional_max_pool{_rank}d", category="reduction")(partial(_fractional, rank=_rank))
-    _GRADIENTS[f"fractional_max_pool{_rank}d_backward"] = _backward("view self, kernel, output_size, read indices", "grad.n")
-    # zeros, with the elements of ``self`` at the places that a pooling kept
-    _UNPOOLED[f"max_unpool{_rank}d"] = Row(
-        "read self, read indices, output_size+", writes=f"prod(self[:-{_rank}]) * volume(output_size, {_rank}) * self.item"
-    )
-register(_GRADIENTS, "reduction", namespace="aten::")
-register(_UNPOOLED, "copy", namespace="aten::")

@@ -9,7 +9,6 @@ own (``reserve``, ``workspace``) has a size that only it knows, and is not count
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -26,8 +25,6 @@ from rooflines.roofline.formulas.costs import (
 )
 from rooflines.roofline.formulas.low_precision import opened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import formula
-from rooflines.roofline.formulas.rows import Row, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,30 +146,8 @@ def _network(args: Arguments, cell: RecurrentCell) -> RecurrentNetwork:
 
 # --- whole networks ----------------------------------------------------------------------------------------------------------------
 
-_CUDNN: Final = "hidden_size proj_size layers batch_first dropout train bidirectional batch_sizes dropout_state"
-_MIOPEN: Final = "hidden_size layers batch_first dropout train bidirectional batch_sizes dropout_state"
-_METAL: Final = "hx params has_biases layers dropout train bidirectional batch_first"
-_SAVED: Final = "self weight weights_a_layer buffer hx cx output grad_output grad_hy grad_cy mode"
-_ONE_LAYER: Final = "self weight_ih weight_hh bias_ih bias_hh hx cx"
 
-_FORWARD: Final[dict[str, str]] = {
-    "aten::_cudnn_rnn": f"self weight weights_a_layer buffer hx cx mode {_CUDNN}",
-    "aten::miopen_rnn": f"self weight weights_a_layer hx cx mode {_MIOPEN}",
-    # one layer in one direction: states [b, hidden], weights [gates * hidden, in] and [gates * hidden, hidden]
-    "aten::mkldnn_rnn_layer": f"{_ONE_LAYER} reverse batch_sizes mode hidden_size count has_biases",
-    "aten::_lstm_mps": f"self {_METAL}",
-}
-_BACKWARD: Final[dict[str, str]] = {
-    "aten::_cudnn_rnn_backward": f"{_SAVED} {_CUDNN} reserve output_mask",
-    "aten::miopen_rnn_backward": f"{_SAVED} {_MIOPEN} reserve output_mask",
-    # it computes every gradient, requested or not, and also needs the last state of the cell
-    "aten::mkldnn_rnn_layer_backward":
-        f"{_ONE_LAYER} output hy cy grad_output grad_hy grad_cy reverse mode hidden_size count has_biases",
-    "aten::lstm_mps_backward": f"grad_output grad_hy grad_cy gates cells self layers_output {_METAL}",
-}  # fmt: skip
-
-
-def _forward(signature: Signature, schema: str) -> Work:
+def forward(signature: Signature, schema: str) -> Work:
     args = Arguments(signature, schema)
     network, dtype = _network(args, LSTM), args.tensor("self").dtype
     itemsize = size_of(dtype)
@@ -185,7 +160,7 @@ def _forward(signature: Signature, schema: str) -> Work:
     )
 
 
-def _backward(signature: Signature, schema: str) -> Work:
+def backward(signature: Signature, schema: str) -> Work:
     """The gradient of every step's gates, through its hidden state to the step before: the forward's products again, less that of the
     input where it is not asked for. Those of the weights are as many once more, and the biases' gradients are sums over all steps."""
     args = Arguments(signature, schema)
@@ -207,21 +182,10 @@ def _backward(signature: Signature, schema: str) -> Work:
     )
 
 
-for _name, _schema in _FORWARD.items():
-    formula(_name, category="matmul")(partial(_forward, schema=_schema))
-for _name, _schema in _BACKWARD.items():
-    formula(_name, category="matmul")(partial(_backward, schema=_schema))
-register({
-    "aten::_cudnn_rnn_flatten_weight": Row("read weights+", result="weights"),  # all weights into one buffer
-    "mkldnn::_reorder_mkldnn_rnn_layer_weight": Row("read weight_ih, read weight_hh", result="weight_ih weight_hh"),
-}, "copy")  # fmt: skip
-
-
 # --- quantized networks --------------------------------------------------------------------------------------------------------------
 
 
-@formula("aten::quantized_lstm", "aten::quantized_gru", category="matmul")
-def _quantized(signature: Signature) -> Work:
+def quantized(signature: Signature) -> Work:
     """Weights of 8 bits, or of 16; with 8 the input and the hidden state of each step become int8.
 
     The weights are packed, but the sizes follow from the states. Packed sequences come with the batch of each step as a tensor.
@@ -251,8 +215,7 @@ _CELLS: Final = {
 }  # fmt: skip
 
 
-@formula(*_CELLS, category="matmul")
-def _quantized_cell(signature: Signature) -> Work:
+def quantized_cell(signature: Signature) -> Work:
     """One step: [b, in] and [b, hidden] become int8, two products."""
     cell = _CELLS[signature.name]
     states = "hx cx" if isinstance(signature.arg(1), tuple) else "hx"  # a list is opened, too
@@ -270,31 +233,3 @@ def _quantized_cell(signature: Signature) -> Work:
         bytes_written=written(*kept),
         precision="int8",
     )
-
-
-# --- fused cells: the gates, after their products ------------------------------------------------------------------------------------
-
-_BIASES: Final = "read bias_ih?, read bias_hh?"
-_FUSED_CELLS: Final[dict[str, Row]] = {
-    # two products [b, 4h] and the cell [b, h] -> hidden, cell, and the gates [b, 4h] for the backward
-    "_thnn_fused_lstm_cell": Row(
-        f"read gates, read hidden_gates, read cx, {_BIASES}", LSTM_CELL, per="cx", precision="cx",
-        other="gates.n * (bool(bias_ih) + bool(bias_hh))", writes="(2 * cx.n + gates.n) * cx.item",
-    ),
-    # gradients of the gates [b, 4h] and the cell, and with biases their sum over the batch [4h]
-    "_thnn_fused_lstm_cell_backward_impl": Row(
-        "read grad_hy?, read grad_cy?, read cx, read cy, read gates, has_bias", LSTM_CELL_BACKWARD, per="cx", precision="cx",
-        other="gates.n * has_bias", writes="(gates.n + cx.n + gates[-1] * has_bias) * cx.item",
-    ),
-    # two products [b, 3h] and the hidden state [b, h] -> hidden state, and what the backward needs [b, 5h]
-    "_thnn_fused_gru_cell": Row(
-        f"read gates, read hidden_gates, read hx, {_BIASES}", GRU_CELL, per="hx", precision="hx",
-        other="gates.n * (bool(bias_ih) + bool(bias_hh))", writes="6 * hx.n * hx.item",
-    ),
-    # gradients of both products [b, 3h] and the hidden state, and with biases the sums over the batch, [3h] each
-    "_thnn_fused_gru_cell_backward": Row(
-        "read grad, read workspace, has_bias", GRU_CELL_BACKWARD, per="grad",
-        other=f"grad.n * {GRU.bias_sums} * has_bias", writes="(7 * grad.n + 6 * grad[-1] * has_bias) * grad.item",
-    ),
-}  # fmt: skip
-register(_FUSED_CELLS, "element-wise", namespace="aten::")

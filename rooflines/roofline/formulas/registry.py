@@ -1,4 +1,4 @@
-"""The registry of formulas: what one is, and the decorators that enter it. It imports no formula.
+"""The registry of formulas: what one is, and how one is entered. It imports no formula.
 
 An operator is in one of four places. *Counted*: a formula, registered by ``@formula``. *Zero on purpose*: a formula too, which returns
 ``Work()`` (views, allocation, metadata). *Composite*: it only calls other operators; they are counted, it is not. *Unknown*: everything
@@ -77,6 +77,7 @@ class Hints:
 
 
 HintedFormula = Callable[[Signature, Hints], Work]
+Origin = Literal["torch", "library", "user"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +87,16 @@ class Entry:
     category: str
     formula: HintedFormula
     wraps: bool
-    origin: Literal["torch", "library", "user"]
+    origin: Origin
 
 
 FORMULAS: Final[dict[str, Entry]] = {}
-# Why kernels of a layer that is found by its name or number have no work.
-LAYER: Final = "weights and states of the layer are not arguments"
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Names written one after the other, as the long tables have them."""
+    """Names written one after the other, as long lists have them."""
     return tuple(text.split())
 
 
@@ -106,10 +105,12 @@ def aten(text: str) -> tuple[str, ...]:
     return tuple(f"aten::{name}" for name in words(text))
 
 
-def _register(names: tuple[str, ...], category: str, function: Formula | HintedFormula, hinted: HintedFormula, wraps: bool) -> None:
-    # ``func``: of functools.partial; code that ``exec`` runs has no module
-    ours = str(getattr(function, "func", function).__module__).startswith(f"{__name__.partition('.')[0]}.")
-    origin: Literal["torch", "library", "user"] = "user" if not ours else "torch" if is_torchs(names[0]) else "library"
+def enter(names: tuple[str, ...], category: str, hinted: HintedFormula, wraps: bool, origin: Origin) -> None:
+    """Register a formula for these operators; ValueError names one that has a formula already, unless it is one for another library,
+    which a user's replaces.
+
+    ``wraps`` says that they may call other operators for all of their work: where an operator below is counted, only that one counts.
+    """
     for name in names:
         before = FORMULAS.get(name)
         if before is not None and (before.origin, origin) == ("user", "library"):
@@ -121,40 +122,10 @@ def _register(names: tuple[str, ...], category: str, function: Formula | HintedF
 
 
 def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formula], Formula]:
-    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already, unless it is one of
-    the formulas for other libraries (``libraries/``), which a user's formula replaces.
-
-    ``wraps`` says that they may call other operators for all of their work: where an operator below is counted, only that one counts.
-    """
+    """Register ``f(signature) -> Work`` for these operators (``enter``)."""
 
     def register(function: Formula) -> Formula:
-        _register(names, category, function, lambda signature, _: function(signature), wraps)
-        return function
-
-    return register
-
-
-def dispatches(*names: str, category: str, reason: str = "") -> None:
-    """Register operators that only hand their work to others; ``reason`` says why kernels that one launches itself have no work."""
-
-    @formula(*names, category=category)
-    def handed_on(_: Signature) -> Work:
-        raise Dispatches(reason)
-
-
-def uncounted(*names: str, category: str, reason: str) -> None:
-    """Register operators whose work nothing recorded determines."""
-
-    @formula(*names, category=category)
-    def unknown(_: Signature) -> Work:
-        raise NotCounted(reason)
-
-
-def hinted_formula(*names: str, category: str, wraps: bool = False) -> Callable[[HintedFormula], HintedFormula]:
-    """Register ``f(signature, hints) -> Work`` for operators whose recorded arguments do not determine what they move."""
-
-    def register(function: HintedFormula) -> HintedFormula:
-        _register(names, category, function, function, wraps)
+        enter(names, category, lambda signature, _: function(signature), wraps, "user")
         return function
 
     return register

@@ -1,33 +1,16 @@
 """Rows of operators: what a call computes and moves as one typed row of its arguments.
 
-A schema says what happens to each argument: ``"write out, read input[b t d], read weight?, eps=0"``. ``update`` reads and writes,
-``view`` only names a tensor for expressions. An argument without a verb is a value. ``?`` marks a tensor that may be absent, ``*`` a
-list, ``+`` one of which a call needs the tensors or values. A single tensor or value counts as a list of one.
-Names in brackets are bound to the sizes of the dimensions, or to the integers of a list (``shape[n k]``), ``*rows`` to the product of
-several. A name in two places is one size, and ``=k`` is that of the argument ``k``; a call in which they differ is not counted.
-
-An expression is Python on these names (``"2 * b * t * d"``). An integer argument is its value. A tensor has ``n`` elements, ``size``
-bytes to read and ``full`` to write, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and these as ``x[0]``. It is false
-where it is absent, and its dimensions are then 0. The costs of ``costs.py`` have their names. Further functions are those of
-``_FUNCTIONS``, those that a family adds (``named``), and about the call:
-
-- ``recorded(name)``: whether the argument was recorded. ``value(name)``: what was recorded, or None. ``known(name)``: the same, and a
-  call without it is not counted. ``asked(name, length)``: which outputs were asked for. ``item(name, dtype)``: the size of an element
-  of this dtype argument, or else of ``dtype``.
-- ``results()``: the tensors that it returns, as recorded or as torch infers them. ``recorded_results()``: as recorded; without a
-  recording the operators below it count. ``returned(reason)``: the bytes of results whose sizes depend on values, which a recording
-  has; the reason says what is missing where nothing has them. ``returned_tensor(place, reason)``: one of the returned tensors; without
-  a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
-
-Libraries write their rows as tables (``tables.py``).
+``docs/rows.md`` is the grammar: schemas, fields, and what an expression may name. Rows stand in files (``tables.py``).
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 from types import CodeType
@@ -38,7 +21,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, floating, selected, share, size, size_of, written
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import Hints, hinted_formula
+from rooflines.roofline.formulas.registry import HintedFormula, Hints
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])?([?*+]?)(=.*)?$")
@@ -46,19 +29,7 @@ _FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What an operator computes and moves. Numbers are expressions (see above).
-
-    - ``schema``: the arguments.
-    - ``matrix``: FLOPs of products. ``cost``: other FLOPs for each element of the arguments ``per``. ``other``: more of them.
-    - ``reads``: bytes read, where not all of the operands is read. ``also``: bytes read besides.
-    - ``result``: the arguments whose shape and dtype returned tensors have. ``writes``: bytes of other returned tensors.
-    - ``precision``: the arguments, tensors or dtypes (with a default: ``out_dtype=bfloat16``), of which the first with a precision says
-      in which the operator computes. ``results`` stands for what it returns, ``=fp32`` is a fixed one, ``=`` none, and empty means the
-      first operand. A call without FLOPs has none.
-    - ``where``: names for several expressions, ``"made = 2 * n; kept = made // k"``.
-    - ``fits``: a condition. A call for which it is false is not counted by this row.
-    - ``assumption``: that of ``Work``, where ``given`` is true.
-    """
+    """What an operator computes and moves. ``place`` is the file and line where it stands."""
 
     schema: str
     cost: int = 0
@@ -74,11 +45,7 @@ class Row:
     given: str = ""
     also: str = ""
     fits: str = ""
-
-    def __str__(self) -> str:
-        """The row as a table has it (``tables.py``)."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name not in ("schema", "where"))
-        return "; ".join(filter(None, (self.schema, self.where, *(f"{name} = {value}" for name, value in values if value))))
+    place: str = dataclasses.field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,15 +286,15 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
     args, hints = Arguments(signature, plain), hints or Hints()
     names = _Names(args, hints, {field.name: field.kind for field in fields})
     tensors: dict[str, tuple[TensorArg, ...]] = {}
-    for field in fields:
-        if not field.verb:
-            if field.dims:
-                _bind(names, field.dims, args.sizes(field.name))
+    for one in fields:
+        if not one.verb:
+            if one.dims:
+                _bind(names, one.dims, args.sizes(one.name))
             continue
-        tensors[field.name] = _tensors(args, field, hints)
-        names[field.name] = Tensors(*tensors[field.name])
-        if field.dims and tensors[field.name]:
-            _bind(names, field.dims, tensors[field.name][0].shape)
+        tensors[one.name] = _tensors(args, one, hints)
+        names[one.name] = Tensors(*tensors[one.name])
+        if one.dims and tensors[one.name]:
+            _bind(names, one.dims, tensors[one.name][0].shape)
     for name in (dim.strip("*=") for field in fields if field.verb and not tensors[field.name] for dim in field.dims):
         names.setdefault(name, 0)  # of a tensor that is absent
     verbs = {field.name: field.verb for field in fields if field.verb}
@@ -375,12 +342,12 @@ def function_work(signature: Signature, row: Row, hints: Hints | None = None) ->
 def _in_order(fields: tuple[_Field, ...], tensors: tuple[TensorArg, ...]) -> Iterator[TensorArg | tuple[TensorArg, ...] | None]:
     """The tensors by the fields of a schema: an optional one with dimensions has none where these do not fit the next tensor."""
     left, sizes = list(tensors), dict[str, int]()
-    for field in fields:
-        if field.kind == "*":
+    for one in fields:
+        if one.kind == "*":
             yield tuple(left)
             return
-        fits = bool(left) and _fits(sizes, field.dims, left[0].shape)
-        yield left.pop(0) if left and (fits or field.kind != "?") else None
+        fits = bool(left) and _fits(sizes, one.dims, left[0].shape)
+        yield left.pop(0) if left and (fits or one.kind != "?") else None
 
 
 def _fits(sizes: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) -> bool:
@@ -418,28 +385,34 @@ def _first_fitting(signature: Signature, rows: tuple[Row, ...], hints: Hints, wo
     return work_of(signature, rows[-1], hints)
 
 
-# Every operator that is counted by rows.
-ROWS: Final[dict[str, tuple[Row, ...]]] = {}
-
-
-def register(
-    rows: Mapping[str, Row | tuple[Row, ...]],
-    category: str,
-    wraps: bool = False,
-    namespace: str = "",
-    functions: bool = False,
-    given: Callable[[Signature], Signature] | None = None,
-) -> None:
-    """Register operators by their rows. Names with the same row stand in one string, without their ``namespace`` where it is given
-    (``"aiter::"``). Several rows are tried in their order. ``functions`` says that these are autograd functions, as ``function_work``
+def formula_of(rows: tuple[Row, ...], functions: bool = False, given: Callable[[Signature], Signature] | None = None) -> HintedFormula:
+    """The formula of rows that are tried in their order. ``functions`` says that they are of autograd functions, as ``function_work``
     has them; otherwise the schemas are those of what ``given`` makes of a call (``nodes.py``)."""
     work_of = function_work if functions else row_work
-    for names, found in rows.items():
-        versions = found if isinstance(found, tuple) else (found,)
 
-        def work(signature: Signature, hints: Hints, versions: tuple[Row, ...] = versions) -> Work:
-            return _first_fitting(signature if given is None else given(signature), versions, hints, work_of)
+    def work(signature: Signature, hints: Hints) -> Work:
+        try:
+            return _first_fitting(signature if given is None else given(signature), rows, hints, work_of)
+        except NameError as error:
+            raise NameError(f"{rows[0].place}: {error}") from None
 
-        operators = tuple(namespace + name for name in names.split())
-        ROWS.update(dict.fromkeys(operators, versions))
-        hinted_formula(*operators, category=category, wraps=wraps)(work)
+    return work
+
+
+def names_in(row: Row) -> None:
+    """Compile every expression of a row; NameError names what nothing in the row or the language is called."""
+    plain, arguments = parse(row.schema)
+    named = {one.name for one in arguments}
+    known = {*_FUNCTIONS, *_Names(Arguments(Signature("", ()), plain), Hints(), {}), *named}
+    known.update(dim.strip("*=") for one in arguments for dim in one.dims)
+    texts = (row.fits, row.matrix, row.other, row.reads, row.also, row.writes, row.given)
+    for step, text in (*steps_of(row.where), *(("", text) for text in texts if text)):
+        names = [node for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)]
+        inside = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        wrong = [node.id for node in names if node.id not in known | inside]
+        if wrong:
+            raise NameError(f"nothing is called '{wrong[0]}' in {text!r}")
+        known.add(step)
+    missing = [name for name in f"{row.result} {row.per if row.cost else ''}".split() if name not in named]
+    if missing:
+        raise NameError(f"no argument is called '{missing[0]}'")

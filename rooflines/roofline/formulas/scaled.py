@@ -6,30 +6,18 @@ Numbers of 4 bits lie two in an element (uint8, ``float4_e2m1fn_x2``), or eight 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.costs import DEQUANTIZE, DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import formula
-from rooflines.roofline.formulas.rows import Row, parse
+from rooflines.roofline.formulas.rows import parse
 
 FOUR_BIT: Final = ("uint8", "float4_e2m1fn_x2")
 # How many numbers an element of a weight may hold, where the activations hold one. Bytes are mostly two numbers of 4 bits.
 _PACKED: Final = {"int32": (8,), "uint8": (2, 1), "int8": (2, 1), "float4_e2m1fn_x2": (2,)}
-
-
-def packing(inner: int, elements: int) -> int:
-    """Numbers in an element of a weight that has ``elements`` along the dimension of ``inner`` numbers, padding allowed."""
-    for numbers in (1, 2, 4, 8, 16):
-        if elements * numbers >= inner:
-            return numbers
-    raise NotCounted(f"inner dimensions {inner} and {elements} differ")
 
 
 def operand_precision(left: TensorArg, right: TensorArg) -> str | None:
@@ -81,69 +69,9 @@ def scaled_work(signature: Signature, schema: str) -> Work:
     )
 
 
-def fp4_product(schema: str) -> Row:
-    """Activations [.., m, k] with a weight of 4-bit numbers, [n, k / 2] or [b, n, k / 2], perhaps in blocks [n / 16, 8 * k]."""
-    made = "rows * n * item('dtype', left.dtype if wide else 'bfloat16')"
-    return Row(
-        schema,
-        where="wide = not packed(left); inner = left[-1] * (2 - wide); rows = left.n // left[-1];"
-        " batch = right[0] if right.rank == 3 else 1; n = 2 * right.n // (batch * inner)",
-        matrix="2 * rows * inner * n",
-        other="left.n * DYNAMIC_QUANTIZE * wide + rows * n",
-        writes=f"0 if out else {made}" if "write out" in schema else made,
-        precision="=fp4",
-        fits="packed(right) and 2 * right.n % (batch * inner) == 0 and (left.item > 1 or not wide)",
-    )
-
-
 def _out_dtype(args: Arguments, left: TensorArg) -> str:
     default = left.dtype if precision_of(left.dtype) not in (None, "fp8", "fp4") else ""
     dtype = args.dtype("out_dtype", default) if args.has("out_dtype") else default
     if not dtype:
         raise NotCounted("dtype of the result not recorded")
     return dtype
-
-
-# Every operator that is a product of narrow numbers, with its schema.
-SCHEMAS: Final[dict[str, str]] = {}
-SCALED: Final = "left, right, read scale_a, read scale_b"
-
-
-def register_products(schemas: Mapping[str, str], wraps: bool = False, namespace: str = "") -> None:
-    """Register the formulas of products: operators, several in one string, perhaps all of one namespace -> schema."""
-    for names, schema in schemas.items():
-        SCHEMAS.update(dict.fromkeys((namespace + name for name in names.split()), schema))
-        formula(*(namespace + name for name in names.split()), category="matmul", wraps=wraps)(partial(scaled_work, schema=schema))
-
-
-# --- conversions whose results are no arguments: their sizes follow from those of the input ------------------------------------------
-
-
-def widened(schema: str, item: str, numbers: str = "input.n", precision: str = "=fp32", cost: int = DEQUANTIZE) -> Row:
-    """``numbers`` numbers of ``item`` bytes each, ``cost`` FLOPs a number."""
-    return Row(schema, other=f"{cost} * {numbers}", writes=f"{numbers} * {item}", precision=precision)
-
-
-def to_8_bits(schema: str, cost: int = 0, numbers: str = "input.n") -> Row:
-    """A byte for each number, scales where none was given (of rows, or of groups), and the sum with the residual. Before the conversion
-    come ``cost`` FLOPs for each number."""
-    scales = f"4 * ({numbers} // {'group_size' if 'group_size' in schema else 'input[-1]'})"
-    given = "scale" in schema
-    return Row(
-        schema,
-        other=f"{numbers} * ({cost} + {'(QUANTIZE if scale else DYNAMIC_QUANTIZE)' if given else 'DYNAMIC_QUANTIZE'})",
-        result="residual" if "residual" in schema else "",
-        writes=f"{numbers} + {f'(0 if scale else {scales})' if given else scales}",
-        precision="input",
-    )
-
-
-def to_blocks(bits: int, block: int | str, schema: str = "read input") -> Row:
-    """Numbers of ``bits`` bits with a scale of a byte for each ``block`` of them. Padding is not counted."""
-    return Row(schema, DYNAMIC_QUANTIZE, writes=f"input.n * {bits} // 8 + input.n // {block}")
-
-
-def to_fp4(schema: str) -> Row:
-    """NVFP4: two numbers of 4 bits a byte and a scale of 8 bits for each 16; results that are not arguments have no padding."""
-    made = "input.n // 2 + input.n // 16"
-    return Row(schema, DYNAMIC_QUANTIZE, writes=f"0 if out else {made}" if "out" in schema else made)

@@ -16,10 +16,10 @@ from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.compiled.records import Access, Kernel, as_buffer
 from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.formulas import CallCount, Work, count
+from rooflines.roofline.formulas.families import texts
 from rooflines.roofline.formulas.generated_kernels import ONE_EACH, category_of, flops_per_point, parse_name
 from rooflines.roofline.formulas.graph import count_kernel
 from rooflines.roofline.formulas.record import precision_of
-from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
 from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 _GRAPH: Final = re.compile(r"graph_\d+_")
@@ -128,11 +128,14 @@ def _extent(tensor: TensorArg) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
 
 
+_REDUCTIONS: Final = frozenset(texts("reduction.reduce"))
+
+
 def _here(kind: str, signature: Signature, results: tuple[TensorArg, ...]) -> tuple[Signature, tuple[TensorArg, ...]] | None:
     """The part of an operator that a generated kernel of this kind computes: all of it, or the addition of a bias; None for nothing.
 
     The comment above a kernel has what its inputs were computed from as well."""
-    if kind == "poi" and signature.name.removeprefix("aten::") in REDUCTIONS:
+    if kind == "poi" and signature.name in _REDUCTIONS:
         return None
     if kind == "tem" or not _ELSEWHERE.match(signature.name):
         return signature, results

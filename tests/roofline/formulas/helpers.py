@@ -7,8 +7,18 @@ import torch
 from rooflines.profiler.dispatch.signatures import call_signature
 from rooflines.profiler.trace.signature import from_kineto
 from rooflines.roofline.formulas import Work, count
+from rooflines.roofline.formulas.families import files, paragraphs
 from tests.roofline.formulas.oracle import tensors_of
 from tests.roofline.formulas.traces import operator_events, outermost
+
+PARAGRAPHS = [(path.stem, paragraph) for path in files() for paragraph in paragraphs(path)]
+# Operators whose work no arguments tell.
+UNCOUNTED = {name for _, paragraph in PARAGRAPHS if "uncounted" in paragraph.heading.options for name in paragraph.operators}
+
+
+def operators(*families):
+    """The operators of the files of these families."""
+    return {name for family, paragraph in PARAGRAPHS if family in families for name in paragraph.operators}
 
 
 def called(func, *args, **kwargs):

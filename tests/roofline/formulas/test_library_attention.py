@@ -7,7 +7,6 @@ import pytest
 from rooflines.profiler.trace.signature import Signature, from_kineto
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import SOFTMAX
-from rooflines.roofline.formulas.lengths import EQUAL
 from rooflines.roofline.formulas.packed_attention import DECODES, LONGEST, NEW_ONLY, ONE, SERVED
 from tests.roofline.formulas.by_hand import tensor
 from tests.roofline.formulas.test_packed_attention import ends, sums, work
@@ -296,22 +295,12 @@ def flash_mla(name, *more, sequences=None):
     return work(name, q, cache, 512, lengths, table, 0.1, True, schedule, ends(3), *more, sequences=sequences)
 
 
-@pytest.mark.parametrize("name", ["_flashmla_C::fwd_kvcache_mla", "sgl_kernel::fwd_kvcache_mla"])
+@pytest.mark.parametrize("name", ["_flashmla_C::dense_decode_fwd", "sgl_kernel::dense_decode_fwd"])
 def test_flash_mla_with_two_tokens_a_sequence(name):
-    found = flash_mla(name, False, None, sequences=sums((2, 33), (2, 90), (2, 5)))
+    found = flash_mla(name, sequences=sums((2, 33), (2, 90), (2, 5)))
     assert found.matrix_flops == 2 * (576 + 512) * 16 * (32 + 33 + 89 + 90 + 4 + 5)
     assert found.bytes_read == 2 * 6 * 16 * 576 + 2 * 128 * 576 + 3 * 4
-    assert flash_mla(name, False, None).assumption == LONGEST
-
-
-def test_flash_mla_with_an_index_sees_what_the_index_has_room_for():
-    found = flash_mla("_flashmla_C::fwd_kvcache_mla", True, tensor(3, 2, 24, dtype="int32"))
-    assert found.matrix_flops == 2 * (576 + 512) * 16 * 6 * 24
-    assert found.bytes_read == 2 * 6 * 16 * 576 + 4 * 6 * 24 + 2 * 6 * 24 * 576
-    q, keys = tensor(7, 16, 576, dtype=HALF), tensor(90, 1, 576, dtype=HALF)
-    prefill = work("_flashmla_C::sparse_prefill_fwd", q, keys, tensor(7, 1, 24, dtype="int32"), 0.1, 512)
-    assert prefill.matrix_flops == 2 * (576 + 512) * 16 * 7 * 24
-    assert prefill.bytes_read == 2 * 7 * 16 * 576 + 4 * 7 * 24 + 2 * 90 * 576  # at most every key
+    assert flash_mla(name).assumption == LONGEST
 
 
 def test_sglangs_layer_has_its_heads_in_one_dimension():
@@ -374,20 +363,3 @@ def test_backward_of_memory_efficient_attention_in_xformers():
 
 
 # --- TransformerEngine -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("caches", [(None, None), ()])
-def test_fused_attention_of_transformer_engine(caches):
-    """[s, b, h, d] and [b, s, h, d] are told apart by the number of sequences; packed, by the dimensions."""
-    first = (True, 5, 5, ends(2), ends(2), None, None, *caches)
-    by_sequence, by_batch = tensor(5, 2, 4, 8, dtype=HALF), tensor(2, 5, 4, 8, dtype=HALF)
-    found = work("FusedAttnFunc", *first, *[by_sequence] * 3, None, 0.3, 0.0)
-    assert found.matrix_flops == 4 * 8 * 2 * 4 * 15
-    assert "causal mask" in found.assumption
-    assert work("FusedAttnFunc", *first, *[by_batch] * 3, None, 0.3, 0.0) == found
-    back = work("FusedAttnFuncBackward", (by_sequence,), *first, *[by_sequence] * 3, None, 0.3, 0.0)
-    assert back.matrix_flops == 5 * 2 * 8 * 2 * 4 * 15
-    assert back.bytes == 8 * 2 * 2 * 5 * 4 * 8 + 4 * 2 * 5 * 4  # five tensors read, three written, and the rows' sums
-    packed = work("FusedAttnFunc", *first, *[tensor(9, 4, 8, dtype=HALF)] * 3, None, 0.3, 0.0)
-    assert packed.matrix_flops == 4 * 8 * 4 * (15 + 10)
-    assert EQUAL in packed.assumption

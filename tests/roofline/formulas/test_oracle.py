@@ -22,12 +22,10 @@ from rooflines.roofline.formulas import CallCount, Work, count
 from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
 from rooflines.roofline.formulas.families import is_torchs
-from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.registry import FORMULAS
-from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
-from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
 from tests.roofline.formulas import answers, samples
 from tests.roofline.formulas.calls import rand
+from tests.roofline.formulas.helpers import UNCOUNTED, operators
 from tests.roofline.formulas.oracle import Bytes, Call, Collection, Experiment, Sample, Verdict, describe, judge, plain_name, storage
 
 # registers its operators; an older torch lacks this and other operators that our calls need
@@ -343,14 +341,14 @@ def explicit(name: str) -> bool:
     return plain not in DECOMPOSED and plain not in SOMETIMES_DECOMPOSED and name not in NOTHING
 
 
-NOTHING = {*VIEWS, *ALLOCATIONS, *METADATA, "detach", "detach_"}
-UNKNOWN_ON_PURPOSE = {*SPARSE, SEARCH, *NESTED, "mkldnn_prepacked::conv2d_run", *words(
-    "sparse::qlinear sparse::qlinear_dynamic sparse::qlinear_prepack sparse::qlinear_relu sparse::qlinear_relu_dynamic"
-)}  # fmt: skip
+NOTHING = operators("views", "metadata")
 COUNTED = sorted(
     name
     for name, category in registered().items()
-    if category not in ("composite", "communication") and explicit(name) and name not in UNKNOWN_ON_PURPOSE and is_torchs(name)
+    if category not in ("composite", "communication")
+    and explicit(name)
+    and (name not in UNCOUNTED or name in EXCEPTIONS)
+    and is_torchs(name)
 )
 
 

@@ -306,22 +306,6 @@ def test_autograds_function_of_version_4():
     assert back.matrix_flops == 5 * flops // 2
 
 
-def test_queries_keys_and_values_in_one_tensor():
-    q, three, two = tensor(2, 5, 6, 8, dtype=HALF), tensor(2, 5, 3, 6, 8, dtype=HALF), tensor(2, 5, 2, 6, 8, dtype=HALF)
-    apart = work("FlashAttnFunc", q, q, q, 0.0, None, True, None)
-    assert work("FlashAttnQKVPackedFunc", three, 0.0, None, True, None) == apart
-    assert work("FlashAttnKVPackedFunc", q, two, 0.0, None, True, None) == apart
-    back = work("FlashAttnFuncBackward", (q,), q, q, q, 0.0, None, True, None)
-    assert work("FlashAttnQKVPackedFuncBackward", (q,), three, 0.0, None, True, None) == back
-    assert work("FlashAttnKVPackedFuncBackward", (q,), q, two, 0.0, None, True, None) == back
-    rows, packed = tensor(15, 4, 8), tensor(15, 3, 4, 8)
-    lengths = (ends(3), ends(3), 5, 5)
-    varlen = work("FlashAttnVarlenFunc", rows, rows, rows, *lengths, 0.0, None, True, None)
-    assert work("FlashAttnVarlenQKVPackedFunc", packed, ends(3), 5, 0.0, None, True, None) == varlen
-    assert work("FlashAttnVarlenKVPackedFunc", rows, tensor(15, 2, 4, 8), *lengths, 0.0, None, True, None) == varlen
-    assert reason("FlashAttnQKVPackedFunc", q, 0.0, None, True, None) == "shapes not recorded"
-
-
 # --- what is not counted -----------------------------------------------------------------------------------------------------------
 
 

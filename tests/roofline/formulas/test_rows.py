@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs, registry
+from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints
-from rooflines.roofline.formulas.rows import Row, function_work, register, row_work
+from rooflines.roofline.formulas.rows import Row, formula_of, function_work, row_work
 
 LEFT, RIGHT, BIAS = TensorArg((4, 6), "bfloat16"), TensorArg((6, 5), "bfloat16"), TensorArg((5,), "float32")
 PRODUCT = Row(
@@ -89,16 +89,13 @@ def test_a_backward_node_has_the_gradient_before_the_arguments_of_its_forward():
         function_work(Signature("FnBackward", (LEFT,)), row)
 
 
-def test_rows_are_tried_in_their_order_and_a_condition_decides(monkeypatch):
+def test_rows_are_tried_in_their_order_and_a_condition_decides():
     """A newer version has a number before the tensor; of the older one the number of a kind says what is written."""
-    monkeypatch.setattr(registry, "FORMULAS", {})
     newer = Row("number, read x", 1, "x", result="x")
     kinds = tuple(Row("read x, kind", 1, "x", writes=f"{item} * x.n", fits=f"kind == {kind}") for kind, item in {0: 2, 1: 4}.items())
-    register({"one two": (newer, *kinds)}, "other", namespace="lib::")
-    assert set(registry.FORMULAS) == {"lib::one", "lib::two"}
 
     def written(*args):
-        return registry.FORMULAS["lib::two"].formula(Signature("lib::two", args), Hints()).bytes_written
+        return formula_of((newer, *kinds))(Signature("lib::two", args), Hints()).bytes_written
 
     assert [written(3, LEFT), written(LEFT, 0), written(LEFT, 1)] == [48, 48, 96]
     with pytest.raises(NotCounted, match="another version"):

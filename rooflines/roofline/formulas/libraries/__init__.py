@@ -1,7 +1,6 @@
-"""Formulas for the operators of other libraries. A module has a library, a part of one, or one subject of several.
+"""Formulas for the operators of other libraries. A file has a library, a part of one, or one subject of several.
 
-docs/libraries.md names the version and the file that each order of arguments comes from. To add a library, add its module here and run
-``python tests/roofline/formulas/families.py``.
+docs/library_sources.csv names the version and the file that each order of arguments comes from.
 """
 
 from __future__ import annotations
@@ -14,17 +13,8 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 
 # A number that SGLang's profiler gives to a function it makes an operator of, or inductor to a program's own kernel in Triton.
 _NUMBER: Final = re.compile(r"_\d+\Z")
-# flashinfer 0.2.2 to 0.3.1: operators of its released library, and of the modules that it compiles, of which attention has one for each
-# combination of types and sizes (``batch_decode_with_kv_cache_dtype_q_bf16_...::run``).
+# flashinfer 0.2.2 to 0.3.1: operators of its released library, and of the modules that it compiles.
 _FLASHINFER: Final = re.compile(r"(flashinfer_kernels(_sm90)?|cascade|gemm|norm|page|rope|sampling|(silu|gelu|gelu_tanh)_and_mul)::")
-_FLASHINFER_ATTENTION: Final = re.compile(
-    r"(?P<kind>(batch|single)_(prefill|decode)_with_kv_cache)_dtype_q_\w+::(?P<keys>paged_|ragged_)?run\Z"
-)
-_FLASHINFER_NAMES: Final = {
-    "batch_prefill_with_kv_cachepaged_": "batch_prefill_with_paged_kv_cache_run",
-    "batch_prefill_with_kv_cacheragged_": "batch_prefill_with_ragged_kv_cache_run",
-    "batch_decode_with_kv_cache": "batch_decode_with_paged_kv_cache_run",
-}
 # The namespace of a kernel from Hugging Face's hub, with the commit it was built from: ``_flash_attn3_cuda_1d39a44::fwd``.
 _HUB: Final = re.compile(r"_(?:vllm_)?flash_attn(?P<version>[23]?)_\w+::")
 
@@ -36,16 +26,14 @@ def canonical(name: str) -> str:
     ``sglang_profiler::attention_paged_attention_ragged_100`` and ``sage_fwd_1`` lose the number, and flash-attn from the hub is
     ``flash_attn_2_cuda::fwd`` or ``flash_attn_3::fwd``. AITER's were ``aiter::wrapper_...`` from August to October 2025.
     """
+    if name.startswith("torch::autograd::CppNode<"):
+        return name.replace("(anonymous namespace)::", "").replace("> >", ">>")
     if name.startswith("mslk::"):
         return name.replace("mslk", "fbgemm", 1)
     if name.startswith("aiter::wrapper_"):
         return name.replace("wrapper_", "", 1)
     if _FLASHINFER.match(name):
         return f"flashinfer::{name.partition('::')[2]}"
-    attention = _FLASHINFER_ATTENTION.match(name)
-    if attention:
-        kind = attention["kind"] + (attention["keys"] or "")
-        return f"flashinfer::{_FLASHINFER_NAMES.get(kind, kind)}"
     hub = _HUB.match(name)
     if hub:
         return ("flash_attn_3::" if hub["version"] == "3" else "flash_attn_2_cuda::") + name[hub.end() :]

@@ -8,7 +8,6 @@ the indices in the backward is the kernel's own way and is not counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,8 +16,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula
-from rooflines.roofline.formulas.tables import table
+from rooflines.roofline.formulas.registry import Hints
 
 _MEAN, _NO_BAG = 1, 2  # pooling modes
 # FBGEMM's SparseType of a result.
@@ -40,8 +38,6 @@ _OPTIMIZERS: Final[dict[str, tuple[int, int, int]]] = {
     "lamb": (costs.ADAM + 5, 2, 0),  # two norms, the ratio
     "partial_rowwise_lamb": (costs.ADAM + 5, 1, 1),
 }
-for _exact in ("sgd", "rowwise_adagrad", "rowwise_adagrad_with_weight_decay", "rowwise_adagrad_with_counter"):
-    _OPTIMIZERS[f"approx_{_exact}"] = _OPTIMIZERS[_exact]
 _GRADIENT_ONLY: Final = ("dense", "none")  # these return a gradient and update nothing
 
 
@@ -98,15 +94,9 @@ def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
     )  # fmt: skip
 
 
-_TABLES: Final = "dev uvm cache placements"
-_VBE: Final = "vbe_row_output_offsets vbe_b_t_map vbe_output_size"  # tables with batches of different sizes
-_TAIL: Final = "total_D max_D hash_size_cumsum total_hash_size_bits indices offsets pooling indice_weights"
-_LOOKUP: Final = f"placeholder {_TABLES} weights_offsets D_offsets {_TAIL} feature_requires_grad locations"
-
-
-def forward(signature: Signature, hints: Hints, text: str) -> Work:
+def forward(signature: Signature, hints: Hints, schema: str) -> Work:
     """Rows read and added up by bags, or returned one by one."""
-    args = Arguments(signature, text)
+    args = Arguments(signature, schema)
     result = hints.outputs[0] if hints.outputs else None
     found = _lookup(args, result)
     assumption = found.assumption
@@ -172,105 +162,14 @@ def forward_of(node: str) -> str | None:
     return f"fbgemm::split_embedding_codegen_lookup_{optimizer}_function"
 
 
-def _node(signature: Signature) -> Work:
+def node(signature: Signature, schema: str) -> Work:
+    """An autograd node, whose name has the optimizer."""
     (grad, *_), forward = parts(signature)
     match = _NODE.fullmatch(signature.name)
-    optimizer = match[1].lower() if match else ""
-    schema = f"dev weights_offsets D_offsets {_TAIL}" if optimizer == "dense" else _LOOKUP
-    return _update(Arguments(forward, schema), optimizer, grad)
+    return _update(Arguments(forward, schema), match[1].lower() if match else "", grad)
 
 
-formula(
-    *(
-        f"torch::autograd::CppNode<{space}Split{bag}LookupFunction_{optimizer}_Op>"
-        for space in ("", "(anonymous namespace)::")
-        for bag in ("", "NoBag")
-        for optimizer in (*_OPTIMIZERS, "none", "Dense", "dense")
-    ),
-    category="embedding",
-)(_node)
-
-
-def backward(signature: Signature, _: Hints, text: str) -> Work:
+def backward(signature: Signature, schema: str) -> Work:
     """The backward with an optimizer, whose name is in the operator's."""
-    args, match = Arguments(signature, text), re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name)
+    args, match = Arguments(signature, schema), re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name)
     return _update(args, match[1] if match else "", args.tensor("grad"))
-
-
-def of_weights(signature: Signature, _: Hints, text: str) -> Work:
-    """The gradients of the weights of indices: a dot product of a row and the gradient of its bag for each."""
-    args = Arguments(signature, text)
-    grad = args.tensor("grad")
-    found = _lookup(args, grad)
-    return Work(
-        other_flops=2 * found.elements,
-        bytes_read=size(grad) + found.row_bytes + found.read,
-        bytes_written=found.indices.numel * size_of(grad.dtype),
-        precision=precision_of(grad.dtype),
-        assumption=found.assumption,
-    )
-
-
-def _each(*names: str, optimizers: Iterable[str] = (*_OPTIMIZERS, "none")) -> str:
-    """These names with the name of each optimizer."""
-    return " ".join(name.format(optimizer) for name in names for optimizer in optimizers)
-
-
-_SIZES: Final = "hash_size_cumsum total_hash_size_bits indices offsets"
-_END: Final = "locations uvm_cache_stats output"
-_SPLIT: Final = f"{_TABLES} weights_offsets D_offsets total_D max_D indices offsets pooling"
-_DENSE: Final = "dev weights_offsets D_offsets total_D max_D indices offsets pooling"
-_SPLIT_BACK: Final = f"grad {_TABLES} weights_offsets D_offsets max_D mixed_D {_SIZES} pooling"
-_DENSE_BACK: Final = f"grad dev weights_offsets D_offsets max_D mixed_D {_SIZES} pooling"
-_NAME: Final = "split_embedding_backward_codegen_{}"
-_NARROW: Final = {"max_int2": 2, "max_int4": 4, "max_int8": 8, "max_float16": 16, "max_float32": 32}
-
-
-_TABLE: Final = f"""
-[embedding fbgemm::]
-# Rows of integers, each with a scale and an offset of 16 bits before it and of 16 bytes or a multiple on a GPU, widened and added up.
-int_nbit_split_embedding_codegen_lookup_function int_nbit_split_embedding_uvm_caching_codegen_lookup_function: view dev?, view uvm?,
-    placements, weights_offsets, weights_tys, view D_offsets, total_D, {", ".join(_NARROW)}, read indices, read offsets, pooling,
-    read indice_weights?, output=1; tables = D_offsets.n - 1; kinds = {" + ".join(f"({name} > 0)" for name in _NARROW)};
-    bits = {" + ".join((f"{bits} * ({name} > 0)" for name, bits in _NARROW.items()))}; widest = max({", ".join(_NARROW)});
-    bags = 0 if pooling == {_NO_BAG} or not tables else (offsets.n - 1) // tables;
-    width = widest if pooling == {_NO_BAG} or not tables else total_D // tables; found = indices.n * width;
-    made = found if pooling == {_NO_BAG} else bags * total_D; packed_row = up(width * bits // 8 + (4 if bits < 16 else 0), 16) * 16;
-    other = found * ((DEQUANTIZE if bits < 16 else 0) + (pooling != {_NO_BAG}) + bool(indice_weights)) + made * (pooling == {_MEAN});
-    also = min(indices.n * packed_row, dev.size + uvm.size); writes = made * {{0: 4, 1: 2, 2: 1, 5: 2}}[output]; precision = fp32;
-    fits = kinds == 1 and (pooling == {_NO_BAG} or widest * tables == total_D); assumption = {_ROWS}
-    | ; fits = kinds == 1; assumption = {_ROWS}; {_WIDTHS}
-[embedding fbgemm:: by=forward]
-dense_embedding_codegen_lookup_function: dev weights_offsets D_offsets {_TAIL} feature_requires_grad output=0
-split_embedding_codegen_forward_cpu: host weights_offsets D_offsets total_D hash_size_cumsum indices offsets pooling indice_weights
-    output
-split_embedding_nobag_codegen_forward_cpu: host weights_offsets width hash_size_cumsum indices offsets output
-{_each("split_embedding_codegen_lookup_{}_function", optimizers=(*_OPTIMIZERS, *_GRADIENT_ONLY))}: {_LOOKUP}
-split_embedding_nobag_codegen_forward_unweighted_cuda: {_TABLES} weights_offsets width indices offsets {_END}
-split_embedding_codegen_forward_unweighted_cuda: {_SPLIT} {_END}
-split_embedding_codegen_forward_unweighted_vbe_cuda: {_SPLIT} {_END} {_VBE}
-split_embedding_codegen_forward_weighted_cuda: {_SPLIT} indice_weights {_END}
-split_embedding_codegen_forward_weighted_vbe_cuda: {_SPLIT} indice_weights {_END} {_VBE}
-dense_embedding_nobag_codegen_forward_unweighted_cuda: dev weights_offsets width indices offsets output
-dense_embedding_codegen_forward_unweighted_cuda: {_DENSE} output
-dense_embedding_codegen_forward_unweighted_vbe_cuda: {_DENSE} output {_VBE}
-dense_embedding_codegen_forward_weighted_cuda: {_DENSE} indice_weights output
-dense_embedding_codegen_forward_weighted_vbe_cuda: {_DENSE} indice_weights output {_VBE}
-[embedding fbgemm:: by=backward]
-{_each(_NAME + "_unweighted_exact_cuda", _NAME + "_unweighted_vbe_exact_cuda")}: {_SPLIT_BACK} locations
-{_each(_NAME + "_weighted_exact_cuda", _NAME + "_weighted_vbe_exact_cuda")}: {_SPLIT_BACK} indice_weights locations
-{_each(_NAME + "_cpu", optimizers=_OPTIMIZERS)}: grad host placements weights_offsets D_offsets max_D {_SIZES} pooling indice_weights
-{_each("split_embedding_nobag_backward_codegen_{}_unweighted_exact_cuda")}: grad {_TABLES} weights_offsets width {_SIZES} locations
-dense_embedding_backward_codegen_dense_unweighted_exact_cuda dense_embedding_backward_codegen_dense_unweighted_vbe_exact_cuda:
-    {_DENSE_BACK}
-dense_embedding_backward_codegen_dense_weighted_exact_cuda dense_embedding_backward_codegen_dense_weighted_vbe_exact_cuda:
-    {_DENSE_BACK} indice_weights
-dense_embedding_nobag_backward_codegen_dense_unweighted_exact_cuda: grad dev weights_offsets width {_SIZES}
-[embedding fbgemm:: by=of_weights]
-split_embedding_codegen_grad_indice_weights_cpu: grad host weights_offsets D_offsets indices offsets
-split_embedding_codegen_grad_indice_weights_cuda split_embedding_codegen_grad_indice_weights_vbe_cuda: grad {_TABLES} weights_offsets
-    D_offsets max_D indices offsets locations
-dense_embedding_codegen_grad_indice_weights_cuda dense_embedding_codegen_grad_indice_weights_vbe_cuda: grad dev weights_offsets
-    D_offsets max_D indices offsets
-"""
-table(_TABLE, forward=forward, backward=backward, of_weights=of_weights)

@@ -1,4 +1,4 @@
-"""Collectives of servers, alone and fused with a norm: closed forms at odd shapes."""
+"""Collectives of AITER, whose handle may follow an empty tensor."""
 
 from __future__ import annotations
 
@@ -31,16 +31,3 @@ def test_an_all_reduce_with_a_norm_of_aiter(name):
     """As recorded by SGLang on an MI355X: an empty tensor, the handle, input, residual, their sum, the norm, the weight."""
     args = (EMPTY, 94, bf16(T, D), bf16(T, D), bf16(T, D), bf16(T, D), bf16(D), 1e-6, 0, 0, True)
     assert figures(f"aiter::{name}", *args) == (0, 5 * T * D, 2 * SIZE + 2 * D, 2 * SIZE, "bf16")
-
-
-@pytest.mark.parametrize(
-    ("fusion", "cost", "wide", "narrow"),
-    [
-        (1, 4 + 1, 2, 0), (3, 4 + 4 + 1, 2, 0), (4, 4 + 1 + 5, 1, 7 * 32), (6, 4 + 1 + 5, 2, 7 * 32),
-        (5, 4 + 1 + 7, 1, 7 * 16 + 7 * 2), (7, 4 + 1 + 7, 2, 7 * 16 + 7 * 2),
-    ],
-)  # fmt: skip
-def test_what_follows_an_all_reduce_of_tensorrt_llm(fusion, cost, wide, narrow):
-    args = (bf16(7, 32), bf16(7, 32), bf16(32), fp32(1), None, None, (0, 1), 3, fusion, 1e-6, True)
-    read = 2 * 2 * 7 * 32 + 2 * 32 + 4
-    assert figures("trtllm::allreduce", *args)[1:4] == (cost * 7 * 32, read, wide * 2 * 7 * 32 + narrow)

@@ -15,10 +15,16 @@ from rooflines.roofline.formulas.arguments import NotCounted, size
 from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.families import is_torchs
 from rooflines.roofline.formulas.registry import FORMULAS, Hints
-from rooflines.roofline.formulas.rows import ROWS, fields_of, row_work, steps_of
-from rooflines.roofline.formulas.scaled import SCHEMAS
+from rooflines.roofline.formulas.rows import fields_of, row_work, steps_of
+from rooflines.roofline.formulas.tables import FileFormula
 
 registered()
+OF_FILES = {name: entry.formula for name, entry in FORMULAS.items() if isinstance(entry.formula, FileFormula)}
+ROWS = {name: formula.rows for name, formula in OF_FILES.items() if formula.is_rows}
+# Products of narrow numbers, each with its schema.
+SCHEMAS = {
+    name: formula.said["schema"] for name, formula in OF_FILES.items() if "by=scaled.scaled_work" in formula.paragraph.heading.options
+}
 # One operator of each row.
 OPERATORS = {row: (name, number) for name, rows in reversed(ROWS.items()) if not is_torchs(name) for number, row in enumerate(rows)}
 HINTS = Hints(output_bytes=4096, outputs=(TensorArg((8, 16), "bfloat16"),))
