@@ -1,7 +1,7 @@
 """The images that studies train on: MNIST from a folder, scikit-learn's digits scaled up, or synthetic ones; always labeled.
 
-Nothing is downloaded. MNIST is read from Kaggle's ``train.csv``, or as torchvision stores it. Where there is none, accuracy is measured on the digits,
-which are real but few, and speed on synthetic images of MNIST's size, which are many but mean nothing.
+Nothing is downloaded. MNIST is read from Kaggle's ``train.csv``, or as torchvision stores it. Where there is none, accuracy is measured
+on the digits, which are real but few, and speed on synthetic images of MNIST's size, which are many but mean nothing.
 """
 
 from __future__ import annotations

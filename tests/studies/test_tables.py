@@ -227,7 +227,7 @@ def test_mnist_as_csv_has_its_labelled_test_file_or_a_part_held_out(tmp_path, te
 def test_a_broken_csv_file_is_named(tmp_path, change, said):
     path = image_data.mnist_csv(tmp_path) / "train.csv"
     path.write_text(change(path.read_text()))
-    with pytest.raises(DataError, match="train.csv") as raised:
+    with pytest.raises(DataError, match=r"train\.csv") as raised:
         data.load("mnist", str(tmp_path))
     assert said in raised.value.message
 

@@ -85,24 +85,25 @@ class Call:
 
 @dataclass(slots=True)
 class StepCalls:
-    """The calls of a step: distinct calls with their counts, in the order of their first call.
+    """The calls of a step."""
 
-    ``lossy`` are those that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as it was made and in
-    that order.
-    ``fake`` says whether it ran on fake tensors; ``reason`` why it did not, where fake tensors were tried first. ``unopened`` names an
-    operator whose own kernel, which is not run on fake tensors, was to be recorded. ``settled`` says whether later steps do the same:
-    lazy modules are made in the first one, and TorchScript is compiled in the first ones. ``memory`` is there where it was followed
-    (memory.py).
-    """
-
+    #: Distinct calls with their counts, in the order of their first call.
     calls: dict[Call, int] = field(default_factory=dict)
+    #: Calls that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as
+    #: it was made and in that order.
     lossy: list[Call] = field(default_factory=list)
     modules: list[Module] = field(default_factory=list)
     module_calls: list[int] = field(default_factory=list)
+    #: Whether the step ran on fake tensors.
     fake: bool = True
+    #: Whether later steps do the same: lazy modules are made in the first one, and TorchScript is
+    #: compiled in the first ones.
     settled: bool = True
+    #: An operator whose own kernel, which is not run on fake tensors, was to be recorded.
     unopened: str = ""
+    #: Why it did not run on fake tensors, where these were tried first.
     reason: str = ""
+    #: Its memory, where that was followed (memory.py).
     memory: StepMemory | None = None
 
 

@@ -30,11 +30,7 @@ _IMAGENET: Final = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class Kind(NamedTuple):
-    """A data set: its name, what it is of, and the transforms of the papers that used it.
-
-    ``crop`` is the padding in pixels before a random crop, ``flip`` mirrors half of the images; both in training only. ``encoded``
-    images are JPEG files, which a loader decodes. ``mean`` and ``deviation`` are those of pixels from 0 to 1.
-    """
+    """A data set: its name, what it is of, and the transforms of the papers that used it."""
 
     title: str
     size: int
@@ -42,10 +38,15 @@ class Kind(NamedTuple):
     classes: int
     train: int
     test: int
+    #: Mean of pixels from 0 to 1.
     mean: tuple[float, ...]
+    #: Standard deviation of pixels from 0 to 1.
     deviation: tuple[float, ...]
+    #: Padding in pixels before a random crop, in training.
     crop: int = 0
+    #: Whether half of the images are mirrored, in training.
     flip: bool = False
+    #: Whether images are JPEG files, which a loader decodes.
     encoded: bool = False
 
 
@@ -64,15 +65,15 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 class DataSet(NamedTuple):
-    """Images to train and to test with, as torch data sets of (tensor [C, H, W], class). ``size`` is their height and width.
-
-    ``real`` says whether the labels mean something, so that accuracy does; ``label`` says in words what the images are.
-    """
+    """Images to train and to test with, as torch data sets of (tensor [C, H, W], class)."""
 
     name: str
+    #: What the images are, in words.
     label: str
+    #: Whether the labels mean something, so that accuracy does.
     real: bool
     classes: int
+    #: Height and width.
     size: int
     train: Any
     test: Any

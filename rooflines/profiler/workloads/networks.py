@@ -33,21 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkTask:
-    """A network with its inputs and the loss it trains with. ``loss`` maps the network's output to a scalar.
-
-    ``classifies`` says that its output are the scores of classes, so that it can be trained on labeled images. ``notes`` say what the
-    network is made of. What generates (mode ``generate``) has its prompts as input.
-    """
+    """A network with its inputs and the loss it trains with. What generates has its prompts as input."""
 
     network: torch.nn.Module
     inputs: tuple[Any, ...]
     keywords: dict[str, Any]
+    #: The network's output as a scalar.
     loss: Callable[[Any], torch.Tensor]
     unit: str
     image_size: int | None = None
     train_inputs: tuple[Any, ...] | None = None
     batch_size: int | None = None
+    #: Whether its output are the scores of classes, so that it can be trained on labeled images.
     classifies: bool = False
+    #: What the network is made of.
     notes: tuple[str, ...] = ()
 
 

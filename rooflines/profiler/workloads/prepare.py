@@ -53,21 +53,21 @@ _HALF = re.compile(r"Half|BFloat16|b?float16|[Ll]ow precision")  # how torch nam
 
 @dataclass(frozen=True)
 class Prepared:
-    """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs.
-
-    ``restore`` gives a module that the caller owns back as it was; it does nothing for one that was made here. ``notes`` say what was
-    changed in the network, ``classifies`` that a step returns scores of classes. ``generator`` and ``tokens`` are those of a
-    generation.
-    """
+    """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs."""
 
     facts: Workload
     step: Callable[[], object]
     device: torch.device
     options: PointOptions
+    #: Gives a module that the caller owns back as it was; does nothing for one that was made here.
     restore: Callable[[], None] = lambda: None
+    #: What was changed in the network.
     notes: tuple[str, ...] = ()
+    #: Whether a step returns scores of classes.
     classifies: bool = False
+    #: What generates, in a generation.
     generator: Generator | None = None
+    #: The clock of its tokens.
     tokens: TokenClock | None = None
 
     @contextlib.contextmanager
