@@ -97,7 +97,8 @@ def _mnist(data_dir: str | None) -> DataSet:
         train, test, remark = read_images("mnist", data_dir, "MNIST")
     except DataError as error:
         raise DataError(error.message, hint=f"{error.hint} Or FOLDER/train.csv with the columns label, pixel0, ...") from None
-    return DataSet("mnist", train.images, train.labels, test.images, test.labels, remark)
+    images, labels = ([np.asarray(values) for values in both] for both in ((train.images, test.images), (train.labels, test.labels)))
+    return DataSet("mnist", images[0], labels[0], images[1], labels[1], remark)
 
 
 def _mnist_csv(path: Path) -> DataSet:

@@ -10,7 +10,7 @@ import sys
 from bisect import bisect_right
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from rooflines.roofline.analysis import Analysis
 
 # Analyses of runs lie above their records (docs/design.md, "Records show themselves through a name").
-_READING: Final = "rooflines.pipeline.reading"
+_READING = "rooflines.pipeline.reading"
 # The clock of steps whose events do not see all of their work: the time of all steps divided by their number.
 WALL_CLOCK = "wall clock"
 RUN_SCHEMA = "rooflines.run/1"
 # What to do about a loss that is not finite.
-FINDS_THE_OPERATOR: Final = "torch.autograd.set_detect_anomaly(True) finds the operator."
+FINDS_THE_OPERATOR = "torch.autograd.set_detect_anomaly(True) finds the operator."
 Status = Literal["running", "complete", "interrupted", "failed"]
 
 

@@ -7,7 +7,6 @@ in a separate file next to the trace; they are interpreted when the run is analy
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -15,8 +14,8 @@ from rooflines.errors import RunError
 from rooflines.profiler.trace.signature import StoredCall, TensorArg
 from rooflines.serial import read_json, write_json
 
-COMPILED_FILE: Final = "compiled.json"
-COMPILED_SCHEMA: Final = "rooflines.compiled/1"
+COMPILED_FILE = "compiled.json"
+COMPILED_SCHEMA = "rooflines.compiled/1"
 
 
 class Buffer(msgspec.Struct, frozen=True, array_like=True):

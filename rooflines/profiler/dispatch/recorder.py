@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -60,17 +60,15 @@ if TYPE_CHECKING:
 
     from rooflines.profiler.records import StepMemory
 
-_NOT_RECORDED: Final = frozenset(
-    {"prim::device", "prim::layout", "aten::sym_size", "aten::size", "aten::stride", "aten::numel", "aten::dim"}
-)
-_ENTER: Final = ("profiler::_record_function_enter_new", "profiler::_record_function_enter")
-_EXIT: Final = "profiler::_record_function_exit"
+_NOT_RECORDED = frozenset({"prim::device", "prim::layout", "aten::sym_size", "aten::size", "aten::stride", "aten::numel", "aten::dim"})
+_ENTER = ("profiler::_record_function_enter_new", "profiler::_record_function_enter")
+_EXIT = "profiler::_record_function_exit"
 # Where a mode looks on, autograd's formulas keep to operators that return their result; without one they write into fresh zeros.
-_IN_PLACE: Final = {
+_IN_PLACE = {
     "aten::index_put": "aten::_index_put_impl_", "aten::scatter": "aten::scatter_", "aten::scatter_add": "aten::scatter_add_",
     "aten::index_add": "aten::index_add_", "aten::put": "aten::put_",
 }  # fmt: skip
-_AUTOGRAD_S_OWN: Final = re.compile(r"\w+Backward\d+")
+_AUTOGRAD_S_OWN = re.compile(r"\w+Backward\d+")
 
 
 @dataclass(frozen=True, slots=True)

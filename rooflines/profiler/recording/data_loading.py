@@ -161,8 +161,7 @@ class LoaderWatch:
         seconds = ended.children_user + ended.children_system
         for worker in workers:
             with contextlib.suppress(psutil.Error, OSError):
-                times = psutil.Process(worker.pid).cpu_times()
-                seconds += times.user + times.system
+                seconds += sum(psutil.Process(worker.pid).cpu_times()[:2])  # user and system
         return seconds
 
     def _waited_for(self, fetch: Callable[[], Any], source: _Source | None, span: str = "") -> Any:
@@ -290,13 +289,9 @@ def _first_sizes(batch: Any, depth: int) -> Iterator[int]:
 
 def copied(batch: Any) -> Any:
     """``batch`` in new containers with shared tensors: an item removed from a container is there again the next time."""
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(copied, batch))
-    if type(batch) in (list, tuple):
-        return type(batch)(map(copied, batch))
-    if type(batch) is dict:
-        return {key: copied(value) for key, value in batch.items()}
-    return copy.copy(batch) if isinstance(batch, (Mapping, list)) else batch
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda leaf: copy.copy(leaf) if isinstance(leaf, (Mapping, list)) else leaf, batch)
 
 
 # --- the loader alone --------------------------------------------------------------------------------------------------------------
@@ -395,8 +390,7 @@ class DataLoading(LoaderWatch):
         self._device = device
         self._progress = progress
         self._notes = notes
-        self._traced: list[Waited] = []
-        self._steps: list[Waited] = []  # of the traced pass that runs
+        self._traced: Sequence[Waited] = ()
         self._workers_cpu_s = 0.0  # over the timed steps so far
         self._workers_from_s = 0.0
         self._resident_until: int | None = None
@@ -417,10 +411,6 @@ class DataLoading(LoaderWatch):
             self.forget()
         self._workers_from_s = self.workers_cpu_s()
 
-    def after_step(self) -> None:
-        """A step of the traced pass has ended."""
-        self._steps.append(self.take())
-
     def pause(self) -> None:
         """Stop counting: data loaded from here on is not for the steps."""
         self.paused = True
@@ -433,7 +423,7 @@ class DataLoading(LoaderWatch):
     def restart(self) -> None:
         """Forget the steps so far."""
         self.seen = Loading()
-        self._traced = []
+        self._traced = ()
         self.paused = False
         self.forget()
 
@@ -455,14 +445,13 @@ class DataLoading(LoaderWatch):
     def begin_traced(self, *, keep_batches: bool) -> None:
         """The traced steps begin; ``keep_batches`` holds the last batch, which the program may be given again afterwards."""
         # What the program does with a batch after its step is its own business: it is held only while it may be asked for again.
-        self._steps = []
         self.take()
         self.keep, self.tracing = keep_batches, True
 
-    def end_traced(self, *, kept: bool) -> None:
-        """The traced steps have ended; ``kept`` says whether their trace replaces an earlier one."""
-        if kept:
-            self._traced = self._steps
+    def end_traced(self, steps: Sequence[Waited] | None) -> None:
+        """The traced steps have ended; these waited, if their trace replaces an earlier one."""
+        if steps is not None:
+            self._traced = steps
         self.keep = self.tracing = False
 
     def finish(self) -> None:

@@ -277,30 +277,27 @@ class Passes:
     def finish(self) -> None:
         """The program makes no more steps: stop what is running and keep what is whole."""
         with self.lock:
-            self._finish()
-
-    def _finish(self) -> None:
-        try:
-            if not self.device.is_found:
-                self._find_device()
-            self._plan.close()
-            if self.trace is not None and not (self.directory / self.trace).exists():
-                self.notes.append("the program deleted the trace of its steps")
-                self.trace = None
-            if self.trace is None and self._program is not None:
-                self._keep_program(self._program)
-            if not self.timed and len(self._held_ns) > 1:
-                # The program's own profiler was on in all steps: their times include what it takes.
-                self.timed = [TimedStep(ns=ended - began) for began, ended in itertools.pairwise(self._held_ns)]
-                self._clock_name, self._slowed_by = "perf_counter", "the program's own profiler"
-            if self.trace is None:
-                self._keep_exported()
-            if self.trace is not None and self.peak_bytes is None:
-                self.peak_bytes = self._peak.bytes()
-        finally:
-            self.stage = "done"
-            self._program = None
-            self._stop_sampler()
+            try:
+                if not self.device.is_found:
+                    self._find_device()
+                self._plan.close()
+                if self.trace is not None and not (self.directory / self.trace).exists():
+                    self.notes.append("the program deleted the trace of its steps")
+                    self.trace = None
+                if self.trace is None and self._program is not None:
+                    self._keep_program(self._program)
+                if not self.timed and len(self._held_ns) > 1:
+                    # The program's own profiler was on in all steps: their times include what it takes.
+                    self.timed = [TimedStep(ns=ended - began) for began, ended in itertools.pairwise(self._held_ns)]
+                    self._clock_name, self._slowed_by = "perf_counter", "the program's own profiler"
+                if self.trace is None:
+                    self._keep_exported()
+                if self.trace is not None and self.peak_bytes is None:
+                    self.peak_bytes = self._peak.bytes()
+            finally:
+                self.stage = "done"
+                self._program = None
+                self._stop_sampler()
 
     def stop(self) -> None:
         """Stop what is running and keep nothing."""
@@ -617,7 +614,7 @@ class Passes:
         if kind == "steps" and pages and not self._on_gpu:
             self._page_s = page_s()
         reserve = HeapReserve() if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed) else None
-        tracer = self._tracer(steps)
+        tracer, loaded = self._tracer(steps), list[Waited]()
         self._range_ns = None if kind == "probe" or self._on_gpu else range_cost_ns()
         tracer.start()
         try:
@@ -629,7 +626,7 @@ class Passes:
                     tracer.start()
                 elif event == "step":
                     self.device.synchronize()
-                    self.loading.after_step()
+                    loaded.append(self.loading.take())
                     self.progress.advance()
                     if tracer.step():
                         break
@@ -640,7 +637,7 @@ class Passes:
             kept = bool(tracer.traced.times_ns)
             if again:
                 kept = quiet(tracer.traced.times_ns, tracer.traced.queue_ns) > quiet(self.traced.times_ns, self.traced.queue_ns)
-            self.loading.end_traced(kept=kept)
+            self.loading.end_traced(loaded if kept else None)
             if kept:
                 self._keep_trace(tracer, "early" if kind == "early" else "steps")
         compiled = self.inductor.graphs > before

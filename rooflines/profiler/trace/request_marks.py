@@ -79,8 +79,8 @@ def request_mark(name: str) -> RequestMark | None:
 
 
 # The range of a phase of a generation: a part of a step, which is the whole generation.
-PHASE_PREFIXES: Final = ("rooflines.prefill: ", "rooflines.decode: ")
-_PHASE: Final = re.compile(r"rooflines\.(prefill|decode): requests=(\d{1,9})&tokens=(\d{1,18})&keys=(\d{1,18})", re.ASCII)
+PHASE_PREFIXES = ("rooflines.prefill: ", "rooflines.decode: ")
+_PHASE = re.compile(r"rooflines\.(prefill|decode): requests=(\d{1,9})&tokens=(\d{1,18})&keys=(\d{1,18})", re.ASCII)
 
 
 def phase_name(mark: RequestMark) -> str:
@@ -130,10 +130,10 @@ def _sum(values: tuple[int | None, ...]) -> int | None:
 # vllm/v1/worker/gpu_worker.py, annotate_profile: execute_context_1(512)_generation_8(8) is requests(tokens); forks add a second number.
 # With ProfilerConfig.detailed_trace_annotation (vLLM pull request 37524), and in SGLang's and others' patches of the same origin:
 # execute_40_context_1(sq8sk8sqsq64sqsk64)_generation_32(sq32sk55086sqsq32sqsk55086), sums over requests of queries (sq) and keys (sk).
-_NUMBER: Final = r"(\d{1,18})"
-_SUMS: Final = rf"sq{_NUMBER}sk{_NUMBER}sqsq{_NUMBER}sqsk{_NUMBER}"
-_REQUESTS: Final = rf"{_NUMBER}\((?:{_SUMS}|{_NUMBER}(?:_\d{{1,18}})?)\)"
-_VLLM: Final = re.compile(rf"execute_(?:\d{{1,18}}_)?context_{_REQUESTS}_generation_{_REQUESTS}", re.ASCII)
+_NUMBER = r"(\d{1,18})"
+_SUMS = rf"sq{_NUMBER}sk{_NUMBER}sqsq{_NUMBER}sqsk{_NUMBER}"
+_REQUESTS = rf"{_NUMBER}\((?:{_SUMS}|{_NUMBER}(?:_\d{{1,18}})?)\)"
+_VLLM = re.compile(rf"execute_(?:\d{{1,18}}_)?context_{_REQUESTS}_generation_{_REQUESTS}", re.ASCII)
 
 
 def _vllm(name: str) -> RequestMark | None:
@@ -153,8 +153,8 @@ def _vllm(name: str) -> RequestMark | None:
 # python/sglang/srt/model_executor/model_runner.py, build_step_span_name (pull request 23419): step[EXTEND bs=15 toks=15360],
 # step[DECODE bs=32], step[TARGET_VERIFY bs=8]; with roofline_annotations (pull request 24911) c_ sums of the prompts and g_ sums of the
 # generating requests: step[MIXED bs=66 c=2 g=64 c_sq=2048 c_sk=2048 c_sqsq=2097152 c_sqsk=2097152 g_sq=64 g_sk=65600 ...].
-_SGLANG: Final = re.compile(r"step\[([A-Za-z_]+)((?: [^\s\]]+)*)\]")
-_FIELD: Final = re.compile(r"(\w+)=(\d{1,18})", re.ASCII)
+_SGLANG = re.compile(r"step\[([A-Za-z_]+)((?: [^\s\]]+)*)\]")
+_FIELD = re.compile(r"(\w+)=(\d{1,18})", re.ASCII)
 _SGLANG_KINDS: Final[dict[str, Kind]] = {
     "EXTEND": "prefill", "PREFILL": "prefill", "SPLIT_PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed",
     "TARGET_VERIFY": "decode", "DRAFT_EXTEND": "decode", "DRAFT_EXTEND_V2": "decode",
@@ -199,7 +199,7 @@ def _unsplit(both: _Group, decode_requests: int | None = None, is_draft: bool = 
 # ROCm/ATOM, atom/model_engine/model_runner.py, run_model: prefill[bs=2 tok=14721 ctx=[7803, 6918]], decode[bs=117/128 tok=117 d=117]
 # (117 requests in a graph for 128); with ATOM_ENABLE_DETAILED_ANNOTATION (pull request 477) sk, sqsq and sqsk over all requests:
 # decode[bs=128 tok=384 p=2 d=126 sqsq=132612 sqsk=1114112 sk=258048] with 2 prompts.
-_ATOM: Final = re.compile(r"(prefill|decode)\[(bs=\d{1,9}(?:/\d{1,9})? tok=.*)\]", re.DOTALL)
+_ATOM = re.compile(r"(prefill|decode)\[(bs=\d{1,9}(?:/\d{1,9})? tok=.*)\]", re.DOTALL)
 
 
 def _atom(name: str) -> RequestMark | None:
@@ -220,9 +220,7 @@ def _atom(name: str) -> RequestMark | None:
 
 # tensorrt_llm/_torch/pyexecutor/py_executor.py, _forward_step: [Executor] _forward_step 12: 1 ctx reqs, 31 gen reqs; newer versions
 # have the tokens of the prompts between them.
-_TENSORRT: Final = re.compile(
-    r"\[Executor\] _forward_step \d+: (\d{1,9}) ctx reqs, (?:(\d{1,18}) ctx tokens, )?(\d{1,9}) gen reqs", re.ASCII
-)
+_TENSORRT = re.compile(r"\[Executor\] _forward_step \d+: (\d{1,9}) ctx reqs, (?:(\d{1,18}) ctx tokens, )?(\d{1,9}) gen reqs", re.ASCII)
 
 
 def _tensorrt(name: str) -> RequestMark | None:

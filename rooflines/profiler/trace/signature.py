@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 # An argument that the call had and the trace did not record.
-MISSING: Final = msgspec.UNSET
+MISSING = msgspec.UNSET
 
 DTYPE_BYTES: Final[dict[str, int]] = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16, "complex32": 4,
@@ -66,17 +66,17 @@ _OTHER_DTYPES: Final[dict[str, str]] = {
 
 # Operators of which a trace does not hold every argument: the tensors of an index, the packed weights of a quantized layer, the sizes
 # of groups. One that asks a sparse tensor for its elements is called by those that are given one.
-LOSSY: Final = (
+LOSSY = (
     "aten::index", "aten::_unsafe_index", "aten::_index_put_impl_", "aten::_grouped_mm", "aten::_nnz", "quantized::", "onednn::",
     "torchao::",
 )  # fmt: skip
 
 # A tensor's elements, and every integer among arguments, fit into 64 bits; torch itself stops at 64 dimensions in its kernels.
-_LARGEST: Final = (1 << 63) - 1
-_MOST_DIMENSIONS: Final = 256
+_LARGEST = (1 << 63) - 1
+_MOST_DIMENSIONS = 256
 # More than any operator of torch, or fused kernel, takes.
-_MOST_ARGUMENTS: Final = 4096
-_MOST_VALUES: Final = 1024
+_MOST_ARGUMENTS = 4096
+_MOST_VALUES = 1024
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 
 

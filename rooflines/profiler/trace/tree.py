@@ -171,7 +171,9 @@ def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
         if _WHOLE * batches.enclosed_ns(working) >= found.enclosed_ns(working):
             found = batches
     if not len(found.marks):
-        updates = np.flatnonzero(trace.named(_is_update, ANNOTATION) & (innermost(is_node, after) < 0))
+        updates = np.flatnonzero(
+            trace.named(lambda name: name.startswith("Optimizer.step#"), ANNOTATION) & (innermost(is_node, after) < 0)
+        )
         found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
     launch, shared_ids = launching(trace)
     start_up = _start_up(found, np.sort(host.start_ns[launch[launch >= 0]])) if skip_start_up else ""
@@ -488,10 +490,6 @@ def _forward_operators(host: HostEvents) -> Int64s:
     fits = (at >= 0) & (host.sequence >= 0) & (numbers[np.maximum(at, 0)] == host.sequence)
     found[fits] = candidates[at[fits]]
     return found
-
-
-def _is_update(name: str) -> bool:
-    return name.startswith("Optimizer.step#")
 
 
 def is_backward_node(name: str) -> bool:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 DataName: TypeAlias = Literal["cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
 Transform: TypeAlias = Callable[[Any], Any]
-DIGITS_TEST: Final = 360
+DIGITS_TEST = 360
 # Networks for photographs halve an image five times; smaller ones are scaled up.
-SMALLEST: Final = 32
+SMALLEST = 32
 # Different synthetic images; further samples repeat them, as their pixels do not change how long anything takes.
-_POOL: Final = 512
-_IMAGENET: Final = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_POOL = 512
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class Kind(NamedTuple):

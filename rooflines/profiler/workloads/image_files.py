@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Which samples are held out where a data set has no test set is the same on every machine.
-SPLIT_SEED: Final = 7
+SPLIT_SEED = 7
 # Held out for tests: one image in five.
-_HELD_OUT: Final = 5
+_HELD_OUT = 5
 # The class in the name of a file: ``cat`` of ``cat.0.jpg``.
-_PREFIX: Final = re.compile(r"([A-Za-z]+)[._ -]*\d+$")
-_TRAINING: Final = ("train", "training_set", "training")
-_TESTS: Final = ("test", "val", "valid", "validation", "test_set", "testing")
+_PREFIX = re.compile(r"([A-Za-z]+)[._ -]*\d+$")
+_TRAINING = ("train", "training_set", "training")
+_TESTS = ("test", "val", "valid", "validation", "test_set", "testing")
 
-_LAYOUTS: Final = {
+_LAYOUTS = {
     "mnist": "Expected FOLDER/MNIST/raw, FOLDER/raw or FOLDER with train-images-idx3-ubyte, train-labels-idx1-ubyte, "
     "t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte (decompressed).",
     "cifar10": "Expected FOLDER/cifar-10-batches-py with data_batch_1 to data_batch_5, test_batch and batches.meta.",
@@ -131,7 +131,7 @@ def _published(name: str) -> Callable[[Path], Read]:
             except Exception as error:
                 raise DataError(f"the {part} set in {str(inside)!r} is corrupt ({first_line(error)}).") from None
             sets.append(Images(images, labels, tuple(data.classes)))
-        return Read(*sets)
+        return Read(sets[0], sets[1])
 
     return read
 
@@ -171,7 +171,7 @@ def _photographs(folder: Path) -> Read:
         Images([every.images[place] for place in part], [every.labels[place] for place in part], every.classes)
         for part in (order[held_out:], order[:held_out])
     ]
-    return Read(*parts, f"a fifth ({held_out:,}) held out for tests")
+    return Read(parts[0], parts[1], f"a fifth ({held_out:,}) held out for tests")
 
 
 def _part(folder: Path, names: Sequence[str]) -> Path | None:
