@@ -92,7 +92,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     device_name: str
     #: Name of the machine.
     host: str | None = None
-    #: Operating system.
+    #: Operating system with its version.
     os: str | None = None
     #: Version of Python.
     python: str | None = None
@@ -104,7 +104,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     cpu_cores: int | None = None
     #: Hardware threads that the system schedules on.
     cpu_threads: int | None = None
-    #: Widest vector instructions of the CPU.
+    #: Instruction set that torch's kernels use; where torch names none, those that the CPU has.
     cpu_isa: str | None = None
     #: Memory of the machine.
     memory_bytes: int | None = None
@@ -112,9 +112,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     #: Version of torchvision.
     torchvision: str | None = None
-    #: Version of the GPU's driver.
+    #: Version of the NVIDIA driver.
     driver: str | None = None
-    #: Version of CUDA or ROCm that torch is built for.
+    #: Version of CUDA that torch is built for.
     cuda: str | None = None
     #: Version of cuDNN.
     cudnn: str | None = None
@@ -124,7 +124,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     device_units: int | None = None
     #: What the name of the device was inferred from, where a trace does not tell it.
     device_inferred: str | None = None
-    #: Commit of the directory that the program ran in.
+    #: Commit of the working directory, ``-dirty`` when a tracked file differs from it.
     git_commit: str | None = None
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.records import Access
@@ -132,7 +132,7 @@ def _upto(size: int) -> tuple[int, int]:
 
 
 # They grow or fall with each operand, so their extremes are at those of the operands.
-_MONOTONE: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
+_MONOTONE: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
 
@@ -164,7 +164,7 @@ def _bounds(node: ast.expr, known: Mapping[str, tuple[int, int]]) -> tuple[int, 
 # --- the comment above a kernel: the part of the graph that it computes ------------------------------------------------------------
 # %add : Tensor "f32[8, 16][16, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%a, %b), kwargs = {})
 
-_DTYPES: Final[dict[str, str]] = {
+_DTYPES = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128",
     "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
     "b8": "bool", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f8e4m3fnuz": "float8_e4m3fnuz",
@@ -248,7 +248,7 @@ def _value(node: ast.expr, tensors: dict[str, TensorArg], made: tuple[TensorArg,
 
 _FUNCTION = re.compile(r'extern "C"\s+(?:\w+\s+)*?void\s+\w+\(([^)]*)\)')
 _PARAMETER = re.compile(r"(?:const )?([\w:]+)\s*\*\s*(?:__restrict__ )?(\w+)")
-_CPP_DTYPES: Final[dict[str, str]] = {
+_CPP_DTYPES = {
     "float": "float32", "double": "float64", "bfloat16": "bfloat16", "at::BFloat16": "bfloat16", "half": "float16",
     "at::Half": "float16", "bool": "bool", "int64_t": "int64", "int32_t": "int32", "int16_t": "int16", "int8_t": "int8",
     "uint8_t": "uint8",

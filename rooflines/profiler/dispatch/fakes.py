@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from weakref import ref
 
 import torch
@@ -114,7 +114,7 @@ def _layer_norm_backward(
 
 
 # What is called in place of an operator whose rule in torch is not that of its kernels, by the operator's name.
-RULES: Final[dict[str, Callable[..., Any]]] = {
+RULES: dict[str, Callable[..., Any]] = {
     "aten::_grouped_mm": _grouped_mm, "aten::native_layer_norm_backward": _layer_norm_backward,
 }  # fmt: skip
 

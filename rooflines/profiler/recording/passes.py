@@ -94,27 +94,28 @@ class TimedStep:
 
 @dataclass(kw_only=True, eq=False)
 class Passes:
-    """Runs the passes of one recording on ``tell``, and holds their results.
-
-    ``early`` is for programs that may end after any step. ``save`` is called whenever there is more that a killed process should
-    leave. ``ranges`` makes the context manager that writes modules into a trace. Steps that generate text add to ``generations`` when
-    they end. Sentences for the reader are added to ``notes``. ``farewell`` is printed if the process is killed while steps are timed.
-    """
+    """Runs the passes of one recording on ``tell``, and holds their results."""
 
     directory: Path
     trace_name: str
     device: RecordedDevice
     settings: Settings
+    #: Whether the program may end after any step.
     early: bool
     loading: DataLoading
     inductor: InductorWatch
     progress: Progress
+    #: Sentences for the reader.
     notes: list[str]
+    #: Called whenever there is more that a killed process should leave.
     save: Callable[[], None]
+    #: Makes the context manager that writes modules into a trace.
     ranges: Callable[[Guard], ModuleRanges] = ModuleRanges
     traced_steps: int = TRACED_STEPS
+    #: Printed if the process is killed while steps are timed.
     farewell: str = ""
 
+    #: Token times of steps that generate text, added when they end.
     generations: list[tuple[int, ...]] = field(default_factory=list)
     module_names: dict[int, str] = field(default_factory=dict)
     samples: tuple[DeviceSample, ...] = ()

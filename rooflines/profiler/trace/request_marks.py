@@ -9,34 +9,38 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from rooflines.profiler.trace.records import STEP_PREFIX
 
 Kind = Literal["prefill", "decode", "mixed"]
-KINDS: Final[tuple[Kind, ...]] = ("prefill", "decode", "mixed")
+KINDS: tuple[Kind, ...] = ("prefill", "decode", "mixed")
 
 _MOST_REQUESTS, _MOST_TOKENS = 1 << 20, 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class RequestMark:
-    """The batch of one step. In ``prefill`` a request computes tokens of its prompt, in ``decode`` it generates; ``mixed`` is both.
+    """The batch of one step."""
 
-    ``tokens`` are computed, ``keys`` are those that they may attend to, the ones in the KV cache included. ``tokens_squared`` and
-    ``tokens_times_keys`` are sums over the requests of tokens² and tokens × keys. ``parts`` are the requests and these four sums of
-    prefill and of decode in a mixed batch. ``is_draft`` says that tokens of the step may be rejected or belong to a draft model, so
-    that it is not known how many it generates.
-    """
-
+    #: In ``prefill`` a request computes tokens of its prompt, in ``decode`` it generates; ``mixed`` is
+    #: both.
     kind: Kind
     requests: int
+    #: Tokens that are computed.
     tokens: int | None = None
+    #: Tokens that they may attend to, the ones in the KV cache included.
     keys: int | None = None
+    #: Sum of tokens² over the requests.
     tokens_squared: int | None = None
+    #: Sum of tokens × keys over the requests.
     tokens_times_keys: int | None = None
+    #: Requests that generate.
     decode_requests: int | None = None
+    #: Requests and these four sums of prefill and of decode in a mixed batch.
     parts: tuple[tuple[int, ...], ...] | None = None
+    #: Whether tokens of the step may be rejected or belong to a draft model, so that it is not known how
+    #: many it generates.
     is_draft: bool = False
 
     def completed_by(self, other: RequestMark) -> RequestMark:
@@ -155,7 +159,7 @@ def _vllm(name: str) -> RequestMark | None:
 # generating requests: step[MIXED bs=66 c=2 g=64 c_sq=2048 c_sk=2048 c_sqsq=2097152 c_sqsk=2097152 g_sq=64 g_sk=65600 ...].
 _SGLANG = re.compile(r"step\[([A-Za-z_]+)((?: [^\s\]]+)*)\]")
 _FIELD = re.compile(r"(\w+)=(\d{1,18})", re.ASCII)
-_SGLANG_KINDS: Final[dict[str, Kind]] = {
+_SGLANG_KINDS: dict[str, Kind] = {
     "EXTEND": "prefill", "PREFILL": "prefill", "SPLIT_PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed",
     "TARGET_VERIFY": "decode", "DRAFT_EXTEND": "decode", "DRAFT_EXTEND_V2": "decode",
 }  # fmt: skip
@@ -231,7 +235,7 @@ def _tensorrt(name: str) -> RequestMark | None:
     return _mark(_Group(int(match[1]), tokens), _Group(int(match[3])))
 
 
-_SERVERS: Final[tuple[tuple[str, Callable[[str], RequestMark | None]], ...]] = (
+_SERVERS: tuple[tuple[str, Callable[[str], RequestMark | None]], ...] = (
     ("execute_", _vllm),
     ("step[", _sglang),
     ("prefill[", _atom),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError, WorkloadError
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
     encoded: bool = False
 
 
-KINDS: Final[dict[str, Kind]] = {
+KINDS = {
     "cifar10": Kind(
         "CIFAR-10", 32, 3, 10, 50_000, 10_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), crop=4, flip=True
     ),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError, first_line
@@ -196,7 +196,7 @@ def _of_classes(folder: Path) -> Images:
     return Images([*words], [classes.index(word) for word in words.values()], classes)
 
 
-_READERS: Final[dict[str, Callable[[Path], Read]]] = {
+_READERS: dict[str, Callable[[Path], Read]] = {
     **{name: _published(name) for name in ("mnist", "cifar10", "cifar100")},
     "tiny-imagenet": _tiny_imagenet,
     "folder": _photographs,

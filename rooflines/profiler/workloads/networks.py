@@ -38,7 +38,7 @@ class NetworkTask:
     network: torch.nn.Module
     inputs: tuple[Any, ...]
     keywords: dict[str, Any]
-    #: The network's output as a scalar.
+    #: Maps the network's output to a scalar.
     loss: Callable[[Any], torch.Tensor]
     unit: str
     image_size: int | None = None

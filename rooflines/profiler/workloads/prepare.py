@@ -170,7 +170,7 @@ def from_generator(model: Any, options: PointOptions, *, name: str) -> Prepared:
         check_context(name, model.config, options)
     is_module = isinstance(model, torch.nn.Module)
     fixed = (*(("kv_cache", "compile") if follows else ()), *(() if is_module else ("quantize", "precision")))
-    for option in options.changed(*fixed):
+    for option in options.changed_of(*fixed):
         raise WorkloadError(f"{arg(option)} does not apply to {name}, which generates by itself.", hint="Apply it inside of it.")
     task = generating_task(model, int(model.vocab_size) if follows else vocab_size(model.config), options)
     return _given_back(task, options, device, name) if is_module else _from_task(task, options, device, name)
@@ -194,7 +194,7 @@ def from_step(step: Callable[[], object], options: PointOptions, *, name: str) -
     device = _checked_device(options)
     if options.mode == "generate":
         raise WorkloadError(f"the step function {name} does not generate.", hint=f"Give {PROTOCOL}.")
-    for option in options.changed(
+    for option in options.changed_of(
         "channels_last", "compile", "quantize", "optimizer", "checkpointing", "cuda_graphs", "parallel", "data"
     ):
         raise WorkloadError(
