@@ -1,6 +1,5 @@
 """Small data sets in the formats in which the real ones are distributed, with other pixels."""
 
-import gzip
 import pickle
 from pathlib import Path
 
@@ -19,7 +18,7 @@ def digits(count, seed=0):
     return images, classes
 
 
-def mnist(folder, train=30, test=12, where="MNIST/raw", packed=False):
+def mnist(folder, train=30, test=12, where="MNIST/raw"):
     """Big-endian headers, then bytes."""
     raw = Path(folder) / where
     raw.mkdir(parents=True, exist_ok=True)
@@ -30,7 +29,7 @@ def mnist(folder, train=30, test=12, where="MNIST/raw", packed=False):
             f"{name}-labels-idx1-ubyte": np.array([0x801, count], ">i4").tobytes() + classes.tobytes(),
         }
         for file, content in files.items():
-            (raw / (f"{file}.gz" if packed else file)).write_bytes(gzip.compress(content) if packed else content)
+            (raw / file).write_bytes(content)
     return Path(folder)
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import inspect
+import re
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -19,6 +21,8 @@ HOMES = {
     "summary": "rooflines.reports.summary:Summary",
     "prediction": "rooflines.roofline.forecast.forecast:Forecast",
 }
+# A field below the lines that explain it.
+_EXPLAINED = re.compile(r"((?:^ +#: .*\n)+) +(\w+):", re.MULTILINE)
 
 
 @app.command()
@@ -42,4 +46,32 @@ def schema(
     # A record of another version does not fit.
     fields = published["$defs"][name]["properties"]
     fields["schema"] = {"const": fields["schema"]["default"]}
+    for record_name, record_kind in records_in(kind).items():
+        for field, text in explanations(record_kind).items():
+            published["$defs"][record_name]["properties"][field]["description"] = text
     print(msgspec.json.format(msgspec.json.encode(published), indent=1).decode())
+
+
+def records_in(kind: type) -> dict[str, type]:
+    """The record ``kind`` and those in its fields, by name."""
+    import msgspec.inspect
+
+    found: dict[str, type] = {}
+    waiting: list[Any] = [msgspec.inspect.type_info(kind)]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part
+        elif isinstance(part, msgspec.inspect.StructType) and part.cls.__name__ not in found:
+            found[part.cls.__name__] = part.cls
+            waiting += (field.type for field in part.fields)
+        elif isinstance(part, msgspec.inspect.Type) and not isinstance(part, msgspec.inspect.StructType):
+            waiting += msgspec.structs.astuple(part)
+    return found
+
+
+def explanations(kind: type) -> dict[str, str]:
+    """What the comments above the fields of a record say (``#:``), those that it inherits included."""
+    sources = (inspect.getsource(base) for base in kind.__mro__ if base.__module__.startswith("rooflines"))
+    found = [pair for source in sources for pair in _EXPLAINED.findall(source)]
+    return {name: " ".join(text.replace("#:", "").replace("``", "`").split()) for text, name in found}

@@ -42,7 +42,7 @@ from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.recording.torch_logs import quiet_logs, quiet_start
 from rooflines.profiler.records import Run, Settings, Workload
-from rooflines.profiler.workloads.generation_sizes import generation_sizes
+from rooflines.profiler.workloads.causal_models import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare
 from rooflines.reports.formats import check_formats

@@ -78,10 +78,14 @@ def _precision(trace: Trace) -> str:
     return _PRECISIONS[elements.most_common(1)[0][0]] if elements else ""
 
 
+def _kernels(trace: Trace) -> list[str]:
+    """The names of the kernels that ran."""
+    return [trace.names[name] for name in distinct(trace.device.name[trace.device.kind == KERNEL])[0].tolist()]
+
+
 def _tf32(trace: Trace) -> dict[str, bool] | None:
     """Where TF32 was allowed, by the kernels of products and convolutions that used it; None where none did, which may be chance."""
-    used = distinct(trace.device.name[trace.device.kind == KERNEL])[0].tolist()
-    names = [trace.names[name] for name in used if _TF32.search(trace.names[name]) and not _OTHER.search(trace.names[name])]
+    names = [name for name in _kernels(trace) if _TF32.search(name) and not _OTHER.search(name)]
     convolves = [_CONVOLUTION.search(name) is not None for name in names]
     return {"matmul": not all(convolves), "convolution": any(convolves)} if names else None
 
@@ -128,8 +132,7 @@ def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice, tuple[str, ..
 
 
 def _traits(trace: Trace, device: TracedDevice) -> DeviceTraits:
-    used = distinct(trace.device.name[trace.device.kind == KERNEL])[0].tolist()
-    architectures, products = traits_in_kernels(trace.names[name] for name in used)
+    architectures, products = traits_in_kernels(_kernels(trace))
     return DeviceTraits(
         capability=device.capability, units=device.multiprocessors, memory_bytes=device.memory_bytes, warp=device.warp,
         architectures=architectures, products=products,

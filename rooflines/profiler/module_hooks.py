@@ -12,6 +12,7 @@ import itertools
 import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,8 @@ class ModuleWatch:
         self._opening, self._closing = about(self._entering), about(self._leaving)
         # torch.jit.trace would write the ranges into what it makes.
         self._is_compiling: Callable[[], bool] = lambda: torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-        self._threads = _Threads([])
+        # What ``entered`` returned for the modules that each thread runs, outermost first.
+        self._stacks: defaultdict[int, list[Any]] = defaultdict(list)
         # A range that another thread opens or closes while a session of the profiler ends would outlive it.
         self._lock, self._is_over = threading.RLock(), False
         self._named: dict[int, tuple[Callable[[], torch.nn.Module | None], str]] = {}
@@ -72,7 +74,7 @@ class ModuleWatch:
         """Leave what is open on all threads: Ctrl-C in a forward skips the hooks that would have done it."""
         with self._lock:
             self._is_over = True
-            for is_open in self._threads.every:
+            for is_open in [*self._stacks.values()]:  # other threads may begin modules
                 while is_open:
                     self.left(is_open.pop())
 
@@ -87,10 +89,15 @@ class ModuleWatch:
         parts: Any = module._modules
         module = parts["_orig_mod"] if "_orig_mod" in parts else module  # noqa: SIM401
         kind = type(module).__name__
-        if not self._threads.open and self._name(module) is None:
+        is_open = self._stacks[threading.get_ident()]
+        if not is_open and self._name(module) is None:
             is_network = any(True for _ in itertools.chain(module.parameters(), module.children()))
             used = {name for _, name in self._named.values()}
-            above = "" if is_network and "" not in used else self._unused(kind, used)
+            above = "" if is_network and "" not in used else kind
+            number = 1
+            while above in used:
+                number += 1
+                above = f"{kind}-{number}"
             for path, child in module.named_modules():
                 inside = path.replace("_orig_mod.", "").removesuffix("_orig_mod").rstrip(".")
                 if self._name(child) is None:
@@ -99,19 +106,12 @@ class ModuleWatch:
         name = self._name(module)
         with self._lock:
             if not self._is_over:
-                self._threads.open.append(self.entered(kind if name is None else name, kind))
+                is_open.append(self.entered(kind if name is None else name, kind))
 
     def _name(self, module: torch.nn.Module) -> str | None:
         """The path of the module; None where it has none yet, or another one had its ``id``."""
         found, name = self._named.get(id(module), (lambda: None, ""))
         return name if found() is module else None
-
-    def _unused(self, kind: str, used: set[str]) -> str:
-        name, number = kind, 1
-        while name in used:
-            number += 1
-            name = f"{kind}-{number}"
-        return name
 
     def after(self, module: torch.nn.Module, *_: object) -> None:
         """A module's forward has ended."""
@@ -120,8 +120,8 @@ class ModuleWatch:
 
     def _leaving(self, _: torch.nn.Module) -> None:
         with self._lock:
-            if self._threads.open:
-                self.left(self._threads.open.pop())
+            if is_open := self._stacks[threading.get_ident()]:
+                self.left(is_open.pop())
 
 
 class ModuleRanges(ModuleWatch):
@@ -197,12 +197,3 @@ def global_hooks(before: Callable[[Any, Any], None], after: Callable[[Any, Any, 
 
 
 _OURS: list[Callable[..., object]] = []
-
-
-class _Threads(threading.local):
-    """What ``entered`` returned for the modules that this thread runs, outermost first, and the same of every thread."""
-
-    def __init__(self, every: list[list[Any]]) -> None:
-        self.open: list[Any] = []
-        self.every = every
-        every.append(self.open)

@@ -79,6 +79,10 @@ class PointOptions:
         if isinstance(self.compile, bool):
             object.__setattr__(self, "compile", "on" if self.compile else "off")
 
+    def changed_of(self, *names: str) -> list[str]:
+        """Those of the options ``names`` that do not have their default."""
+        return [name for name in names if getattr(self, name) != getattr(PointOptions, name)]
+
     def check(self) -> None:
         """Raise WorkloadError or DeviceError for a value that no machine accepts; needs no torch."""
         for name, example in (("batch_size", 8), ("image_size", 224), ("classes", 10), ("sequence_length", 128),
@@ -88,8 +92,8 @@ class PointOptions:
                 raise WorkloadError(f"{arg(name)} must be at least 1, got {value}.", hint=f"For example: {arg(name, example)}")
         if self.data_workers < 0:
             raise WorkloadError(f"{arg('data_workers')} must be at least 0, got {self.data_workers}.")
-        for name in ("data_dir", "data_workers", "pin_memory"):
-            if self.data == "resident" and getattr(self, name) != getattr(PointOptions, name):
+        for name in self.changed_of("data_dir", "data_workers", "pin_memory"):
+            if self.data == "resident":
                 raise WorkloadError(f"{arg(name)} requires a data set.", hint=f"For example: {arg('data', 'cifar10')}")
         if not 0 <= self.seed < 2**63:
             raise WorkloadError(
@@ -98,14 +102,14 @@ class PointOptions:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in get_args(known):
                 raise WorkloadError(f"unknown {_CALLED.get(name, name)} {getattr(self, name)!r}.", hint=_choose(get_args(known)))
-        for name in ("optimizer", "checkpointing"):
-            if self.mode != "training" and getattr(self, name) != getattr(PointOptions, name):
+        for name in self.changed_of("optimizer", "checkpointing"):
+            if self.mode != "training":
                 raise WorkloadError(f"{arg(name)} applies to training only.", hint=f"Add {arg('mode', 'training')}.")
-        for name in ("prompt_length", "new_tokens", "kv_cache"):
-            if self.mode != "generate" and getattr(self, name) != getattr(PointOptions, name):
+        for name in self.changed_of("prompt_length", "new_tokens", "kv_cache"):
+            if self.mode != "generate":
                 raise WorkloadError(f"{arg(name)} requires {arg('mode', 'generate')}.")
-        for name in ("sequence_length", "image_size", "classes", "channels_last", "cuda_graphs", "parallel", "data"):
-            if self.mode == "generate" and getattr(self, name) != getattr(PointOptions, name):
+        for name in self.changed_of("sequence_length", "image_size", "classes", "channels_last", "cuda_graphs", "parallel", "data"):
+            if self.mode == "generate":
                 hint = f"Use {arg('prompt_length')}." if name == "sequence_length" else f"Remove {arg(name)}."
                 raise WorkloadError(f"{arg(name)} does not apply to {arg('mode', 'generate')}.", hint=hint)
         if self.mode == "generate" and self.compile != "off" and self.kv_cache != "static":

@@ -58,8 +58,7 @@ def _others_s() -> float:
     whole, own, ours = psutil.cpu_times(), psutil.Process(), 0.0
     for process in (own, *own.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # its time is then in its parent's
-            times = process.cpu_times()
-            ours += times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+            ours += sum(process.cpu_times()[:4])  # user and system, and those of its children
     return float(whole.user + whole.system + getattr(whole, "nice", 0.0) - ours)
 
 
@@ -68,12 +67,11 @@ def _spent_s() -> dict[tuple[int, str], float]:
     import psutil
 
     every = [process.info for process in psutil.process_iter(["pid", "name", "cpu_times", "ppid"])]
-    kernel = {process_info["pid"] for process_info in every if process_info["name"] == _KERNEL_THREADS}
+    kernel = {info["pid"] for info in every if info["name"] == _KERNEL_THREADS}
     return {
-        (process_info["pid"], process_info["name"] or str(process_info["pid"])): process_info["cpu_times"].user
-        + process_info["cpu_times"].system
-        for process_info in every
-        if process_info["cpu_times"] is not None and process_info["ppid"] not in kernel
+        (info["pid"], info["name"] or str(info["pid"])): sum(info["cpu_times"][:2])
+        for info in every
+        if info["cpu_times"] is not None and info["ppid"] not in kernel
     }
 
 

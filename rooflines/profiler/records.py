@@ -10,7 +10,7 @@ import sys
 from bisect import bisect_right
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -27,76 +27,104 @@ if TYPE_CHECKING:
     from rooflines.roofline.analysis import Analysis
 
 # Analyses of runs lie above their records (docs/design.md, "Records show themselves through a name").
-_READING: Final = "rooflines.pipeline.reading"
+_READING = "rooflines.pipeline.reading"
 # The clock of steps whose events do not see all of their work: the time of all steps divided by their number.
 WALL_CLOCK = "wall clock"
 RUN_SCHEMA = "rooflines.run/1"
 # What to do about a loss that is not finite.
-FINDS_THE_OPERATOR: Final = "torch.autograd.set_detect_anomaly(True) finds the operator."
+FINDS_THE_OPERATOR = "torch.autograd.set_detect_anomaly(True) finds the operator."
 Status = Literal["running", "complete", "interrupted", "failed"]
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """The workload of a run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
-
-    ``prompt_length``, ``new_tokens`` (tokens of a sequence) and ``kv_cache`` are those of a generation, which is one step.
-    ``compile_mode`` is that of ``torch.compile`` if it is not the default, ``quantized`` how the network was quantized, ``data`` says
-    what images a loader feeds the steps with.
-    ``source`` says who owns the code that runs: a ``model`` by name or module is ours to convert and compile; of the user's own
-    ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them, and of a foreign ``trace``
-    what can be told from it; a precision that cannot is empty.
+    """The workload of a run. Of what we did not make (a step, a loop, a script, a trace) the mode, batch
+    size and precision are only what the user called them or what the trace tells.
     """
 
     name: str
+    #: What a step does.
     mode: Mode
+    #: Number format of the step; empty where it cannot be told from a trace.
     precision: str = "fp32"
+    #: Number of ``unit`` per step; absent when the workload does not say.
     batch_size: int | None = None
+    #: What ``batch_size`` counts.
     unit: str = "samples"
+    #: Height and width of the images in pixels.
     image_size: int | None = None
+    #: Tokens of a prompt of a generation, which is one step.
     prompt_length: int | None = None
+    #: Tokens that a generation adds to a sequence.
     new_tokens: int | None = None
+    #: Kind of KV cache of a generation.
     kv_cache: KVCache | None = None
+    #: Whether images and weights of convolutions are stored with their channels last.
     channels_last: bool = False
+    #: Whether ``torch.compile`` compiled the network.
     compiled: bool = False
+    #: Mode of ``torch.compile`` if it is not the default.
     compile_mode: str | None = None
+    #: How the network was quantized.
     quantized: str | None = None
+    #: Optimizer and its implementation.
     optimizer: str | None = None
+    #: Whether blocks compute their activations again in the backward pass.
     checkpointing: bool | None = None
+    #: Whether a step is one CUDA graph.
     cuda_graph: bool | None = None
+    #: How several GPUs share the step.
     parallel: str | None = None
+    #: What images a loader feeds the steps with; absent for inputs that stay in memory.
     data: str | None = None
+    #: Who owns the code that runs: a ``model`` by name or module is ours to convert and compile, a
+    #: ``step``, ``loop`` or ``script`` is the user's, a ``trace`` is anybody's.
     source: Literal["model", "step", "loop", "script", "trace"] = "model"
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine of a run. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's, empty where a trace has
-    none.
+    """The machine of a run."""
 
-    ``cpu_cores`` are physical cores, ``cpu_threads`` the hardware threads that the system schedules on, ``threads`` those of torch,
-    ``device_units`` the multiprocessors of a GPU, of a slice its own. ``device_inferred`` says what the name was inferred from, where
-    a trace does not tell it.
-    """
-
+    #: Version of rooflines.
     rooflines: str
+    #: torch's name of the device: ``cpu``, ``cuda:0``.
     device: str
+    #: The driver's name of the device; empty where a trace has none.
     device_name: str
+    #: Name of the machine.
     host: str | None = None
+    #: Operating system with its version.
     os: str | None = None
+    #: Version of Python.
     python: str | None = None
+    #: Version of PyTorch.
     torch: str | None = None
+    #: Name of the processor.
     cpu: str | None = None
+    #: Physical cores.
     cpu_cores: int | None = None
+    #: Hardware threads that the system schedules on.
     cpu_threads: int | None = None
+    #: Instruction set that torch's kernels use; where torch names none, those that the CPU has.
     cpu_isa: str | None = None
+    #: Memory of the machine.
     memory_bytes: int | None = None
+    #: Threads of torch.
     threads: int | None = None
+    #: Version of torchvision.
     torchvision: str | None = None
+    #: Version of the NVIDIA driver.
     driver: str | None = None
+    #: Version of CUDA that torch is built for.
     cuda: str | None = None
+    #: Version of cuDNN.
     cudnn: str | None = None
+    #: Memory of the GPU.
     device_memory_bytes: int | None = None
+    #: Multiprocessors of the GPU; of a slice its own.
     device_units: int | None = None
+    #: What the name of the device was inferred from, where a trace does not tell it.
     device_inferred: str | None = None
+    #: Commit of the working directory, ``-dirty`` when a tracked file differs from it.
     git_commit: str | None = None
 
 
@@ -109,44 +137,53 @@ class TimedStretch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Every step's duration, in the order run: warm-up, then timed with the profiler off, then under the profiler.
+    """Every step's duration, in the order run: warm-up, then timed with the profiler off, then under the profiler."""
 
-    ``settled`` says whether the warm-up ended because step times had settled and ``rule`` how that was decided. ``clock`` names what
-    timed the steps (``perf_counter`` after a synchronize, ``cuda events``, or ``wall clock``: all of them together, so that each has
-    their mean). ``timed_page_faults`` and ``traced_page_faults`` are the pages that the process took from the system in each pass, all
-    steps together (Linux, macOS), ``traced_step_faults`` those of each traced step; ``page_ns`` is what a new page took between the
-    passes. ``timed_began_ns`` is when the timed pass began
-    (epoch, the clock of the device samples); its steps follow each other without a gap, except where ``timed_stretch`` names the
-    longest of several stretches between which the program evaluated its model. ``traced`` says what the trace holds: the steps of the
-    traced pass, one ``early`` step (before the timed ones) of a program that ended before that pass, or the ``program`` from its start
-    to the end of its first step (to its own end where it made none). The first of ``warmup_ns`` then begins with the program.
-    ``timed_token_ns`` are the times since the begin of each timed step, a generation, at which its tokens were ready (of all sequences
-    together); empty where steps are no generations.
-    ``timed_queue_ns`` and ``traced_queue_ns`` are how long, in each step, threads of the process could run and waited for a processor,
-    all together; empty where the system does not count it. ``range_ns`` is what writing the range of one module into the trace took the
-    host. ``slowed_by`` names what of the program's own was on in the timed steps and is in their times: its profiler, a debugger.
-    ``served`` says that other threads than the main one, or a process that waits for connections, call the model: what lies between
-    may be waiting for requests.
-    """
-
+    #: Steps of the warm-up; where ``traced`` is ``program``, the first one begins with the program.
     warmup_ns: tuple[int, ...] = ()
+    #: Steps with the profiler off.
     timed_ns: tuple[int, ...] = ()
+    #: Steps under the profiler.
     traced_ns: tuple[int, ...] = ()
+    #: Whether the warm-up ended because step times had settled; absent if that was not tested.
     settled: bool | None = None
+    #: How the end of the warm-up was decided.
     rule: str = ""
+    #: What timed the steps: ``perf_counter`` after a synchronize, ``cuda events``, or ``wall clock``
+    #: (all of them together, so that each has their mean).
     clock: str = "perf_counter"
+    #: Pages that the process took from the system in the timed steps, all together (Linux, macOS).
     timed_page_faults: int | None = None
+    #: The same of the traced steps.
     traced_page_faults: int | None = None
+    #: The same of each traced step.
     traced_step_faults: tuple[int, ...] = ()
+    #: Time that a new page took between the passes.
     page_ns: float | None = None
+    #: Begin of the timed pass (epoch, the clock of the device samples). Its steps follow each other
+    #: without a gap, except where there is a ``timed_stretch``.
     timed_began_ns: int | None = None
+    #: The longest of several stretches of timed steps between which the program evaluated its model.
     timed_stretch: TimedStretch | None = None
+    #: Time that writing the range of one module into the trace took the host.
     range_ns: float | None = None
+    #: Of generations: times since the begin of each timed step at which its tokens were ready, of all
+    #: sequences together.
     timed_token_ns: tuple[tuple[int, ...], ...] = ()
+    #: How long in each timed step threads of the process could run and waited for a processor, all
+    #: together; empty where the system does not count it.
     timed_queue_ns: tuple[int, ...] = ()
+    #: The same of each traced step.
     traced_queue_ns: tuple[int, ...] = ()
+    #: What the trace holds: the steps of the traced pass, one ``early`` step (before the timed ones) of
+    #: a program that ended before that pass, or the ``program`` from its start to the end of its first
+    #: step (to its own end where it made none).
     traced: Literal["steps", "early", "program"] = "steps"
+    #: What of the program's own was on in the timed steps and is in their times: its profiler, a
+    #: debugger.
     slowed_by: str | None = None
+    #: Whether other threads than the main one, or a process that waits for connections, call the model:
+    #: what lies between steps may be waiting for requests.
     served: bool = False
 
 
@@ -217,22 +254,27 @@ class ResultError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The most memory that the tensors of a step hold on ``device``, what they are, and the operator whose results made it the most.
+    """The most memory that the tensors of a step hold on ``device``, what they are, and the operator whose results made it the most."""
 
-    ``operator`` is empty where nothing that the step allocates adds to what existed before it, ``module`` where no module was running.
-    ``unknown`` names operators that hold memory whose size only their library knows (packed weights, what an RNN saves for its
-    backward): it is in no figure. ``curve`` is what is held over the step, with ``peak_bytes`` as its maximum, and ``largest`` are the
-    largest tensors at the peak. Both are absent in older runs.
-    """
-
+    #: Device that holds the most; any accelerator comes before the host.
     device: str
+    #: The most bytes held at a time.
     peak_bytes: int
+    #: What they are.
     at_peak: MemoryAtPeak
+    #: Operator that made it the most; empty where nothing that the step allocates adds to what existed
+    #: before it.
     operator: str = ""
+    #: Module of that operator; empty where no module was running.
     module: str = ""
+    #: Phase of that operator.
     phase: str = ""
+    #: Operators that hold memory whose size only their library knows (packed weights, what an RNN saves
+    #: for its backward): it is in no figure.
     unknown: tuple[str, ...] = ()
+    #: What is held over the step, with ``peak_bytes`` as its maximum; absent in older runs.
     curve: MemoryCurve | None = None
+    #: The largest tensors at the peak; absent in older runs.
     largest: tuple[HeldTensor, ...] = ()
 
 
@@ -247,27 +289,31 @@ class LoaderAlone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
-    """Data loading of a program, as recorded.
+    """Data loading of a program, as recorded. A wait belongs to the step that it ends in."""
 
-    ``timed_wait_ns`` and ``traced_wait_ns`` are how long the program waited for its batches in each step of these passes; a wait
-    belongs to the step that it ends in. ``timed_samples`` are the samples that came in each timed step, empty where the batches do not
-    tell. ``loader`` is the type of what was waited for longest, with its ``workers``, ``batch_size`` and ``pin_memory`` where it is
-    torch's; as many as ``prefetched`` batches may have been ready when a pass began. ``workers_cpu_s`` is the processor time of all
-    workers over the timed pass. ``alone`` is the same loader without the step, ``resident_ns`` are steps that were given their last
-    batch again and so did not wait.
-    """
-
+    #: Type of the loader that was waited for longest.
     loader: str = ""
+    #: How long the program waited for its batches in each timed step.
     timed_wait_ns: tuple[int, ...] = ()
+    #: Batches that came in each timed step.
     timed_batches: tuple[int, ...] = ()
+    #: Samples that came in each timed step; empty where the batches do not tell.
     timed_samples: tuple[int, ...] = ()
+    #: How long the program waited for its batches in each traced step.
     traced_wait_ns: tuple[int, ...] = ()
+    #: Workers of the loader, where it is torch's.
     workers: int | None = None
+    #: Batches that may have been ready when a pass began.
     prefetched: int = 0
+    #: Batch size of the loader.
     batch_size: int | None = None
+    #: Whether the loader pins its batches.
     pin_memory: bool | None = None
+    #: Processor time of all workers over the timed pass.
     workers_cpu_s: float | None = None
+    #: The same loader without the step.
     alone: LoaderAlone | None = None
+    #: Steps that were given their last batch again and so did not wait.
     resident_ns: tuple[int, ...] = ()
 
 
@@ -302,51 +348,66 @@ class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run can be recognized.
+    """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run can be recognized."""
 
-    ``peak_memory_bytes`` is the device allocator's peak on a GPU and the process's peak resident set on a CPU
-    (``peak_memory_kind`` says which). ``parameter_elements`` is how many elements of parameters one traced step updated: traces leave
-    out the long lists that optimizers work on. ``noted_calls`` are the calls of one step whose arguments traces leave out, in order.
-    ``step_memory`` is what the tensors of a step hold at their peak, followed on fake tensors of a workload that is ours.
-    ``compiled_code`` is the file that says what ``torch.compile`` made while the run was recorded, absent where nothing was compiled.
-    ``output_error`` is how far the result is from that of fp32, absent for fp32 in eager mode. ``compile_s`` is the time that
-    ``torch.compile`` took, which is part of the first step. ``loss_finite`` says whether the losses of the first and last step
-    of a training that is ours were finite.
-    ``tf32`` says whether float32 ``matmul``, ``convolution`` and ``rnn`` (cuDNN's; absent in older runs) were allowed TF32 (CUDA).
-    ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
-    declare. ``loading`` is how the program was fed with data,
-    absent where no loader was seen. ``other_processes`` are the programs that took processors from the timed pass to the traced one,
-    with the number that each kept busy. ``generation_sizes`` are of the network that generates text.
-    ``notes`` are sentences for the reader about what was limited or left out, ``unrecorded`` those about operators that ran, or may
-    have, and were not recorded.
-    """
-
+    #: Format of the file.
     schema: str = RUN_SCHEMA
+    #: How the run ended, if it has.
     status: Status = "running"
+    #: When it began (ISO 8601).
     created: str = ""
+    #: What ran.
     workload: Workload
+    #: Where it ran.
     environment: Environment
+    #: The options it ran with.
     settings: Settings = Settings()
+    #: Times of the steps.
     steps: StepTimes | None = None
+    #: What the device can do.
     ceilings: Ceilings | None = None
+    #: File of the Kineto trace.
     trace: str | None = None
+    #: Peak of the device allocator on a GPU, of the process's resident set on a CPU.
     peak_memory_bytes: int | None = None
+    #: Which of the two that is.
     peak_memory_kind: str | None = None
+    #: Elements of parameters that one traced step updated: traces leave out the long lists that
+    #: optimizers work on.
     parameter_elements: int | None = None
+    #: The calls of one step whose arguments traces leave out, in order.
     noted_calls: tuple[StoredCall, ...] = ()
+    #: What the tensors of a step hold at their peak, followed on fake tensors of a workload that is
+    #: ours.
     step_memory: StepMemory | None = None
+    #: File that says what ``torch.compile`` made while the run was recorded; absent where nothing was
+    #: compiled.
     compiled_code: str | None = None
+    #: Difference of the result from that in fp32; absent for fp32 in eager mode.
     output_error: ResultError | None = None
+    #: Whether the losses of the first and last step of a training that is ours were finite.
     loss_finite: bool | None = None
+    #: Time that ``torch.compile`` took, which is part of the first step.
     compile_s: float | None = None
+    #: Whether float32 ``matmul``, ``convolution`` and ``rnn`` (cuDNN's; absent in older runs) were
+    #: allowed TF32 (CUDA).
     tf32: dict[str, bool] | None = None
+    #: How well each field of the device samples can be read.
     counters: tuple[Counter, ...] = ()
+    #: Fields that other packages' samplers declare.
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
+    #: How the program was fed with data; absent where no loader was seen.
     loading: Loading | None = None
+    #: Bytes of the network that generates text.
     generation_sizes: GenerationSizes | None = None
+    #: Programs that took processors from the timed pass to the traced one, with the number that each
+    #: kept busy.
     other_processes: dict[str, float] = {}
+    #: Sentences for the reader about what was limited or left out.
     notes: tuple[str, ...] = ()
+    #: Sentences about operators that ran, or may have, and were not recorded.
     unrecorded: tuple[str, ...] = ()
+    #: What ended a run that failed.
     error: str | None = None
 
 

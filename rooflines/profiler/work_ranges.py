@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from rooflines.errors import UsageError
@@ -36,10 +36,10 @@ def _range_of_torch() -> Any:
     return getattr(torch._C._profiler, "_RecordFunctionFast", torch.profiler.record_function)
 
 
-RANGE_PREFIX: Final = "rooflines.work: "
-PRECISIONS: Final = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
-_NUMBERS: Final = ("matrix_flops", "other_flops", "bytes_read", "bytes_written")
-_LARGEST: Final = (1 << 63) - 1
+RANGE_PREFIX = "rooflines.work: "
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+_NUMBERS = ("matrix_flops", "other_flops", "bytes_read", "bytes_written")
+_LARGEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +178,4 @@ class _Thread(threading.local):
         self.listeners: list[Callable[[DeclaredWork], None]] = []
 
 
-_THREAD: Final = _Thread()
+_THREAD = _Thread()

@@ -213,7 +213,7 @@ def test_what_the_metadata_hides_is_in_no_output(tmp_path):
 
 def test_a_refusal_does_not_quote_the_metadata(tmp_path):
     from rooflines.errors import TraceError
-    from rooflines.profiler.trace.reader import parse_trace
+    from tests.traces import parse_trace
 
     whole = json.dumps(_with_secrets())
     for damaged in (

@@ -11,9 +11,8 @@ from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import RUN_SCHEMA, Environment, RunFile, Settings, StepTimes, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.storage import JournalEntry, write_entry
-from rooflines.profiler.trace.reader import parse_trace
 from tests.samples import ceilings
-from tests.traces import add, kernel, launch, mm, op, trace
+from tests.traces import add, kernel, launch, mm, op, parse_trace, trace
 
 FACTS = RunFile(
     status="complete",

@@ -13,11 +13,11 @@ import pytest
 from rooflines.profiler.reported_steps import StepReport, reported_steps
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.storage import JournalEntry, write_entry
-from rooflines.profiler.trace.reader import parse_trace
 from rooflines.profiler.trace.slowest import slowest
 from rooflines.reports import screen
 from rooflines.reports.screen import Readings, plain
 from tests.commands import command, environment, quick
+from tests.traces import parse_trace
 
 WIDTH = 80
 # Runs a command in a terminal of its own, in a process of its own: this one has threads, which do not survive a fork.

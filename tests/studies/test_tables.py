@@ -198,7 +198,7 @@ def test_mnist_is_read_from_its_folder_or_said_to_be_missing(tmp_path):
     found = data.load("mnist", str(image_data.mnist(tmp_path)), train_samples=20)
     assert found.train_images.shape == (20, 28, 28)
     assert found.test_classes.shape == (12,)
-    assert found.facts.label.startswith("MNIST (not the published files")
+    assert found.facts.label == "MNIST"
     np.testing.assert_array_equal(found.train_images, image_data.digits(30)[0][:20])
     # A folder without mnist says what was expected.
     (tmp_path / "empty").mkdir()
@@ -207,6 +207,29 @@ def test_mnist_is_read_from_its_folder_or_said_to_be_missing(tmp_path):
     assert "train.csv" in raised.value.hint
     with pytest.raises(DataError, match="requires a folder"):
         data.load("mnist")
+
+
+@pytest.mark.parametrize(("tests", "sizes", "remark"), [(False, (48, 12), "12 images held out for tests"), (True, (60, 20), "")])
+def test_mnist_as_csv_has_its_labelled_test_file_or_a_part_held_out(tmp_path, tests, sizes, remark):
+    found = data.load("mnist", str(image_data.mnist_csv(tmp_path, tests=tests)))
+    assert (len(found.train_images), len(found.test_images)) == sizes
+    assert found.remark.endswith(remark)
+    whole = np.concatenate((found.train_images, found.test_images[: 60 - sizes[0]]))
+    assert whole.sum() == image_data.digits(60)[0].sum()
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda text: text.replace("label", "digit"), "does not have the columns label, pixel0"),
+    (lambda text: text.replace("255", "256"), "values that are no pixels"),
+    (lambda text: text.partition("\n")[0], "does not have the columns label, pixel0"),
+    (lambda _: "", "cannot be read as CSV"),
+])  # fmt: skip
+def test_a_broken_csv_file_is_named(tmp_path, change, said):
+    path = image_data.mnist_csv(tmp_path) / "train.csv"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(DataError, match=r"train\.csv") as raised:
+        data.load("mnist", str(tmp_path))
+    assert said in raised.value.message
 
 
 def test_synthetic_images_have_mnists_size_and_say_that_they_mean_nothing():

@@ -15,23 +15,22 @@ import operator
 import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rooflines.profiler.compiled.records import Access, CompiledCode, Graph, Kernel, as_buffer
-from rooflines.profiler.imports import when_imported
-from rooflines.profiler.replaced import replaced
+from rooflines.profiler.replaced import replaced, when_imported
 from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-VARYING: Final = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
-_NO_SYMBOLS: Final = frozenset[Any]()
-_CONFIG: Final = "torch._inductor.config"
-_HOOK: Final = "_pre_fusion_custom_pass"
-_EVENTS: Final = "cpp.enable_kernel_profile"
+VARYING = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
+_NO_SYMBOLS = frozenset[Any]()
+_CONFIG = "torch._inductor.config"
+_HOOK = "_pre_fusion_custom_pass"
+_EVENTS = "cpp.enable_kernel_profile"
 
 
 def leaves_of(node: Any) -> Iterator[Any]:
@@ -62,6 +61,22 @@ class GraphReader:
         self.module_ids: dict[str, int] = {}
         self._modules: dict[str, str] = {}
         self._buffers: dict[str, tuple[int, TensorArg]] = {}
+
+    def follow(self, part: Any, wrapped: bool) -> None:
+        """Note the kernels that a part of the code generator defines; with a C++ wrapper (``wrapped``) their functions have names."""
+        define = part.define_kernel
+        cpp = type(part).__name__.startswith("Cpp")
+
+        def define_kernel(source: str, nodes: Any, *rest: Any, **named: Any) -> Any:
+            name = define(source, nodes, *rest, **named)
+            event = _event_name(source, str(name), str(name) if wrapped else "kernel") if cpp else str(name)
+            if event is None:
+                self.silent = True
+            else:
+                self.kernels.append((event, [leaf for node in nodes for leaf in leaves_of(node)]))
+            return name
+
+        part.define_kernel = define_kernel
 
     def graph(self) -> Graph:
         """The graph with its calls in the order of execution, once its code has been generated."""
@@ -389,7 +404,6 @@ class InductorWatch:
         self._nodes: dict[str, tuple[int, StoredCall]] = {}
         self._problems: list[str] = []
         self._stack = contextlib.ExitStack()
-        self._before: Any = None
 
     def __enter__(self) -> Self:
         self._stack.enter_context(when_imported(_CONFIG, self._begin))
@@ -424,10 +438,16 @@ class InductorWatch:
         import torch._inductor.config as inductor
 
         config: Any = inductor
-        self._before = getattr(config, _HOOK, None)
+        before = getattr(config, _HOOK, None)
 
-        def hook(nodes: list[Any]) -> Any:  # a plain function: inductor makes deep copies of its configuration
-            return self._scheduling(nodes)
+        # A plain function: inductor makes deep copies of its configuration.
+        def hook(nodes: list[Any]) -> Any:
+            """Called for every graph with its scheduler's nodes, before they are fused."""
+            result = before(nodes) if before is not None else nodes
+            with self._problem_noted():
+                if nodes:
+                    self._watch(nodes)
+            return result
 
         wanted = {_HOOK: hook, _EVENTS: True, "fx_graph_cache": False, "fx_graph_remote_cache": False}
         self._patch(config, wanted)
@@ -442,14 +462,6 @@ class InductorWatch:
             elif name in (_HOOK, _EVENTS):
                 self._problems.append(f"this version of torch has no {config.__name__}.{name}: fused kernels cannot be identified")
 
-    def _scheduling(self, nodes: list[Any]) -> Any:
-        """Inductor's hook: called for every graph with its scheduler's nodes, before they are fused."""
-        result = self._before(nodes) if self._before is not None else nodes
-        with self._problem_noted():
-            if nodes:
-                self._watch(nodes)
-        return result
-
     def _watch(self, nodes: list[Any]) -> None:
         """Note what is generated for the graph of ``nodes``, and read the graph when all of it is."""
         from torch._guards import CompileContext
@@ -462,7 +474,7 @@ class InductorWatch:
             # One for a GPU hands on to those for Triton, CUTLASS, ...: it keeps them as attributes.
             for part in (backend, *vars(backend).values()):
                 if callable(getattr(part, "define_kernel", None)):
-                    _note_kernels(part, reader, V.graph.cpp_wrapper)
+                    reader.follow(part, V.graph.cpp_wrapper)
         generate = scheduler.codegen
 
         def codegen() -> Any:
@@ -492,22 +504,6 @@ def _prefix(ids: dict[str, int], names: dict[int, str]) -> str | None:
         if name is not None and f".{name}".endswith(f".{path}" if path else ""):
             return name.removesuffix(path).rstrip(".")
     return None
-
-
-def _note_kernels(part: Any, reader: GraphReader, wrapped: bool) -> None:
-    define = part.define_kernel
-    cpp = type(part).__name__.startswith("Cpp")
-
-    def define_kernel(source: str, nodes: Any, *rest: Any, **named: Any) -> Any:
-        name = define(source, nodes, *rest, **named)
-        event = _event_name(source, str(name), str(name) if wrapped else "kernel") if cpp else str(name)
-        if event is None:
-            reader.silent = True
-        else:
-            reader.kernels.append((event, [leaf for node in nodes for leaf in leaves_of(node)]))
-        return name
-
-    part.define_kernel = define_kernel
 
 
 def _event_name(source: str, name: str, function: str) -> str | None:

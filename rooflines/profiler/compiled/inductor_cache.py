@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.records import Access
@@ -25,10 +25,10 @@ from rooflines.profiler.trace.signature import MISSING, Argument, Signature, Ten
 # Inductor writes one statement for each variable of an index (``x0 = (xindex % 128)``, ``x1 = xindex // 128``), and loads and stores
 # ``pointer + (index)`` with an index made of these. The number of values of each variable follows from the number of iterations.
 
-_ITERATIONS: Final = re.compile(r"([xyz]|r\d*_?)numel\Z")
-_INDEX: Final = re.compile(r"([xyz]|r\d*_?)index\Z")
-_UNREADABLE: Final = (SyntaxError, ValueError, RecursionError, MemoryError)
-_ACCESSES: Final = {"load": False, "store": True, "atomic_add": True}
+_ITERATIONS = re.compile(r"([xyz]|r\d*_?)numel\Z")
+_INDEX = re.compile(r"([xyz]|r\d*_?)index\Z")
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+_ACCESSES = {"load": False, "store": True, "atomic_add": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _upto(size: int) -> tuple[int, int]:
 
 
 # They grow or fall with each operand, so their extremes are at those of the operands.
-_MONOTONE: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
+_MONOTONE: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
 
@@ -164,18 +164,18 @@ def _bounds(node: ast.expr, known: Mapping[str, tuple[int, int]]) -> tuple[int, 
 # --- the comment above a kernel: the part of the graph that it computes ------------------------------------------------------------
 # %add : Tensor "f32[8, 16][16, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%a, %b), kwargs = {})
 
-_DTYPES: Final[dict[str, str]] = {
+_DTYPES = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128",
     "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
     "b8": "bool", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f8e4m3fnuz": "float8_e4m3fnuz",
     "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0fnu": "float8_e8m0fnu",
 }  # fmt: skip
-_NODE: Final = re.compile(
+_NODE = re.compile(
     r'%(?P<name>\w+) : (?:Tensor )?(?:"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\](?:\[(?P<strides>[\d, ]*)\])?[^"]*")?'
     r"\s*(?:\[num_users=\d+\])? = "
     r"(?P<kind>\w+)\[target=(?P<target>[\w.]+)\](?:\(args = (?P<args>.*), kwargs = .*\))?\Z"
 )
-_RETURNS: Final = re.compile(r"return (?P<names>%\w+(?:,\s?%\w+)*)\Z")
+_RETURNS = re.compile(r"return (?P<names>%\w+(?:,\s?%\w+)*)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,22 +246,13 @@ def _value(node: ast.expr, tensors: dict[str, TensorArg], made: tuple[TensorArg,
 # A trace records no arguments of these kernels. Their parameters say what is read and written (``const float* in_ptr0``,
 # ``float* in_out_ptr0``, ``float* out_ptr0``), the allocations and checks before the call have the shapes.
 
-_FUNCTION: Final = re.compile(r'extern "C"\s+(?:\w+\s+)*?void\s+\w+\(([^)]*)\)')
-_PARAMETER: Final = re.compile(r"(?:const )?([\w:]+)\s*\*\s*(?:__restrict__ )?(\w+)")
-_CPP_DTYPES: Final[dict[str, str]] = {
+_FUNCTION = re.compile(r'extern "C"\s+(?:\w+\s+)*?void\s+\w+\(([^)]*)\)')
+_PARAMETER = re.compile(r"(?:const )?([\w:]+)\s*\*\s*(?:__restrict__ )?(\w+)")
+_CPP_DTYPES = {
     "float": "float32", "double": "float64", "bfloat16": "bfloat16", "at::BFloat16": "bfloat16", "half": "float16",
     "at::Half": "float16", "bool": "bool", "int64_t": "int64", "int32_t": "int32", "int16_t": "int16", "int8_t": "int8",
     "uint8_t": "uint8",
 }  # fmt: skip
-
-
-def read_cpp_calls(tree: ast.Module, codes: dict[str, str]) -> dict[str, Fragment]:
-    """The tensors of every kernel in ``codes``, its C++ code by name, that the module ``tree`` calls with known shapes."""
-    reader = _Calls({name: _PARAMETER.findall(match[1]) for name, code in codes.items() if (match := _FUNCTION.search(code))})
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == "call":
-            reader.visit(node)
-    return reader.found
 
 
 _Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
@@ -344,8 +335,8 @@ def _layout(nodes: Sequence[ast.expr]) -> _Layout | None:
 
 
 # Larger files are not what inductor writes.
-_MOST_BYTES: Final = 32 << 20
-_ANY: Final = re.compile(r"async_compile\.|@triton_heuristics\.")
+_MOST_BYTES = 32 << 20
+_ANY = re.compile(r"async_compile\.|@triton_heuristics\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +395,12 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
             source = read_triton(ast.unparse(node))
             if source is not None:
                 yield CachedKernel(source.name, source, None)
-    for name, fragment in read_cpp_calls(tree, cpp).items():
+    # The tensors of every C++ kernel that the graph calls with known shapes.
+    calls = _Calls({name: _PARAMETER.findall(match[1]) for name, code in cpp.items() if (match := _FUNCTION.search(code))})
+    for inner in ast.walk(tree):
+        if isinstance(inner, ast.FunctionDef) and inner.name == "call":
+            calls.visit(inner)
+    for name, fragment in calls.found.items():
         yield CachedKernel(name, None, fragment)
 
 

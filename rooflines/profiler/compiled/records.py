@@ -7,7 +7,6 @@ in a separate file next to the trace; they are interpreted when the run is analy
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -15,8 +14,8 @@ from rooflines.errors import RunError
 from rooflines.profiler.trace.signature import StoredCall, TensorArg
 from rooflines.serial import read_json, write_json
 
-COMPILED_FILE: Final = "compiled.json"
-COMPILED_SCHEMA: Final = "rooflines.compiled/1"
+COMPILED_FILE = "compiled.json"
+COMPILED_SCHEMA = "rooflines.compiled/1"
 
 
 class Buffer(msgspec.Struct, frozen=True, array_like=True):
@@ -48,20 +47,22 @@ class Access(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """A call in a compiled graph: of a kernel that inductor generated, or (``extern``) of an operator outside.
+    """A call in a compiled graph: of a kernel that inductor generated, or of an operator outside."""
 
-    ``name`` is that of its event in a trace. ``nodes`` index the file's nodes, the operator calls of the graph that inductor lowers:
-    those that this kernel is the first in its graph to compute. ``reads`` come from memory, ``writes`` stay in memory after it; what
-    lives and dies in the kernel is in neither. ``module`` is the path of the module it came from, below the one that was compiled,
-    None where that is not known. ``reason`` says why its work is not known.
-    """
-
+    #: Name of its event in a trace.
     name: str
+    #: Whether it is an operator outside.
     extern: bool = False
+    #: Path of the module it came from, below the one that was compiled; absent where that is not known.
     module: str | None = None
+    #: Indices of the file's nodes, the operator calls that inductor lowers: those that this kernel is
+    #: the first in its graph to compute.
     nodes: tuple[int, ...] = ()
+    #: Loads from memory; what lives and dies in the kernel is none.
     reads: tuple[Access, ...] = ()
+    #: Stores that stay in memory after it.
     writes: tuple[Access, ...] = ()
+    #: Why its work is not known.
     reason: str = ""
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from weakref import ref
 
 import torch
@@ -24,15 +24,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.dispatch.signatures import UNWRITTEN, tensors_in
-from rooflines.profiler.imports import when_imported
-from rooflines.profiler.replaced import replaced
+from rooflines.profiler.replaced import replaced, when_imported
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_QUANTIZED: Final = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
-_CACHED: Final = type(functools.lru_cache(lambda: None))
-_DEPTH: Final = 4  # the function, its entries, an entry, the result, what the result holds
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
+_CACHED = type(functools.lru_cache(lambda: None))
+_DEPTH = 4  # the function, its entries, an entry, the result, what the result holds
 
 
 def fake_tensors() -> FakeTensorMode:
@@ -115,7 +114,7 @@ def _layer_norm_backward(
 
 
 # What is called in place of an operator whose rule in torch is not that of its kernels, by the operator's name.
-RULES: Final[dict[str, Callable[..., Any]]] = {
+RULES: dict[str, Callable[..., Any]] = {
     "aten::_grouped_mm": _grouped_mm, "aten::native_layer_norm_backward": _layer_norm_backward,
 }  # fmt: skip
 
@@ -128,9 +127,9 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
 # Elements up to which values are kept: the tokens of a batch, or a mask of its pixels; what takes long to compute (random numbers,
 # products) only for a stochastic depth, a coin, or an angle of each position.
 QUICK, SLOW = 1 << 20, 1 << 12
-_PRODUCTS: Final = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::convolution"})
-_VALUE: Final = "_rooflines_value"
-_BIASES: Final = "torch.nn.attention.bias"
+_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::convolution"})
+_VALUE = "_rooflines_value"
+_BIASES = "torch.nn.attention.bias"
 
 
 def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
@@ -154,13 +153,14 @@ class ConcreteValues:
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], rule: Callable[..., Any] | None = None) -> Any:
         """``func(*args, **kwargs)``, on the known values as well where they suffice; ``rule`` makes the fake result in its place."""
-        traits = _traits(func)
-        if not self._all_known((*args, *kwargs.values())):
+        traits, given = _traits(func), (*args, *kwargs.values())
+        if any(self._value(tensor) is None for tensor in tensors_in(given)):
             if traits.writes:
-                self._forget((*args, *kwargs.values()))
+                self._forget(given)
             if func is torch.ops.aten.index.Tensor:
                 args = (args[0], self._positions(args[1]))
             return (rule or func)(*args, **kwargs)
+        # Known are also the values of none: such a call makes something.
         if traits.unwritten:
             return func(*args, **kwargs)
         if traits.asks:
@@ -172,7 +172,7 @@ class ConcreteValues:
                 setattr(tensor, _VALUE, value)
                 self._made.append(ref(tensor))
         elif traits.writes:
-            self._forget((*args, *kwargs.values()))
+            self._forget(given)
         return result
 
     def any_survives(self) -> bool:
@@ -188,10 +188,6 @@ class ConcreteValues:
         unknown = value is None or isinstance(value, FakeTensor) or (self._stale and _storage(value) in self._stale)
         return None if unknown else value
 
-    def _all_known(self, values: tuple[Any, ...]) -> bool:
-        """Whether every tensor in the arguments has known values, also where there is none: such a call makes something."""
-        return all(self._value(tensor) is not None for tensor in tensors_in(values))
-
     def _forget(self, values: tuple[Any, ...]) -> None:
         for tensor in tensors_in(values):
             value = getattr(tensor, _VALUE, None)
@@ -200,11 +196,10 @@ class ConcreteValues:
 
     def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
-            args, kwargs = tree_map_only(torch.Tensor, self._for_real, (args, kwargs))
+            args, kwargs = tree_map_only(
+                torch.Tensor, lambda tensor: self._value(tensor) if isinstance(tensor, FakeTensor) else tensor.clone(), (args, kwargs)
+            )
             return func(*args, **kwargs)
-
-    def _for_real(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        return self._value(tensor) if isinstance(tensor, FakeTensor) else tensor.clone()
 
     def _positions(self, indices: Any) -> list[Any]:
         """Indices with the positions that known masks select in place of the masks: as many as the result will have."""

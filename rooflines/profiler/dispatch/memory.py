@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # The caching allocators hand out multiples of this: kMinBlockSize in CUDACachingAllocator.cpp and XPUCachingAllocator.cpp.
-_ROUNDING: Final = {"cuda": 512, "xpu": 512}
+_ROUNDING = {"cuda": 512, "xpu": 512}
 # Their fourth result is kept for the backward. Only the library knows how large it is, and a fake one is empty.
-_SIZED_BY_LIBRARY: Final = frozenset(
+_SIZED_BY_LIBRARY = frozenset(
     "aten::" + name for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "cudnn_batch_norm", "miopen_rnn", "_batch_norm_with_update")
 )
 
-_CATEGORIES: Final = MemoryAtPeak.__struct_fields__
-_FORWARDS: Final = (FORWARD, PREFILL, DECODE)
-_MOST_TENSORS: Final = 10
+_CATEGORIES = MemoryAtPeak.__struct_fields__
+_FORWARDS = (FORWARD, PREFILL, DECODE)
+_MOST_TENSORS = 10
 
 
 def record_with_memory(
@@ -78,7 +78,7 @@ class _Place(NamedTuple):
     phase: int = FORWARD
 
 
-_BEFORE: Final = _Place()  # the step
+_BEFORE = _Place()  # the step
 
 
 @dataclass(slots=True, eq=False)

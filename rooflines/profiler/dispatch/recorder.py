@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -60,17 +60,15 @@ if TYPE_CHECKING:
 
     from rooflines.profiler.records import StepMemory
 
-_NOT_RECORDED: Final = frozenset(
-    {"prim::device", "prim::layout", "aten::sym_size", "aten::size", "aten::stride", "aten::numel", "aten::dim"}
-)
-_ENTER: Final = ("profiler::_record_function_enter_new", "profiler::_record_function_enter")
-_EXIT: Final = "profiler::_record_function_exit"
+_NOT_RECORDED = frozenset({"prim::device", "prim::layout", "aten::sym_size", "aten::size", "aten::stride", "aten::numel", "aten::dim"})
+_ENTER = ("profiler::_record_function_enter_new", "profiler::_record_function_enter")
+_EXIT = "profiler::_record_function_exit"
 # Where a mode looks on, autograd's formulas keep to operators that return their result; without one they write into fresh zeros.
-_IN_PLACE: Final = {
+_IN_PLACE = {
     "aten::index_put": "aten::_index_put_impl_", "aten::scatter": "aten::scatter_", "aten::scatter_add": "aten::scatter_add_",
     "aten::index_add": "aten::index_add_", "aten::put": "aten::put_",
 }  # fmt: skip
-_AUTOGRAD_S_OWN: Final = re.compile(r"\w+Backward\d+")
+_AUTOGRAD_S_OWN = re.compile(r"\w+Backward\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +83,25 @@ class Call:
 
 @dataclass(slots=True)
 class StepCalls:
-    """The calls of a step: distinct calls with their counts, in the order of their first call.
+    """The calls of a step."""
 
-    ``lossy`` are those that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as it was made and in
-    that order.
-    ``fake`` says whether it ran on fake tensors; ``reason`` why it did not, where fake tensors were tried first. ``unopened`` names an
-    operator whose own kernel, which is not run on fake tensors, was to be recorded. ``settled`` says whether later steps do the same:
-    lazy modules are made in the first one, and TorchScript is compiled in the first ones. ``memory`` is there where it was followed
-    (memory.py).
-    """
-
+    #: Distinct calls with their counts, in the order of their first call.
     calls: dict[Call, int] = field(default_factory=dict)
+    #: Calls that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as
+    #: it was made and in that order.
     lossy: list[Call] = field(default_factory=list)
     modules: list[Module] = field(default_factory=list)
     module_calls: list[int] = field(default_factory=list)
+    #: Whether the step ran on fake tensors.
     fake: bool = True
+    #: Whether later steps do the same: lazy modules are made in the first one, and TorchScript is
+    #: compiled in the first ones.
     settled: bool = True
+    #: An operator whose own kernel, which is not run on fake tensors, was to be recorded.
     unopened: str = ""
+    #: Why it did not run on fake tensors, where these were tried first.
     reason: str = ""
+    #: Its memory, where that was followed (memory.py).
     memory: StepMemory | None = None
 
 

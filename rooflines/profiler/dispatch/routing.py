@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from rooflines.profiler.trace.signature import Signature
 
-GROUPED: Final = "aten::_grouped_mm"
-_CHOICE: Final = "aten::topk"
+GROUPED = "aten::_grouped_mm"
+_CHOICE = "aten::topk"
 
 
 class Routing:

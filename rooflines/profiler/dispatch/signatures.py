@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -13,26 +13,24 @@ from torch.nn.parameter import is_lazy
 
 from rooflines.profiler.trace.signature import MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
 
-COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 # The function that adds to the ``.grad`` of a leaf, as autograd calls it.
-ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+ACCUMULATE = "torch::autograd::AccumulateGrad"
 # torch.tensor makes its tensor out of sight and passes it through one of these.
-LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
+LIFTS = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
 # Memory that nothing was written to yet holds any number.
-UNWRITTEN: Final = frozenset(
+UNWRITTEN = frozenset(
     f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 )
-_DTYPE_NAMES: Final = {
-    value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype) and str(value) == f"torch.{name}"
-}
-_SCALAR_NUMBERS: Final = {name: number for number, name in SCALAR_TYPES.items()}
+_DTYPE_NAMES = {value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype) and str(value) == f"torch.{name}"}
+_SCALAR_NUMBERS = {name: number for number, name in SCALAR_TYPES.items()}
 # The methods that return what a sparse tensor is made of, its elements last.
-_PARTS: Final = {
+_PARTS = {
     torch.sparse_coo: ("_indices", "_values"),
     **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
     **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
 }
-_BACKEND_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "meta": "Meta"}
+_BACKEND_KEYS = {"cpu": "CPU", "cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "meta": "Meta"}
 
 
 class Operator:

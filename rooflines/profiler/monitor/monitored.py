@@ -68,18 +68,19 @@ class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MonitorFile(MonitorFacts, frozen=True, kw_only=True):
-    """The contents of ``monitor.json``.
-
-    ``command`` is the command line as given (``escaped``). It may contain secrets: reports show it only with ``show_command``, and
-    ``program`` otherwise. It is empty if the monitor was attached to a running process (``pid``). ``began_ns`` and ``ended_ns`` (epoch)
-    are on the clock of the samples.
-    """
+    """The contents of ``monitor.json``. Times are on the clock of the samples."""
 
     schema: str = MONITOR_SCHEMA
+    #: Command line as given (``escaped``); empty if the monitor was attached to a running process. It
+    #: may contain secrets.
     command: tuple[str, ...] = ()
+    #: Whether reports show the command, and not only the ``program``.
     show_command: bool = False
+    #: The process.
     pid: int
+    #: When it began (epoch).
     began_ns: int | None = None
+    #: When it ended (epoch).
     ended_ns: int | None = None
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
 

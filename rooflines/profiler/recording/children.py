@@ -18,8 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rooflines.profiler.imports import when_imported
-from rooflines.profiler.replaced import replaced
+from rooflines.profiler.replaced import replaced, when_imported
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
 _SHELL = re.compile(r"(ba|da|k|z)?sh")

@@ -50,9 +50,9 @@ _DEEPEST, _MOST_ITEMS = 3, 16
 class Waited(NamedTuple):
     """The waiting of one step: nanoseconds, batches, and their samples (None if one is unknown)."""
 
-    wait_ns: int
-    batches: int
-    samples: int | None
+    wait_ns: int = 0
+    batches: int = 0
+    samples: int | None = 0
 
 
 class LoaderWatch:
@@ -69,8 +69,7 @@ class LoaderWatch:
         self.keep = self.resident = self.paused = self.tracing = False
         self._on = self._inside = False
         self._owner = (0, 0)
-        self._wait_ns = self._batches = 0
-        self._samples: int | None = 0
+        self._waited = Waited()
         self._sources: dict[int, _Source] = {}
         self._loader_of: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -122,8 +121,7 @@ class LoaderWatch:
 
     def take(self) -> Waited:
         """Return the waiting since the last call."""
-        waited = Waited(self._wait_ns, self._batches, self._samples)
-        self._wait_ns, self._batches, self._samples = 0, 0, 0
+        waited, self._waited = self._waited, Waited()
         return waited
 
     def forget(self) -> None:
@@ -163,8 +161,7 @@ class LoaderWatch:
         seconds = ended.children_user + ended.children_system
         for worker in workers:
             with contextlib.suppress(psutil.Error, OSError):
-                times = psutil.Process(worker.pid).cpu_times()
-                seconds += times.user + times.system
+                seconds += sum(psutil.Process(worker.pid).cpu_times()[:2])  # user and system
         return seconds
 
     def _waited_for(self, fetch: Callable[[], Any], source: _Source | None, span: str = "") -> Any:
@@ -179,20 +176,20 @@ class LoaderWatch:
             with profiler_range(span) if self.tracing and span else contextlib.nullcontext():
                 batch = fetch()
         finally:
-            waited = time.perf_counter_ns() - began
-            self._wait_ns += waited
+            wait_ns = time.perf_counter_ns() - began
+            self._waited = self._waited._replace(wait_ns=self._waited.wait_ns + wait_ns)
             self._inside = False
             if source is not None:
-                source.wait_ns += waited
+                source.wait_ns += wait_ns
         if source is not None:
             self._arrived(source, batch)
         return batch
 
     def _note(self, source: _Source, batch: Any) -> None:
         source.batches += 1
-        self._batches += 1
-        samples = samples_in(batch, source.batch_size)
-        self._samples = None if samples is None or self._samples is None else self._samples + samples
+        before, samples = self._waited, samples_in(batch, source.batch_size)
+        known = None if samples is None or before.samples is None else before.samples + samples
+        self._waited = before._replace(batches=before.batches + 1, samples=known)
         if self.keep:
             self._last[source.key] = copied(batch)
 
@@ -292,13 +289,9 @@ def _first_sizes(batch: Any, depth: int) -> Iterator[int]:
 
 def copied(batch: Any) -> Any:
     """``batch`` in new containers with shared tensors: an item removed from a container is there again the next time."""
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(copied, batch))
-    if type(batch) in (list, tuple):
-        return type(batch)(map(copied, batch))
-    if type(batch) is dict:
-        return {key: copied(value) for key, value in batch.items()}
-    return copy.copy(batch) if isinstance(batch, (Mapping, list)) else batch
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda leaf: copy.copy(leaf) if isinstance(leaf, (Mapping, list)) else leaf, batch)
 
 
 # --- the loader alone --------------------------------------------------------------------------------------------------------------
@@ -397,9 +390,7 @@ class DataLoading(LoaderWatch):
         self._device = device
         self._progress = progress
         self._notes = notes
-        self._timed: list[Waited] = []
-        self._traced: list[Waited] = []
-        self._steps = self._timed  # of the pass that runs
+        self._traced: Sequence[Waited] = ()
         self._workers_cpu_s = 0.0  # over the timed steps so far
         self._workers_from_s = 0.0
         self._resident_until: int | None = None
@@ -416,14 +407,9 @@ class DataLoading(LoaderWatch):
         if more:
             self.take()
         else:
-            self._timed, self._workers_cpu_s = [], 0.0
+            self._workers_cpu_s = 0.0
             self.forget()
-        self._steps = self._timed
         self._workers_from_s = self.workers_cpu_s()
-
-    def after_step(self) -> None:
-        """A step of the pass has ended."""
-        self._steps.append(self.take())
 
     def pause(self) -> None:
         """Stop counting: data loaded from here on is not for the steps."""
@@ -437,22 +423,20 @@ class DataLoading(LoaderWatch):
     def restart(self) -> None:
         """Forget the steps so far."""
         self.seen = Loading()
-        self._timed, self._traced = [], []
+        self._traced = ()
         self.paused = False
         self.forget()
 
-    def end_timed(self, whole: Sequence[bool]) -> None:
-        """The timed steps have ended: ``seen`` says what those of them waited for that are ``whole``."""
+    def end_timed(self, steps: Sequence[Waited]) -> None:
+        """The timed steps have ended: ``seen`` says what these of them waited for."""
         self._workers_cpu_s += self.workers_cpu_s() - self._workers_from_s
-        # Ctrl-C may come before the last step is known to be whole.
-        self._timed = [waited for waited, kept in zip(self._timed, whole, strict=False) if kept]
         source = self.longest
         if source is None:
             return
-        samples = [waited.samples for waited in self._timed]
+        samples = [waited.samples for waited in steps]
         self.seen = Loading(
-            loader=source.name, timed_wait_ns=tuple(waited.wait_ns for waited in self._timed),
-            timed_batches=tuple(waited.batches for waited in self._timed),
+            loader=source.name, timed_wait_ns=tuple(waited.wait_ns for waited in steps),
+            timed_batches=tuple(waited.batches for waited in steps),
             timed_samples=tuple(count for count in samples if count is not None) if None not in samples else (),
             workers=source.workers, prefetched=source.prefetched, batch_size=source.batch_size, pin_memory=source.pin_memory,
             workers_cpu_s=self._workers_cpu_s if source.workers else None,
@@ -461,14 +445,13 @@ class DataLoading(LoaderWatch):
     def begin_traced(self, *, keep_batches: bool) -> None:
         """The traced steps begin; ``keep_batches`` holds the last batch, which the program may be given again afterwards."""
         # What the program does with a batch after its step is its own business: it is held only while it may be asked for again.
-        self._steps = []
         self.take()
         self.keep, self.tracing = keep_batches, True
 
-    def end_traced(self, *, kept: bool) -> None:
-        """The traced steps have ended; ``kept`` says whether their trace replaces an earlier one."""
-        if kept:
-            self._traced = self._steps
+    def end_traced(self, steps: Sequence[Waited] | None) -> None:
+        """The traced steps have ended; these waited, if their trace replaces an earlier one."""
+        if steps is not None:
+            self._traced = steps
         self.keep = self.tracing = False
 
     def finish(self) -> None:

@@ -17,12 +17,11 @@ import msgspec
 
 from rooflines.profiler.generation_phases import generating
 from rooflines.profiler.guard import Guard
-from rooflines.profiler.imports import when_imported
 from rooflines.profiler.records import GenerationSizes, Workload
-from rooflines.profiler.replaced import replaced
+from rooflines.profiler.replaced import replaced, when_imported
 from rooflines.profiler.trace.request_marks import Kind
+from rooflines.profiler.workloads.causal_models import generation_sizes
 from rooflines.profiler.workloads.generation import TokenClock
-from rooflines.profiler.workloads.generation_sizes import generation_sizes
 
 
 class GenerateCalls:

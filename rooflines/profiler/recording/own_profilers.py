@@ -15,7 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rooflines.profiler.guard import Guard
 from rooflines.profiler.replaced import replaced
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # By module of torch: what begins a session, and what ends one.
-_SESSIONS: Final = {
+_SESSIONS = {
     "torch.autograd.profiler": (("_prepare_profiler", "_enable_profiler"), ("_disable_profiler",)),
     "torch.autograd.profiler_legacy": (("_enable_profiler_legacy",), ("_disable_profiler_legacy",)),
     "torch.profiler.profiler": (("_enable_execution_trace_observer",), ("_disable_execution_trace_observer",)),
 }
 # Tools that sys.monitoring (Python 3.12) has numbers for.
-_TOOLS: Final = 6
+_TOOLS = 6
 _ours = threading.local()
 # The profilers of our recordings, also of the one that a forked process began in.
 OURS = weakref.WeakSet[Any]()

@@ -30,7 +30,7 @@ from rooflines.profiler.guard import Guard
 from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Live, LiveProgress, Progress
-from rooflines.profiler.recording.data_loading import DataLoading
+from rooflines.profiler.recording.data_loading import DataLoading, Waited
 from rooflines.profiler.recording.device import MpsMemory, RecordedDevice, wall_step_ns
 from rooflines.profiler.recording.own_profilers import python_profiler
 from rooflines.profiler.recording.process import HeapReserve, RunQueue, page_faults, since
@@ -74,29 +74,48 @@ _EVALUATING, _PROFILING = "evaluating", "profiling"
 _MOST_HELD = 1000
 
 
+@dataclass(kw_only=True)
+class TimedStep:
+    """A step that was made with the profiler off."""
+
+    #: Its duration; the clock of a GPU tells it when the pass is over.
+    ns: int = 0
+    #: When it began (epoch): of steps of the warm-up.
+    began_ns: int = 0
+    #: When its tokens were ready, if it is one generation.
+    tokens: tuple[int, ...] = ()
+    #: How long threads waited for a processor; None where the system does not count it.
+    queue_ns: int | None = None
+    #: Its waiting for data.
+    loaded: Waited = field(default_factory=Waited)
+    #: Whether no evaluation cut off its beginning.
+    whole: bool = True
+
+
 @dataclass(kw_only=True, eq=False)
 class Passes:
-    """Runs the passes of one recording on ``tell``, and holds their results.
-
-    ``early`` is for programs that may end after any step. ``save`` is called whenever there is more that a killed process should
-    leave. ``ranges`` makes the context manager that writes modules into a trace. Steps that generate text add to ``generations`` when
-    they end. Sentences for the reader are added to ``notes``. ``farewell`` is printed if the process is killed while steps are timed.
-    """
+    """Runs the passes of one recording on ``tell``, and holds their results."""
 
     directory: Path
     trace_name: str
     device: RecordedDevice
     settings: Settings
+    #: Whether the program may end after any step.
     early: bool
     loading: DataLoading
     inductor: InductorWatch
     progress: Progress
+    #: Sentences for the reader.
     notes: list[str]
+    #: Called whenever there is more that a killed process should leave.
     save: Callable[[], None]
+    #: Makes the context manager that writes modules into a trace.
     ranges: Callable[[Guard], ModuleRanges] = ModuleRanges
     traced_steps: int = TRACED_STEPS
+    #: Printed if the process is killed while steps are timed.
     farewell: str = ""
 
+    #: Token times of steps that generate text, added when they end.
     generations: list[tuple[int, ...]] = field(default_factory=list)
     module_names: dict[int, str] = field(default_factory=dict)
     samples: tuple[DeviceSample, ...] = ()
@@ -136,13 +155,11 @@ class Passes:
         most = PROGRAM_WARMUP_STEPS if self.early else WARMUP_MAX_STEPS
         busy_s = BUSY_S if self._on_gpu and not self.early else 0.0
         self.warmup = WarmUp(self.settings.warmup, most, lambda: self._agreement.has_peers, busy_s=busy_s)
-        self.timed_ns: list[int] = []
-        self._timed_tokens: list[tuple[int, ...]] = []
+        self.timed: list[TimedStep] = []
         self.traced = TracedSteps()
         self.peak_bytes: int | None = None
         self._timed_faults: int | None = None
         self._faults: int | None = None
-        self._timed_queue_ns: list[int | None] = []
         self._range_ns: float | None = None
         self._page_s: float | None = None
         self._stretches: list[TimedStretch] = []
@@ -261,30 +278,27 @@ class Passes:
     def finish(self) -> None:
         """The program makes no more steps: stop what is running and keep what is whole."""
         with self.lock:
-            self._finish()
-
-    def _finish(self) -> None:
-        try:
-            if not self.device.is_found:
-                self._find_device()
-            self._plan.close()
-            if self.trace is not None and not (self.directory / self.trace).exists():
-                self.notes.append("the program deleted the trace of its steps")
-                self.trace = None
-            if self.trace is None and self._program is not None:
-                self._keep_program(self._program)
-            if not self.timed_ns and len(self._held_ns) > 1:
-                # The program's own profiler was on in all steps: their times include what it takes.
-                self.timed_ns = [ended - began for began, ended in itertools.pairwise(self._held_ns)]
-                self._timed_tokens, self._clock_name, self._slowed_by = [], "perf_counter", "the program's own profiler"
-            if self.trace is None:
-                self._keep_exported()
-            if self.trace is not None and self.peak_bytes is None:
-                self.peak_bytes = self._peak.bytes()
-        finally:
-            self.stage = "done"
-            self._program = None
-            self._stop_sampler()
+            try:
+                if not self.device.is_found:
+                    self._find_device()
+                self._plan.close()
+                if self.trace is not None and not (self.directory / self.trace).exists():
+                    self.notes.append("the program deleted the trace of its steps")
+                    self.trace = None
+                if self.trace is None and self._program is not None:
+                    self._keep_program(self._program)
+                if not self.timed and len(self._held_ns) > 1:
+                    # The program's own profiler was on in all steps: their times include what it takes.
+                    self.timed = [TimedStep(ns=ended - began) for began, ended in itertools.pairwise(self._held_ns)]
+                    self._clock_name, self._slowed_by = "perf_counter", "the program's own profiler"
+                if self.trace is None:
+                    self._keep_exported()
+                if self.trace is not None and self.peak_bytes is None:
+                    self.peak_bytes = self._peak.bytes()
+            finally:
+                self.stage = "done"
+                self._program = None
+                self._stop_sampler()
 
     def stop(self) -> None:
         """Stop what is running and keep nothing."""
@@ -404,15 +418,13 @@ class Passes:
         if self.early or (self._on_gpu and asked == 1):
             self._start_sampler()
         self._begin_stretch()
-        began: list[int] = []
-        tokens: list[tuple[int, ...]] = []
+        steps: list[TimedStep] = []
         try:
             while not self.warmup.is_over():
                 self.generations.clear()
                 step_ns = yield from self._one_step()
-                began.append(now_ns() - step_ns)
-                tokens.append(self._tokens_of_step())
-                self.loading.after_step()
+                began_ns = now_ns() - step_ns
+                steps.append(TimedStep(ns=step_ns, began_ns=began_ns, tokens=self._tokens_of_step(), loaded=self.loading.take()))
                 self.progress.advance()
                 self.warmup.add(step_ns)
                 if self._on_gpu and not self.warmup.is_over():
@@ -425,7 +437,7 @@ class Passes:
                 self.warmup.times_ns.append((yield from self._one_step()))
         except GeneratorExit:
             if self.early:
-                self._let_warmup_stand_in(began, tokens)
+                self._let_warmup_stand_in(steps)
             raise
         if self.warmup.problem:
             self.notes.append(self.warmup.problem)
@@ -447,20 +459,19 @@ class Passes:
         self.generations.clear()
         return ready[0] if len(ready) == 1 else ()
 
-    def _let_warmup_stand_in(self, began: list[int], tokens: list[tuple[int, ...]]) -> None:
-        """The program ended before the timed pass: its last untraced steps are the best that is known of its pace."""
-        if not began:
+    def _let_warmup_stand_in(self, steps: list[TimedStep]) -> None:
+        """The program ended before the timed pass: its last untraced ``steps`` are the best that is known of its pace."""
+        if not steps:
             return
-        times = self.warmup.times_ns
-        kept = len(began) - (len(began) > 2)  # the one after a traced step may be slower
-        self.timed_ns, self._timed_tokens = times[-kept:], tokens[-kept:]
-        del times[-kept:]
+        kept = self.timed = steps[len(steps) > 2 :]  # the one after a traced step may be slower
+        del self.warmup.times_ns[-len(kept) :]
         self._clock_name = "perf_counter"
-        self.warmup.rule = f"the program ended during warm-up; timed steps are its last {counted(kept, 'step')}"
-        self._stretches = [TimedStretch(began_ns=began[-kept], ended_ns=began[-1] + self.timed_ns[-1], steps=kept)]
-        self._timed_began_ns = began[-kept]
+        self.warmup.rule = f"the program ended during warm-up; timed steps are its last {counted(len(kept), 'step')}"
+        self._timed_began_ns = kept[0].began_ns
+        ended_ns = kept[-1].began_ns + kept[-1].ns
+        self._stretches = [TimedStretch(began_ns=self._timed_began_ns, ended_ns=ended_ns, steps=len(kept))]
         self._add_memory()
-        self.loading.end_timed([number >= len(began) - kept for number in range(len(began))])
+        self.loading.end_timed([step.loaded for step in kept])
 
     def _timed_pass(self) -> Plan:
         self.stage = "timed"
@@ -482,7 +493,7 @@ class Passes:
 
         Steps that are not timed come first: while the trace was written the device was idle, and workers loaded batches.
         """
-        done, step_s = len(self.timed_ns), statistics.median(self.timed_ns) / 1e9
+        done, step_s = len(self.timed), statistics.median(step.ns for step in self.timed) / 1e9
         missing = planned_steps(step_s, gpu=True, program=False) - done
         planned = self._agreement.on(missing if missing >= done else 0, 0)  # fewer would tell nothing new
         if not planned:
@@ -499,32 +510,27 @@ class Passes:
     def _timed_steps(self, planned: int, *, further: bool = False) -> Plan:
         """``planned`` steps, timed one after another; ``further`` ones are added to those before, and their memory does not count."""
         self._queue.watch()
-        waited: list[int | None] = []
-        tokens: list[tuple[int, ...]] = []
+        steps: list[TimedStep] = []
         self.generations.clear()
         self._begin_step()
-        before, tokens_before, whole, ended = self.timed_ns, self._timed_tokens, list[bool](), False
-        cut, journal = False, str(self.directory / STEPS_FILE)
+        whole, ended, journal, goal = True, False, str(self.directory / STEPS_FILE), planned
         stretch: tuple[int, int] | None = (now_ns(), 0)  # when it began, and the steps before it
-        goal = planned
         try:
             while len(self._clock) < goal:
                 event = yield
                 if event == "step":
                     self._clock.end()
-                    tokens.append(self._tokens_of_step())
-                    waited.append(self._queue.since_ns())
-                    self.loading.after_step()
-                    whole.append(not cut)
-                    cut = False
+                    tokens, queue_ns = self._tokens_of_step(), self._queue.since_ns()
+                    steps.append(TimedStep(tokens=tokens, queue_ns=queue_ns, loaded=self.loading.take(), whole=whole))
                     self.progress.advance()
                     if self._mps is not None:
                         self._mps.note()
-                    if not self._on_gpu and whole[-1]:
+                    if not self._on_gpu and whole:
                         self._live.timed_ns.append(self._clock.last_ns())
                         add_step(journal, self._live.timed_ns[-1])
+                    whole = True
                     if len(self._clock) == goal:
-                        goal += self._patience.further_timed(planned, self._clock.so_far_ns(), waited)
+                        goal += self._patience.further_timed(planned, self._clock.so_far_ns(), [step.queue_ns for step in steps])
                     self._queue.mark()
                     self._clock.go_on()
                 elif event == "pause" and stretch is not None:
@@ -532,7 +538,7 @@ class Passes:
                     stretch = None
                 elif event == "resume":
                     # The step that follows an evaluation has lost its beginning, perhaps the loading of its data.
-                    cut = True
+                    whole = False
                     self._begin_stretch(more=True)
                     stretch = (now_ns(), len(self._clock))
                     self._begin_step()
@@ -541,24 +547,17 @@ class Passes:
             if stretch is not None:
                 self._end_stretch(*stretch, memory=not further)
             # Ctrl-C may come between the end of a step and what is noted of it; that step does not count.
-            noted = min(len(waited), len(whole))
-            times = self._clock.take_ns()[:noted]
-            waited, whole = waited[:noted], whole[:noted]
-            if not any(whole):
-                whole = [True] * len(whole)
-            earlier = [True] * len(before)
-            wall_ns = self._wall_step_ns(times) if ended and stretch is not None else None
+            for step, ns in zip(steps, self._clock.take_ns(), strict=False):
+                step.ns = ns
+            wall_ns = self._wall_step_ns([step.ns for step in steps]) if ended and stretch is not None else None
             if wall_ns is not None:  # only the last stretch ended with a step, so only its wall time is known
-                last = self._stretches[-1].steps
-                times, before, earlier = [wall_ns] * len(times), [], [False] * len(before)
-                tokens, tokens_before = [()] * len(times), []
-                whole = [False] * (len(whole) - last) + [True] * last
-            self.timed_ns = self._live.timed_ns = [*before, *(ns for ns, kept in zip(times, whole, strict=True) if kept)]
-            self._timed_tokens = [*tokens_before, *(each for each, kept in zip(tokens[:noted], whole, strict=True) if kept)]
-            self._timed_queue_ns = [ns for ns, kept in zip(waited, whole, strict=True) if kept]
+                self.timed = [replace(step, ns=wall_ns, tokens=()) for step in steps[-self._stretches[-1].steps :]]
+            else:
+                self.timed = [*self.timed, *([step for step in steps if step.whole] or steps)]
+            self._live.timed_ns = [step.ns for step in self.timed]
             self._queue.close()
             self._slowed_by = python_profiler()
-            self.loading.end_timed([*earlier, *whole])
+            self.loading.end_timed([step.loaded for step in self.timed])
 
     def _begin_step(self) -> None:
         self._queue.mark()
@@ -615,8 +614,8 @@ class Passes:
         pages = self._timed_faults
         if kind == "steps" and pages and not self._on_gpu:
             self._page_s = page_s()
-        reserve = HeapReserve() if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed_ns) else None
-        tracer = self._tracer(steps)
+        reserve = HeapReserve() if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed) else None
+        tracer, loaded = self._tracer(steps), list[Waited]()
         self._range_ns = None if kind == "probe" or self._on_gpu else range_cost_ns()
         tracer.start()
         try:
@@ -628,7 +627,7 @@ class Passes:
                     tracer.start()
                 elif event == "step":
                     self.device.synchronize()
-                    self.loading.after_step()
+                    loaded.append(self.loading.take())
                     self.progress.advance()
                     if tracer.step():
                         break
@@ -639,7 +638,7 @@ class Passes:
             kept = bool(tracer.traced.times_ns)
             if again:
                 kept = quiet(tracer.traced.times_ns, tracer.traced.queue_ns) > quiet(self.traced.times_ns, self.traced.queue_ns)
-            self.loading.end_traced(kept=kept)
+            self.loading.end_traced(loaded if kept else None)
             if kept:
                 self._keep_trace(tracer, "early" if kind == "early" else "steps")
         compiled = self.inductor.graphs > before
@@ -708,8 +707,9 @@ class Passes:
 
     def _affordable_steps(self) -> int:
         planned = self.traced_steps
-        if self.timed_ns and planned > TRACED_MIN_STEPS:
-            planned = min(planned, max(TRACED_MIN_STEPS, round(TRACED_S / (statistics.median(self.timed_ns) / 1e9))))
+        if self.timed and planned > TRACED_MIN_STEPS:
+            step_s = statistics.median(step.ns for step in self.timed) / 1e9
+            planned = min(planned, max(TRACED_MIN_STEPS, round(TRACED_S / step_s)))
         steps = max(1, min(planned, TRACE_LIMIT_BYTES // max(self._trace_bytes, 1)))
         if steps < planned:
             self.notes.append(
@@ -770,15 +770,15 @@ class Passes:
     def times(self) -> StepTimes:
         """The steps recorded so far."""
         longest = max(self._stretches, key=lambda stretch: stretch.ended_ns - stretch.began_ns, default=None)
-        traced = self.traced
+        timed, traced = self.timed, self.traced
         return StepTimes(
-            warmup_ns=tuple(self.warmup.times_ns), timed_ns=tuple(self.timed_ns), traced_ns=tuple(traced.times_ns),
+            warmup_ns=tuple(self.warmup.times_ns), timed_ns=tuple(step.ns for step in timed), traced_ns=tuple(traced.times_ns),
             traced=traced.kind, settled=self.warmup.settled, rule=self.warmup.rule, clock=self._clock_name,
             timed_page_faults=self._timed_faults, traced_page_faults=traced.page_faults,
             traced_step_faults=known(traced.step_faults, len(traced.times_ns)),
             page_ns=None if self._page_s is None else self._page_s * 1e9, timed_began_ns=self._timed_began_ns,
             timed_stretch=longest if len(self._stretches) > 1 else None, range_ns=self._range_ns,
-            timed_token_ns=tuple(self._timed_tokens) if self.timed_ns and all(self._timed_tokens) else (),
-            timed_queue_ns=known(self._timed_queue_ns, len(self.timed_ns)),
+            timed_token_ns=tuple(step.tokens for step in timed) if all(step.tokens for step in timed) else (),
+            timed_queue_ns=known([step.queue_ns for step in timed], len(timed)),
             traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)), slowed_by=self._slowed_by, served=self.served,
         )  # fmt: skip

@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import psutil
 
@@ -19,7 +19,7 @@ RESERVE_BYTES, _LEAST_LEFT = 256 << 20, 16
 # Below the smallest threshold from which glibc maps a block by itself (128 KiB).
 _BLOCK_BYTES = 64 << 10
 # A line for every thread: nanoseconds on a processor, nanoseconds waiting for one, number of turns (Linux, sched-stats.rst).
-_TASKS: Final = Path("/proc/self/task")
+_TASKS = Path("/proc/self/task")
 
 
 class PeakMemory:
@@ -48,9 +48,7 @@ class PeakMemory:
             import torch
 
             return int(torch.cuda.max_memory_allocated(self._device))
-        if not self._resettable:
-            return None
-        return own_peak_rss_bytes()
+        return own_peak_rss_bytes() if self._resettable else None
 
 
 @functools.cache

@@ -16,9 +16,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, NoReturn
-
-from rooflines.profiler.streams import own_stream
+from typing import NamedTuple, NoReturn, TextIO
 
 try:
     import resource
@@ -111,6 +109,14 @@ class _Surroundings:
         if self._directory is not None:
             with contextlib.suppress(OSError):
                 os.chdir(self._directory)
+
+
+def own_stream(stream: TextIO) -> TextIO:
+    """A stream that writes to where ``stream`` does now, by a descriptor of its own; ``stream`` itself where it has none."""
+    try:
+        return open(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors=stream.errors, buffering=1)
+    except (AttributeError, OSError, ValueError):  # None, closed, or in memory
+        return stream
 
 
 def _limits() -> dict[int, tuple[int, int]]:

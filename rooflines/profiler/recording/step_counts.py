@@ -9,7 +9,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from rooflines.profiler.others import OTHERS_CORES, OthersMeter, busy_elsewhere, is_quiet, is_shared
 from rooflines.profiler.progress import Progress
@@ -29,14 +28,14 @@ BUSY_S = 0.5
 BUSY_MAX_STEPS = 2000
 # The timed pass aims at this many seconds, within these numbers of steps; short ones go on until half a second is over, because other
 # programs come and go in less.
-TIMED_S: Final = 5.0
+TIMED_S = 5.0
 TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
 TIMED_LEAST_S, TIMED_SHORT_STEPS = 0.5, 5000
-TIMED_LEAST_STEPS: Final = 3  # if five steps take longer than the limit of the warm-up
+TIMED_LEAST_STEPS = 3  # if five steps take longer than the limit of the warm-up
 # Steps on a GPU are short, and its counter of energy, which moves every 20 to 100 ms, needs two seconds of them. Two and a half are
 # planned, because warm-up, which waits for every step, makes them look longer than they are.
 GPU_TIMED_STEPS, GPU_TIMED_MOST = 2000, 10_000
-GPU_ENERGY_S: Final = 2.5
+GPU_ENERGY_S = 2.5
 # Of a program that may end at any step, so that it still reaches the traced pass. On a GPU it is timed further afterwards.
 PROGRAM_WARMUP_STEPS, PROGRAM_TIMED_STEPS = 20, 50
 # Timing and tracing go on for this long, or until this many timed steps are quiet; much longer if the user waits for it.

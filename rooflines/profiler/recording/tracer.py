@@ -109,21 +109,24 @@ def heap_bytes() -> int | None:
 
 @dataclass
 class TracedSteps:
-    """What a tracer measured besides its trace: for each step its time, how long threads waited for a processor and the pages taken
-    from the system; the pages of all steps, and the elements of parameters that the optimizers of a step updated.
+    """What a tracer measured besides its trace, step by step."""
 
-    ``all_threads`` says that it has the operators of every thread. Once the trace is written it is known whether it has operators, and
-    any of those that ``lack_arguments`` (``LOSSY``).
-    """
-
+    #: Time of each step.
     times_ns: list[int] = field(default_factory=list)
+    #: How long threads waited for a processor in each step.
     queue_ns: list[int | None] = field(default_factory=list)
+    #: Pages that each step took from the system.
     step_faults: list[int | None] = field(default_factory=list)
+    #: Pages that all steps took.
     page_faults: int | None = None
+    #: Elements of parameters that the optimizers of a step updated.
     parameter_elements: int | None = None
     kind: Literal["steps", "early", "program"] = "steps"
+    #: Whether the trace has operators, known once it is written.
     has_operators: bool = False
+    #: Whether it has the operators of every thread.
     all_threads: bool = False
+    #: Whether it has operators that traces do not hold whole (``LOSSY``), known once it is written.
     lack_arguments: bool = False
 
 

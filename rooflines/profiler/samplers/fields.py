@@ -51,25 +51,27 @@ _DIFFERENCE: tuple[Summary, ...] = ("difference",)
 
 
 class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One reading of the machine or of one device at ``time_ns`` (epoch, the clock of the trace). A field not supported is absent.
-
-    Utilizations are fractions of one: ``process_cpu_utilization`` counts busy cores (2.0 is two cores busy). ``power_w`` is the
-    device's average over the window that its ``Counter`` names, ``power_instant_w`` the power of the moment. ``throttle_reasons`` are
-    the names of what holds the clocks down, separated by commas, empty when nothing does. ``process_memory_bytes`` is what the watched
-    processes hold of the device's memory. ``more`` has the fields that another package's sampler declares, by their keys.
+    """One reading of the machine or of one device. A field that is not supported is absent; what each is
+    stands in its annotation. Utilizations are fractions of one.
     """
 
+    #: When it was read (epoch, the clock of the trace).
     time_ns: int
+    #: The sampler.
     source: str
+    #: The device, or ``host``.
     device: str = "host"
     # power
+    #: The device's average over the window that its ``Counter`` names.
     power_w: Annotated[float | None, Field("power", "W", ("mean", "integral"), shown=_CHART)] = None
+    #: Power of the moment.
     power_instant_w: Annotated[float | None, Field("power", "W", ("highest", "integral"), shown=_CHART)] = None
     power_limit_w: Annotated[float | None, Field("power limit", "W", ("end",), "power", shown=_CHART)] = None
     energy_j: Annotated[float | None, Field("energy", "J", _DIFFERENCE, shown=())] = None
     # load
     cpu_utilization: Annotated[float | None, Field("busy", "1", ("mean",))] = None
     gpu_utilization: Annotated[float | None, Field("busy", "1", ("mean",))] = None
+    #: Busy cores: 2.0 is two cores busy.
     process_cpu_utilization: Annotated[float | None, Field("busy", "cores", ("mean",), program=True)] = None
     core_utilization: Annotated[tuple[float, ...] | None, Field("core busy", "1", ("mean",), shown=())] = None
     gpu_memory_utilization: Annotated[float | None, Field("memory busy", "1", ("mean",), shown=())] = None
@@ -79,6 +81,7 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     memory_used_bytes: Annotated[int | None, Field("memory", "B", ("highest",))] = None
     memory_total_bytes: Annotated[int | None, Field("memory size", "B", ("end",), shown=())] = None
     process_rss_bytes: Annotated[int | None, Field("memory", "B", ("highest",), program=True)] = None
+    #: What the watched processes hold of the device's memory.
     process_memory_bytes: Annotated[int | None, Field("memory", "B", ("highest",), program=True)] = None
     process_uss_bytes: Annotated[int | None, Field("unique memory", "B", ("highest",), program=True, shown=())] = None
     process_minor_faults: Annotated[int | None, Field("page faults", "", _DIFFERENCE, program=True, shown=())] = None
@@ -90,6 +93,7 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cpu_frequency_hz: Annotated[float | None, Field("clock", "Hz", ("median", "lowest"))] = None
     sm_clock_hz: Annotated[float | None, Field("clock", "Hz", ("median", "lowest"))] = None
     memory_clock_hz: Annotated[float | None, Field("memory clock", "Hz", ("median", "lowest"), shown=())] = None
+    #: Names of what holds the clocks down, separated by commas; empty when nothing does.
     throttle_reasons: Annotated[str | None, Field("throttled", "1", ("mean",), shown=())] = None
     # traffic
     process_read_bytes: Annotated[int | None, Field("read from disk", "B", _DIFFERENCE, program=True, shown=())] = None
@@ -101,6 +105,7 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # memory errors
     ecc_corrected: Annotated[int | None, Field("corrected memory errors", "", _DIFFERENCE, shown=())] = None
     ecc_uncorrected: Annotated[int | None, Field("uncorrected memory errors", "", _DIFFERENCE, shown=())] = None
+    #: The fields that another package's sampler declares, by their keys.
     more: dict[str, float | None] = msgspec.field(default_factory=dict)
 
     def columns(self) -> dict[str, Any]:
@@ -114,17 +119,16 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Counter(msgspec.Struct, frozen=True, kw_only=True):
-    """The resolution of ``field`` in the samples of ``source`` and ``device``.
-
-    It has a new value every ``update_s`` seconds (measured; None when it never changed while it was watched), in steps of
-    ``resolution``, each the average over the ``window_s`` seconds before it (0 when it is of the moment, or a count).
-    """
+    """The resolution of ``field`` in the samples of ``source`` and ``device``."""
 
     source: str
     device: str
     field: str
+    #: Seconds between two new values, measured; absent when it never changed while it was watched.
     update_s: float | None = None
+    #: Step in which the value changes.
     resolution: float | None = None
+    #: Seconds before a value over which it is the average; 0 when it is of the moment, or a count.
     window_s: float = 0.0
 
 

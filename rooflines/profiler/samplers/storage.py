@@ -20,23 +20,27 @@ from rooflines.serial import write_text
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sampler process is started for: the process ``pid``, read every ``period_s`` seconds into the file ``output``.
+    """What the sampler process is started for."""
 
-    ``epoch_ns`` is what the process that starts it adds to the monotonic clock. ``gpus`` maps names to UUIDs, None means every GPU.
-    ``plugins`` are the entry points of other packages' samplers by name. A ``detached`` one is no child of the process that starts it,
-    and tells its number on standard output. ``farewell`` is written to the descriptor ``terminal`` if the
-    process that starts it ends without a word.
-    """
-
+    #: The process to watch.
     pid: int
+    #: File that the samples are written to.
     output: str
+    #: Seconds between two readings.
     period_s: float
+    #: What the process that starts it adds to the monotonic clock.
     epoch_ns: int
+    #: Whether readings that cost what steps on the CPU would feel are rarer.
     low_overhead: bool = False
+    #: UUIDs of GPUs by name; None means every GPU.
     gpus: dict[str, str] | None = None
+    #: Entry points of other packages' samplers by name.
     plugins: dict[str, str] = {}
+    #: Whether it is no child of the process that starts it, and tells its number on standard output.
     detached: bool = False
+    #: Text that is written to ``terminal`` if the process that starts it ends without a word.
     farewell: str = ""
+    #: Descriptor for ``farewell``.
     terminal: int = 2
 
 

@@ -52,16 +52,16 @@ class Replay:
 def captured_graphs(calls: Calls) -> list[CapturedGraph]:
     """The graphs captured in the trace, in the order of time; ``launch`` is the host event that launched each device event."""
     host = calls.trace.host
-    begins, ends = (np.flatnonzero(_calls(calls.trace, word)) for word in (_BEGIN, _END))
+    begins, ends = (np.flatnonzero(runtime_calls(calls.trace, word)) for word in (_BEGIN, _END))
     if not len(begins) or not len(ends):
         return []
     ran = np.zeros(len(host), bool)
     ran[calls.launch[calls.launch >= 0]] = True
-    launches = _calls(calls.trace, *LAUNCHING) & ~_calls(calls.trace, _HOST)
+    launches = runtime_calls(calls.trace, *LAUNCHING) & ~runtime_calls(calls.trace, _HOST)
     # A runtime call and the driver's call in it are one launch.
     nodes = np.flatnonzero(launches & ~ran & ~covered(launches, calls.after))
     nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
-    joins = np.flatnonzero(_calls(calls.trace, _JOIN))
+    joins = np.flatnonzero(runtime_calls(calls.trace, _JOIN))
     tokens, marks = _tokens(calls, begins, _captured_tokens)
     found: list[tuple[int, int, int, int, int]] = []
     for number, begin in enumerate(begins.tolist()):
@@ -100,10 +100,10 @@ def replays(calls: Calls) -> list[Replay]:
 
 def is_graph_launch(trace: Trace) -> Mask:
     """The host events that launch a whole graph."""
-    return _calls(trace, _LAUNCH)
+    return runtime_calls(trace, _LAUNCH)
 
 
-def _calls(trace: Trace, *words: str) -> Mask:
+def runtime_calls(trace: Trace, *words: str) -> Mask:
     """The runtime calls with one of these words in their names."""
     return trace.named(lambda name: any(word in name for word in words), RUNTIME)
 

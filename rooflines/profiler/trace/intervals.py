@@ -6,14 +6,13 @@ An interval set is an int64 array [n, 2] of half-open ``[start, end)`` nanosecon
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from rooflines.profiler.trace.distinct import distinct
+from rooflines.profiler.trace.distinct import Int64s, distinct
 
-Intervals = npt.NDArray[np.int64]
+Intervals = Int64s
 
 
-def union(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Intervals:
+def union(starts: Int64s, ends: Int64s) -> Intervals:
     """The union of ``[starts[i], ends[i])`` in any order; empty and negative intervals vanish."""
     keep = ends > starts
     if not keep.all():
@@ -33,9 +32,7 @@ def length(intervals: Intervals) -> int:
     return int((intervals[:, 1] - intervals[:, 0]).sum())
 
 
-def lengths_by_group(
-    group: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], groups: int
-) -> npt.NDArray[np.int64]:
+def lengths_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -> Int64s:
     """Total nanoseconds covered by the union of the intervals of each group, numbered 0 to ``groups`` - 1."""
     total = np.zeros(groups, np.int64)
     order = np.lexsort((starts, group))
@@ -57,9 +54,7 @@ def lengths_by_group(
     return total
 
 
-def alone_by_group(
-    group: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], groups: int
-) -> npt.NDArray[np.int64]:
+def alone_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -> Int64s:
     """Nanoseconds in which only the intervals of one group run, for each group, numbered 0 to ``groups`` - 1."""
     times, rank = distinct(np.concatenate((starts, ends)))
     # Ranks instead of times, so that the groups fit next to each other on one line.
@@ -73,25 +68,23 @@ def alone_by_group(
     return total.astype(np.int64)
 
 
-def covered(intervals: Intervals, windows: Intervals) -> npt.NDArray[np.int64]:
+def covered(intervals: Intervals, windows: Intervals) -> Int64s:
     """Nanoseconds of ``intervals`` inside each of ``windows``, which may touch or overlap."""
     if intervals.size == 0:
         return np.zeros(len(windows), np.int64)
     total = np.concatenate(([0], np.cumsum(intervals[:, 1] - intervals[:, 0])))
 
-    def before(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def before(times: Int64s) -> Int64s:
         number = np.searchsorted(intervals[:, 0], times, side="right")
         last = np.maximum(number - 1, 0)
         beyond = np.where(number > 0, np.maximum(0, intervals[last, 1] - np.maximum(times, intervals[last, 0])), 0)
         return total[number] - beyond
 
-    lengths_ns: npt.NDArray[np.int64] = before(windows[:, 1]) - before(windows[:, 0])
+    lengths_ns: Int64s = before(windows[:, 1]) - before(windows[:, 0])
     return lengths_ns
 
 
-def split(
-    starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], windows: Intervals
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def split(starts: Int64s, ends: Int64s, windows: Intervals) -> tuple[Int64s, Int64s, Int64s]:
     """The parts of ``[starts[i], ends[i])`` that lie in the disjoint ``windows``: the ``i`` of each part, its start and its end."""
     begin = np.searchsorted(windows[:, 1], starts, side="right")
     stop = np.searchsorted(windows[:, 0], ends, side="left")

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.graphs import runtime_calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import covered
-from rooflines.profiler.trace.records import RUNTIME, Int64s, Mask, Trace
+from rooflines.profiler.trace.records import Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import Calls
 from rooflines.profiler.trace.windows import earlier, inside
 
@@ -37,7 +38,8 @@ def find_lost(calls: Calls, within: Mask, belongs: Mask) -> Lost:
     in one that does not record launches."""
     trace, launch = calls.trace, calls.launch
     host, device = trace.host, trace.device
-    launching = trace.named(_launches_kernel, RUNTIME) & _has_id(host.correlation)
+    # Calls that always run something: copies and fills of no bytes do not, nor do functions of the host.
+    launching = runtime_calls(trace, "Launch") & ~runtime_calls(trace, "HostFunc") & _has_id(host.correlation)
     if trace.cut_ns is not None or not launching.any():
         return Lost()
     ran = np.zeros(len(host), bool)
@@ -62,20 +64,14 @@ def find_lost(calls: Calls, within: Mask, belongs: Mask) -> Lost:
     return Lost(lost, int(at_start), int(at_end), int((launching & within).sum()), events, int(belongs.sum()))
 
 
-def _launches_kernel(name: str) -> bool:
-    """Whether a runtime call of this name always runs something on the device, as copies and fills of no bytes do not, nor copies
-    between buffers of the host."""
-    return "Launch" in name and "HostFunc" not in name
-
-
 def _has_id(correlation: Int64s) -> Mask:
     return np.asarray((correlation != -1) & (correlation != 0))
 
 
 def _captures(trace: Trace) -> Intervals:
     """When graphs were captured: what is launched meanwhile runs only when the graph does."""
-    begins = np.sort(trace.host.start_ns[trace.named(lambda name: "BeginCapture" in name, RUNTIME)])
-    ends = np.sort(trace.host.start_ns[trace.named(lambda name: "EndCapture" in name, RUNTIME)])
+    begins = np.sort(trace.host.start_ns[runtime_calls(trace, "BeginCapture")])
+    ends = np.sort(trace.host.start_ns[runtime_calls(trace, "EndCapture")])
     # Of a capture of which the trace has one end only, that to the edge of the trace is one.
     until = np.append(ends, np.iinfo(np.int64).max)[np.searchsorted(ends, begins)]
     since = np.append(np.iinfo(np.int64).min, begins)[np.searchsorted(begins, ends)]

@@ -26,7 +26,7 @@ from rooflines.profiler.trace.nesting import nest_events
 from rooflines.profiler.trace.perfetto import as_kineto
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, READ_DEFAULTS, Rank, ReadOptions, Trace, TracedDevice
 from rooflines.profiler.trace.request_marks import is_step_mark
-from rooflines.profiler.trace.sources import PIECE_BYTES, pieces, shown
+from rooflines.profiler.trace.sources import pieces, shown
 
 _NAME_LENGTH = 200
 # From this share of the events on, frames of the Python stack are said to slow the host down.
@@ -41,13 +41,7 @@ def read(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
     """
     problems: list[str] | None = [] if options.partial else None
-    return whole_part(_read(pieces(path, problems), path, options, problems))
-
-
-def parse_trace(data: bytes, origin: str = "trace", options: ReadOptions = READ_DEFAULTS) -> Trace:
-    """``read`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
-    parts = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
-    return whole_part(_read(parts, origin, options, [] if options.partial else None))
+    return whole_part(read_pieces(pieces(path, problems), path, options, problems))
 
 
 @contextlib.contextmanager
@@ -62,7 +56,8 @@ def paused() -> Iterator[None]:
             gc.enable()
 
 
-def _read(data: Iterable[bytes], source: Path | str, options: ReadOptions, problems: list[str] | None = None) -> Trace:
+def read_pieces(data: Iterable[bytes], source: Path | str, options: ReadOptions, problems: list[str] | None = None) -> Trace:
+    """The trace whose JSON comes in pieces from ``source``; ``problems`` as for ``Document``. Of one that is cut off all is kept."""
     origin = shown(source)
     document = Document(as_kineto(data, origin), origin, problems)
     columns = Columns(options)

@@ -67,49 +67,52 @@ class _Columns:
 
 @dataclass(frozen=True, slots=True)
 class HostEvents(_Columns):
-    """Events of threads: operators, annotations, modules of the Python stack, runtime calls; sorted by thread, start, longest first.
-
-    ``name`` indexes ``Trace.names``, ``signature`` indexes ``Trace.signatures`` (-1: none), ``sequence`` is autograd's number (-1:
-    none), ``forward_thread`` is non-zero on backward events, ``correlation`` ties a runtime call to device events (-1: none).
-    ``kernel`` indexes ``Trace.kernels``: what a call launches, as ROCm records it (-1: not recorded).
-    """
+    """Events of threads: operators, annotations, modules of the Python stack, runtime calls; sorted by thread, start, longest first."""
 
     kind: npt.NDArray[np.int8]
+    #: Index in ``Trace.names``.
     name: Int32s
     thread: Int32s
     start_ns: Int64s
     end_ns: Int64s
+    #: Index in ``Trace.signatures`` (-1: none).
     signature: Int32s
+    #: autograd's number (-1: none).
     sequence: Int64s
+    #: Non-zero on backward events.
     forward_thread: Int64s
+    #: What ties a runtime call to device events (-1: none).
     correlation: Int64s
+    #: Index in ``Trace.kernels``: what a call launches, as ROCm records it (-1: not recorded).
     kernel: Int32s
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceEvents(_Columns):
-    """Events of accelerators: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
-
-    ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
-    ``registers`` are those of a thread, ``shared_bytes`` the shared memory of a block, and ``occupancy`` the percent of the warps of a
-    multiprocessor that the profiler estimates to be in use, 0 of less than one (-1: not recorded).
-    ``graph_node`` numbers the nodes of CUDA graphs in the order of their capture (0: none, or the trace does not say), and ``scope``
-    indexes ``Trace.scopes`` (-1: the node has no annotation).
-    """
+    """Events of accelerators: kernels, copies, memsets, collectives; sorted by start."""
 
     kind: npt.NDArray[np.int8]
     name: Int32s
+    #: Ordinal of the device in the trace.
     device: Int32s
     stream: Int64s
     start_ns: Int64s
     end_ns: Int64s
     correlation: Int64s
+    #: Index in ``Trace.collectives`` (-1: none, or not recorded).
     collective: Int32s
+    #: Index in ``Trace.launch_shapes`` (-1: none, or not recorded).
     shape: Int32s
+    #: Number of the node of a CUDA graph in the order of its capture (0: none, or not recorded).
     graph_node: Int64s
+    #: Index in ``Trace.scopes`` (-1: the node has no annotation).
     scope: Int32s
+    #: Registers of a thread (-1: not recorded).
     registers: Int64s
+    #: Shared memory of a block (-1: not recorded).
     shared_bytes: Int64s
+    #: Percent of the warps of a multiprocessor that the profiler estimates to be in use, 0 of less than
+    #: one (-1: not recorded).
     occupancy: Int64s
 
 
@@ -135,21 +138,25 @@ class Frames(_Columns):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The data of a collective. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
-    ``dtype`` (``float32``); None if the trace does not record it. ``group`` is the name of its process group, ``group_ranks`` are the
-    ranks in it.
+    """The data of a collective. What the trace does not record is None."""
 
-    ``bytes`` is the size by which NVIDIA's nccl-tests divide: the whole tensor, so that an all-gather counts what every rank has at the
-    end and a reduce-scatter what every rank has at the begin; of an uneven exchange the larger of what is sent and received.
-    """
-
+    #: ``allreduce``, ``alltoall``, ... or ``other``.
     kind: str
+    #: Size by which NVIDIA's nccl-tests divide: the whole tensor, so that an all-gather counts what
+    #: every rank has at the end and a reduce-scatter what every rank has at the begin; of an uneven
+    #: exchange the larger of what is sent and received.
     bytes: int | None = None
+    #: Elements that this rank sends.
     elements_in: int | None = None
+    #: Elements that this rank receives.
     elements_out: int | None = None
+    #: Their type: ``float32``.
     dtype: str | None = None
+    #: Name of the process group.
     group: str | None = None
+    #: Number of its ranks.
     group_size: int | None = None
+    #: The ranks in it.
     group_ranks: tuple[int, ...] | None = None
 
 
@@ -204,34 +211,48 @@ LaunchRecord = tuple[str, LaunchShape | None]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
-    sentences about what in the file was repaired or left out. ``overhead`` is when the profiler did work of its own, and ``has_stacks``
-    says that it recorded so much of the Python stack that the host is slower for it. ``cut_ns`` is None for a file with all of its
-    events; where the file is cut off among them it is the end of the last host event before the cut, in the order of the file.
-    ``base_ns`` is the time since 1970 at which the clock of the trace is 0; 0 where the file does not say it, as in old traces, which
-    count from 1970. ``threads`` are the process and thread that each thread of the host events is. ``source`` is the file or URL, of
-    which only ``shown`` may be printed."""
+    """A Kineto trace."""
 
     host: HostEvents
     device: DeviceEvents
     memory: MemoryEvents
+    #: Names of events, by number.
     names: list[str]
+    #: Operators with their arguments, by number.
     signatures: list[Signature]
+    #: Data of collectives, by number.
     collectives: list[Exchange]
+    #: Grids and blocks of kernels, by number.
     launch_shapes: list[LaunchShape] = field(default_factory=list)
+    #: Kernels that runtime calls launch, by number.
     kernels: list[LaunchRecord] = field(default_factory=list)
+    #: Annotations of nodes of CUDA graphs, by number.
     scopes: list[Scope] = field(default_factory=list)
+    #: Functions of the Python stack.
     frames: Frames = field(default_factory=lambda: Frames(*np.empty((4, 0), np.int64)))
+    #: Names of frames, by number.
     frame_names: list[str] = field(default_factory=list)
+    #: The devices as the file describes them.
     devices: tuple[TracedDevice, ...] = ()
+    #: Place of the traced process in its job.
     rank: Rank | None = None
+    #: Time since 1970 at which the clock of the trace is 0; 0 where the file does not say it, as in old
+    #: traces, which count from 1970.
     base_ns: int = 0
+    #: torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's).
     platform: str = "cuda"
+    #: Sentences about what in the file was repaired or left out.
     notes: tuple[str, ...] = field(default=())
+    #: When the profiler did work of its own.
     overhead: Int64s = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    #: Whether so much of the Python stack was recorded that the host is slower for it.
     has_stacks: bool = False
+    #: Of a file that is cut off among its events, the end of the last host event before the cut, in the
+    #: order of the file.
     cut_ns: int | None = None
+    #: Process and thread that each thread of the host events is.
     threads: list[str] = field(default_factory=list)
+    #: File or URL, of which only ``shown`` may be printed.
     source: Path | str = field(default="", repr=False)
 
     @property

@@ -9,34 +9,38 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from rooflines.profiler.trace.records import STEP_PREFIX
 
 Kind = Literal["prefill", "decode", "mixed"]
-KINDS: Final[tuple[Kind, ...]] = ("prefill", "decode", "mixed")
+KINDS: tuple[Kind, ...] = ("prefill", "decode", "mixed")
 
 _MOST_REQUESTS, _MOST_TOKENS = 1 << 20, 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class RequestMark:
-    """The batch of one step. In ``prefill`` a request computes tokens of its prompt, in ``decode`` it generates; ``mixed`` is both.
+    """The batch of one step."""
 
-    ``tokens`` are computed, ``keys`` are those that they may attend to, the ones in the KV cache included. ``tokens_squared`` and
-    ``tokens_times_keys`` are sums over the requests of tokens² and tokens × keys. ``parts`` are the requests and these four sums of
-    prefill and of decode in a mixed batch. ``is_draft`` says that tokens of the step may be rejected or belong to a draft model, so
-    that it is not known how many it generates.
-    """
-
+    #: In ``prefill`` a request computes tokens of its prompt, in ``decode`` it generates; ``mixed`` is
+    #: both.
     kind: Kind
     requests: int
+    #: Tokens that are computed.
     tokens: int | None = None
+    #: Tokens that they may attend to, the ones in the KV cache included.
     keys: int | None = None
+    #: Sum of tokens² over the requests.
     tokens_squared: int | None = None
+    #: Sum of tokens × keys over the requests.
     tokens_times_keys: int | None = None
+    #: Requests that generate.
     decode_requests: int | None = None
+    #: Requests and these four sums of prefill and of decode in a mixed batch.
     parts: tuple[tuple[int, ...], ...] | None = None
+    #: Whether tokens of the step may be rejected or belong to a draft model, so that it is not known how
+    #: many it generates.
     is_draft: bool = False
 
     def completed_by(self, other: RequestMark) -> RequestMark:
@@ -79,8 +83,8 @@ def request_mark(name: str) -> RequestMark | None:
 
 
 # The range of a phase of a generation: a part of a step, which is the whole generation.
-PHASE_PREFIXES: Final = ("rooflines.prefill: ", "rooflines.decode: ")
-_PHASE: Final = re.compile(r"rooflines\.(prefill|decode): requests=(\d{1,9})&tokens=(\d{1,18})&keys=(\d{1,18})", re.ASCII)
+PHASE_PREFIXES = ("rooflines.prefill: ", "rooflines.decode: ")
+_PHASE = re.compile(r"rooflines\.(prefill|decode): requests=(\d{1,9})&tokens=(\d{1,18})&keys=(\d{1,18})", re.ASCII)
 
 
 def phase_name(mark: RequestMark) -> str:
@@ -130,10 +134,10 @@ def _sum(values: tuple[int | None, ...]) -> int | None:
 # vllm/v1/worker/gpu_worker.py, annotate_profile: execute_context_1(512)_generation_8(8) is requests(tokens); forks add a second number.
 # With ProfilerConfig.detailed_trace_annotation (vLLM pull request 37524), and in SGLang's and others' patches of the same origin:
 # execute_40_context_1(sq8sk8sqsq64sqsk64)_generation_32(sq32sk55086sqsq32sqsk55086), sums over requests of queries (sq) and keys (sk).
-_NUMBER: Final = r"(\d{1,18})"
-_SUMS: Final = rf"sq{_NUMBER}sk{_NUMBER}sqsq{_NUMBER}sqsk{_NUMBER}"
-_REQUESTS: Final = rf"{_NUMBER}\((?:{_SUMS}|{_NUMBER}(?:_\d{{1,18}})?)\)"
-_VLLM: Final = re.compile(rf"execute_(?:\d{{1,18}}_)?context_{_REQUESTS}_generation_{_REQUESTS}", re.ASCII)
+_NUMBER = r"(\d{1,18})"
+_SUMS = rf"sq{_NUMBER}sk{_NUMBER}sqsq{_NUMBER}sqsk{_NUMBER}"
+_REQUESTS = rf"{_NUMBER}\((?:{_SUMS}|{_NUMBER}(?:_\d{{1,18}})?)\)"
+_VLLM = re.compile(rf"execute_(?:\d{{1,18}}_)?context_{_REQUESTS}_generation_{_REQUESTS}", re.ASCII)
 
 
 def _vllm(name: str) -> RequestMark | None:
@@ -153,9 +157,9 @@ def _vllm(name: str) -> RequestMark | None:
 # python/sglang/srt/model_executor/model_runner.py, build_step_span_name (pull request 23419): step[EXTEND bs=15 toks=15360],
 # step[DECODE bs=32], step[TARGET_VERIFY bs=8]; with roofline_annotations (pull request 24911) c_ sums of the prompts and g_ sums of the
 # generating requests: step[MIXED bs=66 c=2 g=64 c_sq=2048 c_sk=2048 c_sqsq=2097152 c_sqsk=2097152 g_sq=64 g_sk=65600 ...].
-_SGLANG: Final = re.compile(r"step\[([A-Za-z_]+)((?: [^\s\]]+)*)\]")
-_FIELD: Final = re.compile(r"(\w+)=(\d{1,18})", re.ASCII)
-_SGLANG_KINDS: Final[dict[str, Kind]] = {
+_SGLANG = re.compile(r"step\[([A-Za-z_]+)((?: [^\s\]]+)*)\]")
+_FIELD = re.compile(r"(\w+)=(\d{1,18})", re.ASCII)
+_SGLANG_KINDS: dict[str, Kind] = {
     "EXTEND": "prefill", "PREFILL": "prefill", "SPLIT_PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed",
     "TARGET_VERIFY": "decode", "DRAFT_EXTEND": "decode", "DRAFT_EXTEND_V2": "decode",
 }  # fmt: skip
@@ -199,7 +203,7 @@ def _unsplit(both: _Group, decode_requests: int | None = None, is_draft: bool = 
 # ROCm/ATOM, atom/model_engine/model_runner.py, run_model: prefill[bs=2 tok=14721 ctx=[7803, 6918]], decode[bs=117/128 tok=117 d=117]
 # (117 requests in a graph for 128); with ATOM_ENABLE_DETAILED_ANNOTATION (pull request 477) sk, sqsq and sqsk over all requests:
 # decode[bs=128 tok=384 p=2 d=126 sqsq=132612 sqsk=1114112 sk=258048] with 2 prompts.
-_ATOM: Final = re.compile(r"(prefill|decode)\[(bs=\d{1,9}(?:/\d{1,9})? tok=.*)\]", re.DOTALL)
+_ATOM = re.compile(r"(prefill|decode)\[(bs=\d{1,9}(?:/\d{1,9})? tok=.*)\]", re.DOTALL)
 
 
 def _atom(name: str) -> RequestMark | None:
@@ -220,9 +224,7 @@ def _atom(name: str) -> RequestMark | None:
 
 # tensorrt_llm/_torch/pyexecutor/py_executor.py, _forward_step: [Executor] _forward_step 12: 1 ctx reqs, 31 gen reqs; newer versions
 # have the tokens of the prompts between them.
-_TENSORRT: Final = re.compile(
-    r"\[Executor\] _forward_step \d+: (\d{1,9}) ctx reqs, (?:(\d{1,18}) ctx tokens, )?(\d{1,9}) gen reqs", re.ASCII
-)
+_TENSORRT = re.compile(r"\[Executor\] _forward_step \d+: (\d{1,9}) ctx reqs, (?:(\d{1,18}) ctx tokens, )?(\d{1,9}) gen reqs", re.ASCII)
 
 
 def _tensorrt(name: str) -> RequestMark | None:
@@ -233,7 +235,7 @@ def _tensorrt(name: str) -> RequestMark | None:
     return _mark(_Group(int(match[1]), tokens), _Group(int(match[3])))
 
 
-_SERVERS: Final[tuple[tuple[str, Callable[[str], RequestMark | None]], ...]] = (
+_SERVERS: tuple[tuple[str, Callable[[str], RequestMark | None]], ...] = (
     ("execute_", _vllm),
     ("step[", _sglang),
     ("prefill[", _atom),

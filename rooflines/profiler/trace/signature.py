@@ -14,14 +14,14 @@ import re
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 # An argument that the call had and the trace did not record.
-MISSING: Final = msgspec.UNSET
+MISSING = msgspec.UNSET
 
-DTYPE_BYTES: Final[dict[str, int]] = {
+DTYPE_BYTES = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16, "complex32": 4,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
     "qint8": 1, "quint8": 1, "qint32": 4,
@@ -30,7 +30,7 @@ DTYPE_BYTES: Final[dict[str, int]] = {
 }  # fmt: skip
 
 # torch.ScalarType's numbers, as traces record a dtype argument.
-SCALAR_TYPES: Final[dict[int, str]] = {
+SCALAR_TYPES = {
     0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 8: "complex32",
     9: "complex64", 10: "complex128", 11: "bool", 12: "qint8", 13: "quint8", 14: "qint32", 15: "bfloat16",
     23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz", 27: "uint16", 28: "uint32", 29: "uint64",
@@ -38,7 +38,7 @@ SCALAR_TYPES: Final[dict[int, str]] = {
 }  # fmt: skip
 
 # What Kineto prints for a dtype (C++ type names, since 2021) -> the name torch and numpy use.
-_KINETO_DTYPES: Final[dict[str, str]] = {
+_KINETO_DTYPES = {
     "double": "float64", "float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16",
     "c10::complex<float>": "complex64", "c10::complex<double>": "complex128", "c10::complex<c10::Half>": "complex32",
     "long int": "int64", "__int64": "int64", "long": "int64", "long long": "int64",  # on Windows __int64
@@ -52,13 +52,13 @@ _KINETO_DTYPES: Final[dict[str, str]] = {
 
 
 # What Kineto prints for the dtype of a collective -> torch.ScalarType's number.
-COLLECTIVE_DTYPES: Final[dict[str, int]] = {
+COLLECTIVE_DTYPES = {
     "Byte": 0, "Char": 1, "Short": 2, "Int": 3, "Long": 4, "Half": 5, "Float": 6, "Double": 7, "ComplexHalf": 8, "ComplexFloat": 9,
     "ComplexDouble": 10, "Bool": 11, "BFloat16": 15, "Float8_e5m2": 23, "Float8_e4m3fn": 24,
 }  # fmt: skip
 
 # Tools that write traces themselves use torch.ScalarType's names (``Float``), or types in lower case (``c10::bfloat16``).
-_OTHER_DTYPES: Final[dict[str, str]] = {
+_OTHER_DTYPES = {
     **{name.removeprefix("c10::").lower(): dtype for name, dtype in _KINETO_DTYPES.items()},
     **{name.lower(): SCALAR_TYPES[number] for name, number in COLLECTIVE_DTYPES.items()},
 }
@@ -66,17 +66,17 @@ _OTHER_DTYPES: Final[dict[str, str]] = {
 
 # Operators of which a trace does not hold every argument: the tensors of an index, the packed weights of a quantized layer, the sizes
 # of groups. One that asks a sparse tensor for its elements is called by those that are given one.
-LOSSY: Final = (
+LOSSY = (
     "aten::index", "aten::_unsafe_index", "aten::_index_put_impl_", "aten::_grouped_mm", "aten::_nnz", "quantized::", "onednn::",
     "torchao::",
 )  # fmt: skip
 
 # A tensor's elements, and every integer among arguments, fit into 64 bits; torch itself stops at 64 dimensions in its kernels.
-_LARGEST: Final = (1 << 63) - 1
-_MOST_DIMENSIONS: Final = 256
+_LARGEST = (1 << 63) - 1
+_MOST_DIMENSIONS = 256
 # More than any operator of torch, or fused kernel, takes.
-_MOST_ARGUMENTS: Final = 4096
-_MOST_VALUES: Final = 1024
+_MOST_ARGUMENTS = 4096
+_MOST_VALUES = 1024
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 
 

@@ -143,11 +143,11 @@ def pieces(path: Path | str, problems: list[str] | None = None) -> Iterator[byte
     Raises TraceError for a file that is missing, unreadable, damaged, or expands without measure. With ``problems``, a damaged file is
     decompressed up to the damage, which is then described in ``problems``.
     """
-    source, origin = str(path), shown(path)
+    source = str(path)
     try:
         file = _open(source)
     except Exception as error:  # every store behind fsspec has its own
-        raise TraceError(f"cannot read the trace {origin!r}: {shown_reason(_reason(error), source)}") from None
+        raise _unreadable(source, error) from None
     with file:
         yield from _ahead(_contents(file, source, problems))
 
@@ -180,8 +180,9 @@ def _descriptor(path: str) -> int:
     return descriptor
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+def _unreadable(source: str, error: Exception) -> TraceError:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return TraceError(f"cannot read the trace {shown(source)!r}: {shown_reason(reason, source)}")
 
 
 def _contents(file: _Peekable, source: str, problems: list[str] | None) -> Iterator[bytes]:
@@ -200,7 +201,7 @@ def _contents(file: _Peekable, source: str, problems: list[str] | None) -> Itera
                 )
             yield piece
     except OSError as error:
-        raise TraceError(f"cannot read the trace {origin!r}: {shown_reason(_reason(error), source)}") from None
+        raise _unreadable(source, error) from None
     except _Damaged as error:
         if problems is None or not total:
             raise TraceError(f"the trace {origin!r} is a damaged {error}", hint=PARTIAL_HINT if problems is None else "") from None

@@ -88,34 +88,39 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The call tree of ``trace``: columns parallel to ``trace.host``, one entry per event.
+    """The call tree of ``trace``: columns parallel to ``trace.host``, one entry per event."""
 
-    ``trace`` has all that a collective launched marked as communication. ``launch`` is the host event that launched each device event
-    (-1: not in the trace), ``shared_ids`` the number of correlation ids that several calls could have launched with.
-    ``parent`` is the enclosing host event (-1: none), ``operator`` the innermost operator that is or encloses the event (-1: none),
-    ``after`` the first event behind everything below this one: what event ``i`` encloses are the events ``i + 1`` to ``after[i] - 1``.
-    ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's, and
-    ``begin_ns`` its start; an optimizer's range around a closure begins where the closure's backward has ended.
-    ``steps`` holds ``[start, end)`` of every step on the host, ``step_names`` their names: a profiler step's mark lies in nothing and
-    encloses nothing. Without such marks each step of an optimizer ends one. ``batches`` are the batches of the steps where a server
-    marked them, otherwise empty. ``notes`` are sentences about marks that were left out.
-    """
-
+    #: The trace, with all that a collective launched marked as communication.
     trace: Trace
+    #: Host event that launched each device event (-1: not in the trace).
     launch: Int64s
+    #: Number of correlation ids that several calls could have launched with.
     shared_ids: int
+    #: Enclosing host event (-1: none).
     parent: Int64s
+    #: Innermost operator that is or encloses the event (-1: none).
     operator: Int64s
+    #: First event behind everything below this one: what event ``i`` encloses are the events ``i + 1``
+    #: to ``after[i] - 1``.
     after: Int64s
+    #: Index in ``modules`` (-1: none).
     module: Int64s
+    #: Index in ``PHASES``.
     phase: npt.NDArray[np.int8]
+    #: The event's start; an optimizer's range around a closure begins where the closure's backward has
+    #: ended.
     begin_ns: Int64s
+    #: The event's end, clipped to its parent's.
     end_ns: Int64s
     modules: list[Module]
     module_calls: Int64s
+    #: ``[start, end)`` of every step on the host; without marks each step of an optimizer ends one.
     steps: Int64s
+    #: Names of the steps: a profiler step's mark lies in nothing and encloses nothing.
     step_names: tuple[str, ...]
+    #: Batches of the steps where a server marked them; otherwise empty.
     batches: tuple[RequestMark, ...] = ()
+    #: Sentences about marks that were left out.
     notes: tuple[str, ...] = ()
 
     @property
@@ -166,7 +171,9 @@ def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
         if _WHOLE * batches.enclosed_ns(working) >= found.enclosed_ns(working):
             found = batches
     if not len(found.marks):
-        updates = np.flatnonzero(trace.named(_is_update, ANNOTATION) & (innermost(is_node, after) < 0))
+        updates = np.flatnonzero(
+            trace.named(lambda name: name.startswith("Optimizer.step#"), ANNOTATION) & (innermost(is_node, after) < 0)
+        )
         found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
     launch, shared_ids = launching(trace)
     start_up = _start_up(found, np.sort(host.start_ns[launch[launch >= 0]])) if skip_start_up else ""
@@ -473,10 +480,6 @@ def _forward_operators(host: HostEvents) -> Int64s:
     fits = (at >= 0) & (host.sequence >= 0) & (numbers[np.maximum(at, 0)] == host.sequence)
     found[fits] = candidates[at[fits]]
     return found
-
-
-def _is_update(name: str) -> bool:
-    return name.startswith("Optimizer.step#")
 
 
 def is_backward_node(name: str) -> bool:

@@ -107,6 +107,7 @@ class Trainer:
                 scale = self.scaler.get_scale()
             if len(pending) >= (1 if self.device.type == "cpu" else _READ_EVERY) or step == self.steps:
                 self._read(pending, number)
+                pending = []
             progress.advance()
             last = time.perf_counter()
         synchronize_device(self.device)
@@ -136,7 +137,6 @@ class Trainer:
             self.losses.append(loss)
             if not math.isfinite(loss):
                 raise NotFiniteError(number, len(self.losses), loss)
-        pending.clear()
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         """Train on one batch; returns the loss."""

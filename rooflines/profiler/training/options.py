@@ -11,7 +11,7 @@ from rooflines.profiler.options import Data, Mode, Option, PointOptions
 
 TRAINING = "Training"
 # What a trained network can be tested in, and the options of each.
-VARIANTS: dict[str, dict[str, str]] = {
+VARIANTS = {
     "dynamic-int8": {"quantize": "dynamic-int8"},
     "static-int8": {"quantize": "static-int8"},
     "qat": {"quantize": "qat"},

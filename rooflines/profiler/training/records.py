@@ -25,25 +25,27 @@ class DataFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch. ``epoch_s`` is all of it but the test; for ``input_s`` of that the step waited for its batch.
-
-    ``first_step_s`` is the first step of the process, in which libraries load and code is compiled; it is part of the first epoch's
-    ``epoch_s`` only. ``skipped_steps`` are those that a gradient scaler left out. ``test_loss`` is absent if it is not finite.
-    ``others_cores`` is how many processors other programs kept busy while the steps ran.
-    """
+    """One epoch."""
 
     epoch: int
+    #: All of it but the test.
     epoch_s: float
+    #: Time of ``epoch_s`` in which the step waited for its batch.
     input_s: float
     test_s: float
     samples_per_s: float
     train_loss: float
     test_accuracy: float
     learning_rate: float
+    #: Loss on the test images; absent if it is not finite.
     test_loss: float | None = None
     peak_memory_bytes: int | None = None
+    #: First step of the process, in which libraries load and code is compiled; part of the first epoch's
+    #: ``epoch_s`` only.
     first_step_s: float | None = None
+    #: Steps that a gradient scaler left out.
     skipped_steps: int = 0
+    #: Processors that other programs kept busy while the steps ran.
     others_cores: float | None = None
 
 

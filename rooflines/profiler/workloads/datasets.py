@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError, WorkloadError
@@ -21,20 +21,16 @@ if TYPE_CHECKING:
 
 DataName: TypeAlias = Literal["cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
 Transform: TypeAlias = Callable[[Any], Any]
-DIGITS_TEST: Final = 360
+DIGITS_TEST = 360
 # Networks for photographs halve an image five times; smaller ones are scaled up.
-SMALLEST: Final = 32
+SMALLEST = 32
 # Different synthetic images; further samples repeat them, as their pixels do not change how long anything takes.
-_POOL: Final = 512
-_IMAGENET: Final = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_POOL = 512
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class Kind(NamedTuple):
-    """A data set: its name, what it is of, and the transforms of the papers that used it.
-
-    ``crop`` is the padding in pixels before a random crop, ``flip`` mirrors half of the images; both in training only. ``encoded``
-    images are JPEG files, which a loader decodes. ``mean`` and ``deviation`` are those of pixels from 0 to 1.
-    """
+    """A data set: its name, what it is of, and the transforms of the papers that used it."""
 
     title: str
     size: int
@@ -42,14 +38,19 @@ class Kind(NamedTuple):
     classes: int
     train: int
     test: int
+    #: Mean of pixels from 0 to 1.
     mean: tuple[float, ...]
+    #: Standard deviation of pixels from 0 to 1.
     deviation: tuple[float, ...]
+    #: Padding in pixels before a random crop, in training.
     crop: int = 0
+    #: Whether half of the images are mirrored, in training.
     flip: bool = False
+    #: Whether images are JPEG files, which a loader decodes.
     encoded: bool = False
 
 
-KINDS: Final[dict[str, Kind]] = {
+KINDS = {
     "cifar10": Kind(
         "CIFAR-10", 32, 3, 10, 50_000, 10_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), crop=4, flip=True
     ),
@@ -64,15 +65,15 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 class DataSet(NamedTuple):
-    """Images to train and to test with, as torch data sets of (tensor [C, H, W], class). ``size`` is their height and width.
-
-    ``real`` says whether the labels mean something, so that accuracy does; ``label`` says in words what the images are.
-    """
+    """Images to train and to test with, as torch data sets of (tensor [C, H, W], class)."""
 
     name: str
+    #: What the images are, in words.
     label: str
+    #: Whether the labels mean something, so that accuracy does.
     real: bool
     classes: int
+    #: Height and width.
     size: int
     train: Any
     test: Any

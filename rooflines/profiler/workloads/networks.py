@@ -33,21 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkTask:
-    """A network with its inputs and the loss it trains with. ``loss`` maps the network's output to a scalar.
-
-    ``classifies`` says that its output are the scores of classes, so that it can be trained on labeled images. ``notes`` say what the
-    network is made of. What generates (mode ``generate``) has its prompts as input.
-    """
+    """A network with its inputs and the loss it trains with. What generates has its prompts as input."""
 
     network: torch.nn.Module
     inputs: tuple[Any, ...]
     keywords: dict[str, Any]
+    #: Maps the network's output to a scalar.
     loss: Callable[[Any], torch.Tensor]
     unit: str
     image_size: int | None = None
     train_inputs: tuple[Any, ...] | None = None
     batch_size: int | None = None
+    #: Whether its output are the scores of classes, so that it can be trained on labeled images.
     classifies: bool = False
+    #: What the network is made of.
     notes: tuple[str, ...] = ()
 
 
@@ -122,8 +121,13 @@ def _torchvision(name: str, options: PointOptions, classes: int | None) -> Netwo
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.ao\..*")  # quantization's home has moved
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.ao\..*|torchvision\..*")
         network = torchvision.models.get_model(name, **keywords)
-    build = {"detection": _detection, "segmentation": _segmentation, "video": _video, "optical_flow": _optical_flow}
-    return build.get(family, _classification)(network, batch, size)
+    frames = (16,) if family == "video" else ()
+    build: dict[str, Callable[..., NetworkTask]] = {
+        "detection": _detection,
+        "segmentation": _segmentation,
+        "optical_flow": _optical_flow,
+    }
+    return build.get(family, functools.partial(_classification, frames=frames))(network, batch, size)
 
 
 def _published_size(weights: Any, family: str) -> int:
@@ -153,29 +157,19 @@ def _construction(name: str, options: PointOptions) -> Iterator[None]:
         ) from error
 
 
-def _classification(network: Any, batch: int, size: int) -> NetworkTask:
+def _classification(network: Any, batch: int, size: int, frames: tuple[int, ...] = ()) -> NetworkTask:
+    """A network that classifies images, or clips of so many ``frames``."""
     import torch
 
-    return _classified(network, torch.randn(batch, 3, size, size), "images", classifies=True)
-
-
-def _video(network: Any, batch: int, size: int) -> NetworkTask:
-    import torch
-
-    return _classified(network, torch.randn(batch, 3, 16, size, size), "clips")
-
-
-def _classified(network: Any, inputs: torch.Tensor, unit: str, *, classifies: bool = False) -> NetworkTask:
-    import torch
-
-    batch = len(inputs)
+    inputs = torch.randn(batch, 3, *frames, size, size)
     labels = functools.cache(torch.zeros(batch, dtype=torch.long).to)  # a copy in every step would make the host wait
 
     def loss(output: Any) -> torch.Tensor:
         first = output[0] if isinstance(output, tuple) else output
         return classification_loss(output, labels(first.device))
 
-    return NetworkTask(network, (inputs,), {}, loss, unit, inputs.shape[-1], batch_size=batch, classifies=classifies)
+    unit = "clips" if frames else "images"
+    return NetworkTask(network, (inputs,), {}, loss, unit, size, batch_size=batch, classifies=not frames)
 
 
 def classification_loss(output: Any, labels: torch.Tensor) -> torch.Tensor:

@@ -53,21 +53,21 @@ _HALF = re.compile(r"Half|BFloat16|b?float16|[Ll]ow precision")  # how torch nam
 
 @dataclass(frozen=True)
 class Prepared:
-    """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs.
-
-    ``restore`` gives a module that the caller owns back as it was; it does nothing for one that was made here. ``notes`` say what was
-    changed in the network, ``classifies`` that a step returns scores of classes. ``generator`` and ``tokens`` are those of a
-    generation.
-    """
+    """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs."""
 
     facts: Workload
     step: Callable[[], object]
     device: torch.device
     options: PointOptions
+    #: Gives a module that the caller owns back as it was; does nothing for one that was made here.
     restore: Callable[[], None] = lambda: None
+    #: What was changed in the network.
     notes: tuple[str, ...] = ()
+    #: Whether a step returns scores of classes.
     classifies: bool = False
+    #: What generates, in a generation.
     generator: Generator | None = None
+    #: The clock of its tokens.
     tokens: TokenClock | None = None
 
     @contextlib.contextmanager
@@ -170,9 +170,8 @@ def from_generator(model: Any, options: PointOptions, *, name: str) -> Prepared:
         check_context(name, model.config, options)
     is_module = isinstance(model, torch.nn.Module)
     fixed = (*(("kv_cache", "compile") if follows else ()), *(() if is_module else ("quantize", "precision")))
-    for option in fixed:
-        if getattr(options, option) != getattr(PointOptions, option):
-            raise WorkloadError(f"{arg(option)} does not apply to {name}, which generates by itself.", hint="Apply it inside of it.")
+    for option in options.changed_of(*fixed):
+        raise WorkloadError(f"{arg(option)} does not apply to {name}, which generates by itself.", hint="Apply it inside of it.")
     task = generating_task(model, int(model.vocab_size) if follows else vocab_size(model.config), options)
     return _given_back(task, options, device, name) if is_module else _from_task(task, options, device, name)
 
@@ -195,12 +194,13 @@ def from_step(step: Callable[[], object], options: PointOptions, *, name: str) -
     device = _checked_device(options)
     if options.mode == "generate":
         raise WorkloadError(f"the step function {name} does not generate.", hint=f"Give {PROTOCOL}.")
-    for option in ("channels_last", "compile", "quantize", "optimizer", "checkpointing", "cuda_graphs", "parallel", "data"):
-        if getattr(options, option) != getattr(PointOptions, option):
-            raise WorkloadError(
-                f"{arg(option)} does not apply to the step function of {name}.",
-                hint="Apply it inside the step function, or return (module, inputs).",
-            )
+    for option in options.changed_of(
+        "channels_last", "compile", "quantize", "optimizer", "checkpointing", "cuda_graphs", "parallel", "data"
+    ):
+        raise WorkloadError(
+            f"{arg(option)} does not apply to the step function of {name}.",
+            hint="Apply it inside the step function, or return (module, inputs).",
+        )
     facts = Workload(name=escaped(name), mode=options.mode, batch_size=options.batch_size, precision=options.precision, source="step")
     return Prepared(facts=facts, step=step, device=device, options=options)
 
@@ -252,8 +252,12 @@ def _from_task(task: NetworkTask, options: PointOptions, device: torch.device, n
     else:
         batches = _fed(task, images, options, batch_size or 1, placed, name)
     autocast = make_autocast(options, device)
-    generator = _generator(placed, options) if generates else None
+    generator: Generator | None = None
     clock = TokenClock(device) if generates else None
+    if generates:  # the last token is not computed, so a cache has all others
+        made: Any = placed.network
+        slots = options.prompt_length + options.new_tokens - 1
+        generator = made if is_generator(made) else CausalModel(made, placed.called, options.kv_cache, slots)
     step: Callable[[], object]
     if generator is not None and clock is not None:
         step = generation_step(generator, placed.move(given)[0], options.new_tokens, autocast, clock, options.kv_cache == "none")
@@ -282,13 +286,6 @@ def _from_task(task: NetworkTask, options: PointOptions, device: torch.device, n
         facts=facts, step=explained, device=device, options=options, notes=(*task.notes, *placed.notes), classifies=classifies,
         generator=generator, tokens=clock,
     )  # fmt: skip
-
-
-def _generator(placed: Placed, options: PointOptions) -> Generator:
-    """What generates: a causal model has a cache of all tokens but the last, which is not computed."""
-    model: Any = placed.network
-    slots = options.prompt_length + options.new_tokens - 1
-    return model if is_generator(model) else CausalModel(model, placed.called, options.kv_cache, slots)
 
 
 def _fed(task: NetworkTask, images: DataSet, options: PointOptions, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:

@@ -247,12 +247,9 @@ def _quiet() -> Iterator[None]:
 def quiet_torchao() -> Iterator[None]:
     """Without the warnings that torchao and torch log when torchao is imported, as transformers does, or exports a network, and those
     of a hub that cannot be reached."""
-    loggers = [logging.getLogger(name) for name in ("torch.utils._pytree", "torchao", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
+    with contextlib.ExitStack() as stack:
+        for name in ("torch.utils._pytree", "torchao", "huggingface_hub"):
+            logger = logging.getLogger(name)
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.ERROR)
         yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

@@ -36,7 +36,7 @@ def make_optimizer(
     import torch
 
     kind, _, implementation = name.partition(",")
-    options: dict[str, Any] = {"lr": learning_rate or default_rate(name)}
+    options: dict[str, Any] = {"lr": learning_rate or (LEARNING_RATE if kind == "sgd" else ADAM_LEARNING_RATE)}
     if weight_decay is not None:
         options["weight_decay"] = weight_decay
     if implementation:
@@ -44,11 +44,6 @@ def make_optimizer(
     options |= {"momentum": MOMENTUM} if kind == "sgd" else {"capturable": capturable}
     made: torch.optim.Optimizer = getattr(torch.optim, _CLASSES[kind])(parameters, **options)
     return made
-
-
-def default_rate(name: str) -> float:
-    """Return the usual learning rate of the optimizer ``name``."""
-    return LEARNING_RATE if name.startswith("sgd") else ADAM_LEARNING_RATE
 
 
 def fill_state(optimizer: torch.optim.Optimizer) -> None:

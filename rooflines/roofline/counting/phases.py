@@ -82,7 +82,7 @@ def count_generation(name: str, options: PointOptions, *, keys: Sequence[int] | 
     operators need data.
     """
     from rooflines.profiler.dispatch.fakes import Building, fake_tensors
-    from rooflines.profiler.workloads.generation_sizes import generation_sizes
+    from rooflines.profiler.workloads.causal_models import generation_sizes
 
     mode = fake_tensors()
     options = replace(options, mode="generate", device="cpu", compile="off")

@@ -275,7 +275,7 @@ def test_it_begins_when_inductor_is_loaded_and_loads_nothing_itself():
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1 () ")
-    assert "rooflines.profiler.imports" not in done.stdout
+    assert "rooflines.profiler.replaced" not in done.stdout
 
 
 @pytest.mark.parametrize(("source", "path"), [

@@ -363,13 +363,13 @@ def test_a_step_that_raises_in_any_pass_leaves_a_run_that_loads_and_nothing_on(t
     assert len(facts.steps.warmup_ns) + len(facts.steps.timed_ns) == min(good, 3)
 
 
-@pytest.mark.parametrize(("kind", "method"), [(RunQueue, "since_ns"), (DataLoading, "after_step")])
-def test_ctrl_c_between_the_end_of_a_timed_step_and_what_is_noted_of_it(tmp_path, monkeypatch, kind, method):
+@pytest.mark.parametrize(("kind", "method", "call"), [(RunQueue, "since_ns", 3), (DataLoading, "take", 4)])
+def test_ctrl_c_between_the_end_of_a_timed_step_and_what_is_noted_of_it(tmp_path, monkeypatch, kind, method, call):
     original, calls = getattr(kind, method), []
 
     def interrupted(*arguments, **options):
         calls.append(recording.passes.stage)
-        if calls.count("timed") == 3:
+        if calls.count("timed") == call:
             raise KeyboardInterrupt
         return original(*arguments, **options)
 

@@ -27,7 +27,7 @@ from rooflines.errors import TraceError
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.trace import document, sources
 from rooflines.profiler.trace.nesting import nest, parents
-from rooflines.profiler.trace.reader import _read, parse_trace, read, whole_part
+from rooflines.profiler.trace.reader import read, read_pieces, whole_part
 from rooflines.profiler.trace.records import ReadOptions, Trace
 from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto
 from rooflines.profiler.trace.tree import tree
@@ -35,7 +35,7 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls
-from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
+from tests.traces import add, allocation, kernel, launch, mm, op, parse_trace, span, trace
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -199,7 +199,7 @@ def test_the_size_of_the_pieces_changes_nothing(monkeypatch, chunk, piece, form)
 
 
 def _in_pieces(data: bytes, size: int, *partial: list[str]) -> Trace:
-    return _read([data[start : start + size] for start in range(0, len(data), size)], "trace", ReadOptions(), *partial)
+    return read_pieces([data[start : start + size] for start in range(0, len(data), size)], "trace", ReadOptions(), *partial)
 
 
 def test_what_looks_like_an_event_inside_one_is_none(monkeypatch):
@@ -502,7 +502,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
             with pytest.raises(TraceError):
                 parse_trace(data[:length], options=ReadOptions(partial=True))
             continue
-        found = _read([data[:length]], "trace", ReadOptions(), [])
+        found = read_pieces([data[:length]], "trace", ReadOptions(), [])
         assert _columns(found, events_only=True) == expected[whole - 1], length
         # An array needs no closing bracket: one that ends with an event looks complete.
         if form != "array":

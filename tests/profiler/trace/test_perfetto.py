@@ -9,7 +9,7 @@ import pytest
 
 from rooflines import analyze
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.reader import parse_trace
+from tests.traces import parse_trace
 
 protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 TRACES = Path(__file__).parents[2] / "data" / "traces"

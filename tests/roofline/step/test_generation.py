@@ -11,7 +11,7 @@ from rooflines import generating
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment, GenerationSizes, Run, RunFile, StepTimes, Workload
 from rooflines.profiler.trace.reader import read
-from rooflines.profiler.workloads.generation_sizes import generation_sizes
+from rooflines.profiler.workloads.causal_models import generation_sizes
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge import judge_times
 from rooflines.roofline.shapes import repeated
