@@ -591,7 +591,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
     """The energy of a window: within ``error_j`` of ``energy_j``, by the device's energy counter or by integrating its power readings.
 
-    ``updates`` is how many new values of the counter, or readings of the power, lie in the window. docs/energy.md says what the error
+    ``updates`` is how many new values of the counter, or readings of the power, lie in the window. docs/sampling.md says what the error
     holds and what it does not.
     """
 
