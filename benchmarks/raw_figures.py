@@ -1,4 +1,4 @@
-"""Figures of traces from their raw events alone, to compare verdicts with (docs/public-traces.md); does not import the package.
+"""Figures of traces from their raw events alone, to compare verdicts with (docs/traces.md); does not import the package.
 
 ``python benchmarks/raw_figures.py DIR`` writes for each trace in DIR, into ``benchmarks/results/verdicts.md`` between
 ``<!-- raw: NAME -->`` and ``<!-- end -->``: the steps and their length by ``ProfilerStep`` marks, busy and idle time as unions of

@@ -1,6 +1,6 @@
-"""Which tables, figures, modes and metrics of the five papers the studies show, as a table in ``docs/studies.md``.
+"""Which tables, figures, modes and metrics of the five papers the studies show: ``benchmarks/results/study_coverage.md``.
 
-``python benchmarks/study_coverage.py`` reads ``docs/study_coverage.csv``: an item of a paper, the sections, tables or figures of the
+``python benchmarks/study_coverage.py`` reads ``benchmarks/study_coverage.csv``: an item of a paper, the sections, tables or figures of the
 study's page that show it, what it needs that not every machine has, and what is missing. It refuses a name that the page has not, and
 replaces the table between ``<!-- coverage -->`` and ``<!-- end -->``.
 """
@@ -15,13 +15,13 @@ from pathlib import Path
 from rooflines_studies.study import read_study
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "studies.md"
+PAGE = ROOT / "benchmarks" / "results" / "study_coverage.md"
 BLOCK = re.compile(r"(<!-- coverage -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def names_of(study: str) -> set[str]:
     """The names of sections, tables and figures in the file and the modules of a study, and of those from the sweeps' page."""
-    folder = ROOT / "rooflines" / "studies" / study.replace("-", "_")
+    folder = ROOT / "rooflines_studies" / study.replace("-", "_")
     modules = [*folder.glob("*.py"), *folder.parent.glob("*_page.py")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in modules)
     file = read_study(folder)
@@ -31,7 +31,7 @@ def names_of(study: str) -> set[str]:
 
 def rows() -> list[dict[str, str]]:
     """The rows of the file; raises ValueError for one whose page does not have what it names."""
-    with (ROOT / "docs" / "study_coverage.csv").open(newline="", encoding="utf-8") as file:
+    with (ROOT / "benchmarks" / "study_coverage.csv").open(newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     for row in found:
         unknown = set(row["shown"].split(";")) - names_of(row["study"])

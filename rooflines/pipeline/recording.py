@@ -420,7 +420,7 @@ def record(
         print(r.run.directory)
 
     How long a step waits for the batches of a torch ``DataLoader`` is seen; ``r.loader(batches)`` does it for any other iterable
-    (docs/steps.md). ``r.pause()`` and ``r.resume()`` around an evaluation keep it out of the steps.
+    (docs/workloads.md). ``r.pause()`` and ``r.resume()`` around an evaluation keep it out of the steps.
 
     The first ``warmup`` steps are not timed, and the first of them is traced; so is the step after it. The next ``steps`` are timed
     with the profiler off, the three after that run under the profiler; any further step costs nothing. A loop may end after any step,

@@ -652,7 +652,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
-    """The energy of a window: within ``error_j`` of ``energy_j``. docs/energy.md says what the error holds
+    """The energy of a window: within ``error_j`` of ``energy_j``. docs/sampling.md says what the error holds
     and what it does not."""
 
     energy_j: float

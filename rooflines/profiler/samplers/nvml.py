@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as their driver shows them, through NVML. docs/sampling-nvml.md says what each figure is worth."""
+"""NVIDIA GPUs as their driver shows them, through NVML. docs/sampling.md says what each figure is worth."""
 
 from __future__ import annotations
 

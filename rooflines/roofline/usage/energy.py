@@ -1,6 +1,6 @@
 """The energy of a stretch of time, from a device's energy counter or from its power readings, with how far off it can be.
 
-Everything here is arithmetic on arrays; docs/energy.md derives it. A figure that could be off by more than ``LIMIT`` of itself is not
+Everything here is arithmetic on arrays; docs/sampling.md derives it. A figure that could be off by more than ``LIMIT`` of itself is not
 given: in its place stands why, and how long a run would be long enough.
 """
 
