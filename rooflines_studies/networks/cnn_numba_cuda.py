@@ -23,10 +23,9 @@ from rooflines_studies.networks import cnn
 from rooflines_studies.networks import cnn_numba_cuda_convolution as convolution
 from rooflines_studies.networks import cnn_numba_cuda_dense as dense
 from rooflines_studies.networks import cnn_numba_cuda_update as ends
-from rooflines_studies.networks.base import Array, Operator, OperatorTime, fastest, fused
+from rooflines_studies.networks.base import Array, Operator, OperatorTime, fastest
 from rooflines_studies.networks.cnn_numba_cuda_convolution import Kernel
 
-_LAYERS: Final = ("conv1", "conv2", "dense1", "dense2")
 _FORWARD: Final = 4  # the launches of a step that compute the logits
 _DELAY_ITERATIONS: Final = 5 << 10  # of ``recur_fma``, about a millisecond
 
@@ -155,7 +154,7 @@ class NumbaCuda:
         self._sums = self.memory.copy(np.zeros(count + 1, np.float32))  # the gradients, and behind them the loss
         self._loss_there = self._sums[count : count + 1]
         self._loss = cuda.pinned_array(1, np.float32)
-        sizes = [self._layer(name).stop - self._layer(name).start for name in _LAYERS]
+        sizes = [self._layer(name).stop - self._layer(name).start for name in cnn.LAYERS]
         self._layout = ends.layout([ends.Region(*region) for region in zip((*sizes, 1), ends.MOST_ROWS, strict=True)])
         self._table = self.memory.copy(self._layout.table)
         self._partials = self.memory.array(self._layout.partials)
@@ -298,7 +297,7 @@ class NumbaCuda:
         b = self._grown(samples)
         if samples in self._plans:
             return self._plans[samples]
-        weights = {name: self._parameters[self._layer(name)] for name in _LAYERS}
+        weights = {name: self._parameters[self._layer(name)] for name in cnn.LAYERS}
         bias = {name: self._parameters[self._places[f"{name}.bias"]] for name in ("dense1", "dense2")}
         partials = [self._partials[begin:] for begin in self._layout.begins]
         counts = ends.row_counts(samples)
@@ -344,10 +343,6 @@ class NumbaCuda:
 
 # --- work ----------------------------------------------------------------------------------------------------------------------------
 
-_FLOAT: Final = 4  # bytes
-_SWITCH: Final = 1
-_CLASS: Final = 8
-
 
 def declared(batch: int) -> dict[str, Operator]:
     """The operator that each launch of a step is, in their order, under the launch's name.
@@ -357,77 +352,17 @@ def declared(batch: int) -> dict[str, Operator]:
     only what a pooling window covers, the weight gradients only one position of each window, and conv2's input gradient also what
     falls on the zeros around.
     """
-    fuse = cnn.fusing(batch, index_bytes=_SWITCH)
-    rows = dict(zip(("conv1", "conv2", "dense1", "dense2", "loss"), ends.row_counts(batch), strict=True))
-    size = {layer: _FLOAT * cnn.elements(layer, batch) for layer in ("image", "pool1", "pool2", "dense1", "dense2")}
-    switched = {layer: (_FLOAT + _SWITCH) * cnn.elements(layer, batch) for layer in ("pool1", "pool2")}
-    weight = {name.split(".")[0]: _FLOAT * prod(shape) for name, shape in cnn.PARAMETERS.items() if name.endswith(".weight")}
-
-    def convolved(layer: str, before: str, pool: str) -> Operator:
-        cells = cnn.elements(pool, batch)
-        return fuse(
-            "convolution, relu, maxpool", layer, "forward", f"convolution {layer}, relu {layer}, maxpool {pool}",
-            read=size[before] + cnn.parameter_bytes(layer), written=switched[pool],
-            # four products and biases a window, its maximum, and ReLU once
-            executed_flops=4 * cells * 2 * prod(cnn.PARAMETERS[f"{layer}.weight"][1:]) + (4 + 4 + 1) * cells,
-        )  # fmt: skip
-
-    def weights(layer: str, before: str, pool: str) -> Operator:
-        channels, taps = cnn.PARAMETERS[f"{layer}.weight"][1], prod(cnn.PARAMETERS[f"{layer}.weight"][1:])
-        through = fuse("", layer, "backward", f"maxpool gradient {pool}, relu gradient {layer}", read=0, written=0)
-        matrix, other = cnn.products(layer, batch), cnn.elements(layer, batch)
-        products_of_weight = cnn.operator("", layer, "backward", 0, 0, matrix=matrix, other=other)
-        return fused(
-            "maxpool and relu gradient, convolution weight gradient", layer, "backward", (products_of_weight, through),
-            read=size[before] + switched[pool], written=rows[layer] * cnn.parameter_bytes(layer),
-            # the bias is added up by every channel
-            executed_flops=cnn.elements(pool, batch) * (2 * taps + channels),
-        )  # fmt: skip
-
-    def dense_weights(layer: str, before: str) -> Operator:
-        return fuse(
-            "linear weight and bias gradient", layer, "backward", f"linear weight gradient {layer}, linear bias gradient {layer}",
-            read=size[layer] + size[before], written=rows[layer] * cnn.parameter_bytes(layer),
-        )  # fmt: skip
-
-    summed = {"loss": 1} | {layer: cnn.parameter_bytes(layer) // _FLOAT for layer in weight}
-    partials = sum(rows[name] * count for name, count in summed.items())
-    count = sum(summed.values()) - 1
-    update = cnn.sgd()
-    return {
-        "conv1": convolved("conv1", "image", "pool1"),
-        "conv2": convolved("conv2", "pool1", "pool2"),
-        "dense1": fuse(
-            "linear, relu", "dense1", "forward", "linear dense1, relu dense1",
-            read=size["pool2"] + cnn.parameter_bytes("dense1"), written=size["dense1"],
-        ),
-        "dense2": fuse(
-            "linear", "dense2", "forward", "linear dense2", read=size["dense1"] + cnn.parameter_bytes("dense2"), written=size["dense2"]
-        ),
-        "loss": fuse(
-            "softmax cross-entropy and gradient", "loss", "forward", cnn.LOSS,
-            read=size["dense2"] + _CLASS * batch, written=size["dense2"] + _FLOAT * rows["loss"],
-        ),
-        "dense2 weight": dense_weights("dense2", "dense1"),
-        "dense2 input": fuse(
-            "linear input gradient, relu gradient", "dense2", "backward", "linear input gradient dense2, relu gradient dense1",
-            read=size["dense2"] + weight["dense2"] + size["dense1"], written=size["dense1"],
-        ),
-        "dense1 weight": dense_weights("dense1", "pool2"),
-        "dense1 input": fuse(
-            "linear input gradient", "dense1", "backward", "linear input gradient dense1",
-            read=size["dense1"] + weight["dense1"], written=size["pool2"],
-        ),
-        "conv2 weight": weights("conv2", "pool1", "pool2"),
-        "conv2 input": Operator(
-            name="convolution input gradient", layer="conv2", phase="backward", matrix_flops=cnn.products("conv2", batch),
-            bytes_read=switched["pool2"] + weight["conv2"], bytes_written=size["pool1"],
-            executed_flops=cnn.elements("pool1", batch) * 2 * 9 * cnn.PARAMETERS["conv2.weight"][0],
-        ),
-        "conv1 weight": weights("conv1", "image", "pool1"),
-        "update": fuse(
-            "sum of gradients, sgd with momentum", "", "optimizer", update.name,
-            read=_FLOAT * (partials + 2 * count), written=_FLOAT * (3 * count + 1),
-            executed_flops=update.flops + partials,
-        ),
-    }  # fmt: skip
+    partials = {
+        name: rows * (cnn.parameter_count(name) if name in cnn.LAYERS else 1)
+        for name, rows in zip((*cnn.LAYERS, "loss"), ends.row_counts(batch), strict=True)
+    }
+    executed = {"update": cnn.work(batch)[-1].flops + sum(partials.values())}
+    for layer, pool in (("conv1", "pool1"), ("conv2", "pool2")):
+        cells, (_, channels, *window) = cnn.elements(pool, batch), cnn.PARAMETERS[f"{layer}.weight"]
+        products = 2 * channels * prod(window)
+        # four products and biases a window, its maximum, and ReLU once; the bias of the gradients is added up by every channel
+        executed |= {layer: cells * (4 * (products + 1) + 4 + 1), f"{layer} weight": cells * (products + channels)}
+    filters, _, *window = cnn.PARAMETERS["conv2.weight"]
+    executed["conv2 input"] = cnn.elements("pool1", batch) * 2 * filters * prod(window)
+    sizes = {f"{name}.partials": cnn.FLOAT * count for name, count in partials.items()}
+    return cnn.operators("numba-cuda", batch, index_bytes=1, sizes=sizes, executed=executed)
