@@ -79,12 +79,14 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     in it, which it gives as text, with its ``objective``, ``trials`` and ``repeats``; ``function`` runs what is neither a profile nor a
     training. ``options`` are those of all points, with those of ``quick`` in a quick study, where a table does not say otherwise.
     ``data = "real"`` is the data of ``options`` where the user gave its folder, else scikit-learn's digits, whose labels are real too.
-    ``sections`` are names with titles in the order of the page, ``tables`` what stands first in them.
+    ``remarks`` are sentences about the paper, by name, which the page puts among its findings. ``sections`` are names with titles in
+    the order of the page, ``tables`` what stands first in them.
     """
 
     name: str
     title: str
     paper: str = ""
+    remarks: dict[str, str] = {}
     repeats: int = 3
     options: dict[str, Any] = {}
     quick: dict[str, Any] = {}

@@ -27,7 +27,6 @@ from rooflines.ext import (
     percent,
     seconds,
     section,
-    significant,
     table,
 )
 from rooflines_studies import network_runs
@@ -35,9 +34,10 @@ from rooflines_studies.backends.train import BackendResult, LoaderOptions, Throu
 from rooflines_studies.data import padded
 from rooflines_studies.network_page import by_backend, operator_records, operators_section, process_text
 from rooflines_studies.records import TimedOperator
-from rooflines_studies.study import Missing, Study, StudyOptions, decided
+from rooflines_studies.study import Missing, Study, StudyOptions, decided, read_study
 from rooflines_studies.tables import printed
 
+_FOLDER = Path(__file__).parent
 _IMAGE_BYTES = 28 * 28 * 4
 _SLOW = "skipped in a quick study because compiling takes longer than running; select it by name to include it"
 _LOADER = ("samples_per_s", "input_fraction", "alone_samples_per_s")
@@ -48,8 +48,6 @@ PACES = {
     "compute": "bound by arithmetic", "memory": "bound by memory", "latency": "bound by launches", "host": "between operators",
     "input": "waiting for input", "unknown": "without a roof",
 }  # fmt: skip
-# Rates of the paper's PyTorch backends that lie within this factor of each other do not depend on the device.
-_ALIKE = 1.5
 _CONVOLUTIONS = ("conv1", "conv2")
 
 
@@ -270,7 +268,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 def paper_table() -> Paper:
     """Return the paper's table of results by backend, in its units; GPU memory is None where it was not measured."""
-    return {one["backend"]: one for one in printed(Path(__file__).parent / "backends_mnist_cnn.csv")}
+    return {one["backend"]: one for one in printed(_FOLDER / "backends_mnist_cnn.csv")}
 
 
 def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
@@ -283,12 +281,10 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
         shares = [f"{one.name} {percent(share)}" for one in timed if (share := convolution_efficiency(one)) is not None]
         if shares:
             yield f"Efficiency of the convolutions (forward and backward): {', '.join(shares)}."
-    yield from contradiction(paper_table())
+    remarks = read_study(_FOLDER).remarks
+    yield remarks["contradiction"]
     yield from _loaders(timed, paper_table())
-    yield (
-        f"The paper's Numba backends omit the gradients of the convolutions, {percent(unlearned_share())} of the FLOPs of a step; "
-        "here every backend computes all gradients."
-    )
+    yield remarks["gradients"]
     yield from _accuracy(results)
 
 
@@ -320,29 +316,6 @@ def _reached(operators: Iterable[TimedOperator]) -> float | None:
     bounded = [(each.lower_bound_s, each.time_s) for each in operators if each.lower_bound_s is not None]
     time_s = sum(time_s for _, time_s in bounded)
     return sum(lower_s for lower_s, _ in bounded) / time_s if time_s > 0 else None
-
-
-def contradiction(paper: Paper) -> Iterator[str]:
-    """Why the paper's text and its table name different winners: its PyTorch rows do not measure PyTorch."""
-    torch = {name: row for name, row in paper.items() if name.startswith("torch")}
-    rates = [row["samples_per_s"] for row in torch.values()]
-    numba, cuda = paper["numba-cuda"], paper["torch-cuda"]
-    if max(rates) / min(rates) > _ALIKE:
-        return
-    loader_s = min(row["epoch_s"] for row in torch.values())
-    rest = {name: row["epoch_s"] - loader_s for name, row in torch.items() if row["epoch_s"] > loader_s}
-    slowest = max(rest, key=lambda name: rest[name])
-    yield (
-        "The paper contradicts itself: its text gives the highest throughput to Numba CUDA and, some sentences on, calls it notably "
-        "slower than PyTorch CUDA; its table has Numba CUDA at "
-        f"{numba['samples_per_s']:,.0f} samples/s and PyTorch CUDA at {cuda['samples_per_s']:,.0f}, "
-        f"{numba['samples_per_s'] / cuda['samples_per_s']:.1f} times slower. PyTorch has {min(rates):,.0f} to {max(rates):,.0f} "
-        "samples/s on a CPU, an NVIDIA GPU and an Apple GPU alike. This must be the rate of the data loader, which prepared the images "
-        f"in {significant(1e6 / max(rates))} µs each, not of the devices. If the loader took the whole epoch of the fastest of them "
-        f"({seconds(loader_s)}), {slowest} itself computed for {seconds(rest[slowest])} "
-        f"({MNIST_TRAIN / rest[slowest]:,.0f} samples/s), and the rate of PyTorch CUDA cannot be derived from the table. Neither the "
-        "text nor the table compares the backends."
-    )
 
 
 def _loaders(timed: Sequence[BackendResult], paper: Paper) -> Iterator[str]:
@@ -395,15 +368,6 @@ def _compared(timed: Sequence[BackendResult], paper: Paper) -> Iterator[tuple[st
         if one.backend in paper:
             theirs = paper[one.backend]["samples_per_s"]
             yield one.name, one.rate, f"the paper's ({theirs:,.0f})", MeasuredValue(value=theirs, low=theirs, high=theirs)
-
-
-def unlearned_share() -> float:
-    """The share of a step's FLOPs in the gradients of the convolutions, which the paper's Numba backends did not compute."""
-    from rooflines_studies.networks import cnn
-
-    operators = cnn.work(512)
-    left_out = sum(one.flops for one in operators if one.phase == "backward" and one.layer in _CONVOLUTIONS)
-    return left_out / sum(one.flops for one in operators)
 
 
 def _accuracy(results: Sequence[BackendResult]) -> Iterator[str]:

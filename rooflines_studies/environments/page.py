@@ -35,21 +35,17 @@ from rooflines.ext import (
     sweep_roofline,
 )
 from rooflines_studies.environments.memory import SIZES
-from rooflines_studies.study import Study, device_of, model_of
+from rooflines_studies.study import Study, device_of, model_of, read_study
 from rooflines_studies.tables import printed
 
 Printed: TypeAlias = Mapping[str, Any]
-# What its roofline plots reveal by its conclusion 5.
-BOUNDS = {"Apple M3 Pro": "mixed, by network", "4-vCPU cloud": "always memory-bound", "Tesla T4": "compute-bound for deep networks"}
-TRAIN_IMAGES = 100_000
+_FOLDER = Path(__file__).parent
 MODELS = ("resnet18", "mobilenet_v2", "resnet50", "squeezenet1_1")
 # Counted memory lies this near to what a device reports: its libraries take some, too.
 _NEAR = 0.15
 # A step that waits for its input for this share of the time is set by the input pipeline.
 _WAITS = 0.3
 _LIMITS = {"input": "the input pipeline", "far": "kernels far from any roof"}
-# Forward, and twice that backward; a multiply-add is two.
-_FLOPS_PER_MAC = 6
 
 
 def findings(study: Study) -> Iterator[str]:
@@ -59,29 +55,12 @@ def findings(study: Study) -> Iterator[str]:
         yield _verdict(study, trained)
     yield from _input(study)
     yield from _image_size(study)
-    yield _unit()
-    yield from _own_proxy()
+    remarks = read_study(_FOLDER).remarks
+    yield from (remarks[name] for name in ("unit", "m3", "cpu", "t4"))
     yield from _real_intensity(study)
-    yield _epochs()
+    yield remarks["epochs"]
     yield from _sweep(study)
-    yield _idle_gpu()
-
-
-def _idle_gpu() -> str:
-    """What the paper's rates say about the utilization that it reads: a training step is six FLOPs for each multiply-add forward."""
-    rows = [one for one in table("throughput") if one["gpu_util_percent"] is not None]
-    gflop = {model: one["flops_per_image_g_as_printed"] for model, one in complexity().items()}
-    roof = roofs()[rows[0]["device"]]["peak_fp32_gflops"]
-    shares = {one["model"]: _FLOPS_PER_MAC * one["train_images_per_s"] * gflop[one["model"]] / roof for one in rows}
-    most = max(shares, key=lambda model: shares[model])
-    busy, tested = [one["gpu_util_percent"] for one in rows], [one["val_images_per_s"] for one in rows]
-    apart = max(gflop.values()) / min(gflop.values())
-    return (
-        f"The paper reads a GPU utilization of {min(busy):g} to {max(busy):g} % on a T4 that trains {most} at {percent(shares[most])} "
-        f"of its peak (by {_FLOPS_PER_MAC} FLOPs for each multiply-add of a forward pass): it must have been read while the GPU was "
-        f"idle. Its validation rates, {min(tested):.0f} to {max(tested):.0f} images/s for networks {apart:.0f} times apart in work, "
-        "look like those of an input pipeline."
-    )
+    yield remarks["idle"]
 
 
 def _verdict(study: Study, trained: list[SweepRow]) -> str:
@@ -137,26 +116,6 @@ def _peaks(study: Study) -> dict[str, tuple[dict[int, float], float | None]]:
     return {model: (sizes, peaks.get(model)) for model, sizes in counted.items() if all(sizes.values())}
 
 
-def _unit() -> str:
-    found = complexity()["resnet18"]
-    return (
-        f"The paper prints an intensity of {found['intensity_as_printed']:g} FLOP/byte for ResNet-18: it divided GFLOP by MB. The "
-        f"same numbers are {proxy(found):.1f} FLOP/byte ({found['flops_per_image_g_as_printed']:g} GFLOP / "
-        f"{found['model_size_mb']:g} MB)."
-    )
-
-
-def _own_proxy() -> Iterator[str]:
-    """What the paper's own proxy says about its own devices, with the unit put right."""
-    for device, roof in roofs().items():
-        compute = [model for model, one in complexity().items() if proxy(one) >= ridge(roof)]
-        count = f"{len(compute)} of {len(complexity())}"
-        yield (
-            f"{device} (paper): the ridge is at {significant(ridge(roof))} FLOP/byte, so by the paper's own proxy {count} "
-            f"networks are bound by arithmetic ({', '.join(compute) or 'none'}); the paper's conclusion: {BOUNDS[device]}."
-        )
-
-
 def _real_intensity(study: Study) -> Iterator[str]:
     """The proxy beside the traffic of every operator."""
     counted = {model_of(row): row for row in reversed(study.part("training")) if row.value("intensity_flop_per_byte")}
@@ -170,14 +129,6 @@ def _real_intensity(study: Study) -> Iterator[str]:
             f"Real intensity of a training step, FLOP/byte: {', '.join(pairs)}. Weights are read once per batch, not per image, and "
             "activations are most of the traffic, so the proxy says nothing about a step."
         )
-
-
-def _epochs() -> str:
-    images = {round(row["train_images_per_s"] * row["train_epoch_s"], -2) for row in table("throughput")}
-    return (
-        f"An epoch of the paper is {' or '.join(f'{count:,.0f}' for count in sorted(images, reverse=True))} images (throughput × epoch "
-        f"time), not the {TRAIN_IMAGES:,} of Tiny-ImageNet. Epochs here are of {TRAIN_IMAGES:,} images, projected from the throughput."
-    )
 
 
 def _sweep(study: Study) -> Iterator[str]:
@@ -206,16 +157,6 @@ def sections(study: Study) -> tuple[Section, ...]:
         section("networks", "", *_by_network(study)),
         replace(curves_section(study.part("batch sweep"), curves), name="batch-sweep", title="SqueezeNet 1.1 by batch size"),
     )  # fmt: skip
-
-
-def notes(study: Study) -> dict[str, str]:
-    """What the paper's TFLOP/s are."""
-    gflop = {model: one["flops_per_image_g_as_printed"] for model, one in complexity().items()}
-    shares = [1e3 * one["train_tflops"] / one["train_images_per_s"] / gflop[one["model"]] for one in table("throughput")]
-    return {
-        "throughput": f"Its TFLOP/s of training are its throughput times {min(shares):.1f} to {max(shares):.1f} × the multiply-adds of "
-        "a forward pass; here they are the counted FLOPs of forward, backward and optimizer."
-    }
 
 
 VALUES = {
@@ -306,7 +247,7 @@ def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) ->
 
 def table(name: str) -> tuple[Printed, ...]:
     """Return the rows of ``environments_NAME.csv``."""
-    return printed(Path(__file__).parent / f"environments_{name}.csv")
+    return printed(_FOLDER / f"environments_{name}.csv")
 
 
 def complexity() -> dict[str, Printed]:
@@ -322,8 +263,3 @@ def roofs() -> dict[str, Printed]:
 def proxy(one: Printed) -> float:
     """Return the paper's proxy of a network with its unit put right, FLOP/byte: it divided GFLOP by MB."""
     return float(1e3 * one["flops_per_image_g_as_printed"] / one["model_size_mb"])
-
-
-def ridge(roof: Printed) -> float:
-    """Return the FLOP/byte from which on a kernel is bound by arithmetic."""
-    return float(roof["peak_fp32_gflops"] / roof["memory_bandwidth_gbs"])

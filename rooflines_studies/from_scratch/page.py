@@ -38,17 +38,15 @@ from rooflines_studies.from_scratch.train import (
     parse_widths,
 )
 from rooflines_studies.network_page import BackendRows, by_backend, operator_records, operators_section, process_text
-from rooflines_studies.study import Missing, Study, StudyOptions, decided
+from rooflines_studies.study import Missing, Study, StudyOptions, decided, read_study
 from rooflines_studies.tables import by_name
 
+_FOLDER = Path(__file__).parent
 _PAPER_ITERATIONS = 500
 # What the memory of can be told by component.
 _BY_COMPONENT = ("numpy", "cupy", "torch-cpu")
 # The paper's network, which its numbers are of.
 _PAPER_WIDTHS, _PAPER_SAMPLES = (784, 10, 10), 59_000
-_FLOAT = 4
-# Bytes a second over 16 lanes of PCIe 3.0: 8e9 transfers, 128 of 130 bits payload, 8 bits a byte.
-_PCIE_3 = 16 * 8e9 * 128 / 130 / 8
 _ADDS_UP = 0.05
 # Losses of libraries that compute the same differ by the order in which they add float32 numbers up, 6e-8 a sum, and training carries
 # that on: 2e-5 was seen after 500 iterations. A learning rate that is a hundredth off has them 1e-2 apart.
@@ -191,7 +189,7 @@ def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> CurveS
 
 def libraries() -> dict[str, dict[str, float]]:
     """Return the tables of the paper: by ``numpy`` and ``cupy``, by quantity, in seconds and bytes."""
-    return by_name(Path(__file__).parent / "from_scratch_mlp.csv")
+    return by_name(_FOLDER / "from_scratch_mlp.csv")
 
 
 def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
@@ -203,17 +201,10 @@ def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
         yield from decided((*_compared(timed, fastest), *_sizes(results)), "takes", "long")
         yield from (sentence for one in timed if (sentence := _where(one)))
     yield from _memory(results)
-    yield from _papers()
-    yield from _gradients(timed)
+    remarks = read_study(_FOLDER).remarks
+    yield from (remarks["memory"], remarks["link"])
+    yield from _gradients(timed, remarks["gradients"])
     yield from _curves(results)
-
-
-def paper_bytes() -> int:
-    """Bytes that an iteration of the paper's network must at least move in float32: its products alone, which read the images twice."""
-    samples, (pixels, hidden, classes) = _PAPER_SAMPLES, _PAPER_WIDTHS
-    forward = (pixels + hidden) + (hidden + classes)
-    weight_gradients, input_gradient = (pixels + hidden) + (hidden + classes), hidden + classes
-    return _FLOAT * samples * (forward + weight_gradients + input_gradient)
 
 
 def _iteration(one: LibraryResult) -> MeasuredValue:
@@ -280,45 +271,12 @@ def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
         )
 
 
-def _papers() -> Iterator[str]:
-    paper = libraries()
-    pixels, hidden, classes = _PAPER_WIDTHS
-    weights = pixels * hidden + hidden * classes
-    parameters, images = paper["numpy"]["memory_parameters"], paper["numpy"]["memory_input_data"]
-    yield (
-        f"The units in the paper's memory table are wrong: its {parameters / 1e6:.1f} MB of parameters are the {weights:,} weights of "
-        f"the network, which take {si(weights * _FLOAT, 'B')} in float32. Its {images / 1e6:.1f} MB of input are one byte for each "
-        f"value of {round(images / (pixels + 1), -3):,.0f} rows of {pixels + 1}, pixels and class; in float32, {_PAPER_SAMPLES:,} "
-        f"images take {si(_PAPER_SAMPLES * pixels * _FLOAT, 'B')}."
-    )
-    iteration = paper["cupy"]["time_per_iteration"]
-    rate = paper_bytes() / iteration
-    link = "no more than" if rate <= _PCIE_3 else "more than"
-    yield (
-        f"The paper's GPU is only {paper['numpy']['time_per_iteration'] / iteration:.1f} times as fast as its CPU. The matrix products "
-        f"must move {si(paper_bytes(), 'B')} in float32; in {seconds(iteration)} this is {si(rate, 'B/s')}, {link} the bandwidth of a "
-        f"PCIe 3.0 x16 link ({si(_PCIE_3, 'B/s')}) and a small part of that of GPU memory. Most of the time must be launches, copies "
-        "and synchronization."
-    )
-
-
-def _gradients(timed: Sequence[LibraryResult]) -> Iterator[str]:
+def _gradients(timed: Sequence[LibraryResult], remark: str) -> Iterator[str]:
     """What of the backward pass is left when its products count as matrix multiplication, here and in the paper's table 4."""
     numpy = next((one for one in timed if one.backend == "numpy" and one.operators and one.speed is not None), None)
     if numpy is None or numpy.speed is None or (numpy.speed.widths, numpy.speed.data.train_samples) != (_PAPER_WIDTHS, _PAPER_SAMPLES):
         return
-    paper, rest_s = libraries(), grouped(numpy.operators)[GRADIENTS]
-    beyond_s = {
-        name: sum(one[each] for each in ("matrix_multiplication", "relu", "softmax")) - one["forward_pass"]
-        for name, one in paper.items()
-    }
-    most = max(beyond_s, key=lambda name: beyond_s[name])
-    yield (
-        f"Gradient computation takes {seconds(paper['numpy']['gradient_computation'])} in the NumPy column of the paper's table 4 and "
-        f"{seconds(rest_s)} here, where the products of the backward pass count as matrix multiplication. In that table at most a part "
-        f"of them can: products, ReLU and softmax exceed the forward pass by {seconds(max(0.0, beyond_s[most]))} at most ({most}), of "
-        f"a backward pass of {seconds(paper[most]['backward_pass'])}."
-    )
+    yield remark.format(here=seconds(grouped(numpy.operators)[GRADIENTS]))
 
 
 def _sizes(results: Sequence[LibraryResult]) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:

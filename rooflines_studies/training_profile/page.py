@@ -25,7 +25,7 @@ from rooflines.ext import (
     usage_table,
     usage_timeline,
 )
-from rooflines_studies.study import Study, decided, device_of
+from rooflines_studies.study import Study, decided, device_of, read_study
 from rooflines_studies.tables import printed
 
 _FOLDER = Path(__file__).parent
@@ -132,16 +132,7 @@ def _several_gpus(study: Study) -> Iterator[str]:
                 "that one works and holds more than the others."
             )
     if not any(row.value("samples_per_s") for row in study.part("two GPUs")):
-        used, held = ([values for name, values in paper().items() if name.startswith(word)] for word in ("use of GPU", "memory of GPU"))
-        percents, gigabytes = ([one["gpu_batch_128"] for one in rows] for rows in (used, held))
-        less = [one["gpu_batch_64"] for one in used]
-        yield (
-            f'The paper\'s figures of its two GPUs at batch 128 clash: {percents[0]:g} and {percents[1]:g} % "of its total memory" in '
-            f"one section, {gigabytes[0]:g} and {gigabytes[1]:g} of 48 GB in another ({percents[0]:g} is also GPU 0's temperature). "
-            "Both say that GPU 0 has more to do, as with DataParallel: scatter, copies of the parameters, loss and gradients are all "
-            f"on GPU 0. At batch 64 the use is the other way round ({less[0]:g} and {less[1]:g} %). "
-            "Distributed data parallelism divides them evenly."
-        )
+        yield read_study(_FOLDER).remarks["clash"]
 
 
 def sections(study: Study) -> tuple[Section, ...]:

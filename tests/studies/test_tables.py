@@ -179,7 +179,10 @@ def test_each_value_is_in_the_text(path):
 
 
 def test_no_sentence_of_a_page_types_a_value_of_a_paper():
-    """Values beside "the paper" in the sentences come from the files: a literal is a year, a count of things or a definition."""
+    """Values beside "the paper" in the sentences come from the files: a literal is a year, a count of things or a definition.
+
+    Remarks in a ``study.toml`` are about nothing else; ``test_remarks.py`` derives their numbers.
+    """
     literal = re.compile(r"[Tt]he paper[^\"{]*?[^\w.{]\d+(?:\.\d+)?(?: %| MB| GB| s\b| ms| images/s| samples/s)")
     for path in HERE.glob("*/*.py"):
         for line in path.read_text(encoding="utf-8").splitlines():
