@@ -147,7 +147,7 @@ def _lines(file: TableFile, rows: Sequence[SweepRow], folder: Path, functions: F
     names, values = file.columns[: file.names], file.columns[file.names :]
     found: dict[tuple[str, ...], dict[str, SweepRow]] = {}
     for row in rows:
-        key = tuple(_text(look(row, one.here or one.label, functions)) for one in names)
+        key = tuple(value_text(look(row, one.here or one.label, functions)) for one in names)
         found.setdefault(key, {}).setdefault(row.point.part, row)
     theirs = dict(_printed_lines(file, folder))
     for key, parts in found.items():
@@ -171,7 +171,7 @@ def _printed_lines(file: TableFile, folder: Path) -> Iterator[tuple[tuple[str, .
     for row in printed(folder / file.paper):
         if all(row.get(one.paper or one.label) is None for one in file.columns[file.names :]):
             continue
-        names = [_text(row.get(one.paper or one.label)) for one in file.columns[: file.names]]
+        names = [value_text(row.get(one.paper or one.label)) for one in file.columns[: file.names]]
         if not file.joined and names[-1]:
             names[-1] += f" ({_PAPER})"
         elif not file.joined:
@@ -200,7 +200,7 @@ def _shown(value: Any, column: TableColumn, factor: float) -> CellValue:
     """A value in the unit of its column; words stay words."""
     if isinstance(value, str) or value is None:
         return value or None
-    return float(factor * value) if column.shown().numeric else _text(value)
+    return float(factor * value) if column.shown().numeric else value_text(value)
 
 
 def _as_printed(value: Any, column: TableColumn) -> CellValue | Cell:
@@ -210,7 +210,8 @@ def _as_printed(value: Any, column: TableColumn) -> CellValue | Cell:
     return Cell(value=found, text=f"{found:g}") if whole else found
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value of a paper as it was printed; empty where it has none."""
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
