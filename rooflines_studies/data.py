@@ -6,7 +6,7 @@ which are real but few, and speed on synthetic images of MNIST's size, which are
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,12 +52,9 @@ def load(
 
     Raises DataError where it is not there.
     """
-    if name == "mnist":
-        found = _mnist(data_dir)
-    elif name == "digits":
-        found = _digits()
-    else:
+    if name == "synthetic":
         return _synthetic(seed, train_samples or MNIST_TRAIN, test_samples or MNIST_TEST)
+    found = _mnist(data_dir) if name == "mnist" else _digits()
     return found._replace(
         train_images=found.train_images[:train_samples], train_classes=found.train_classes[:train_samples],
         test_images=found.test_images[:test_samples], test_classes=found.test_classes[:test_samples],
@@ -86,26 +83,25 @@ def _mnist(data_dir: str | None) -> DataSet:
     if data_dir is None:
         raise DataError("MNIST requires a folder.", hint=f"Give it as {arg('data_dir')}.")
     train, test, remark = read_images("mnist", data_dir, "MNIST")
-    images, classes = [np.asarray(one.images) for one in (train, test)], [np.asarray(one.labels) for one in (train, test)]
-    return DataSet("mnist", images[0], classes[0], images[1], classes[1], remark)
+    return DataSet("mnist", *(np.asarray(part) for one in (train, test) for part in (one.images, one.labels)), remark=remark)
 
 
 def _digits() -> DataSet:
     (train, train_classes), (test, test_classes) = held_out_digits()
-    images = [scaled_up(one.astype(np.float32)) for one in (train, test)]
-    return DataSet("digits", images[0], train_classes, images[1], test_classes)
+    return DataSet("digits", scaled_up(train), train_classes, scaled_up(test), test_classes)
 
 
-def scaled_up(images: NDArray[np.float32]) -> NDArray[np.uint8]:
+def scaled_up(images: NDArray[Any]) -> NDArray[np.uint8]:
     """Images [N, 8, 8] from 0 to 255 as [N, 28, 28]: bilinear to 20 x 20, with MNIST's border of 4."""
     size = images.shape[1]
     centers = (np.arange(_INNER) + 0.5) * size / _INNER - 0.5
     low = np.floor(centers).astype(int)
     share = (centers - low).astype(np.float32)
     weights = np.zeros((_INNER, size), np.float32)
-    weights[np.arange(_INNER), low.clip(0, size - 1)] += 1 - share
-    weights[np.arange(_INNER), (low + 1).clip(0, size - 1)] += share
-    inner = weights @ images @ weights.T
+    rows = np.arange(_INNER)
+    weights[rows, low.clip(0, size - 1)] += 1 - share
+    weights[rows, (low + 1).clip(0, size - 1)] += share
+    inner = weights @ images.astype(np.float32) @ weights.T
     border = (28 - _INNER) // 2
     return np.pad(inner.round().astype(np.uint8), ((0, 0), (border, border), (border, border)))
 

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from rooflines.ext import (
-    ABSENT,
     Beam,
     Beams,
     Block,
@@ -143,48 +142,39 @@ def notes(study: Study) -> dict[str, str]:
 
 
 def _plots(results: Sequence[BackendResult]) -> Section:
-    paper = paper_table()
-    accuracies = [(one, one.accuracy) for one in results if one.accuracy is not None]
     if not results:
         return section("plots", "Plots")
-    data = results[0].speed.data
-    whole = data.train_samples == MNIST_TRAIN
-
-    def over_epochs(one: BackendResult, training: Training, name: str, paper_name: str = "") -> CurveSeries:
-        return CurveSeries(
-            backend=one.name, color=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
-            y=tuple(float(getattr(epoch, name)) for epoch in training.epochs),
-            paper=float(paper[one.backend][paper_name]) if paper_name and one.backend in paper else None,
-        )  # fmt: skip
-
-    def figure(name: str, caption: str, y_title: str, series: Iterable[CurveSeries], fraction: bool = False) -> Figure:
-        drawing = Curves(x_title="epoch", y_title=y_title, series=tuple(series), fraction=fraction)
-        return Figure(name=name, caption=caption, drawing=drawing)
-
-    blocks: list[Block] = [
-        figure(
-            "epoch-time", f"Time per epoch. Data: {data.label}.", "epoch, s",
-            (over_epochs(one, one.speed, "epoch_s", "epoch_s" if whole else "") for one in results),
-        ),
-        figure(
-            "throughput", f"Throughput per epoch; dotted lines are the paper's means. Data: {data.label}.", "throughput, samples/s",
-            (over_epochs(one, one.speed, "samples_per_s", "samples_per_s") for one in results),
-        ),
-    ]  # fmt: skip
-    if accuracies:
-        blocks.append(
-            figure(
-                "accuracy", f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.", "correct, % of the test set",
-                (over_epochs(one, training, "test_accuracy") for one, training in accuracies), fraction=True,
+    paper = paper_table()
+    trained = [(one, one.speed) for one in results]
+    checked = [(one, one.accuracy) for one in results if one.accuracy is not None]
+    whole = results[0].speed.data.train_samples == MNIST_TRAIN
+    figures = (
+        ("epoch-time", "Time per epoch.", "epoch, s", trained, "epoch_s", "epoch_s" if whole else ""),
+        ("throughput", "Throughput per epoch; dotted lines are the paper's means.", "throughput, samples/s", trained, "samples_per_s",
+         "samples_per_s"),
+        ("accuracy", "Accuracy per epoch.", "correct, % of the test set", checked, "test_accuracy", ""),
+    )  # fmt: skip
+    blocks: list[Block] = []
+    for name, caption, y_title, trainings, value, theirs in figures:
+        series = tuple(
+            CurveSeries(
+                backend=one.name, color=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
+                y=tuple(float(getattr(epoch, value)) for epoch in training.epochs),
+                paper=float(paper[one.backend][theirs]) if theirs and one.backend in paper else None,
             )
+            for one, training in trainings
         )  # fmt: skip
+        if series:
+            drawing = Curves(x_title="epoch", y_title=y_title, series=series, fraction=name == "accuracy")
+            blocks.append(Figure(name=name, caption=f"{caption} Data: {trainings[0][1].data.label}.", drawing=drawing))
+    printed_rates = {name: row["samples_per_s"] for name, row in paper.items()}
+    fastest_first = sorted(results, key=lambda one: -one.rate.value)
     bars = [
         Beam(
-            backend=one.backend, label=one.name, value=one.rate.value, text=f"{one.rate.value:,.0f}",
-            paper=paper[one.backend]["samples_per_s"] if one.backend in paper else None,
-            paper_text=f"paper {paper[one.backend]['samples_per_s']:,.0f}" if one.backend in paper else "",
+            backend=one.backend, label=one.name, value=one.rate.value, text=f"{one.rate.value:,.0f}", paper=rate,
+            paper_text=f"paper {rate:,.0f}" if rate is not None else "",
         )
-        for one in sorted(results, key=lambda one: -one.rate.value)
+        for one, rate in ((one, printed_rates.get(one.backend)) for one in fastest_first)
     ]  # fmt: skip
     bars += [
         Beam(
@@ -195,13 +185,10 @@ def _plots(results: Sequence[BackendResult]) -> Section:
         if one.loader is not None
     ]  # fmt: skip
     bars += [
-        Beam(
-            backend=name, label=name, value=0.0, text="", paper=row["samples_per_s"],
-            paper_text=f"paper {row['samples_per_s']:,.0f}, not run here",
-        )
-        for name, row in paper.items()
+        Beam(backend=name, label=name, value=0.0, text="", paper=rate, paper_text=f"paper {rate:,.0f}, not run here")
+        for name, rate in printed_rates.items()
         if name not in {one.backend for one in results}
-    ]  # fmt: skip
+    ]
     drawing = Beams(x_title="samples/s", beams=tuple(bars))
     blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=drawing))
     return section("plots", "The paper's plots", *blocks)
@@ -212,7 +199,10 @@ def _paces(results: Sequence[BackendResult]) -> Section:
     paces = [(one, found) for one in results if (found := pace(one)) is not None]
     names = [name for name in PACES if any(name in found.parts for _, found in paces)]
     columns = (Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names))
-    rows = (Row((one.name, seconds(found.step_s), *(_share(found, name) for name in names)), color=one.backend) for one, found in paces)
+    rows = (
+        Row((one.name, seconds(found.step_s), *(f"{100 * found.shares.get(name, 0.0):.1f} %" for name in names)), color=one.backend)
+        for one, found in paces
+    )
     note = "Operators are timed one by one and grouped by their bound; the rest of the step is the host's."
     return section("time", "Time per step", table("pace", columns, rows, title="Time per step by bound", note=note) if paces else None)
 
@@ -230,20 +220,11 @@ def _setup(results: Sequence[BackendResult]) -> Section:
         "compilation and warm-up come before, testing after."
     )
     rows = [("epochs", same), ("settings", "; ".join(sorted(settings)))]
-    rows += [
-        (
-            one.name,
-            f"{process_text(one)}, ready after {seconds(one.speed.setup_s)}, {binary_bytes(one.speed.process_memory_bytes)} of process "
-            f"memory{f'; {one.remark}' if one.remark else ''}",
-        )
-        for one in results
-    ]  # fmt: skip
+    for one in results:
+        ready, memory = seconds(one.speed.setup_s), binary_bytes(one.speed.process_memory_bytes)
+        remark = f"; {one.remark}" if one.remark else ""
+        rows.append((one.name, f"{process_text(one)}, ready after {ready}, {memory} of process memory{remark}"))
     return section("setup", "How each backend ran", Facts(rows=tuple(rows), kind="definitions") if results else None)
-
-
-def _share(found: Pace, name: str) -> str:
-    whole = sum(found.parts.values())
-    return f"{100 * found.parts.get(name, 0.0) / whole:.1f} %" if whole else f"{ABSENT} %"
 
 
 # --- what the numbers say, in sentences ----------------------------------------------------------------------------------------------
@@ -256,14 +237,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, float]
 
     @property
-    def limit(self) -> str:
-        """The largest part."""
-        return max(self.parts, key=lambda name: self.parts[name])
-
-    @property
-    def share(self) -> float:
-        """What share of the time that is."""
-        return self.parts[self.limit] / sum(self.parts.values())
+    def shares(self) -> dict[str, float]:
+        """The share of each part, the largest first."""
+        whole = sum(self.parts.values())
+        return {name: time / whole for name, time in sorted(self.parts.items(), key=lambda part: -part[1])}
 
 
 def paper_table() -> Paper:
@@ -275,9 +252,18 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
     """Yield the sentences. Without a result there are those about the paper."""
     timed = sorted(results, key=lambda one: one.rate.value, reverse=True)
     if timed:
-        yield _verdict(timed[0])
+        first, found = timed[0], pace(timed[0])
+        said = f"{first.name} trains {first.rate.value:,.0f} samples/s."
+        if found is not None:
+            limit, share = next(iter(found.shares.items()))
+            said += f" {percent(share)} of its step is {_bound(first, limit)}."
+        yield said
         yield from decided(_compared(timed, paper_table()), "trains", "many samples/s")
-        yield from (sentence for one in timed if (sentence := _why(one)))
+        for one in timed:
+            if found := pace(one):
+                fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
+                listed = ", ".join(f"{percent(share)} {_bound(one, name)}" for name, share in found.shares.items() if share >= 0.01)
+                yield f"{one.name}: the fastest step takes {fastest} in {len(one.operators)} operators: {listed}."
         shares = [f"{one.name} {percent(share)}" for one in timed if (share := convolution_efficiency(one)) is not None]
         if shares:
             yield f"Efficiency of the convolutions (forward and backward): {', '.join(shares)}."
@@ -335,30 +321,10 @@ def _loaders(timed: Sequence[BackendResult], paper: Paper) -> Iterator[str]:
         )
 
 
-def _verdict(fastest: BackendResult) -> str:
-    said = f"{fastest.name} trains {fastest.rate.value:,.0f} samples/s"
-    found = pace(fastest)
-    if found is None:
-        return f"{said}."
-    return f"{said}. {percent(found.share)} of its step is {PACES[found.limit]}{_efficiency(fastest, found.limit)}."
-
-
-def _why(one: BackendResult) -> str:
-    found = pace(one)
-    if found is None:
-        return ""
-    whole = sum(found.parts.values())
-    parts = sorted(found.parts.items(), key=lambda part: -part[1])
-    listed = ", ".join(f"{percent(time / whole)} {PACES[name]}{_efficiency(one, name)}" for name, time in parts if time / whole >= 0.01)
-    each = len(one.operators)
-    fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
-    return f"{one.name}: the fastest step takes {fastest} in {each} operators: {listed}."
-
-
-def _efficiency(one: BackendResult, bound: str) -> str:
-    """How near the operators with this bound are to their roofs."""
-    reached = _reached(each for each in one.operators if each.bound == bound)
-    return "" if reached is None else f" (at {percent(reached)} of that roof)"
+def _bound(one: BackendResult, name: str) -> str:
+    """What sets the pace of a part of the step, and how near the operators in it are to their roofs."""
+    reached = _reached(each for each in one.operators if each.bound == name)
+    return PACES[name] + ("" if reached is None else f" (at {percent(reached)} of that roof)")
 
 
 def _compared(timed: Sequence[BackendResult], paper: Paper) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:

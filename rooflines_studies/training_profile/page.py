@@ -47,22 +47,29 @@ def analysis_of(row: SweepRow) -> Analysis | None:
 
 def findings(study: Study) -> Iterator[str]:
     """What the numbers say, the most important first."""
-    traced = _traced(study)
-    if traced:
-        row, analysis = traced[-1]
+    for row, analysis in _traced(study)[-1:]:
         yield _verdict(row, analysis)
-        yield from _first_step(row)
+        first, step = row.value("first_step_s"), row.value("step_s")
+        if first is not None and step:
+            yield (
+                f"The first step takes {seconds(first)}, {significant(first / step)} × a later one ({seconds(step)}): libraries load "
+                "and memory is allocated. It is in no operator's time here. The paper's list, which the copies of data and model "
+                "lead, probably includes it."
+            )
         yield from _copies(analysis)
-        yield from _input(row)
+        waits = row.value("input_fraction")
+        if waits is not None:
+            what = "the input pipeline sets the pace" if waits >= _WAITS else "the input pipeline keeps up"
+            yield f"A step waits for its data for {percent(waits)} of its time: {what}."
     yield from _several_gpus(study)
     for row in study.part("inference"):
-        if row.value("sample_s"):
-            longest_s, theirs = max(row.value("sample_s") or 0.0, row.value("first_step_s") or 0.0), paper()["inference of one image"]
-            text = f"Inference on {device_of(row)}: {seconds(row.value('sample_s') or 0.0)} per image at batch 1"
-            if longest_s < float(theirs["gpu_batch_64"].partition(" ")[0]):
+        if sample_s := row.value("sample_s"):
+            first_s, theirs = row.value("first_step_s") or 0.0, paper()["inference of one image"]
+            text = f"Inference on {device_of(row)}: {seconds(sample_s)} per image at batch 1"
+            if max(sample_s, first_s) < float(theirs["gpu_batch_64"].partition(" ")[0]):
                 text += (
-                    f", first step {seconds(longest_s)}. The paper's {theirs['cpu']:g} s on a CPU and {theirs['gpu_batch_64']} s on a "
-                    "GPU are longer than that, so they must contain something else, such as start-up"
+                    f", first step {seconds(max(sample_s, first_s))}. The paper's {theirs['cpu']:g} s on a CPU and "
+                    f"{theirs['gpu_batch_64']} s on a GPU are longer than that, so they must contain something else, such as start-up"
                 )
             yield f"{text}."
     for row in study.part("accuracy"):
@@ -90,16 +97,6 @@ def _verdict(row: SweepRow, analysis: Analysis) -> str:
     )
 
 
-def _first_step(row: SweepRow) -> Iterator[str]:
-    first, step = row.value("first_step_s"), row.value("step_s")
-    if first is not None and step:
-        yield (
-            f"The first step takes {seconds(first)}, {significant(first / step)} × a later one ({seconds(step)}): libraries load and "
-            "memory is allocated. It is in no operator's time here. The paper's list, which the copies of data and model lead, "
-            "probably includes it."
-        )
-
-
 def _copies(analysis: Analysis) -> Iterator[str]:
     """Where copies and conversions stand without the start-up."""
     names = ("aten::to", "aten::_to_copy", "aten::copy_")
@@ -111,13 +108,6 @@ def _copies(analysis: Analysis) -> Iterator[str]:
             f"Copies and conversions (aten::to, copy_) take {percent(copies / total, 1)} of the operators' time; the operator with the "
             f"most is {top} with {percent(most / total, 1)}."
         )
-
-
-def _input(row: SweepRow) -> Iterator[str]:
-    waits = row.value("input_fraction")
-    if waits is not None:
-        what = "the input pipeline sets the pace" if waits >= _WAITS else "the input pipeline keeps up"
-        yield f"A step waits for its data for {percent(waits)} of its time: {what}."
 
 
 def _several_gpus(study: Study) -> Iterator[str]:
@@ -137,8 +127,7 @@ def _several_gpus(study: Study) -> Iterator[str]:
 
 def sections(study: Study) -> tuple[Section, ...]:
     """The operators, steps and utilization of one run in detail."""
-    traced = _traced(study)
-    return _details(traced[-1][1], traced[-1][0]) if traced else ()
+    return tuple(part for row, analysis in _traced(study)[-1:] for part in _details(analysis, row))
 
 
 def notes(study: Study) -> dict[str, str]:
