@@ -64,13 +64,11 @@ def findings(study: Study) -> Iterator[str]:
 
 
 def _verdict(study: Study, trained: list[SweepRow]) -> str:
-    limits = [row.facts.get("limited_by", "") for row in trained]
-    low, high = min(row.value("efficiency") or 0.0 for row in trained), max(row.value("efficiency") or 0.0 for row in trained)
+    limits, reached = [row.facts.get("limited_by", "") for row in trained], [row.value("efficiency") or 0.0 for row in trained]
     limit = statistics.mode(limits)
-    what = _LIMITS.get(limit, limit)
     return (
-        f"Training on {' and '.join(study.devices)} is limited by {what} for {limits.count(limit)} of {len(limits)} networks, at "
-        f"{percent(low)} to {percent(high)} of their bounds."
+        f"Training on {' and '.join(study.devices)} is limited by {_LIMITS.get(limit, limit)} for {limits.count(limit)} of "
+        f"{len(limits)} networks, at {percent(min(reached))} to {percent(max(reached))} of their bounds."
     )
 
 
@@ -94,13 +92,14 @@ def _rates(study: Study, part: str) -> dict[tuple[str, str], float | None]:
 
 def _image_size(study: Study) -> Iterator[str]:
     """The size of images that the paper's peaks of memory fit."""
-    found = [(counted, printed) for counted, printed in _peaks(study).values() if printed]
-    if found:
-        lower = 1 - max(counted[SIZES[0]] / printed for counted, printed in found)
-        near = max(abs(counted[SIZES[1]] / printed - 1) for counted, printed in found)
+    theirs = {one["model"]: 1e6 * one["peak_gpu_memory_mb"] for one in table("throughput") if one["peak_gpu_memory_mb"]}
+    counted = [(row, [row.value(f"peak_{size}_bytes") or 0.0 for size in SIZES]) for row in study.part("memory")]
+    shares = [[peak / theirs[model_of(row)] for peak in peaks] for row, peaks in counted if all(peaks) and model_of(row) in theirs]
+    if shares:
+        small, large = (f"{size}x{size}" for size in SIZES)
+        lower, near = 1 - max(share for share, _ in shares), max(abs(share - 1) for _, share in shares)
         if near > _NEAR or lower <= _NEAR:  # other batches than the paper's were counted
             return
-        small, large = (f"{size}x{size}" for size in SIZES)
         ours = " and ".join(dict.fromkeys(str(row.point.options["image_size"]) for row in study.part("training")))
         yield (
             f"The paper calls its images {small}. Its peaks of memory on the T4 are within {percent(near)} of those counted for "
@@ -109,19 +108,11 @@ def _image_size(study: Study) -> Iterator[str]:
         )
 
 
-def _peaks(study: Study) -> dict[str, tuple[dict[int, float], float | None]]:
-    """By network the counted peaks by image size, and the one that the paper printed for its T4."""
-    peaks = {one["model"]: 1e6 * one["peak_gpu_memory_mb"] for one in table("throughput") if one["peak_gpu_memory_mb"]}
-    counted = {model_of(row): {size: row.value(f"peak_{size}_bytes") or 0.0 for size in SIZES} for row in study.part("memory")}
-    return {model: (sizes, peaks.get(model)) for model, sizes in counted.items() if all(sizes.values())}
-
-
 def _real_intensity(study: Study) -> Iterator[str]:
     """The proxy beside the traffic of every operator."""
     counted = {model_of(row): row for row in reversed(study.part("training")) if row.value("intensity_flop_per_byte")}
-    proxies = {model: proxy(one) for model, one in complexity().items()}
     pairs = [
-        f"{model} {significant(row.value('intensity_flop_per_byte') or 0)} (proxy {proxies[model]:.1f})"
+        f"{model} {significant(row.value('intensity_flop_per_byte') or 0)} (proxy {proxies()[model]:.1f})"
         for model, row in reversed(counted.items())
     ]
     if pairs:
@@ -132,7 +123,6 @@ def _real_intensity(study: Study) -> Iterator[str]:
 
 
 def _sweep(study: Study) -> Iterator[str]:
-    failed = [row for row in study.part("batch sweep") if row.reason and not row.unfinished]
     ran = [row for row in study.part("batch sweep") if row.value("samples_per_s")]
     if ran:
         sizes = ", ".join(str(row.point.options["batch_size"]) for row in ran)
@@ -141,7 +131,7 @@ def _sweep(study: Study) -> Iterator[str]:
             "(the text has a sweep of 128, 256 and 512 on the M3 Pro, the table 32, 64 and 128, and its caption names the T4): "
             "'rooflines train' names the step and the operator of such a failure."
         )
-    for row in failed:
+    for row in (row for row in study.part("batch sweep") if row.reason and not row.unfinished):
         yield f"SqueezeNet 1.1 at batch {row.point.options['batch_size']}: {row.reason}"
 
 
@@ -193,23 +183,15 @@ def _by_device(study: Study) -> Iterator[Block]:
         if drawing is not None:
             caption = f"Training steps of the networks on {device}: real traffic of every operator, whole steps."
             yield Figure(name=f"device-{index}", caption=caption, drawing=drawing)
-    proxies = {model: proxy(one) for model, one in complexity().items()}
     for number, device in enumerate(roofs(), 1):
-        points = [
-            (one["model"], SERIES_COLORS[MODELS.index(one["model"])], proxies[one["model"]], 1e12 * one["train_tflops"])
-            for one in table("throughput")
-            if one["device"] == device
-        ]
         caption = f"{device} (paper): the paper's throughput at its proxy of intensity, with the unit put right."
-        yield Figure(name=f"paper-{number}", caption=caption, drawing=_paper_roofline(device, points))
+        yield Figure(name=f"paper-{number}", caption=caption, drawing=_paper_roofline(device, "model", device=device))
 
 
 def _by_network(study: Study) -> Iterator[Block]:
-    for index, model in enumerate(MODELS):
-        intensity, theirs = proxy(complexity()[model]), [one for one in table("throughput") if one["model"] == model]
-        points = [(one["device"], SERIES_COLORS[index], intensity, 1e12 * one["train_tflops"]) for one in theirs]
+    for model in MODELS:
         caption = f"{model} on the paper's devices (its figure 2), at its proxy with the unit put right; the roofs are those of the T4."
-        yield Figure(name=f"paper-{model}", caption=caption, drawing=_paper_roofline("Tesla T4", points))
+        yield Figure(name=f"paper-{model}", caption=caption, drawing=_paper_roofline("Tesla T4", "device", model=model))
     if len(study.devices) < 2:
         yield Paragraph("One device here: a roofline per network needs results of several machines (--merge A B C).", "note")
         return
@@ -221,22 +203,23 @@ def _by_network(study: Study) -> Iterator[Block]:
             yield Figure(name=f"network-{model}", caption=caption, drawing=drawing)
 
 
-def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) -> RooflineChart:
-    """Points of the paper on the roofs that it gives for a device."""
+def _paper_roofline(device: str, name: str, /, **where: str) -> RooflineChart:
+    """The paper's trainings ``where`` a column of its throughput has a value, by ``name``, on the roofs that it gives for a device."""
     roof, source = roofs()[device], Source(kind="spec", detail="the paper")
     peak, bandwidth = 1e9 * roof["peak_fp32_gflops"], 1e9 * roof["memory_bandwidth_gbs"]
     ceilings = (
         Ceiling(name="peak", kind="compute", value=peak, unit="FLOP/s", precision="fp32", engine="vector", source=source),
         Ceiling(name="DRAM", kind="memory", value=bandwidth, unit="B/s", source=source),
     )
-    points = [
-        RooflinePoint(
-            key=number, name=name, label=name, category=color, intensity=intensity, flop_per_s=rate, time_s=1.0, precision="fp32",
-            gain_s=1 - rate / min(peak, bandwidth * intensity),
-            lines=(("intensity", f"{significant(intensity)} FLOP/byte"), ("achieved", si(rate, "FLOP/s"))),
-        )
-        for number, (name, color, intensity, rate) in enumerate(places)
-    ]  # fmt: skip
+    points = []
+    for one in table("throughput"):
+        if where.items() <= one.items():
+            intensity, rate = proxies()[one["model"]], 1e12 * one["train_tflops"]
+            points.append(RooflinePoint(
+                key=len(points), name=one[name], label=one[name], category=SERIES_COLORS[MODELS.index(one["model"])],
+                intensity=intensity, flop_per_s=rate, time_s=1.0, precision="fp32", gain_s=1 - rate / min(peak, bandwidth * intensity),
+                lines=(("intensity", f"{significant(intensity)} FLOP/byte"), ("achieved", si(rate, "FLOP/s"))),
+            ))  # fmt: skip
     chart = roofline_drawing(points, ceilings)
     assert chart is not None, "there are two roofs"
     return chart
@@ -250,16 +233,14 @@ def table(name: str) -> tuple[Printed, ...]:
     return printed(_FOLDER / f"environments_{name}.csv")
 
 
-def complexity() -> dict[str, Printed]:
-    """Return the table of complexity by network; a multiply-add of one image counts as one."""
-    return {one["model"]: one for one in table("complexity")}
+def proxies() -> dict[str, float]:
+    """Return the paper's proxy of each network with its unit put right, FLOP/byte: it divided GFLOP by MB.
+
+    A multiply-add of one image counts as one FLOP.
+    """
+    return {one["model"]: 1e3 * one["flops_per_image_g_as_printed"] / one["model_size_mb"] for one in table("complexity")}
 
 
 def roofs() -> dict[str, Printed]:
     """Return the peak and the bandwidth of each device."""
     return {one["device"]: one for one in table("ceilings")}
-
-
-def proxy(one: Printed) -> float:
-    """Return the paper's proxy of a network with its unit put right, FLOP/byte: it divided GFLOP by MB."""
-    return float(1e3 * one["flops_per_image_g_as_printed"] / one["model_size_mb"])

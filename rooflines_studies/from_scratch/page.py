@@ -32,7 +32,6 @@ from rooflines_studies.from_scratch.train import (
     PerceptronOptions,
     SizeOptions,
     SizePoint,
-    group,
     grouped,
     parse_size,
     parse_widths,
@@ -71,7 +70,7 @@ def choose(points: Sequence[SweepPoint], options: StudyOptions) -> Iterator[Swee
 
 def results_of(study: Study) -> tuple[LibraryResult, ...]:
     """Return what each library did."""
-    return tuple(_result(one) for one in by_backend(study))
+    return tuple(map(_result, by_backend(study)))
 
 
 def _result(one: BackendRows) -> LibraryResult:
@@ -81,8 +80,8 @@ def _result(one: BackendRows) -> LibraryResult:
         memory = MemoryParts(**{name: found.estimates[f"{name}_bytes"].value for name in (*PARTS, "total")}, how=found.facts["how"])
     for found in one.part("sizes"):
         widths, samples = parse_size(str(found.point.options["size"]))
-        values = {name: found.estimates[name].value for name in ("flops", "bytes")}
-        sizes.append(SizePoint(widths=widths, samples=samples, iteration=found.estimates["iteration_s"], **values))
+        flops = found.estimates["flops"].value
+        sizes.append(SizePoint(widths=widths, samples=samples, iteration=found.estimates["iteration_s"], flops=flops))
     return LibraryResult(
         name=one.name, backend=one.backend, device_name=one.device_name, speed=speed, sizes=tuple(sizes), memory=memory,
         iteration=row.estimates.get("iteration_s") if row is not None else None, remark=row.facts["remark"] if row is not None else "",
@@ -199,12 +198,19 @@ def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
         fastest = min(timed, key=lambda one: _iteration(one).value)
         yield _verdict(fastest)
         yield from decided((*_compared(timed, fastest), *_sizes(results)), "takes", "long")
-        yield from (sentence for one in timed if (sentence := _where(one)))
+        yield from _where(timed)
     yield from _memory(results)
     remarks = read_study(_FOLDER).remarks
     yield from (remarks["memory"], remarks["link"])
-    yield from _gradients(timed, remarks["gradients"])
+    for one in timed:
+        if one.backend == "numpy" and one.operators and _is_papers(one):
+            yield remarks["gradients"].format(here=seconds(grouped(one.operators)[GRADIENTS]))
     yield from _curves(results)
+
+
+def _is_papers(one: LibraryResult) -> bool:
+    """Whether the network and the samples are the paper's."""
+    return one.speed is not None and (one.speed.widths, one.speed.data.train_samples) == (_PAPER_WIDTHS, _PAPER_SAMPLES)
 
 
 def _iteration(one: LibraryResult) -> MeasuredValue:
@@ -218,42 +224,39 @@ def _compared(timed: Sequence[LibraryResult], fastest: LibraryResult) -> Iterato
     for one in timed:
         if one is not fastest:
             yield one.name, _iteration(one), fastest.name, _iteration(fastest)
-        if one.backend == "numpy" and one.speed and (one.speed.widths, one.speed.data.train_samples) == (_PAPER_WIDTHS, _PAPER_SAMPLES):
+        if one.backend == "numpy" and _is_papers(one):
             yield one.name, _iteration(one), f"the paper's ({seconds(paper.value)} an iteration)", paper
 
 
 def _verdict(fastest: LibraryResult) -> str:
+    """What sets the pace of the fastest: the operator with the most time, and how near it is to its roof."""
     assert fastest.speed is not None
-    samples = fastest.speed.data.train_samples
-    return f"{fastest.name} takes {seconds(_iteration(fastest).value)} per iteration of {samples:,} samples. {_limit(fastest)}".strip()
+    samples, operators = fastest.speed.data.train_samples, fastest.operators
+    said = f"{fastest.name} takes {seconds(_iteration(fastest).value)} per iteration of {samples:,} samples."
+    if operators:
+        share = grouped(operators)[MATRIX] / sum(each.time_s for each in operators)
+        longest = max(operators, key=lambda each: each.time_s)
+        rate, intensity = si(longest.bytes / longest.time_s, "B/s"), significant(longest.executed / longest.bytes)
+        said += (
+            f" Matrix products take {percent(share)} of the time of its operators; the longest one, the {longest.layer} {longest.name},"
+            f" moves {rate} at {intensity} FLOP/byte"
+        )
+        said += "." if longest.efficiency is None else f", {percent(longest.efficiency)} of its {longest.bound} roof."
+    return said
 
 
-def _limit(one: LibraryResult) -> str:
-    """What sets the pace of a backend: the operator with the most time, and how near it is to its roof."""
-    if not one.operators:
-        return ""
-    total = sum(each.time_s for each in one.operators)
-    products = [each for each in one.operators if group(each) == MATRIX]
-    share = sum(each.time_s for each in products) / total
-    longest = max(one.operators, key=lambda each: each.time_s)
-    said = f"Matrix products take {percent(share)} of the time of its operators; the longest one, the {longest.layer} {longest.name}, "
-    said += f"moves {si(longest.bytes / longest.time_s, 'B/s')} at {significant(longest.executed / longest.bytes)} FLOP/byte"
-    if longest.efficiency is not None:
-        said += f", {percent(longest.efficiency)} of its {longest.bound} roof"
-    return f"{said}."
-
-
-def _where(one: LibraryResult) -> str:
+def _where(timed: Sequence[LibraryResult]) -> Iterator[str]:
     """Where an iteration goes by the paper's headings."""
-    if not one.operators:
-        return ""
-    times = grouped(one.operators)
-    total = sum(times.values())
-    largest = sorted(((name, time) for name, time in times.items() if time / total >= 0.01), key=lambda pair: -pair[1])
-    parts = ", ".join(f"{name} {percent(time / total)}" for name, time in largest)
-    launch = sum(1 for each in one.operators if each.bound == "latency")
-    few = f"; {launch} of its {len(one.operators)} operators are so small that launching them dominates their time" if launch else ""
-    return f"{one.name}, time of the operators of an iteration: {parts}{few}."
+    for one in timed:
+        if one.operators:
+            times = grouped(one.operators)
+            total = sum(times.values())
+            largest = sorted(((name, time / total) for name, time in times.items() if time / total >= 0.01), key=lambda pair: -pair[1])
+            parts = ", ".join(f"{name} {percent(share)}" for name, share in largest)
+            launch = sum(each.bound == "latency" for each in one.operators)
+            small = f"{launch} of its {len(one.operators)} operators are so small that launching them dominates their time"
+            few = f"; {small}" if launch else ""
+            yield f"{one.name}, time of the operators of an iteration: {parts}{few}."
 
 
 def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
@@ -269,14 +272,6 @@ def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
             f"{si(memory.parameters, 'B')}; the components {fits} the total growth of {si(memory.total, 'B')} "
             f"({percent(abs(apart), 1)} difference)."
         )
-
-
-def _gradients(timed: Sequence[LibraryResult], remark: str) -> Iterator[str]:
-    """What of the backward pass is left when its products count as matrix multiplication, here and in the paper's table 4."""
-    numpy = next((one for one in timed if one.backend == "numpy" and one.operators and one.speed is not None), None)
-    if numpy is None or numpy.speed is None or (numpy.speed.widths, numpy.speed.data.train_samples) != (_PAPER_WIDTHS, _PAPER_SAMPLES):
-        return
-    yield remark.format(here=seconds(grouped(numpy.operators)[GRADIENTS]))
 
 
 def _sizes(results: Sequence[LibraryResult]) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:

@@ -75,7 +75,6 @@ class SizePoint(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     iteration: MeasuredValue
     flops: float
-    bytes: float
 
 
 class LibraryResult(NetworkResult, frozen=True, kw_only=True):
