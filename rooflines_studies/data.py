@@ -6,7 +6,7 @@ which are real but few, and speed on synthetic images of MNIST's size, which are
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from rooflines.ext import DataError, arg, held_out_digits, read_images
 from rooflines_studies.records import DataFacts, DataName
 
-MEAN: Final = 0.1307
-STANDARD_DEVIATION: Final = 0.3081
-MNIST_TRAIN: Final = 60_000
-MNIST_TEST: Final = 10_000
+MEAN = 0.1307
+STANDARD_DEVIATION = 0.3081
+MNIST_TRAIN = 60_000
+MNIST_TEST = 10_000
 # MNIST's digits are 20 pixels high in an image of 28.
-_INNER: Final = 20
+_INNER = 20
 
-LABELS: Final[dict[DataName, str]] = {
+LABELS: dict[DataName, str] = {
     "mnist": "MNIST",
     "digits": "scikit-learn's 8x8 digits scaled to 28x28 (not MNIST)",
     "synthetic": "synthetic images of MNIST's size (accuracy not meaningful)",
@@ -54,11 +54,17 @@ def load(
     """
     if name == "synthetic":
         return _synthetic(seed, train_samples or MNIST_TRAIN, test_samples or MNIST_TEST)
-    found = _mnist(data_dir) if name == "mnist" else _digits()
-    return found._replace(
-        train_images=found.train_images[:train_samples], train_classes=found.train_classes[:train_samples],
-        test_images=found.test_images[:test_samples], test_classes=found.test_classes[:test_samples],
-    )  # fmt: skip
+    remark = ""
+    if name == "digits":
+        (train, classes), (test, test_classes) = held_out_digits()
+        images, test_images = scaled_up(train), scaled_up(test)
+    elif data_dir is None:
+        raise DataError("MNIST requires a folder.", hint=f"Give it as {arg('data_dir')}.")
+    else:
+        *read, remark = read_images("mnist", data_dir, "MNIST")
+        images, classes, test_images, test_classes = (np.asarray(part) for one in read for part in (one.images, one.labels))
+    train_part, test_part = slice(train_samples), slice(test_samples)
+    return DataSet(name, images[train_part], classes[train_part], test_images[test_part], test_classes[test_part], remark)
 
 
 def or_synthetic(name: DataName, data_dir: str | None) -> DataName:
@@ -77,18 +83,6 @@ def normalized(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 def padded(count: int, batch_size: int) -> NDArray[np.int64]:
     """Numbers of samples that fill whole batches: 0 ... ``count`` - 1, and from the start again to the end of the last batch."""
     return np.arange(-(-count // batch_size) * batch_size) % count
-
-
-def _mnist(data_dir: str | None) -> DataSet:
-    if data_dir is None:
-        raise DataError("MNIST requires a folder.", hint=f"Give it as {arg('data_dir')}.")
-    train, test, remark = read_images("mnist", data_dir, "MNIST")
-    return DataSet("mnist", *(np.asarray(part) for one in (train, test) for part in (one.images, one.labels)), remark=remark)
-
-
-def _digits() -> DataSet:
-    (train, train_classes), (test, test_classes) = held_out_digits()
-    return DataSet("digits", scaled_up(train), train_classes, scaled_up(test), test_classes)
 
 
 def scaled_up(images: NDArray[Any]) -> NDArray[np.uint8]:

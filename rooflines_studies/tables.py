@@ -135,9 +135,15 @@ def make_table(file: TableFile, rows: Sequence[SweepRow], folder: Path, function
         columns, drawn = _turned(file, lines)
     else:
         columns = tuple(one.shown() for one in file.columns)
-        colors = [_colour(line, first) if file.colored and not line.printed else "" for line in lines]
+        # that of a backend, else one for each first name
+        colors = {
+            name: name if category_color(name) != category_color("other") else SERIES_COLORS[place % len(SERIES_COLORS)]
+            for place, name in enumerate(first)
+            if file.colored
+        }
         drawn = tuple(
-            Row((*line.names, *line.cells), muted=line.printed, color=color) for line, color in zip(lines, colors, strict=True)
+            Row((*line.names, *line.cells), muted=line.printed, color="" if line.printed else colors.get(line.names[0], ""))
+            for line in lines
         )
     note = " ".join(filter(None, (file.note, more)))
     return Table(name=file.name, title=file.title, columns=columns, rows=drawn, note=note, show=file.show)
@@ -213,12 +219,6 @@ def _as_printed(value: Any, column: TableColumn) -> CellValue | Cell:
 def value_text(value: Any) -> str:
     """A value of a paper as it was printed; empty where it has none."""
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _colour(line: _Named, first: Sequence[str]) -> str:
-    """The color of a line of ours: that of its backend, else one for each first name."""
-    name = line.names[0]
-    return name if category_color(name) != category_color("other") else SERIES_COLORS[first.index(name) % len(SERIES_COLORS)]
 
 
 def _turned(file: TableFile, lines: Sequence[_Named]) -> tuple[tuple[Column, ...], tuple[Row, ...]]:

@@ -189,8 +189,8 @@ def _plots(results: Sequence[BackendResult]) -> Section:
         for name, rate in printed_rates.items()
         if name not in {one.backend for one in results}
     ]
-    drawing = Beams(x_title="samples/s", beams=tuple(bars))
-    blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=drawing))
+    beams = Beams(x_title="samples/s", beams=tuple(bars))
+    blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=beams))
     return section("plots", "The paper's plots", *blocks)
 
 
@@ -264,7 +264,7 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
                 fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
                 listed = ", ".join(f"{percent(share)} {_bound(one, name)}" for name, share in found.shares.items() if share >= 0.01)
                 yield f"{one.name}: the fastest step takes {fastest} in {len(one.operators)} operators: {listed}."
-        shares = [f"{one.name} {percent(share)}" for one in timed if (share := convolution_efficiency(one)) is not None]
+        shares = [f"{one.name} {percent(whole)}" for one in timed if (whole := convolution_efficiency(one)) is not None]
         if shares:
             yield f"Efficiency of the convolutions (forward and backward): {', '.join(shares)}."
     remarks = read_study(_FOLDER).remarks

@@ -211,7 +211,7 @@ def _paper_roofline(device: str, name: str, /, **where: str) -> RooflineChart:
         Ceiling(name="peak", kind="compute", value=peak, unit="FLOP/s", precision="fp32", engine="vector", source=source),
         Ceiling(name="DRAM", kind="memory", value=bandwidth, unit="B/s", source=source),
     )
-    points = []
+    points: list[RooflinePoint] = []
     for one in table("throughput"):
         if where.items() <= one.items():
             intensity, rate = proxies()[one["model"]], 1e12 * one["train_tflops"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -126,6 +127,18 @@ def declared(
     traffic = {f"bytes_{way}": sum(size[array] for array in row[way].split()) for way in ("read", "written")}
     given: dict[str, Any] = {"name": row["operator"], "layer": row.get("layer"), "phase": row["phase"], **flops, **traffic, **more}
     return Operator(**given)
+
+
+def he_parameters(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArray[np.float32]]:
+    """Random parameters, the same for every backend: weights normal with variance 2 / fan-in, biases 0.
+
+    He's initialization (He et al., "Delving Deep into Rectifiers", 2015), for dense layers and convolutions alike.
+    """
+    generator, made = np.random.default_rng(seed), {}
+    for name, shape in shapes.items():
+        scale = np.sqrt(2 / prod(shape[1:]))
+        made[name] = (generator.standard_normal(shape) * scale if name.endswith(".weight") else np.zeros(shape)).astype(np.float32)
+    return made
 
 
 def fastest(operators: Sequence[Operator], seconds: Sequence[Sequence[float]]) -> tuple[OperatorTime, ...]:

@@ -16,20 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflines_studies.networks.base import Operator, declared, work_table
+from rooflines_studies.networks.base import Operator, declared, he_parameters, work_table
 
-IMAGE: Final = (1, 28, 28)
-CLASSES: Final = 10
-BATCH_SIZE: Final = 512
-LEARNING_RATE: Final = 0.01
-MOMENTUM: Final = 0.9
+IMAGE = (1, 28, 28)
+CLASSES = 10
+BATCH_SIZE = 512
+LEARNING_RATE = 0.01
+MOMENTUM = 0.9
 
-PARAMETERS: Final[dict[str, tuple[int, ...]]] = {
+PARAMETERS: dict[str, tuple[int, ...]] = {
     "conv1.weight": (8, 1, 3, 3),
     "conv1.bias": (8,),
     "conv2.weight": (16, 8, 3, 3),
@@ -40,7 +39,7 @@ PARAMETERS: Final[dict[str, tuple[int, ...]]] = {
     "dense2.bias": (CLASSES,),
 }
 # Outputs of the layers for one image. ReLU keeps the shape of the layer before it.
-OUTPUTS: Final[dict[str, tuple[int, ...]]] = {
+OUTPUTS: dict[str, tuple[int, ...]] = {
     "image": IMAGE,
     "conv1": (8, 26, 26),
     "pool1": (8, 13, 13),
@@ -49,26 +48,16 @@ OUTPUTS: Final[dict[str, tuple[int, ...]]] = {
     "dense1": (128,),
     "dense2": (CLASSES,),
 }
-LAYERS: Final = ("conv1", "conv2", "dense1", "dense2")
-FLOAT: Final = 4  # bytes
-_CLASS: Final = 8  # bytes of a class number, int64
+LAYERS = ("conv1", "conv2", "dense1", "dense2")
+FLOAT = 4  # bytes
+_CLASS = 8  # bytes of a class number, int64
 # In ``cnn_work.csv``, the operators of an eager framework, and the halves of one that a fused operator may compute alone.
 _EAGER, _HALF = "torch", "half"
 
 
 def initial_parameters(seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """Random parameters, the same for every backend: weights normal with variance 2 / fan-in, biases 0.
-
-    He's initialization (He et al., "Delving Deep into Rectifiers", 2015), for dense layers and convolutions alike.
-    """
-    generator = np.random.default_rng(seed)
-    made = {}
-    for name, shape in PARAMETERS.items():
-        if name.endswith(".bias"):
-            made[name] = np.zeros(shape, np.float32)
-        else:
-            made[name] = (generator.standard_normal(shape) * np.sqrt(2 / prod(shape[1:]))).astype(np.float32)
-    return made
+    """Random parameters, the same for every backend (see ``he_parameters``)."""
+    return he_parameters(PARAMETERS, seed)
 
 
 def elements(layer: str, batch: int) -> int:

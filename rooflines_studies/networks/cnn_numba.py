@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numba import get_num_threads
@@ -18,9 +18,9 @@ from rooflines_studies.networks.cnn_numba_kernels import POOL1, POOL2, WINDOW
 from rooflines_studies.networks.cnn_numba_step import COPIES, SIZE
 
 # Outputs of the convolutions that some window of the pooling behind covers, where that window is read again
-_COMPUTED1: Final = 4 * POOL1
-_COMPUTED2: Final = 4 * POOL2
-_TAPS1: Final = 9
+_COMPUTED1 = 4 * POOL1
+_COMPUTED2 = 4 * POOL2
+_TAPS1 = 9
 
 
 class NumbaCpu:

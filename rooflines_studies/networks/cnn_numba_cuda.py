@@ -12,7 +12,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numba import cuda
@@ -26,8 +26,8 @@ from rooflines_studies.networks import cnn_numba_cuda_update as ends
 from rooflines_studies.networks.base import Array, Operator, OperatorTime, fastest
 from rooflines_studies.networks.cnn_numba_cuda_convolution import Kernel
 
-_FORWARD: Final = 4  # the launches of a step that compute the logits
-_DELAY_ITERATIONS: Final = 5 << 10  # of ``recur_fma``, about a millisecond
+_FORWARD = 4  # the launches of a step that compute the logits
+_DELAY_ITERATIONS = 5 << 10  # of ``recur_fma``, about a millisecond
 
 
 def unusable() -> str:

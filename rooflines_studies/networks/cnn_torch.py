@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -162,7 +163,8 @@ def _run_operators(
     """
     aten, linear = torch.ops.aten, torch.nn.functional.linear
     parameters = dict(module.named_parameters())
-    output, maxima, gradients = {"image": x}, {}, {}
+    output, maxima = {"image": x}, {}
+    gradients: dict[str, torch.Tensor] = {}
     before = "image"
     for conv, pool in (("conv1", "pool1"), ("conv2", "pool2")):
         sums = run(torch.conv2d, output[before], parameters[f"{conv}.weight"], parameters[f"{conv}.bias"])
@@ -193,10 +195,9 @@ def _run_operators(
         rest = [[len(weight)], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [conv == "conv2", True, True]]
         of_all = run(aten.convolution_backward, above, output[before], weight, *rest)
         above, gradients[f"{conv}.weight"], gradients[f"{conv}.bias"] = of_all
-    copies = []
-    for name, parameter in parameters.items():
-        copies.append(torch.nn.Parameter(parameter.detach().clone()))
-        copies[-1].grad = gradients[name].clone()
-    optimizer = torch.optim.SGD(copies, lr=learning_rate, momentum=momentum)
+    copies = copy.deepcopy(parameters)
+    for name, parameter in copies.items():
+        parameter.grad = gradients[name]
+    optimizer = torch.optim.SGD(copies.values(), lr=learning_rate, momentum=momentum)
     optimizer.step()  # makes the momentum
     run(optimizer.step)

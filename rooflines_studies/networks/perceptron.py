@@ -12,30 +12,28 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflines.ext import DeviceError
-from rooflines_studies.networks.base import Array, Operator, OperatorTime, declared, fastest, work_table
+from rooflines_studies.networks.base import Array, Operator, OperatorTime, declared, fastest, he_parameters, work_table
 
-WIDTHS: Final = (784, 10, 10)
-LEARNING_RATE: Final = 0.1
-VALIDATION_SAMPLES: Final = 1_000
+WIDTHS = (784, 10, 10)
+LEARNING_RATE = 0.1
+VALIDATION_SAMPLES = 1_000
 
-_CLASS: Final = 8  # bytes of a class number, int64
+_CLASS = 8  # bytes of a class number, int64
 LIBRARIES = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
 
 
 def initial_parameters(widths: Sequence[int] = WIDTHS, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """Random parameters, the same for every library: weights [out, in] normal with variance 2 / in (He), biases 0."""
-    generator = np.random.default_rng(seed)
-    made = {}
+    """Random parameters, the same for every library (see ``he_parameters``): weights [out, in]."""
+    shapes: dict[str, tuple[int, ...]] = {}
     for number, (inner, outer) in enumerate(pairwise(widths), start=1):
-        made[f"dense{number}.weight"] = (generator.standard_normal((outer, inner)) * np.sqrt(2 / inner)).astype(np.float32)
-        made[f"dense{number}.bias"] = np.zeros(outer, np.float32)
-    return made
+        shapes |= {f"dense{number}.weight": (outer, inner), f"dense{number}.bias": (outer,)}
+    return he_parameters(shapes, seed)
 
 
 class Perceptron:

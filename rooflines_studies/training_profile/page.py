@@ -127,7 +127,16 @@ def _several_gpus(study: Study) -> Iterator[str]:
 
 def sections(study: Study) -> tuple[Section, ...]:
     """The operators, steps and utilization of one run in detail."""
-    return tuple(part for row, analysis in _traced(study)[-1:] for part in _details(analysis, row))
+    parts: list[Section] = []
+    for row, analysis in _traced(study)[-1:]:
+        of = f"batch {row.point.options['batch_size']} on {device_of(row)}"
+        used = usage_table(analysis), timeline_figure(usage_timeline(analysis))
+        parts += [
+            section("steps", f"Time per step, {of}", division_table(analysis), steps_table(analysis)),
+            section("operators", f"Operators, {of}", operator_table(analysis)),
+            section("usage", f"Utilization during the timed steps, {of}", *used),
+        ]
+    return tuple(parts)
 
 
 def notes(study: Study) -> dict[str, str]:
@@ -146,14 +155,3 @@ def _hours(row: SweepRow) -> float | None:
 
 
 VALUES = {"hours": _hours, "remark": lambda row: row.reason or row.facts.get("data", "")}
-
-
-def _details(analysis: Analysis, row: SweepRow) -> tuple[Section, ...]:
-    """Operators, steps and utilization of one run."""
-    of = f"batch {row.point.options['batch_size']} on {device_of(row)}"
-    used = usage_table(analysis), timeline_figure(usage_timeline(analysis))
-    return (
-        section("steps", f"Time per step, {of}", division_table(analysis), steps_table(analysis)),
-        section("operators", f"Operators, {of}", operator_table(analysis)),
-        section("usage", f"Utilization during the timed steps, {of}", *used),
-    )
