@@ -7,7 +7,7 @@ on the digits, which are real but few, and speed on synthetic images of MNIST's 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from rooflines.ext import DataError, arg, held_out_digits, read_images
 from rooflines_studies.records import DataFacts, DataName
 
-MEAN: Final = 0.1307
-STANDARD_DEVIATION: Final = 0.3081
-MNIST_TRAIN: Final = 60_000
-MNIST_TEST: Final = 10_000
+MEAN = 0.1307
+STANDARD_DEVIATION = 0.3081
+MNIST_TRAIN = 60_000
+MNIST_TEST = 10_000
 # MNIST's digits are 20 pixels high in an image of 28.
-_INNER: Final = 20
+_INNER = 20
 # Held out of a CSV file for tests: as many images as in the from-scratch paper.
-_CSV_TEST: Final = 1000
-_SPLIT_SEED: Final = 7
+_CSV_TEST = 1000
+_SPLIT_SEED = 7
 
-LABELS: Final[dict[DataName, str]] = {
+LABELS: dict[DataName, str] = {
     "mnist": "MNIST",
     "digits": "scikit-learn's 8x8 digits scaled to 28x28 (not MNIST)",
     "synthetic": "synthetic images of MNIST's size (accuracy not meaningful)",

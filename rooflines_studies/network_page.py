@@ -98,20 +98,20 @@ def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, 
         Column(by, format="text"), Column("operator", format="text"), Column("phase", format="text"), Column("time", unit),
         Column("speed"), Column("traffic"), Column("FLOP/byte"), Column("of its roof"), Column("bound", format="text"),
     )  # fmt: skip
-    rows = [_row(one, each, unit) for one in results for each in one.operators]
+    rows = [
+        Row(
+            (
+                one.name, f"{each.layer} {each.name}".strip(), each.phase,
+                f"{each.time_s * 1e6:,.0f}" if unit == "µs" else f"{each.time_s * 1e3:.3g}",
+                si(each.executed / each.time_s, "FLOP/s"), si(each.bytes / each.time_s, "B/s"), significant(each.executed / each.bytes),
+                or_absent(each.efficiency, percent), bound_text(each),
+            ),
+            color=one.backend,
+        )
+        for one in results
+        for each in one.operators
+    ]  # fmt: skip
     return section("operators", "Operators on the roofline", *blocks, table("operators", columns, rows, title=title) if rows else None)
-
-
-def _row(result: NetworkResult, one: TimedOperator, unit: Literal["µs", "ms"]) -> Row:
-    time = f"{one.time_s * 1e6:,.0f}" if unit == "µs" else f"{one.time_s * 1e3:.3g}"
-    return Row(
-        (
-            result.name, f"{one.layer} {one.name}".strip(), one.phase, time,
-            si(one.executed / one.time_s, "FLOP/s"), si(one.bytes / one.time_s, "B/s"), significant(one.executed / one.bytes),
-            or_absent(one.efficiency, percent), bound_text(one),
-        ),
-        color=result.backend,
-    )  # fmt: skip
 
 
 def operator_records(results: Sequence[NetworkResult]) -> list[dict[str, Any]]:

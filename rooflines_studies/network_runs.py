@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 import psutil
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 # In the order of reports: written by hand first, then PyTorch's.
-BACKENDS: Final = (
+BACKENDS = (
     "numba-cpu", "numba-cuda", "torch-cpu", "torch-cpu-compile", "torch-cuda", "torch-cuda-compile", "torch-mps",
 )  # fmt: skip
-LIBRARIES: Final = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
-_DEVICES: Final = {"cuda": "cuda:0", "mps": "mps", "cupy": "cuda:0"}
+LIBRARIES = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
+_DEVICES = {"cuda": "cuda:0", "mps": "mps", "cupy": "cuda:0"}
 OPERATOR_ROUNDS = 15
 
 D = TypeVar("D", bound=Detail)
@@ -90,10 +90,7 @@ def available(
 
 def device_of(backend: str) -> str:
     """The torch name of the device that a backend computes on."""
-    for part in backend.split("-"):
-        if part in _DEVICES:
-            return _DEVICES[part]
-    return "cpu"
+    return next((_DEVICES[part] for part in backend.split("-") if part in _DEVICES), "cpu")
 
 
 def why_not(backend: str) -> str | None:
@@ -195,6 +192,13 @@ def make_result(
         point=task["point"]["id"], round=task["round"], values={name: value for name, value in values.items() if value is not None},
         facts=facts, run=RUN_FOLDER if detail is not None else None,
     )  # fmt: skip
+
+
+def detail_result(
+    task: Mapping[str, Any], directory: Path, values_of: Callable[[D], Mapping[str, float | None]], detail: D, remark: str = ""
+) -> PointResult:
+    """Return the result of a training with the values that ``values_of`` finds in its ``detail``."""
+    return make_result(task, directory, values_of(detail), detail, remark=remark)
 
 
 def process_facts(backend: str) -> dict[str, Any]:

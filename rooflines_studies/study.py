@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
+import runpy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -29,7 +29,6 @@ from rooflines.ext import (
     Paragraph,
     Progress,
     Section,
-    SweepPlace,
     SweepPoint,
     SweepRow,
     UsageError,
@@ -40,6 +39,7 @@ from rooflines.ext import (
     default_command,
     default_directory,
     file_or_device,
+    find_dataset,
     grouped,
     load_sweep,
     make_points,
@@ -79,12 +79,14 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     in it, which it gives as text, with its ``objective``, ``trials`` and ``repeats``; ``function`` runs what is neither a profile nor a
     training. ``options`` are those of all points, with those of ``quick`` in a quick study, where a table does not say otherwise.
     ``data = "real"`` is the data of ``options`` where the user gave its folder, else scikit-learn's digits, whose labels are real too.
-    ``sections`` are names with titles in the order of the page, ``tables`` what stands first in them.
+    ``remarks`` are sentences about the paper, by name, which the page puts among its findings. ``sections`` are names with titles in
+    the order of the page, ``tables`` what stands first in them.
     """
 
     name: str
     title: str
     paper: str = ""
+    remarks: dict[str, str] = {}
     repeats: int = 3
     options: dict[str, Any] = {}
     quick: dict[str, Any] = {}
@@ -194,24 +196,23 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[SweepPoint,
     points: list[SweepPoint] = []
     missing: list[Missing] = []
     used: set[str] = set()
-    parts = [table.get("part", "") for table in file.points]
+    tables = [(table.get("part", ""), table) for table in file.points]
     for name in options.parts or ():
-        if name not in parts:
-            raise UsageError(f"the study has no part {name!r}.", hint=f"Choose from {', '.join(dict.fromkeys(parts))}.")
-    for table in file.points:
-        part = table.get("part", "")
+        if name not in dict(tables):
+            raise UsageError(f"the study has no part {name!r}.", hint=f"Choose from {', '.join(dict(tables))}.")
+    for part, table in tables:
         if options.parts is not None and part not in options.parts:
             continue
         shared = file.parts.get(part, {})
-        asked = {**file.options, **(file.quick if options.quick else {}), **shared, **table}
+        layers = [file.options, shared, table]
         if options.quick:
-            asked |= {**shared.get("quick", {}), **table.get("quick", {})}
+            layers = [file.options, file.quick, shared, table, shared.get("quick", {}), table.get("quick", {})]
+        asked = {name: value for layer in layers for name, value in layer.items() if name not in ("part", "quick")}
         if asked.pop("skip", False):
             missing.append(Missing(what=part, reason="skipped in a quick study"))
             continue
         kind, function, search = asked.pop("kind", "profile"), asked.pop("function", ""), asked.pop("search", None)
-        asked = {name: value for name, value in asked.items() if name not in ("part", "quick")}
-        known = swept_options(kind) if not function else {}
+        known = {} if function else swept_options(kind)
         if asked.get("data") == REAL:
             asked["data"] = "digits" if options.data_dir is None else file.options["data"]
         for name, text in options.settings.items():
@@ -228,29 +229,19 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[SweepPoint,
             asked.setdefault("device", "cpu")
         asked, without = _on_this_machine(asked, options)
         missing += [Missing(what=f"{part} on a GPU", reason=reason) for reason in without]
-        settings = point_grid(asked, kind) if not function else crossed_options(asked)
+        settings = crossed_options(asked) if function else point_grid(asked, kind)
         made = search_points(settings, search, kind) if search else make_points(((kind, one) for one in settings), function)
         points += [msgspec.structs.replace(point, part=part, id=f"{part}-{point.id}") for point in made]
-    _check_data(points)
+    # Folders of data sets are read once, so that one that cannot be read ends the study before anything runs.
+    for data, where in {(one.options.get("data"), one.options.get("data_dir")) for one in points if not one.function}:
+        if isinstance(data, str) and isinstance(where, str):
+            find_dataset(data, where)
     for name, text in options.settings.items():
         if name not in used:
             raise UsageError(f"{arg('set', f'{name}={text}')}: the study has no option {name!r}.")
-    choose = getattr(page_module(folder), "choose", None)
-    if choose is not None:
-        chosen: list[SweepPoint | Missing] = list(choose(points, options))
-        points = [one for one in chosen if isinstance(one, SweepPoint)]
-        missing += [one for one in chosen if isinstance(one, Missing)]
-    return tuple({point.id: point for point in points}.values()), tuple(dict.fromkeys(missing))
-
-
-def _check_data(points: Iterable[SweepPoint]) -> None:
-    """Read the folders of data sets once; raises DataError before anything runs where one cannot be read."""
-    kinds = {(one.options.get("data"), one.options.get("data_dir")) for one in points if not one.function}
-    for data, folder in kinds:
-        if isinstance(data, str) and isinstance(folder, str):
-            from rooflines.ext import find_dataset
-
-            find_dataset(data, folder)
+    chosen: list[SweepPoint | Missing] = list(page_module(folder).choose(points, options))
+    missing += [one for one in chosen if isinstance(one, Missing)]
+    return tuple({one.id: one for one in chosen if isinstance(one, SweepPoint)}.values()), tuple(dict.fromkeys(missing))
 
 
 def _value(text: str) -> OptionValue:
@@ -265,7 +256,7 @@ def _on_this_machine(asked: dict[str, Any], options: StudyOptions) -> tuple[dict
     """The options of a table with the devices that are here, and the reasons for those that are not."""
     if "device" not in asked:
         return asked, []
-    wanted = asked["device"] if isinstance(asked["device"], list) else [asked["device"]]
+    wanted = [asked["device"]] if isinstance(asked["device"], str) else asked["device"]
     gpu = gpu_here()
     found = [device for name in wanted if (device := gpu if name == GPU else str(name)) is not None]
     if options.device is not None:
@@ -286,7 +277,6 @@ def run_study(
     options: StudyOptions,
     *,
     output: Path | None = None,
-    place: SweepPlace | None = None,
     progress: Progress | None = None,
 ) -> tuple[Study, Path]:
     """Run the study in ``folder``; returns its results and their directory. A directory with part of them is completed.
@@ -305,14 +295,14 @@ def run_study(
     directory = output if output is not None else default_directory(file.name, "study")
     repeats = options.repeats or (1 if options.quick else file.repeats)
     with contextlib.suppress(Interrupted):
-        run_sweep(file.name, points, repeats=repeats, output=directory, place=place, progress=progress)
+        run_sweep(file.name, points, repeats=repeats, output=directory, progress=progress)
     study = _study(file, folder, [directory], quick=options.quick, missing=missing)
     if not any(row.estimates or row.unfinished for row in study.rows):
         reasons = dict.fromkeys(f"{one.what}: {one.reason.rstrip('.')}" for one in study.missing)
         raise RooflinesError(f"nothing was measured ({'; '.join(reasons)}).")
     write_json(directory / RECORD_FILE, study)
     write_sweep_table(study.rows, directory)
-    for name, rows in getattr(page_module(folder), "tables", lambda _: {})(study).items():
+    for name, rows in page_module(folder).tables(study).items():
         write_text(directory / f"{name}.csv", pd.DataFrame(rows).to_csv(index=False))
     return study, directory
 
@@ -348,18 +338,18 @@ def _study(
 def _findings(study: Study, folder: Path) -> Iterator[str]:
     """What the page finds, and a word on points beside other programs; the pages of rooflines find nothing in those."""
     measured = [row for row in study.rows if row.estimates]
-    quiet = [row for row in measured if (row.value("others_cores") or 0.0) < OTHERS_CORES]
+    busy = [cores for row in measured if (cores := row.value("others_cores") or 0.0) >= OTHERS_CORES]
+    quiet = tuple(row for row in measured if (row.value("others_cores") or 0.0) < OTHERS_CORES)
     own = folder.parent == HERE
-    found: Iterable[str] = page_module(folder).findings(msgspec.structs.replace(study, rows=tuple(quiet)) if own else study)
+    found: Iterable[str] = page_module(folder).findings(msgspec.structs.replace(study, rows=quiet) if own else study)
     said = list(found) if measured else []
-    if len(quiet) < len(measured):
-        most = max(row.value("others_cores") or 0.0 for row in measured)
+    if busy:
         notice = (
-            f"Shared machine: other programs used up to {significant(most, 2)} processors while {len(measured) - len(quiet)} of "
+            f"Shared machine: other programs used up to {significant(max(busy), 2)} processors while {len(busy)} of "
             f"{len(study.rows)} points ran. The tables show these points{', and no finding rests on them' * own}. On an idle machine "
             "the same command with a new output measures them."
         )
-        said.insert(len(said) if 2 * len(quiet) >= len(measured) else 0, notice)
+        said.insert(len(said) if len(quiet) >= len(busy) else 0, notice)
     yield from said
 
 
@@ -380,10 +370,14 @@ def _data(rows: Iterable[SweepRow]) -> str:
 
 
 # A study without a page.py says and shows what a sweep does: the fastest point, the points, and curves along the option that varies.
-_PLAIN = SimpleNamespace(
-    findings=lambda study: sweep_sentences(study.rows),
-    sections=lambda study: (section("points", "Points", points_table(study.rows)), curves_section(study.rows, {})),
-)  # fmt: skip
+_PLAIN = {
+    "findings": lambda study: sweep_sentences(study.rows),
+    "sections": lambda study: (section("points", "Points", points_table(study.rows)), curves_section(study.rows, {})),
+    "choose": lambda points, options: points,
+    "tables": lambda study: {},
+    "notes": lambda study: {},
+    "VALUES": {},
+}
 
 
 def page_module(folder: Path) -> Any:
@@ -394,24 +388,20 @@ def page_module(folder: Path) -> Any:
     ``notes(study)``, what stands behind the notes of tables by name.
     """
     if folder.parent == HERE:
-        return importlib.import_module(f"rooflines_studies.{folder.name}.page")
+        module = importlib.import_module(f"rooflines_studies.{folder.name}.page")
+        return SimpleNamespace(**{**_PLAIN, **vars(module)})
     path = folder / "page.py"
-    spec = importlib.util.spec_from_file_location(f"study_{folder.name}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        return _PLAIN
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**{**_PLAIN, **(runpy.run_path(str(path)) if path.is_file() else {})})
 
 
 def _sections(study: Study, folder: Path) -> Iterator[Section]:
     """The sections of the study's file with its tables, and those of its page, of which some have tables in front."""
     file, module = read_study(folder), page_module(folder)
-    notes: Mapping[str, str] = getattr(module, "notes", lambda _: {})(study)
+    notes: Mapping[str, str] = module.notes(study)
     own: dict[str, Section] = {part.name: part for part in module.sections(study)}
     made: dict[str, list[Block]] = {}
     for table in file.tables:
-        found = make_table(table, study.rows, folder, getattr(module, "VALUES", {}), notes.get(table.name, ""))
+        found = make_table(table, study.rows, folder, module.VALUES, notes.get(table.name, ""))
         made.setdefault(table.section, []).extend([] if found is None else [found])
     for name in dict.fromkeys((*file.sections, *own, *made)):
         part = own.get(name, section(name, ""))

@@ -135,9 +135,15 @@ def make_table(file: TableFile, rows: Sequence[SweepRow], folder: Path, function
         columns, drawn = _turned(file, lines)
     else:
         columns = tuple(one.shown() for one in file.columns)
-        colors = [_colour(line, first) if file.colored and not line.printed else "" for line in lines]
+        # that of a backend, else one for each first name
+        colors = {
+            name: name if category_color(name) != category_color("other") else SERIES_COLORS[place % len(SERIES_COLORS)]
+            for place, name in enumerate(first)
+            if file.colored
+        }
         drawn = tuple(
-            Row((*line.names, *line.cells), muted=line.printed, color=color) for line, color in zip(lines, colors, strict=True)
+            Row((*line.names, *line.cells), muted=line.printed, color="" if line.printed else colors.get(line.names[0], ""))
+            for line in lines
         )
     note = " ".join(filter(None, (file.note, more)))
     return Table(name=file.name, title=file.title, columns=columns, rows=drawn, note=note, show=file.show)
@@ -147,7 +153,7 @@ def _lines(file: TableFile, rows: Sequence[SweepRow], folder: Path, functions: F
     names, values = file.columns[: file.names], file.columns[file.names :]
     found: dict[tuple[str, ...], dict[str, SweepRow]] = {}
     for row in rows:
-        key = tuple(_text(look(row, one.here or one.label, functions)) for one in names)
+        key = tuple(value_text(look(row, one.here or one.label, functions)) for one in names)
         found.setdefault(key, {}).setdefault(row.point.part, row)
     theirs = dict(_printed_lines(file, folder))
     for key, parts in found.items():
@@ -171,7 +177,7 @@ def _printed_lines(file: TableFile, folder: Path) -> Iterator[tuple[tuple[str, .
     for row in printed(folder / file.paper):
         if all(row.get(one.paper or one.label) is None for one in file.columns[file.names :]):
             continue
-        names = [_text(row.get(one.paper or one.label)) for one in file.columns[: file.names]]
+        names = [value_text(row.get(one.paper or one.label)) for one in file.columns[: file.names]]
         if not file.joined and names[-1]:
             names[-1] += f" ({_PAPER})"
         elif not file.joined:
@@ -200,7 +206,7 @@ def _shown(value: Any, column: TableColumn, factor: float) -> CellValue:
     """A value in the unit of its column; words stay words."""
     if isinstance(value, str) or value is None:
         return value or None
-    return float(factor * value) if column.shown().numeric else _text(value)
+    return float(factor * value) if column.shown().numeric else value_text(value)
 
 
 def _as_printed(value: Any, column: TableColumn) -> CellValue | Cell:
@@ -210,14 +216,9 @@ def _as_printed(value: Any, column: TableColumn) -> CellValue | Cell:
     return Cell(value=found, text=f"{found:g}") if whole else found
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value of a paper as it was printed; empty where it has none."""
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _colour(line: _Named, first: Sequence[str]) -> str:
-    """The color of a line of ours: that of its backend, else one for each first name."""
-    name = line.names[0]
-    return name if category_color(name) != category_color("other") else SERIES_COLORS[first.index(name) % len(SERIES_COLORS)]
 
 
 def _turned(file: TableFile, lines: Sequence[_Named]) -> tuple[tuple[Column, ...], tuple[Row, ...]]:

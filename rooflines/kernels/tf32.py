@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-_ALL: Final = ("generic", "all")
-_OPERATORS: Final = {"matmul": "matmul", "convolution": "conv", "rnn": "rnn"}
+_ALL = ("generic", "all")
+_OPERATORS = {"matmul": "matmul", "convolution": "conv", "rnn": "rnn"}
 # What the context sets. The older switch of products sets those of oneDNN, too.
-_SET: Final = (_ALL, ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"))
+_SET = (_ALL, ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"))
 
 
 class _Settings(NamedTuple):

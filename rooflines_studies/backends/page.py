@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from rooflines.ext import (
-    ABSENT,
     Beam,
     Beams,
     Block,
@@ -27,7 +26,6 @@ from rooflines.ext import (
     percent,
     seconds,
     section,
-    significant,
     table,
 )
 from rooflines_studies import network_runs
@@ -35,9 +33,10 @@ from rooflines_studies.backends.train import BackendResult, LoaderOptions, Throu
 from rooflines_studies.data import padded
 from rooflines_studies.network_page import by_backend, operator_records, operators_section, process_text
 from rooflines_studies.records import TimedOperator
-from rooflines_studies.study import Missing, Study, StudyOptions, decided
+from rooflines_studies.study import Missing, Study, StudyOptions, decided, read_study
 from rooflines_studies.tables import printed
 
+_FOLDER = Path(__file__).parent
 _IMAGE_BYTES = 28 * 28 * 4
 _SLOW = "skipped in a quick study because compiling takes longer than running; select it by name to include it"
 _LOADER = ("samples_per_s", "input_fraction", "alone_samples_per_s")
@@ -48,8 +47,6 @@ PACES = {
     "compute": "bound by arithmetic", "memory": "bound by memory", "latency": "bound by launches", "host": "between operators",
     "input": "waiting for input", "unknown": "without a roof",
 }  # fmt: skip
-# Rates of the paper's PyTorch backends that lie within this factor of each other do not depend on the device.
-_ALIKE = 1.5
 _CONVOLUTIONS = ("conv1", "conv2")
 
 
@@ -145,48 +142,39 @@ def notes(study: Study) -> dict[str, str]:
 
 
 def _plots(results: Sequence[BackendResult]) -> Section:
-    paper = paper_table()
-    accuracies = [(one, one.accuracy) for one in results if one.accuracy is not None]
     if not results:
         return section("plots", "Plots")
-    data = results[0].speed.data
-    whole = data.train_samples == MNIST_TRAIN
-
-    def over_epochs(one: BackendResult, training: Training, name: str, paper_name: str = "") -> CurveSeries:
-        return CurveSeries(
-            backend=one.name, color=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
-            y=tuple(float(getattr(epoch, name)) for epoch in training.epochs),
-            paper=float(paper[one.backend][paper_name]) if paper_name and one.backend in paper else None,
-        )  # fmt: skip
-
-    def figure(name: str, caption: str, y_title: str, series: Iterable[CurveSeries], fraction: bool = False) -> Figure:
-        drawing = Curves(x_title="epoch", y_title=y_title, series=tuple(series), fraction=fraction)
-        return Figure(name=name, caption=caption, drawing=drawing)
-
-    blocks: list[Block] = [
-        figure(
-            "epoch-time", f"Time per epoch. Data: {data.label}.", "epoch, s",
-            (over_epochs(one, one.speed, "epoch_s", "epoch_s" if whole else "") for one in results),
-        ),
-        figure(
-            "throughput", f"Throughput per epoch; dotted lines are the paper's means. Data: {data.label}.", "throughput, samples/s",
-            (over_epochs(one, one.speed, "samples_per_s", "samples_per_s") for one in results),
-        ),
-    ]  # fmt: skip
-    if accuracies:
-        blocks.append(
-            figure(
-                "accuracy", f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.", "correct, % of the test set",
-                (over_epochs(one, training, "test_accuracy") for one, training in accuracies), fraction=True,
+    paper = paper_table()
+    trained = [(one, one.speed) for one in results]
+    checked = [(one, one.accuracy) for one in results if one.accuracy is not None]
+    whole = results[0].speed.data.train_samples == MNIST_TRAIN
+    figures = (
+        ("epoch-time", "Time per epoch.", "epoch, s", trained, "epoch_s", "epoch_s" if whole else ""),
+        ("throughput", "Throughput per epoch; dotted lines are the paper's means.", "throughput, samples/s", trained, "samples_per_s",
+         "samples_per_s"),
+        ("accuracy", "Accuracy per epoch.", "correct, % of the test set", checked, "test_accuracy", ""),
+    )  # fmt: skip
+    blocks: list[Block] = []
+    for name, caption, y_title, trainings, value, theirs in figures:
+        series = tuple(
+            CurveSeries(
+                backend=one.name, color=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
+                y=tuple(float(getattr(epoch, value)) for epoch in training.epochs),
+                paper=float(paper[one.backend][theirs]) if theirs and one.backend in paper else None,
             )
+            for one, training in trainings
         )  # fmt: skip
+        if series:
+            drawing = Curves(x_title="epoch", y_title=y_title, series=series, fraction=name == "accuracy")
+            blocks.append(Figure(name=name, caption=f"{caption} Data: {trainings[0][1].data.label}.", drawing=drawing))
+    printed_rates = {name: row["samples_per_s"] for name, row in paper.items()}
+    fastest_first = sorted(results, key=lambda one: -one.rate.value)
     bars = [
         Beam(
-            backend=one.backend, label=one.name, value=one.rate.value, text=f"{one.rate.value:,.0f}",
-            paper=paper[one.backend]["samples_per_s"] if one.backend in paper else None,
-            paper_text=f"paper {paper[one.backend]['samples_per_s']:,.0f}" if one.backend in paper else "",
+            backend=one.backend, label=one.name, value=one.rate.value, text=f"{one.rate.value:,.0f}", paper=rate,
+            paper_text=f"paper {rate:,.0f}" if rate is not None else "",
         )
-        for one in sorted(results, key=lambda one: -one.rate.value)
+        for one, rate in ((one, printed_rates.get(one.backend)) for one in fastest_first)
     ]  # fmt: skip
     bars += [
         Beam(
@@ -197,15 +185,12 @@ def _plots(results: Sequence[BackendResult]) -> Section:
         if one.loader is not None
     ]  # fmt: skip
     bars += [
-        Beam(
-            backend=name, label=name, value=0.0, text="", paper=row["samples_per_s"],
-            paper_text=f"paper {row['samples_per_s']:,.0f}, not run here",
-        )
-        for name, row in paper.items()
+        Beam(backend=name, label=name, value=0.0, text="", paper=rate, paper_text=f"paper {rate:,.0f}, not run here")
+        for name, rate in printed_rates.items()
         if name not in {one.backend for one in results}
-    ]  # fmt: skip
-    drawing = Beams(x_title="samples/s", beams=tuple(bars))
-    blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=drawing))
+    ]
+    beams = Beams(x_title="samples/s", beams=tuple(bars))
+    blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=beams))
     return section("plots", "The paper's plots", *blocks)
 
 
@@ -214,7 +199,10 @@ def _paces(results: Sequence[BackendResult]) -> Section:
     paces = [(one, found) for one in results if (found := pace(one)) is not None]
     names = [name for name in PACES if any(name in found.parts for _, found in paces)]
     columns = (Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names))
-    rows = (Row((one.name, seconds(found.step_s), *(_share(found, name) for name in names)), color=one.backend) for one, found in paces)
+    rows = (
+        Row((one.name, seconds(found.step_s), *(f"{100 * found.shares.get(name, 0.0):.1f} %" for name in names)), color=one.backend)
+        for one, found in paces
+    )
     note = "Operators are timed one by one and grouped by their bound; the rest of the step is the host's."
     return section("time", "Time per step", table("pace", columns, rows, title="Time per step by bound", note=note) if paces else None)
 
@@ -232,20 +220,11 @@ def _setup(results: Sequence[BackendResult]) -> Section:
         "compilation and warm-up come before, testing after."
     )
     rows = [("epochs", same), ("settings", "; ".join(sorted(settings)))]
-    rows += [
-        (
-            one.name,
-            f"{process_text(one)}, ready after {seconds(one.speed.setup_s)}, {binary_bytes(one.speed.process_memory_bytes)} of process "
-            f"memory{f'; {one.remark}' if one.remark else ''}",
-        )
-        for one in results
-    ]  # fmt: skip
+    for one in results:
+        ready, memory = seconds(one.speed.setup_s), binary_bytes(one.speed.process_memory_bytes)
+        remark = f"; {one.remark}" if one.remark else ""
+        rows.append((one.name, f"{process_text(one)}, ready after {ready}, {memory} of process memory{remark}"))
     return section("setup", "How each backend ran", Facts(rows=tuple(rows), kind="definitions") if results else None)
-
-
-def _share(found: Pace, name: str) -> str:
-    whole = sum(found.parts.values())
-    return f"{100 * found.parts.get(name, 0.0) / whole:.1f} %" if whole else f"{ABSENT} %"
 
 
 # --- what the numbers say, in sentences ----------------------------------------------------------------------------------------------
@@ -258,37 +237,40 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, float]
 
     @property
-    def limit(self) -> str:
-        """The largest part."""
-        return max(self.parts, key=lambda name: self.parts[name])
-
-    @property
-    def share(self) -> float:
-        """What share of the time that is."""
-        return self.parts[self.limit] / sum(self.parts.values())
+    def shares(self) -> dict[str, float]:
+        """The share of each part, the largest first."""
+        whole = sum(self.parts.values())
+        return {name: time / whole for name, time in sorted(self.parts.items(), key=lambda part: -part[1])}
 
 
 def paper_table() -> Paper:
     """Return the paper's table of results by backend, in its units; GPU memory is None where it was not measured."""
-    return {one["backend"]: one for one in printed(Path(__file__).parent / "backends_mnist_cnn.csv")}
+    return {one["backend"]: one for one in printed(_FOLDER / "backends_mnist_cnn.csv")}
 
 
 def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
     """Yield the sentences. Without a result there are those about the paper."""
     timed = sorted(results, key=lambda one: one.rate.value, reverse=True)
     if timed:
-        yield _verdict(timed[0])
+        first, found = timed[0], pace(timed[0])
+        said = f"{first.name} trains {first.rate.value:,.0f} samples/s."
+        if found is not None:
+            limit, share = next(iter(found.shares.items()))
+            said += f" {percent(share)} of its step is {_bound(first, limit)}."
+        yield said
         yield from decided(_compared(timed, paper_table()), "trains", "many samples/s")
-        yield from (sentence for one in timed if (sentence := _why(one)))
-        shares = [f"{one.name} {percent(share)}" for one in timed if (share := convolution_efficiency(one)) is not None]
+        for one in timed:
+            if found := pace(one):
+                fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
+                listed = ", ".join(f"{percent(share)} {_bound(one, name)}" for name, share in found.shares.items() if share >= 0.01)
+                yield f"{one.name}: the fastest step takes {fastest} in {len(one.operators)} operators: {listed}."
+        shares = [f"{one.name} {percent(whole)}" for one in timed if (whole := convolution_efficiency(one)) is not None]
         if shares:
             yield f"Efficiency of the convolutions (forward and backward): {', '.join(shares)}."
-    yield from contradiction(paper_table())
+    remarks = read_study(_FOLDER).remarks
+    yield remarks["contradiction"]
     yield from _loaders(timed, paper_table())
-    yield (
-        f"The paper's Numba backends omit the gradients of the convolutions, {percent(unlearned_share())} of the FLOPs of a step; "
-        "here every backend computes all gradients."
-    )
+    yield remarks["gradients"]
     yield from _accuracy(results)
 
 
@@ -322,29 +304,6 @@ def _reached(operators: Iterable[TimedOperator]) -> float | None:
     return sum(lower_s for lower_s, _ in bounded) / time_s if time_s > 0 else None
 
 
-def contradiction(paper: Paper) -> Iterator[str]:
-    """Why the paper's text and its table name different winners: its PyTorch rows do not measure PyTorch."""
-    torch = {name: row for name, row in paper.items() if name.startswith("torch")}
-    rates = [row["samples_per_s"] for row in torch.values()]
-    numba, cuda = paper["numba-cuda"], paper["torch-cuda"]
-    if max(rates) / min(rates) > _ALIKE:
-        return
-    loader_s = min(row["epoch_s"] for row in torch.values())
-    rest = {name: row["epoch_s"] - loader_s for name, row in torch.items() if row["epoch_s"] > loader_s}
-    slowest = max(rest, key=lambda name: rest[name])
-    yield (
-        "The paper contradicts itself: its text gives the highest throughput to Numba CUDA and, some sentences on, calls it notably "
-        "slower than PyTorch CUDA; its table has Numba CUDA at "
-        f"{numba['samples_per_s']:,.0f} samples/s and PyTorch CUDA at {cuda['samples_per_s']:,.0f}, "
-        f"{numba['samples_per_s'] / cuda['samples_per_s']:.1f} times slower. PyTorch has {min(rates):,.0f} to {max(rates):,.0f} "
-        "samples/s on a CPU, an NVIDIA GPU and an Apple GPU alike. This must be the rate of the data loader, which prepared the images "
-        f"in {significant(1e6 / max(rates))} µs each, not of the devices. If the loader took the whole epoch of the fastest of them "
-        f"({seconds(loader_s)}), {slowest} itself computed for {seconds(rest[slowest])} "
-        f"({MNIST_TRAIN / rest[slowest]:,.0f} samples/s), and the rate of PyTorch CUDA cannot be derived from the table. Neither the "
-        "text nor the table compares the backends."
-    )
-
-
 def _loaders(timed: Sequence[BackendResult], paper: Paper) -> Iterator[str]:
     """The same here: a resident backend, and the same one behind the paper's loader."""
     for one in timed:
@@ -362,30 +321,10 @@ def _loaders(timed: Sequence[BackendResult], paper: Paper) -> Iterator[str]:
         )
 
 
-def _verdict(fastest: BackendResult) -> str:
-    said = f"{fastest.name} trains {fastest.rate.value:,.0f} samples/s"
-    found = pace(fastest)
-    if found is None:
-        return f"{said}."
-    return f"{said}. {percent(found.share)} of its step is {PACES[found.limit]}{_efficiency(fastest, found.limit)}."
-
-
-def _why(one: BackendResult) -> str:
-    found = pace(one)
-    if found is None:
-        return ""
-    whole = sum(found.parts.values())
-    parts = sorted(found.parts.items(), key=lambda part: -part[1])
-    listed = ", ".join(f"{percent(time / whole)} {PACES[name]}{_efficiency(one, name)}" for name, time in parts if time / whole >= 0.01)
-    each = len(one.operators)
-    fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
-    return f"{one.name}: the fastest step takes {fastest} in {each} operators: {listed}."
-
-
-def _efficiency(one: BackendResult, bound: str) -> str:
-    """How near the operators with this bound are to their roofs."""
-    reached = _reached(each for each in one.operators if each.bound == bound)
-    return "" if reached is None else f" (at {percent(reached)} of that roof)"
+def _bound(one: BackendResult, name: str) -> str:
+    """What sets the pace of a part of the step, and how near the operators in it are to their roofs."""
+    reached = _reached(each for each in one.operators if each.bound == name)
+    return PACES[name] + ("" if reached is None else f" (at {percent(reached)} of that roof)")
 
 
 def _compared(timed: Sequence[BackendResult], paper: Paper) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:
@@ -395,15 +334,6 @@ def _compared(timed: Sequence[BackendResult], paper: Paper) -> Iterator[tuple[st
         if one.backend in paper:
             theirs = paper[one.backend]["samples_per_s"]
             yield one.name, one.rate, f"the paper's ({theirs:,.0f})", MeasuredValue(value=theirs, low=theirs, high=theirs)
-
-
-def unlearned_share() -> float:
-    """The share of a step's FLOPs in the gradients of the convolutions, which the paper's Numba backends did not compute."""
-    from rooflines_studies.networks import cnn
-
-    operators = cnn.work(512)
-    left_out = sum(one.flops for one in operators if one.phase == "backward" and one.layer in _CONVOLUTIONS)
-    return left_out / sum(one.flops for one in operators)
 
 
 def _accuracy(results: Sequence[BackendResult]) -> Iterator[str]:

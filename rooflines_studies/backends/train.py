@@ -166,13 +166,13 @@ def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> Poin
             **network_runs.process_facts(job.backend), data=facts, others_cores=others.cores(), batch_size=job.batch_size,
             learning_rate=job.learning_rate, momentum=job.momentum, epochs=tuple(epochs), setup_s=setup_s, step_s=fastest_s,
         )  # fmt: skip
-        channel.found(_result(task, directory, training))
+        channel.found(network_runs.detail_result(task, directory, values_of, training))
         channel.advance()
         if job.budget_s is not None and time.monotonic() - training_begun > job.budget_s:
             break
     timed = job.operators and not network_runs.is_compiled(job.backend)
-    first = x[: job.batch_size], y[: job.batch_size]
-    return network_runs.finish(job, training, network, *first, channel, partial(_result, task, directory), operators=timed)
+    first, result = (x[: job.batch_size], y[: job.batch_size]), partial(network_runs.detail_result, task, directory, values_of)
+    return network_runs.finish(job, training, network, *first, channel, result, operators=timed)
 
 
 def values_of(training: Training) -> dict[str, float | None]:
@@ -187,10 +187,6 @@ def values_of(training: Training) -> dict[str, float | None]:
         "fastest_step_s": training.step_s, "setup_s": training.setup_s, "process_memory_bytes": training.process_memory_bytes,
         "device_memory_bytes": training.device_memory_bytes, "others_cores": training.others_cores,
     }  # fmt: skip
-
-
-def _result(task: dict[str, Any], directory: Path, training: Training, remark: str = "") -> PointResult:
-    return network_runs.make_result(task, directory, values_of(training), training, remark=remark)
 
 
 # --- behind the paper's loader -----------------------------------------------------------------------------------------------------

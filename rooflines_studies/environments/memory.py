@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rooflines.ext import PointResult
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rooflines.ext import WorkerChannel
 
 # The size of Tiny-ImageNet's images, and the one for which the paper gives its complexity.
-SIZES: Final = (64, 224)
+SIZES = (64, 224)
 
 
 def count_memory(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> PointResult:

@@ -35,21 +35,17 @@ from rooflines.ext import (
     sweep_roofline,
 )
 from rooflines_studies.environments.memory import SIZES
-from rooflines_studies.study import Study, device_of, model_of
+from rooflines_studies.study import Study, device_of, model_of, read_study
 from rooflines_studies.tables import printed
 
 Printed: TypeAlias = Mapping[str, Any]
-# What its roofline plots reveal by its conclusion 5.
-BOUNDS = {"Apple M3 Pro": "mixed, by network", "4-vCPU cloud": "always memory-bound", "Tesla T4": "compute-bound for deep networks"}
-TRAIN_IMAGES = 100_000
+_FOLDER = Path(__file__).parent
 MODELS = ("resnet18", "mobilenet_v2", "resnet50", "squeezenet1_1")
 # Counted memory lies this near to what a device reports: its libraries take some, too.
 _NEAR = 0.15
 # A step that waits for its input for this share of the time is set by the input pipeline.
 _WAITS = 0.3
 _LIMITS = {"input": "the input pipeline", "far": "kernels far from any roof"}
-# Forward, and twice that backward; a multiply-add is two.
-_FLOPS_PER_MAC = 6
 
 
 def findings(study: Study) -> Iterator[str]:
@@ -59,39 +55,20 @@ def findings(study: Study) -> Iterator[str]:
         yield _verdict(study, trained)
     yield from _input(study)
     yield from _image_size(study)
-    yield _unit()
-    yield from _own_proxy()
+    remarks = read_study(_FOLDER).remarks
+    yield from (remarks[name] for name in ("unit", "m3", "cpu", "t4"))
     yield from _real_intensity(study)
-    yield _epochs()
+    yield remarks["epochs"]
     yield from _sweep(study)
-    yield _idle_gpu()
-
-
-def _idle_gpu() -> str:
-    """What the paper's rates say about the utilization that it reads: a training step is six FLOPs for each multiply-add forward."""
-    rows = [one for one in table("throughput") if one["gpu_util_percent"] is not None]
-    gflop = {model: one["flops_per_image_g_as_printed"] for model, one in complexity().items()}
-    roof = roofs()[rows[0]["device"]]["peak_fp32_gflops"]
-    shares = {one["model"]: _FLOPS_PER_MAC * one["train_images_per_s"] * gflop[one["model"]] / roof for one in rows}
-    most = max(shares, key=lambda model: shares[model])
-    busy, tested = [one["gpu_util_percent"] for one in rows], [one["val_images_per_s"] for one in rows]
-    apart = max(gflop.values()) / min(gflop.values())
-    return (
-        f"The paper reads a GPU utilization of {min(busy):g} to {max(busy):g} % on a T4 that trains {most} at {percent(shares[most])} "
-        f"of its peak (by {_FLOPS_PER_MAC} FLOPs for each multiply-add of a forward pass): it must have been read while the GPU was "
-        f"idle. Its validation rates, {min(tested):.0f} to {max(tested):.0f} images/s for networks {apart:.0f} times apart in work, "
-        "look like those of an input pipeline."
-    )
+    yield remarks["idle"]
 
 
 def _verdict(study: Study, trained: list[SweepRow]) -> str:
-    limits = [row.facts.get("limited_by", "") for row in trained]
-    low, high = min(row.value("efficiency") or 0.0 for row in trained), max(row.value("efficiency") or 0.0 for row in trained)
+    limits, reached = [row.facts.get("limited_by", "") for row in trained], [row.value("efficiency") or 0.0 for row in trained]
     limit = statistics.mode(limits)
-    what = _LIMITS.get(limit, limit)
     return (
-        f"Training on {' and '.join(study.devices)} is limited by {what} for {limits.count(limit)} of {len(limits)} networks, at "
-        f"{percent(low)} to {percent(high)} of their bounds."
+        f"Training on {' and '.join(study.devices)} is limited by {_LIMITS.get(limit, limit)} for {limits.count(limit)} of "
+        f"{len(limits)} networks, at {percent(min(reached))} to {percent(max(reached))} of their bounds."
     )
 
 
@@ -115,13 +92,14 @@ def _rates(study: Study, part: str) -> dict[tuple[str, str], float | None]:
 
 def _image_size(study: Study) -> Iterator[str]:
     """The size of images that the paper's peaks of memory fit."""
-    found = [(counted, printed) for counted, printed in _peaks(study).values() if printed]
-    if found:
-        lower = 1 - max(counted[SIZES[0]] / printed for counted, printed in found)
-        near = max(abs(counted[SIZES[1]] / printed - 1) for counted, printed in found)
+    theirs = {one["model"]: 1e6 * one["peak_gpu_memory_mb"] for one in table("throughput") if one["peak_gpu_memory_mb"]}
+    counted = [(row, [row.value(f"peak_{size}_bytes") or 0.0 for size in SIZES]) for row in study.part("memory")]
+    shares = [[peak / theirs[model_of(row)] for peak in peaks] for row, peaks in counted if all(peaks) and model_of(row) in theirs]
+    if shares:
+        small, large = (f"{size}x{size}" for size in SIZES)
+        lower, near = 1 - max(share for share, _ in shares), max(abs(share - 1) for _, share in shares)
         if near > _NEAR or lower <= _NEAR:  # other batches than the paper's were counted
             return
-        small, large = (f"{size}x{size}" for size in SIZES)
         ours = " and ".join(dict.fromkeys(str(row.point.options["image_size"]) for row in study.part("training")))
         yield (
             f"The paper calls its images {small}. Its peaks of memory on the T4 are within {percent(near)} of those counted for "
@@ -130,39 +108,11 @@ def _image_size(study: Study) -> Iterator[str]:
         )
 
 
-def _peaks(study: Study) -> dict[str, tuple[dict[int, float], float | None]]:
-    """By network the counted peaks by image size, and the one that the paper printed for its T4."""
-    peaks = {one["model"]: 1e6 * one["peak_gpu_memory_mb"] for one in table("throughput") if one["peak_gpu_memory_mb"]}
-    counted = {model_of(row): {size: row.value(f"peak_{size}_bytes") or 0.0 for size in SIZES} for row in study.part("memory")}
-    return {model: (sizes, peaks.get(model)) for model, sizes in counted.items() if all(sizes.values())}
-
-
-def _unit() -> str:
-    found = complexity()["resnet18"]
-    return (
-        f"The paper prints an intensity of {found['intensity_as_printed']:g} FLOP/byte for ResNet-18: it divided GFLOP by MB. The "
-        f"same numbers are {proxy(found):.1f} FLOP/byte ({found['flops_per_image_g_as_printed']:g} GFLOP / "
-        f"{found['model_size_mb']:g} MB)."
-    )
-
-
-def _own_proxy() -> Iterator[str]:
-    """What the paper's own proxy says about its own devices, with the unit put right."""
-    for device, roof in roofs().items():
-        compute = [model for model, one in complexity().items() if proxy(one) >= ridge(roof)]
-        count = f"{len(compute)} of {len(complexity())}"
-        yield (
-            f"{device} (paper): the ridge is at {significant(ridge(roof))} FLOP/byte, so by the paper's own proxy {count} "
-            f"networks are bound by arithmetic ({', '.join(compute) or 'none'}); the paper's conclusion: {BOUNDS[device]}."
-        )
-
-
 def _real_intensity(study: Study) -> Iterator[str]:
     """The proxy beside the traffic of every operator."""
     counted = {model_of(row): row for row in reversed(study.part("training")) if row.value("intensity_flop_per_byte")}
-    proxies = {model: proxy(one) for model, one in complexity().items()}
     pairs = [
-        f"{model} {significant(row.value('intensity_flop_per_byte') or 0)} (proxy {proxies[model]:.1f})"
+        f"{model} {significant(row.value('intensity_flop_per_byte') or 0)} (proxy {proxies()[model]:.1f})"
         for model, row in reversed(counted.items())
     ]
     if pairs:
@@ -172,16 +122,7 @@ def _real_intensity(study: Study) -> Iterator[str]:
         )
 
 
-def _epochs() -> str:
-    images = {round(row["train_images_per_s"] * row["train_epoch_s"], -2) for row in table("throughput")}
-    return (
-        f"An epoch of the paper is {' or '.join(f'{count:,.0f}' for count in sorted(images, reverse=True))} images (throughput × epoch "
-        f"time), not the {TRAIN_IMAGES:,} of Tiny-ImageNet. Epochs here are of {TRAIN_IMAGES:,} images, projected from the throughput."
-    )
-
-
 def _sweep(study: Study) -> Iterator[str]:
-    failed = [row for row in study.part("batch sweep") if row.reason and not row.unfinished]
     ran = [row for row in study.part("batch sweep") if row.value("samples_per_s")]
     if ran:
         sizes = ", ".join(str(row.point.options["batch_size"]) for row in ran)
@@ -190,7 +131,7 @@ def _sweep(study: Study) -> Iterator[str]:
             "(the text has a sweep of 128, 256 and 512 on the M3 Pro, the table 32, 64 and 128, and its caption names the T4): "
             "'rooflines train' names the step and the operator of such a failure."
         )
-    for row in failed:
+    for row in (row for row in study.part("batch sweep") if row.reason and not row.unfinished):
         yield f"SqueezeNet 1.1 at batch {row.point.options['batch_size']}: {row.reason}"
 
 
@@ -206,16 +147,6 @@ def sections(study: Study) -> tuple[Section, ...]:
         section("networks", "", *_by_network(study)),
         replace(curves_section(study.part("batch sweep"), curves), name="batch-sweep", title="SqueezeNet 1.1 by batch size"),
     )  # fmt: skip
-
-
-def notes(study: Study) -> dict[str, str]:
-    """What the paper's TFLOP/s are."""
-    gflop = {model: one["flops_per_image_g_as_printed"] for model, one in complexity().items()}
-    shares = [1e3 * one["train_tflops"] / one["train_images_per_s"] / gflop[one["model"]] for one in table("throughput")]
-    return {
-        "throughput": f"Its TFLOP/s of training are its throughput times {min(shares):.1f} to {max(shares):.1f} × the multiply-adds of "
-        "a forward pass; here they are the counted FLOPs of forward, backward and optimizer."
-    }
 
 
 VALUES = {
@@ -252,23 +183,15 @@ def _by_device(study: Study) -> Iterator[Block]:
         if drawing is not None:
             caption = f"Training steps of the networks on {device}: real traffic of every operator, whole steps."
             yield Figure(name=f"device-{index}", caption=caption, drawing=drawing)
-    proxies = {model: proxy(one) for model, one in complexity().items()}
     for number, device in enumerate(roofs(), 1):
-        points = [
-            (one["model"], SERIES_COLORS[MODELS.index(one["model"])], proxies[one["model"]], 1e12 * one["train_tflops"])
-            for one in table("throughput")
-            if one["device"] == device
-        ]
         caption = f"{device} (paper): the paper's throughput at its proxy of intensity, with the unit put right."
-        yield Figure(name=f"paper-{number}", caption=caption, drawing=_paper_roofline(device, points))
+        yield Figure(name=f"paper-{number}", caption=caption, drawing=_paper_roofline(device, "model", device=device))
 
 
 def _by_network(study: Study) -> Iterator[Block]:
-    for index, model in enumerate(MODELS):
-        intensity, theirs = proxy(complexity()[model]), [one for one in table("throughput") if one["model"] == model]
-        points = [(one["device"], SERIES_COLORS[index], intensity, 1e12 * one["train_tflops"]) for one in theirs]
+    for model in MODELS:
         caption = f"{model} on the paper's devices (its figure 2), at its proxy with the unit put right; the roofs are those of the T4."
-        yield Figure(name=f"paper-{model}", caption=caption, drawing=_paper_roofline("Tesla T4", points))
+        yield Figure(name=f"paper-{model}", caption=caption, drawing=_paper_roofline("Tesla T4", "device", model=model))
     if len(study.devices) < 2:
         yield Paragraph("One device here: a roofline per network needs results of several machines (--merge A B C).", "note")
         return
@@ -280,22 +203,23 @@ def _by_network(study: Study) -> Iterator[Block]:
             yield Figure(name=f"network-{model}", caption=caption, drawing=drawing)
 
 
-def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) -> RooflineChart:
-    """Points of the paper on the roofs that it gives for a device."""
+def _paper_roofline(device: str, name: str, /, **where: str) -> RooflineChart:
+    """The paper's trainings ``where`` a column of its throughput has a value, by ``name``, on the roofs that it gives for a device."""
     roof, source = roofs()[device], Source(kind="spec", detail="the paper")
     peak, bandwidth = 1e9 * roof["peak_fp32_gflops"], 1e9 * roof["memory_bandwidth_gbs"]
     ceilings = (
         Ceiling(name="peak", kind="compute", value=peak, unit="FLOP/s", precision="fp32", engine="vector", source=source),
         Ceiling(name="DRAM", kind="memory", value=bandwidth, unit="B/s", source=source),
     )
-    points = [
-        RooflinePoint(
-            key=number, name=name, label=name, category=color, intensity=intensity, flop_per_s=rate, time_s=1.0, precision="fp32",
-            gain_s=1 - rate / min(peak, bandwidth * intensity),
-            lines=(("intensity", f"{significant(intensity)} FLOP/byte"), ("achieved", si(rate, "FLOP/s"))),
-        )
-        for number, (name, color, intensity, rate) in enumerate(places)
-    ]  # fmt: skip
+    points: list[RooflinePoint] = []
+    for one in table("throughput"):
+        if where.items() <= one.items():
+            intensity, rate = proxies()[one["model"]], 1e12 * one["train_tflops"]
+            points.append(RooflinePoint(
+                key=len(points), name=one[name], label=one[name], category=SERIES_COLORS[MODELS.index(one["model"])],
+                intensity=intensity, flop_per_s=rate, time_s=1.0, precision="fp32", gain_s=1 - rate / min(peak, bandwidth * intensity),
+                lines=(("intensity", f"{significant(intensity)} FLOP/byte"), ("achieved", si(rate, "FLOP/s"))),
+            ))  # fmt: skip
     chart = roofline_drawing(points, ceilings)
     assert chart is not None, "there are two roofs"
     return chart
@@ -306,24 +230,17 @@ def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) ->
 
 def table(name: str) -> tuple[Printed, ...]:
     """Return the rows of ``environments_NAME.csv``."""
-    return printed(Path(__file__).parent / f"environments_{name}.csv")
+    return printed(_FOLDER / f"environments_{name}.csv")
 
 
-def complexity() -> dict[str, Printed]:
-    """Return the table of complexity by network; a multiply-add of one image counts as one."""
-    return {one["model"]: one for one in table("complexity")}
+def proxies() -> dict[str, float]:
+    """Return the paper's proxy of each network with its unit put right, FLOP/byte: it divided GFLOP by MB.
+
+    A multiply-add of one image counts as one FLOP.
+    """
+    return {one["model"]: 1e3 * one["flops_per_image_g_as_printed"] / one["model_size_mb"] for one in table("complexity")}
 
 
 def roofs() -> dict[str, Printed]:
     """Return the peak and the bandwidth of each device."""
     return {one["device"]: one for one in table("ceilings")}
-
-
-def proxy(one: Printed) -> float:
-    """Return the paper's proxy of a network with its unit put right, FLOP/byte: it divided GFLOP by MB."""
-    return float(1e3 * one["flops_per_image_g_as_printed"] / one["model_size_mb"])
-
-
-def ridge(roof: Printed) -> float:
-    """Return the FLOP/byte from which on a kernel is bound by arithmetic."""
-    return float(roof["peak_fp32_gflops"] / roof["memory_bandwidth_gbs"])

@@ -32,23 +32,20 @@ from rooflines_studies.from_scratch.train import (
     PerceptronOptions,
     SizeOptions,
     SizePoint,
-    group,
     grouped,
     parse_size,
     parse_widths,
 )
 from rooflines_studies.network_page import BackendRows, by_backend, operator_records, operators_section, process_text
-from rooflines_studies.study import Missing, Study, StudyOptions, decided
+from rooflines_studies.study import Missing, Study, StudyOptions, decided, read_study
 from rooflines_studies.tables import by_name
 
+_FOLDER = Path(__file__).parent
 _PAPER_ITERATIONS = 500
 # What the memory of can be told by component.
 _BY_COMPONENT = ("numpy", "cupy", "torch-cpu")
 # The paper's network, which its numbers are of.
 _PAPER_WIDTHS, _PAPER_SAMPLES = (784, 10, 10), 59_000
-_FLOAT = 4
-# Bytes a second over 16 lanes of PCIe 3.0: 8e9 transfers, 128 of 130 bits payload, 8 bits a byte.
-_PCIE_3 = 16 * 8e9 * 128 / 130 / 8
 _ADDS_UP = 0.05
 # Losses of libraries that compute the same differ by the order in which they add float32 numbers up, 6e-8 a sum, and training carries
 # that on: 2e-5 was seen after 500 iterations. A learning rate that is a hundredth off has them 1e-2 apart.
@@ -73,7 +70,7 @@ def choose(points: Sequence[SweepPoint], options: StudyOptions) -> Iterator[Swee
 
 def results_of(study: Study) -> tuple[LibraryResult, ...]:
     """Return what each library did."""
-    return tuple(_result(one) for one in by_backend(study))
+    return tuple(map(_result, by_backend(study)))
 
 
 def _result(one: BackendRows) -> LibraryResult:
@@ -83,8 +80,8 @@ def _result(one: BackendRows) -> LibraryResult:
         memory = MemoryParts(**{name: found.estimates[f"{name}_bytes"].value for name in (*PARTS, "total")}, how=found.facts["how"])
     for found in one.part("sizes"):
         widths, samples = parse_size(str(found.point.options["size"]))
-        values = {name: found.estimates[name].value for name in ("flops", "bytes")}
-        sizes.append(SizePoint(widths=widths, samples=samples, iteration=found.estimates["iteration_s"], **values))
+        flops = found.estimates["flops"].value
+        sizes.append(SizePoint(widths=widths, samples=samples, iteration=found.estimates["iteration_s"], flops=flops))
     return LibraryResult(
         name=one.name, backend=one.backend, device_name=one.device_name, speed=speed, sizes=tuple(sizes), memory=memory,
         iteration=row.estimates.get("iteration_s") if row is not None else None, remark=row.facts["remark"] if row is not None else "",
@@ -191,7 +188,7 @@ def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> CurveS
 
 def libraries() -> dict[str, dict[str, float]]:
     """Return the tables of the paper: by ``numpy`` and ``cupy``, by quantity, in seconds and bytes."""
-    return by_name(Path(__file__).parent / "from_scratch_mlp.csv")
+    return by_name(_FOLDER / "from_scratch_mlp.csv")
 
 
 def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
@@ -201,19 +198,19 @@ def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
         fastest = min(timed, key=lambda one: _iteration(one).value)
         yield _verdict(fastest)
         yield from decided((*_compared(timed, fastest), *_sizes(results)), "takes", "long")
-        yield from (sentence for one in timed if (sentence := _where(one)))
+        yield from _where(timed)
     yield from _memory(results)
-    yield from _papers()
-    yield from _gradients(timed)
+    remarks = read_study(_FOLDER).remarks
+    yield from (remarks["memory"], remarks["link"])
+    for one in timed:
+        if one.backend == "numpy" and one.operators and _is_papers(one):
+            yield remarks["gradients"].format(here=seconds(grouped(one.operators)[GRADIENTS]))
     yield from _curves(results)
 
 
-def paper_bytes() -> int:
-    """Bytes that an iteration of the paper's network must at least move in float32: its products alone, which read the images twice."""
-    samples, (pixels, hidden, classes) = _PAPER_SAMPLES, _PAPER_WIDTHS
-    forward = (pixels + hidden) + (hidden + classes)
-    weight_gradients, input_gradient = (pixels + hidden) + (hidden + classes), hidden + classes
-    return _FLOAT * samples * (forward + weight_gradients + input_gradient)
+def _is_papers(one: LibraryResult) -> bool:
+    """Whether the network and the samples are the paper's."""
+    return one.speed is not None and (one.speed.widths, one.speed.data.train_samples) == (_PAPER_WIDTHS, _PAPER_SAMPLES)
 
 
 def _iteration(one: LibraryResult) -> MeasuredValue:
@@ -227,42 +224,39 @@ def _compared(timed: Sequence[LibraryResult], fastest: LibraryResult) -> Iterato
     for one in timed:
         if one is not fastest:
             yield one.name, _iteration(one), fastest.name, _iteration(fastest)
-        if one.backend == "numpy" and one.speed and (one.speed.widths, one.speed.data.train_samples) == (_PAPER_WIDTHS, _PAPER_SAMPLES):
+        if one.backend == "numpy" and _is_papers(one):
             yield one.name, _iteration(one), f"the paper's ({seconds(paper.value)} an iteration)", paper
 
 
 def _verdict(fastest: LibraryResult) -> str:
+    """What sets the pace of the fastest: the operator with the most time, and how near it is to its roof."""
     assert fastest.speed is not None
-    samples = fastest.speed.data.train_samples
-    return f"{fastest.name} takes {seconds(_iteration(fastest).value)} per iteration of {samples:,} samples. {_limit(fastest)}".strip()
+    samples, operators = fastest.speed.data.train_samples, fastest.operators
+    said = f"{fastest.name} takes {seconds(_iteration(fastest).value)} per iteration of {samples:,} samples."
+    if operators:
+        share = grouped(operators)[MATRIX] / sum(each.time_s for each in operators)
+        longest = max(operators, key=lambda each: each.time_s)
+        rate, intensity = si(longest.bytes / longest.time_s, "B/s"), significant(longest.executed / longest.bytes)
+        said += (
+            f" Matrix products take {percent(share)} of the time of its operators; the longest one, the {longest.layer} {longest.name},"
+            f" moves {rate} at {intensity} FLOP/byte"
+        )
+        said += "." if longest.efficiency is None else f", {percent(longest.efficiency)} of its {longest.bound} roof."
+    return said
 
 
-def _limit(one: LibraryResult) -> str:
-    """What sets the pace of a backend: the operator with the most time, and how near it is to its roof."""
-    if not one.operators:
-        return ""
-    total = sum(each.time_s for each in one.operators)
-    products = [each for each in one.operators if group(each) == MATRIX]
-    share = sum(each.time_s for each in products) / total
-    longest = max(one.operators, key=lambda each: each.time_s)
-    said = f"Matrix products take {percent(share)} of the time of its operators; the longest one, the {longest.layer} {longest.name}, "
-    said += f"moves {si(longest.bytes / longest.time_s, 'B/s')} at {significant(longest.executed / longest.bytes)} FLOP/byte"
-    if longest.efficiency is not None:
-        said += f", {percent(longest.efficiency)} of its {longest.bound} roof"
-    return f"{said}."
-
-
-def _where(one: LibraryResult) -> str:
+def _where(timed: Sequence[LibraryResult]) -> Iterator[str]:
     """Where an iteration goes by the paper's headings."""
-    if not one.operators:
-        return ""
-    times = grouped(one.operators)
-    total = sum(times.values())
-    largest = sorted(((name, time) for name, time in times.items() if time / total >= 0.01), key=lambda pair: -pair[1])
-    parts = ", ".join(f"{name} {percent(time / total)}" for name, time in largest)
-    launch = sum(1 for each in one.operators if each.bound == "latency")
-    few = f"; {launch} of its {len(one.operators)} operators are so small that launching them dominates their time" if launch else ""
-    return f"{one.name}, time of the operators of an iteration: {parts}{few}."
+    for one in timed:
+        if one.operators:
+            times = grouped(one.operators)
+            total = sum(times.values())
+            largest = sorted(((name, time / total) for name, time in times.items() if time / total >= 0.01), key=lambda pair: -pair[1])
+            parts = ", ".join(f"{name} {percent(share)}" for name, share in largest)
+            launch = sum(each.bound == "latency" for each in one.operators)
+            small = f"{launch} of its {len(one.operators)} operators are so small that launching them dominates their time"
+            few = f"; {small}" if launch else ""
+            yield f"{one.name}, time of the operators of an iteration: {parts}{few}."
 
 
 def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
@@ -278,47 +272,6 @@ def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
             f"{si(memory.parameters, 'B')}; the components {fits} the total growth of {si(memory.total, 'B')} "
             f"({percent(abs(apart), 1)} difference)."
         )
-
-
-def _papers() -> Iterator[str]:
-    paper = libraries()
-    pixels, hidden, classes = _PAPER_WIDTHS
-    weights = pixels * hidden + hidden * classes
-    parameters, images = paper["numpy"]["memory_parameters"], paper["numpy"]["memory_input_data"]
-    yield (
-        f"The units in the paper's memory table are wrong: its {parameters / 1e6:.1f} MB of parameters are the {weights:,} weights of "
-        f"the network, which take {si(weights * _FLOAT, 'B')} in float32. Its {images / 1e6:.1f} MB of input are one byte for each "
-        f"value of {round(images / (pixels + 1), -3):,.0f} rows of {pixels + 1}, pixels and class; in float32, {_PAPER_SAMPLES:,} "
-        f"images take {si(_PAPER_SAMPLES * pixels * _FLOAT, 'B')}."
-    )
-    iteration = paper["cupy"]["time_per_iteration"]
-    rate = paper_bytes() / iteration
-    link = "no more than" if rate <= _PCIE_3 else "more than"
-    yield (
-        f"The paper's GPU is only {paper['numpy']['time_per_iteration'] / iteration:.1f} times as fast as its CPU. The matrix products "
-        f"must move {si(paper_bytes(), 'B')} in float32; in {seconds(iteration)} this is {si(rate, 'B/s')}, {link} the bandwidth of a "
-        f"PCIe 3.0 x16 link ({si(_PCIE_3, 'B/s')}) and a small part of that of GPU memory. Most of the time must be launches, copies "
-        "and synchronization."
-    )
-
-
-def _gradients(timed: Sequence[LibraryResult]) -> Iterator[str]:
-    """What of the backward pass is left when its products count as matrix multiplication, here and in the paper's table 4."""
-    numpy = next((one for one in timed if one.backend == "numpy" and one.operators and one.speed is not None), None)
-    if numpy is None or numpy.speed is None or (numpy.speed.widths, numpy.speed.data.train_samples) != (_PAPER_WIDTHS, _PAPER_SAMPLES):
-        return
-    paper, rest_s = libraries(), grouped(numpy.operators)[GRADIENTS]
-    beyond_s = {
-        name: sum(one[each] for each in ("matrix_multiplication", "relu", "softmax")) - one["forward_pass"]
-        for name, one in paper.items()
-    }
-    most = max(beyond_s, key=lambda name: beyond_s[name])
-    yield (
-        f"Gradient computation takes {seconds(paper['numpy']['gradient_computation'])} in the NumPy column of the paper's table 4 and "
-        f"{seconds(rest_s)} here, where the products of the backward pass count as matrix multiplication. In that table at most a part "
-        f"of them can: products, ReLU and softmax exceed the forward pass by {seconds(max(0.0, beyond_s[most]))} at most ({most}), of "
-        f"a backward pass of {seconds(paper[most]['backward_pass'])}."
-    )
 
 
 def _sizes(results: Sequence[LibraryResult]) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:

@@ -75,7 +75,6 @@ class SizePoint(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     iteration: MeasuredValue
     flops: float
-    bytes: float
 
 
 class LibraryResult(NetworkResult, frozen=True, kw_only=True):
@@ -148,7 +147,7 @@ def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> Poin
         iteration_s=statistics.median(steps), fastest_s=min(steps), process_memory_bytes=network_runs.resident_bytes(),
         device_memory_bytes=network.device_memory_bytes(),
     )  # fmt: skip
-    result = partial(_result, task, directory)
+    result = partial(network_runs.detail_result, task, directory, values_of)
     return network_runs.finish(job, iterations, network, x, y, channel, result, operators=job.operators)
 
 
@@ -192,10 +191,6 @@ def values_of(iterations: Iterations) -> dict[str, float | None]:
         "device_memory_bytes": iterations.device_memory_bytes, "others_cores": iterations.others_cores,
         **({**passes, **{f"{name.replace(' ', '_').lower()}_s": time for name, time in grouped(timed).items()}} if timed else {}),
     }  # fmt: skip
-
-
-def _result(task: dict[str, Any], directory: Path, iterations: Iterations, remark: str = "") -> PointResult:
-    return network_runs.make_result(task, directory, values_of(iterations), iterations, remark=remark)
 
 
 # --- other sizes -------------------------------------------------------------------------------------------------------------------

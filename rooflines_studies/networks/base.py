@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -99,16 +103,42 @@ class Network(Protocol):
         """Give back threads and memory; the network is not used afterwards."""
 
 
-def fused(
-    name: str, layer: str, phase: Phase, parts: Iterable[Operator], *, read: int, written: int, executed_flops: int | None = None
+@functools.cache
+def work_table(name: str) -> tuple[dict[str, str], ...]:
+    """The rows of the file ``name`` of this folder, which lists operators and their work; see ``declared``."""
+    with Path(__file__).with_name(name).open(newline="", encoding="utf-8") as stream:
+        return tuple(csv.DictReader(stream))
+
+
+def declared(
+    row: Mapping[str, str], size: Mapping[str, int], count: Mapping[str, int], parts: Iterable[Operator] = (), **more: Any
 ) -> Operator:
-    """One operator that computes what ``parts`` do and keeps between them what is not in ``read`` and ``written`` (bytes)."""
-    parts = tuple(parts)
-    return Operator(
-        name=name, layer=layer, phase=phase, matrix_flops=sum(part.matrix_flops for part in parts),
-        other_flops=sum(part.other_flops for part in parts), bytes_read=read, bytes_written=written, precision=parts[0].precision,
-        executed_flops=executed_flops,
-    )  # fmt: skip
+    """The operator of a ``row``: an array has ``size`` bytes and ``count`` elements, both by name.
+
+    ``read`` and ``written`` list arrays; a gradient has the name of what it is the gradient of. ``matrix`` and ``other`` are FLOPs for
+    each element: ``14 scores``. A fused operator has the FLOPs of its ``parts``, and keeps between them what it neither reads nor
+    writes.
+    """
+    flops = {
+        f"{kind}_flops": sum(int(times) * count[name] for times, name in (term.split() for term in row[kind].split(" + ") if term))
+        + sum(getattr(part, f"{kind}_flops") for part in parts)
+        for kind in ("matrix", "other")
+    }
+    traffic = {f"bytes_{way}": sum(size[array] for array in row[way].split()) for way in ("read", "written")}
+    given: dict[str, Any] = {"name": row["operator"], "layer": row.get("layer"), "phase": row["phase"], **flops, **traffic, **more}
+    return Operator(**given)
+
+
+def he_parameters(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArray[np.float32]]:
+    """Random parameters, the same for every backend: weights normal with variance 2 / fan-in, biases 0.
+
+    He's initialization (He et al., "Delving Deep into Rectifiers", 2015), for dense layers and convolutions alike.
+    """
+    generator, made = np.random.default_rng(seed), {}
+    for name, shape in shapes.items():
+        scale = np.sqrt(2 / prod(shape[1:]))
+        made[name] = (generator.standard_normal(shape) * scale if name.endswith(".weight") else np.zeros(shape)).astype(np.float32)
+    return made
 
 
 def fastest(operators: Sequence[Operator], seconds: Sequence[Sequence[float]]) -> tuple[OperatorTime, ...]:

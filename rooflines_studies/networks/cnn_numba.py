@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numba import get_num_threads
@@ -18,11 +17,10 @@ from rooflines_studies.networks.base import Operator, OperatorTime, fastest
 from rooflines_studies.networks.cnn_numba_kernels import POOL1, POOL2, WINDOW
 from rooflines_studies.networks.cnn_numba_step import COPIES, SIZE
 
-_FLOAT: Final = 4  # bytes, also of the offset of a window
 # Outputs of the convolutions that some window of the pooling behind covers, where that window is read again
-_COMPUTED1: Final = 4 * POOL1
-_COMPUTED2: Final = 4 * POOL2
-_TAPS1: Final = 9
+_COMPUTED1 = 4 * POOL1
+_COMPUTED2 = 4 * POOL2
+_TAPS1 = 9
 
 
 class NumbaCpu:
@@ -153,61 +151,19 @@ def work(batch: int, threads: int) -> tuple[Operator, ...]:
     ``executed_flops`` counts as ``cnn.work`` does, but only the outputs, maxima and gradients that are computed; of the update also
     the sums over all threads' gradients, which the direct algorithm has not.
     """
-    fuse, update = cnn.fusing(batch), cnn.sgd()
-    images = _FLOAT * cnn.elements("image", batch)
-    pool1, pool2 = _FLOAT * batch * POOL1, _FLOAT * batch * POOL2
-    hidden, logits = _FLOAT * cnn.elements("dense1", batch), _FLOAT * cnn.elements("dense2", batch)
-    parameters = {layer: cnn.parameter_bytes(layer) for layer in ("conv1", "conv2", "dense1", "dense2")}
-    weights = {layer: _FLOAT * prod(cnn.PARAMETERS[f"{layer}.weight"]) for layer in parameters}
     pooling = 1 + 4  # FLOPs a maximum: ReLU, and a window of four
-    return (
-        fuse(
-            "convolution, relu, maxpool", "conv1", "forward", "convolution conv1, relu conv1, maxpool pool1",
-            read=images + parameters["conv1"], written=pool1 + batch * POOL1,
-            executed_flops=batch * (_COMPUTED1 * (2 * _TAPS1 + 1) + POOL1 * pooling),
-        ),
-        fuse(
-            "convolution, relu, maxpool", "conv2", "forward", "convolution conv2, relu conv2, maxpool pool2",
-            read=pool1 + parameters["conv2"], written=2 * pool2,
-            executed_flops=batch * (_COMPUTED2 * (2 * WINDOW + 1) + POOL2 * pooling),
-        ),
-        fuse(
-            "linear, relu", "dense1", "forward", "linear dense1, relu dense1", read=pool2 + parameters["dense1"], written=hidden
-        ),
-        fuse("linear", "dense2", "forward", "linear dense2", read=hidden + parameters["dense2"], written=logits),
-        fuse(
-            "softmax, cross-entropy and their gradient", "loss", "forward", cnn.LOSS, read=logits + 8 * batch, written=logits
-        ),
-        fuse(
-            "linear gradients, relu gradient", "dense2", "backward",
-            "linear input gradient dense2, linear weight gradient dense2, linear bias gradient dense2, relu gradient dense1",
-            read=logits + weights["dense2"] + hidden, written=parameters["dense2"] + hidden,
-        ),
-        fuse(
-            "linear weight gradient", "dense1", "backward", "linear weight gradient dense1, linear bias gradient dense1",
-            read=hidden + pool2, written=parameters["dense1"],
-        ),
-        fuse(
-            "linear input gradient, relu gradient", "dense1", "backward", "linear input gradient dense1, relu gradient conv2",
-            read=hidden + weights["dense1"] + pool2, written=pool2, executed_flops=batch * (cnn.products("dense1", 1) + POOL2),
-        ),
-        fuse(
-            "convolution gradients, maxpool gradient", "conv2", "backward", "convolution gradients conv2, maxpool gradient pool2",
-            read=2 * pool2 + pool1 + weights["conv2"], written=pool1 + parameters["conv2"],
-            # each gradient above reaches the weights and the inputs of one window, and the bias
-            executed_flops=batch * POOL2 * (2 * 2 * WINDOW + 1),
-        ),
-        fuse(
-            "convolution gradients, relu gradient, maxpool gradient", "conv1", "backward",
-            "convolution gradients conv1, relu gradient conv1, maxpool gradient pool1",
-            read=pool1 + batch * POOL1 + images, written=parameters["conv1"],
-            executed_flops=batch * _COMPUTED1 * (2 * _TAPS1 + 1),
-        ),
-        # Every thread's gradient is read and their sum written; parameters and momentum are read and written, and the copies of the
-        # parameters written.
-        fuse(
-            "sum of gradients, sgd with momentum", "", "optimizer", update.name,
-            read=_FLOAT * (threads + 2) * SIZE, written=_FLOAT * (3 * SIZE + COPIES),
-            executed_flops=update.flops + (threads - 1) * SIZE,
-        ),
-    )  # fmt: skip
+    pool1, pool2 = batch * POOL1, batch * POOL2
+    pooled = {"pool1": cnn.FLOAT * pool1, "maxima1": pool1, "pool2": cnn.FLOAT * pool2, "maxima2": cnn.FLOAT * pool2}
+    # Every thread's gradient is read and their sum written; parameters and momentum are read and written, and the copies of the
+    # parameters written.
+    ends = {"threads": cnn.FLOAT * threads * SIZE, "padded": cnn.FLOAT * SIZE, "copies": cnn.FLOAT * COPIES}
+    executed = {
+        "conv1": batch * (_COMPUTED1 * (2 * _TAPS1 + 1) + POOL1 * pooling),
+        "conv2": batch * (_COMPUTED2 * (2 * WINDOW + 1) + POOL2 * pooling),
+        "dense1 input": batch * (cnn.products("dense1", 1) + POOL2),
+        # each gradient above reaches the weights and the inputs of one window, and the bias
+        "conv2 gradients": batch * POOL2 * (2 * 2 * WINDOW + 1),
+        "conv1 gradients": batch * _COMPUTED1 * (2 * _TAPS1 + 1),
+        "update": cnn.work(batch)[-1].flops + (threads - 1) * SIZE,
+    }
+    return tuple(cnn.operators("numba-cpu", batch, sizes={**pooled, **ends}, executed=executed).values())

@@ -12,7 +12,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numba import cuda
@@ -23,12 +23,11 @@ from rooflines_studies.networks import cnn
 from rooflines_studies.networks import cnn_numba_cuda_convolution as convolution
 from rooflines_studies.networks import cnn_numba_cuda_dense as dense
 from rooflines_studies.networks import cnn_numba_cuda_update as ends
-from rooflines_studies.networks.base import Array, Operator, OperatorTime, fastest, fused
+from rooflines_studies.networks.base import Array, Operator, OperatorTime, fastest
 from rooflines_studies.networks.cnn_numba_cuda_convolution import Kernel
 
-_LAYERS: Final = ("conv1", "conv2", "dense1", "dense2")
-_FORWARD: Final = 4  # the launches of a step that compute the logits
-_DELAY_ITERATIONS: Final = 5 << 10  # of ``recur_fma``, about a millisecond
+_FORWARD = 4  # the launches of a step that compute the logits
+_DELAY_ITERATIONS = 5 << 10  # of ``recur_fma``, about a millisecond
 
 
 def unusable() -> str:
@@ -96,17 +95,13 @@ class _Memory:
 
 
 class _Buffers:
-    """What a step of up to ``samples`` samples writes: outputs and switches of the layers, and their gradients."""
+    """What a step of up to ``samples`` samples writes: values of the layers by name, their gradients, and switches of the poolings."""
 
-    def __init__(self, network: NumbaCuda, samples: int) -> None:
-        array = network.memory.array
+    def __init__(self, memory: _Memory, sizes: Mapping[str, int], samples: int) -> None:
         self.samples = samples
         self.given: tuple[Any, Any] | None = None  # samples and classes from the host
-        self.pool1, self.pool2 = array(samples * network.pool1), array(samples * network.pool2)
-        self.switches1, self.switches2 = array(samples * network.pool1, np.int8), array(samples * network.pool2, np.int8)
-        self.hidden, self.logits = array(samples * network.hidden), array(samples * network.classes)
-        self.of_pool1, self.of_pool2 = array(samples * network.pool1), array(samples * network.pool2)
-        self.of_hidden, self.of_logits = array(samples * network.hidden), array(samples * network.classes)
+        self.values, self.gradients = ({name: memory.array(samples * size) for name, size in sizes.items()} for _ in range(2))
+        self.switches = {name: memory.array(samples * sizes[name], np.int8) for name in ("pool1", "pool2")}
 
 
 class NumbaCuda:
@@ -137,15 +132,19 @@ class NumbaCuda:
         filters1, channels = self._shapes["conv1.weight"][:2]
         filters2 = self._shapes["conv2.weight"][0]
         rows, columns = ((size - 2) // 2 for size in image[1:])
-        self.pixels, self.pool1 = prod(image), filters1 * rows * columns
-        self.pool2 = filters2 * ((rows - 2) // 2) * ((columns - 2) // 2)
-        self.hidden, self.classes = self._shapes["dense1.weight"][0], self._shapes["dense2.weight"][0]
-        if self._shapes["dense1.weight"][1] != self.pool2 or channels != image[0]:
+        hidden, features = self._shapes["dense1.weight"]
+        self._sizes = {
+            "pool1": filters1 * rows * columns,
+            "pool2": features,
+            "dense1": hidden,
+            "dense2": self._shapes["dense2.weight"][0],
+        }
+        if features != filters2 * ((rows - 2) // 2) * ((columns - 2) // 2) or channels != image[0]:
             raise UsageError(f"the parameters do not match a network for images of {image}")
         first = (channels, *image[1:], filters1)
         second = (filters1, rows, columns, filters2)
-        self._forward1, self._forward2 = convolution.forward(*first), convolution.forward(*second)
-        self._weights1, self._weights2 = convolution.weight_gradient(*first), convolution.weight_gradient(*second)
+        makers = convolution.forward, convolution.weight_gradient
+        self._forward, self._weights = ([make(*layer) for layer in (first, second)] for make in makers)
         self._inputs2 = convolution.input_gradient(*second)
 
         self.memory = _Memory()
@@ -155,8 +154,9 @@ class NumbaCuda:
         self._sums = self.memory.copy(np.zeros(count + 1, np.float32))  # the gradients, and behind them the loss
         self._loss_there = self._sums[count : count + 1]
         self._loss = cuda.pinned_array(1, np.float32)
-        sizes = [self._layer(name).stop - self._layer(name).start for name in _LAYERS]
-        self._layout = ends.layout([ends.Region(*region) for region in zip((*sizes, 1), ends.MOST_ROWS, strict=True)])
+        places = map(self._layer, cnn.LAYERS)
+        sizes = (*(place.stop - place.start for place in places), 1)
+        self._layout = ends.layout([ends.Region(*region) for region in zip(sizes, ends.MOST_ROWS, strict=True)])
         self._table = self.memory.copy(self._layout.table)
         self._partials = self.memory.array(self._layout.partials)
         self._buffers: _Buffers | None = None
@@ -181,8 +181,8 @@ class NumbaCuda:
             images = self._images(part)
             for call in list(self._plan(len(part)).values())[:_FORWARD]:
                 call(images, images)
-            logits = self._grown(len(part)).logits[: len(part) * self.classes].copy_to_host()
-            found[begin : begin + len(part)] = logits.reshape(len(part), self.classes).argmax(axis=1)
+            logits = self._grown(len(part)).values["dense2"][: len(part) * self._sizes["dense2"]].copy_to_host()
+            found[begin : begin + len(part)] = logits.reshape(len(part), -1).argmax(axis=1)
         return found
 
     def parameters(self) -> dict[str, NDArray[np.float32]]:
@@ -267,7 +267,7 @@ class NumbaCuda:
         """``array`` in the buffer for samples (0) or classes (1) from the host."""
         buffers = self._grown(len(array))
         if buffers.given is None:
-            buffers.given = self.memory.array(buffers.samples * self.pixels), self.memory.array(buffers.samples, np.int64)
+            buffers.given = self.memory.array(buffers.samples * prod(self._image)), self.memory.array(buffers.samples, np.int64)
         flat = np.ascontiguousarray(array).reshape(-1)
         buffers.given[which][: flat.size].copy_to_device(flat)
         return Resident(buffers.given[which], 0, array.shape)
@@ -277,7 +277,7 @@ class NumbaCuda:
         if self._buffers is None or self._buffers.samples < samples:
             self._plans.clear()
             self._buffers = None  # first, so that the two are not held at once
-            self._buffers = _Buffers(self, samples)
+            self._buffers = _Buffers(self.memory, self._sizes, samples)
         return self._buffers
 
     def _layer(self, name: str) -> slice:
@@ -295,58 +295,53 @@ class NumbaCuda:
 
     def _plan(self, samples: int) -> _Plan:
         """The launches of a step for a batch of ``samples``, without the update."""
-        b = self._grown(samples)
+        buffers = self._grown(samples)
         if samples in self._plans:
             return self._plans[samples]
-        weights = {name: self._parameters[self._layer(name)] for name in _LAYERS}
+        weights = {name: self._parameters[self._layer(name)] for name in cnn.LAYERS}
         bias = {name: self._parameters[self._places[f"{name}.bias"]] for name in ("dense1", "dense2")}
         partials = [self._partials[begin:] for begin in self._layout.begins]
         counts = ends.row_counts(samples)
-        shared, lost = counts[0], counts[-1]
         chunk = dense.chunk(samples, ends.DENSE_ROWS)
         rows = np.array(counts, np.int32)[self._layout.regions]
         self._ends[samples] = (ends.update().over(len(rows)), self.memory.copy(rows))
 
-        forward1, forward2 = self._forward1.over(samples), self._forward2.over(samples)
-        weights1, weights2 = self._weights1.over(shared), self._weights2.over(shared)
+        forward1, forward2 = (kernel.over(samples) for kernel in self._forward)
+        weights1, weights2 = (kernel.over(counts[0]) for kernel in self._weights)
         inputs2 = self._inputs2.over(samples)
-        loss = ends.loss(self.classes).over(lost)
 
         def product(kernel: Kernel, operands: tuple[Any, Any, Any, Any], sizes: tuple[int, int, int], chunk: int) -> _Call:
             rows, columns, depth = sizes
             call = kernel.over(dense.grid(rows, columns, -(-depth // chunk)))
             return lambda x, y: call(*operands, *sizes, chunk)
 
-        features, hidden, classes = self.pool2, self.hidden, self.classes
+        _, features, units, classes = self._sizes.values()
+        loss, gradient, through = ends.loss(classes).over(counts[-1]), dense.weight_gradient(), dense.input_gradient
+        pool1, pool2, hidden, logits = buffers.values.values()
+        of_pool1, of_pool2, of_hidden, of_logits = buffers.gradients.values()
+        switches1, switches2 = buffers.switches.values()
         # rows, columns and depth of each product; one column more for the gradient of the bias
-        to_hidden, to_logits = (samples, hidden, features), (samples, classes, hidden)
-        of_weight1, of_weight2 = (hidden, features + 1, samples), (classes, hidden + 1, samples)
-        of_pool2, of_hidden = (samples, features, hidden), (samples, hidden, classes)
-        forward, gradient, through = dense.forward, dense.weight_gradient(), dense.input_gradient
-        down2 = (b.of_logits, weights["dense2"], b.hidden, b.of_hidden)
-        down1 = (b.of_hidden, weights["dense1"], b.hidden, b.of_pool2)
+        of_weight1, of_weight2 = (units, features + 1, samples), (classes, units + 1, samples)
+        of_inputs1, of_inputs2 = (samples, features, units), (samples, units, classes)
+        output1, output2 = (samples, units, features), (samples, classes, units)
         self._plans[samples] = {
-            "conv1": lambda x, y: forward1(x.flat, x.first, weights["conv1"], b.pool1, b.switches1),
-            "conv2": lambda x, y: forward2(b.pool1, 0, weights["conv2"], b.pool2, b.switches2),
-            "dense1": product(forward(True), (b.pool2, weights["dense1"], bias["dense1"], b.hidden), to_hidden, features),
-            "dense2": product(forward(False), (b.hidden, weights["dense2"], bias["dense2"], b.logits), to_logits, hidden),
-            "loss": lambda x, y: loss(b.logits, y.flat, y.first, b.of_logits, partials[4], samples),
-            "dense2 weight": product(gradient, (b.of_logits, b.hidden, b.hidden, partials[3]), of_weight2, chunk),
-            "dense2 input": product(through(True), down2, of_hidden, classes),
-            "dense1 weight": product(gradient, (b.of_hidden, b.pool2, b.pool2, partials[2]), of_weight1, chunk),
-            "dense1 input": product(through(False), down1, of_pool2, hidden),
-            "conv2 weight": lambda x, y: weights2(b.pool1, 0, samples, b.of_pool2, b.switches2, partials[1]),
-            "conv2 input": lambda x, y: inputs2(b.of_pool2, b.switches2, weights["conv2"], b.of_pool1),
-            "conv1 weight": lambda x, y: weights1(x.flat, x.first, samples, b.of_pool1, b.switches1, partials[0]),
+            "conv1": lambda x, y: forward1(x.flat, x.first, weights["conv1"], pool1, switches1),
+            "conv2": lambda x, y: forward2(pool1, 0, weights["conv2"], pool2, switches2),
+            "dense1": product(dense.forward(True), (pool2, weights["dense1"], bias["dense1"], hidden), output1, features),
+            "dense2": product(dense.forward(False), (hidden, weights["dense2"], bias["dense2"], logits), output2, units),
+            "loss": lambda x, y: loss(logits, y.flat, y.first, of_logits, partials[4], samples),
+            "dense2 weight": product(gradient, (of_logits, hidden, hidden, partials[3]), of_weight2, chunk),
+            "dense2 input": product(through(True), (of_logits, weights["dense2"], hidden, of_hidden), of_inputs2, classes),
+            "dense1 weight": product(gradient, (of_hidden, pool2, pool2, partials[2]), of_weight1, chunk),
+            "dense1 input": product(through(False), (of_hidden, weights["dense1"], hidden, of_pool2), of_inputs1, units),
+            "conv2 weight": lambda x, y: weights2(pool1, 0, samples, of_pool2, switches2, partials[1]),
+            "conv2 input": lambda x, y: inputs2(of_pool2, switches2, weights["conv2"], of_pool1),
+            "conv1 weight": lambda x, y: weights1(x.flat, x.first, samples, of_pool1, switches1, partials[0]),
         }
         return self._plans[samples]
 
 
 # --- work ----------------------------------------------------------------------------------------------------------------------------
-
-_FLOAT: Final = 4  # bytes
-_SWITCH: Final = 1
-_CLASS: Final = 8
 
 
 def declared(batch: int) -> dict[str, Operator]:
@@ -357,77 +352,17 @@ def declared(batch: int) -> dict[str, Operator]:
     only what a pooling window covers, the weight gradients only one position of each window, and conv2's input gradient also what
     falls on the zeros around.
     """
-    fuse = cnn.fusing(batch, index_bytes=_SWITCH)
-    rows = dict(zip(("conv1", "conv2", "dense1", "dense2", "loss"), ends.row_counts(batch), strict=True))
-    size = {layer: _FLOAT * cnn.elements(layer, batch) for layer in ("image", "pool1", "pool2", "dense1", "dense2")}
-    switched = {layer: (_FLOAT + _SWITCH) * cnn.elements(layer, batch) for layer in ("pool1", "pool2")}
-    weight = {name.split(".")[0]: _FLOAT * prod(shape) for name, shape in cnn.PARAMETERS.items() if name.endswith(".weight")}
-
-    def convolved(layer: str, before: str, pool: str) -> Operator:
-        cells = cnn.elements(pool, batch)
-        return fuse(
-            "convolution, relu, maxpool", layer, "forward", f"convolution {layer}, relu {layer}, maxpool {pool}",
-            read=size[before] + cnn.parameter_bytes(layer), written=switched[pool],
-            # four products and biases a window, its maximum, and ReLU once
-            executed_flops=4 * cells * 2 * prod(cnn.PARAMETERS[f"{layer}.weight"][1:]) + (4 + 4 + 1) * cells,
-        )  # fmt: skip
-
-    def weights(layer: str, before: str, pool: str) -> Operator:
-        channels, taps = cnn.PARAMETERS[f"{layer}.weight"][1], prod(cnn.PARAMETERS[f"{layer}.weight"][1:])
-        through = fuse("", layer, "backward", f"maxpool gradient {pool}, relu gradient {layer}", read=0, written=0)
-        matrix, other = cnn.products(layer, batch), cnn.elements(layer, batch)
-        products_of_weight = cnn.operator("", layer, "backward", 0, 0, matrix=matrix, other=other)
-        return fused(
-            "maxpool and relu gradient, convolution weight gradient", layer, "backward", (products_of_weight, through),
-            read=size[before] + switched[pool], written=rows[layer] * cnn.parameter_bytes(layer),
-            # the bias is added up by every channel
-            executed_flops=cnn.elements(pool, batch) * (2 * taps + channels),
-        )  # fmt: skip
-
-    def dense_weights(layer: str, before: str) -> Operator:
-        return fuse(
-            "linear weight and bias gradient", layer, "backward", f"linear weight gradient {layer}, linear bias gradient {layer}",
-            read=size[layer] + size[before], written=rows[layer] * cnn.parameter_bytes(layer),
-        )  # fmt: skip
-
-    summed = {"loss": 1} | {layer: cnn.parameter_bytes(layer) // _FLOAT for layer in weight}
-    partials = sum(rows[name] * count for name, count in summed.items())
-    count = sum(summed.values()) - 1
-    update = cnn.sgd()
-    return {
-        "conv1": convolved("conv1", "image", "pool1"),
-        "conv2": convolved("conv2", "pool1", "pool2"),
-        "dense1": fuse(
-            "linear, relu", "dense1", "forward", "linear dense1, relu dense1",
-            read=size["pool2"] + cnn.parameter_bytes("dense1"), written=size["dense1"],
-        ),
-        "dense2": fuse(
-            "linear", "dense2", "forward", "linear dense2", read=size["dense1"] + cnn.parameter_bytes("dense2"), written=size["dense2"]
-        ),
-        "loss": fuse(
-            "softmax cross-entropy and gradient", "loss", "forward", cnn.LOSS,
-            read=size["dense2"] + _CLASS * batch, written=size["dense2"] + _FLOAT * rows["loss"],
-        ),
-        "dense2 weight": dense_weights("dense2", "dense1"),
-        "dense2 input": fuse(
-            "linear input gradient, relu gradient", "dense2", "backward", "linear input gradient dense2, relu gradient dense1",
-            read=size["dense2"] + weight["dense2"] + size["dense1"], written=size["dense1"],
-        ),
-        "dense1 weight": dense_weights("dense1", "pool2"),
-        "dense1 input": fuse(
-            "linear input gradient", "dense1", "backward", "linear input gradient dense1",
-            read=size["dense1"] + weight["dense1"], written=size["pool2"],
-        ),
-        "conv2 weight": weights("conv2", "pool1", "pool2"),
-        "conv2 input": Operator(
-            name="convolution input gradient", layer="conv2", phase="backward", matrix_flops=cnn.products("conv2", batch),
-            bytes_read=switched["pool2"] + weight["conv2"], bytes_written=size["pool1"],
-            executed_flops=cnn.elements("pool1", batch) * 2 * 9 * cnn.PARAMETERS["conv2.weight"][0],
-        ),
-        "conv1 weight": weights("conv1", "image", "pool1"),
-        "update": fuse(
-            "sum of gradients, sgd with momentum", "", "optimizer", update.name,
-            read=_FLOAT * (partials + 2 * count), written=_FLOAT * (3 * count + 1),
-            executed_flops=update.flops + partials,
-        ),
-    }  # fmt: skip
+    partials = {
+        name: rows * (cnn.parameter_count(name) if name in cnn.LAYERS else 1)
+        for name, rows in zip((*cnn.LAYERS, "loss"), ends.row_counts(batch), strict=True)
+    }
+    executed = {"update": cnn.work(batch)[-1].flops + sum(partials.values())}
+    for layer, pool in (("conv1", "pool1"), ("conv2", "pool2")):
+        cells, (_, channels, *window) = cnn.elements(pool, batch), cnn.PARAMETERS[f"{layer}.weight"]
+        products = 2 * channels * prod(window)
+        # four products and biases a window, its maximum, and ReLU once; the bias of the gradients is added up by every channel
+        executed |= {layer: cells * (4 * (products + 1) + 4 + 1), f"{layer} weight": cells * (products + channels)}
+    filters, _, *window = cnn.PARAMETERS["conv2.weight"]
+    executed["conv2 input"] = cnn.elements("pool1", batch) * 2 * filters * prod(window)
+    sizes = {f"{name}.partials": cnn.FLOAT * count for name, count in partials.items()}
+    return cnn.operators("numba-cuda", batch, index_bytes=1, sizes=sizes, executed=executed)

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from numba import cuda, float32, int32
 
 from rooflines.ext import compiled_cuda, configured_cuda
 
-TAPS: Final = 9
-DEAD: Final = 4
-WARP: Final = 32
+TAPS = 9
+DEAD = 4
+WARP = 32
 
 
 class Kernel(NamedTuple):

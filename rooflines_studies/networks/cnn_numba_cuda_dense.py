@@ -14,34 +14,34 @@ two blocks a multiprocessor, 16 warps.
 from __future__ import annotations
 
 import functools
-from typing import Any, Final
+from typing import Any
 
 from numba import cuda, float32
 
 from rooflines.ext import compiled_cuda
 from rooflines_studies.networks.cnn_numba_cuda_convolution import WARP, Kernel
 
-TILE_ROWS: Final = 16
-TILE_COLUMNS: Final = 32
-TILE_DEPTH: Final = 64
-WARPS: Final = 8
-THREADS: Final = WARPS * WARP
+TILE_ROWS = 16
+TILE_COLUMNS = 32
+TILE_DEPTH = 64
+WARPS = 8
+THREADS = WARPS * WARP
 
-_TILE: Final = TILE_ROWS * TILE_COLUMNS
-_LEFT: Final = TILE_ROWS + 1
-_RIGHT: Final = TILE_COLUMNS + 1
-_RIGHT_BEGIN: Final = TILE_DEPTH * _LEFT
-_SHARED: Final = max(WARPS * _TILE, TILE_DEPTH * (_LEFT + _RIGHT))
-_SHARE: Final = TILE_DEPTH // WARPS
+_TILE = TILE_ROWS * TILE_COLUMNS
+_LEFT = TILE_ROWS + 1
+_RIGHT = TILE_COLUMNS + 1
+_RIGHT_BEGIN = TILE_DEPTH * _LEFT
+_SHARED = max(WARPS * _TILE, TILE_DEPTH * (_LEFT + _RIGHT))
+_SHARE = TILE_DEPTH // WARPS
 
 # How an operand lies in memory: one output's numbers along the depth side by side, or all outputs' of one depth.
-_ALONG_DEPTH: Final = 0
-_ACROSS: Final = 1
-_NOTHING: Final = 0
-_BIAS: Final = 1
-_BIAS_RELU: Final = 2
-_RELU_GRADIENT: Final = 3
-_WEIGHT_GRADIENT: Final = 4
+_ALONG_DEPTH = 0
+_ACROSS = 1
+_NOTHING = 0
+_BIAS = 1
+_BIAS_RELU = 2
+_RELU_GRADIENT = 3
+_WEIGHT_GRADIENT = 4
 
 
 def grid(rows: int, columns: int, splits: int = 1) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cuda, float32
@@ -15,16 +15,16 @@ from rooflines.ext import compiled_cuda
 from rooflines_studies.networks.cnn_numba_cuda_convolution import WARP, Kernel
 from rooflines_studies.networks.cnn_numba_cuda_dense import chunk
 
-LOSS_THREADS: Final = 64
-UPDATE_THREADS: Final = 256
-FEW_ROWS: Final = 8  # up to here one thread adds all partial sums of a parameter
+LOSS_THREADS = 64
+UPDATE_THREADS = 256
+FEW_ROWS = 8  # up to here one thread adds all partial sums of a parameter
 # Rows of partial sums, at most: blocks that share the samples. Two for each multiprocessor of an H100 in the convolutions, where every
 # thread keeps its sums for many samples; few in dense1, whose 51,328 gradients fill a device anyway.
-CONVOLUTION_ROWS: Final = 256
-DENSE_ROWS: Final = 8
-LOSS_ROWS: Final = 256
-MOST_ROWS: Final = (CONVOLUTION_ROWS, CONVOLUTION_ROWS, DENSE_ROWS, DENSE_ROWS, LOSS_ROWS)  # of the layers and the loss
-_FIELDS: Final = 5  # numbers that describe a block of the update
+CONVOLUTION_ROWS = 256
+DENSE_ROWS = 8
+LOSS_ROWS = 256
+MOST_ROWS = (CONVOLUTION_ROWS, CONVOLUTION_ROWS, DENSE_ROWS, DENSE_ROWS, LOSS_ROWS)  # of the layers and the loss
+_FIELDS = 5  # numbers that describe a block of the update
 
 
 def row_counts(samples: int) -> tuple[int, int, int, int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import prange
@@ -21,28 +21,28 @@ from rooflines_studies.networks.cnn_numba_kernels import IMAGE, LANES, POOL1, PO
 
 Floats = NDArray[np.float32]
 
-PIXELS: Final = IMAGE * IMAGE
-HIDDEN: Final = 128
-CLASSES: Final = 10
+PIXELS = IMAGE * IMAGE
+HIDDEN = 128
+CLASSES = 10
 # Images that a thread takes through the network at once: 10 KiB each, plus 600 KiB of weights and gradients. Tiles of products have
 # four or eight of them as rows, so a block begins at a multiple of ``ROWS``.
-BLOCK: Final = 32
-ROWS: Final = 8
+BLOCK = 32
+ROWS = 8
 
 # Where each parameter begins in the one array that holds all, and what lies there; a gradient and the momentum are laid out alike.
 # Everything is padded to a multiple of WIDE. [9, 8] and the bias [8] of conv1
-CONV1: Final = 0
-CONV1_BIAS: Final = 72
-CONV2: Final = 80  # [16, 3, 3, 8]
-CONV2_BIAS: Final = CONV2 + 16 * WINDOW
-DENSE1: Final = CONV2_BIAS + 16  # [5, 5, 16, 128], the inputs in the order of pool2 here
-DENSE1_BIAS: Final = DENSE1 + POOL2 * HIDDEN
-DENSE2: Final = DENSE1_BIAS + HIDDEN  # [128, 16], of which ten columns are used and the others are 0
-DENSE2_BIAS: Final = DENSE2 + HIDDEN * WIDE
-SIZE: Final = DENSE2_BIAS + WIDE
+CONV1 = 0
+CONV1_BIAS = 72
+CONV2 = 80  # [16, 3, 3, 8]
+CONV2_BIAS = CONV2 + 16 * WINDOW
+DENSE1 = CONV2_BIAS + 16  # [5, 5, 16, 128], the inputs in the order of pool2 here
+DENSE1_BIAS = DENSE1 + POOL2 * HIDDEN
+DENSE2 = DENSE1_BIAS + HIDDEN  # [128, 16], of which ten columns are used and the others are 0
+DENSE2_BIAS = DENSE2 + HIDDEN * WIDE
+SIZE = DENSE2_BIAS + WIDE
 # What ``spread_out`` writes, in the order of ``Weights``, without the padding of dense2.
-COPIES: Final = 9 * WIDE + WIDE + 9 * 8 * WIDE + HIDDEN * POOL2 + CLASSES * HIDDEN
-CONV1_SUMS: Final = 2 * 10 * WIDE  # conv1's gradient before the halves are added up
+COPIES = 9 * WIDE + WIDE + 9 * 8 * WIDE + HIDDEN * POOL2 + CLASSES * HIDDEN
+CONV1_SUMS = 2 * 10 * WIDE  # conv1's gradient before the halves are added up
 
 
 class Weights(NamedTuple):
@@ -109,10 +109,10 @@ def _arrays(*sizes: int) -> list[Any]:
 
 
 # --- tiles of the dense layers' products -------------------------------------------------------------------------------------------
-_LANES: Final = min(LANES, WIDE)
-_FOUR: Final = 4 if LANES >= WIDE else 2  # vectors of a tile whose row is a multiple of four of them
-_FIVE: Final = 5 if LANES >= WIDE else 2
-_SMALL: Final = WIDE // _LANES  # vectors of a row of the padded logits
+_LANES = min(LANES, WIDE)
+_FOUR = 4 if LANES >= WIDE else 2  # vectors of a tile whose row is a multiple of four of them
+_FIVE = 5 if LANES >= WIDE else 2
+_SMALL = WIDE // _LANES  # vectors of a row of the padded logits
 _dense1 = product(
     4, _FOUR, lanes=_LANES, left_row=POOL2, left_step=1, right_step=HIDDEN, result_row=HIDDEN, start="bias", finish="relu"
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -107,10 +108,16 @@ class TorchCnn:
         """
         x, y = self.resident(x), self.resident(y)
         seconds: list[list[float]] = []
+
+        def run(function: Callable[..., Any], *arguments: Any) -> Any:
+            made: list[Any] = []
+            seconds[-1].append(self._seconds(lambda: made.append(function(*arguments))))
+            return made[0]
+
         with torch.no_grad():
             for _ in range(rounds + 1):
-                calls = _calls(self.module, x, y, *self._hyperparameters)
-                seconds.append([self._seconds(call) for call in calls])
+                seconds.append([])
+                _run_operators(run, self.module, x, y, *self._hyperparameters)
         work = cnn.work(len(y))
         # torch's default on GPUs that have it
         of_cuda = self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) >= (8, 0)
@@ -147,58 +154,50 @@ class TorchCnn:
         self._most_memory = max(self._most_memory, torch.mps.current_allocated_memory())
 
 
-def _calls(
-    module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, learning_rate: float, momentum: float
-) -> Iterator[Callable[[], object]]:
-    """The operators of ``cnn.work`` in its order, as autograd calls them; each is to be called before the next is asked for.
+def _run_operators(
+    run: Callable[..., Any], module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, learning_rate: float, momentum: float
+) -> None:
+    """Compute a step by the operators of ``cnn.work`` in its order, as autograd calls them: ``run`` calls a function with arguments.
 
     The optimizer is given copies, so that the network stays as it is.
     """
     aten, linear = torch.ops.aten, torch.nn.functional.linear
     parameters = dict(module.named_parameters())
-    found: dict[str, Any] = {"image": x}
-
-    def call(name: str, function: Callable[..., Any], *arguments: Any) -> Callable[[], object]:
-        return lambda: found.__setitem__(name, function(*arguments))
-
+    output, maxima = {"image": x}, {}
+    gradients: dict[str, torch.Tensor] = {}
     before = "image"
-    for number in ("1", "2"):
-        conv, pool = f"conv{number}", f"pool{number}"
-        yield call("sum", torch.conv2d, found[before], parameters[f"{conv}.weight"], parameters[f"{conv}.bias"])
-        yield call(conv, torch.relu, found["sum"])
-        yield call("both", aten.max_pool2d_with_indices, found[conv], [2, 2])
-        found[pool], found[f"maxima of {conv}"] = found["both"]
+    for conv, pool in (("conv1", "pool1"), ("conv2", "pool2")):
+        sums = run(torch.conv2d, output[before], parameters[f"{conv}.weight"], parameters[f"{conv}.bias"])
+        output[conv] = run(torch.relu, sums)
+        output[pool], maxima[conv] = run(aten.max_pool2d_with_indices, output[conv], [2, 2])
         before = pool
-    found["flat"] = found["pool2"].flatten(1)
-    yield call("sum", linear, found["flat"], parameters["dense1.weight"], parameters["dense1.bias"])
-    yield call("dense1", torch.relu, found["sum"])
-    yield call("dense2", linear, found["dense1"], parameters["dense2.weight"], parameters["dense2.bias"])
-    yield call("scores", aten._log_softmax, found["dense2"], 1, False)
-    yield call("loss", aten.nll_loss_forward, found["scores"], y, None, 1, -100)
-    one, weights = torch.ones((), device=x.device), found["loss"][1]
-    yield call("above", aten.nll_loss_backward, one, found["scores"], y, None, 1, -100, weights)
-    yield call("above", aten._log_softmax_backward_data, found["above"], found["scores"], 1, torch.float32)
+    output["flat"] = output["pool2"].flatten(1)
+    sums = run(linear, output["flat"], parameters["dense1.weight"], parameters["dense1.bias"])
+    output["dense1"] = run(torch.relu, sums)
+    logits = run(linear, output["dense1"], parameters["dense2.weight"], parameters["dense2.bias"])
+    scores = run(aten._log_softmax, logits, 1, False)
+    _, weights = run(aten.nll_loss_forward, scores, y, None, 1, -100)
+    above = run(aten.nll_loss_backward, torch.ones((), device=x.device), scores, y, None, 1, -100, weights)
+    above = run(aten._log_softmax_backward_data, above, scores, 1, torch.float32)
     for dense, before in (("dense2", "dense1"), ("dense1", "flat")):
-        above = found["above"]
-        yield call("above", torch.mm, above, parameters[f"{dense}.weight"])
-        yield call(f"{dense}.weight", torch.mm, above.t(), found[before])
-        yield call(f"{dense}.bias", torch.sum, above, 0)
+        below = run(torch.mm, above, parameters[f"{dense}.weight"])
+        gradients[f"{dense}.weight"] = run(torch.mm, above.t(), output[before])
+        gradients[f"{dense}.bias"] = run(torch.sum, above, 0)
+        above = below
         if dense == "dense2":
-            yield call("above", aten.threshold_backward, found["above"], found["dense1"], 0)
-    found["above"] = found["above"].view_as(found["pool2"])
+            above = run(aten.threshold_backward, above, output["dense1"], 0)
+    above = above.view_as(output["pool2"])
     for conv, before in (("conv2", "pool1"), ("conv1", "image")):
         window = [[2, 2], [2, 2], [0, 0], [1, 1], False]
-        yield call("above", aten.max_pool2d_with_indices_backward, found["above"], found[conv], *window, found[f"maxima of {conv}"])
-        yield call("above", aten.threshold_backward, found["above"], found[conv], 0)
+        above = run(aten.max_pool2d_with_indices_backward, above, output[conv], *window, maxima[conv])
+        above = run(aten.threshold_backward, above, output[conv], 0)
         weight = parameters[f"{conv}.weight"]
         rest = [[len(weight)], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [conv == "conv2", True, True]]
-        yield call("all", aten.convolution_backward, found["above"], found[before], weight, *rest)
-        found["above"], found[f"{conv}.weight"], found[f"{conv}.bias"] = found["all"]
-    copies = []
-    for name, parameter in parameters.items():
-        copy = torch.nn.Parameter(parameter.detach().clone())
-        copy.grad = found[name].clone()
-        copies.append(copy)
-    optimizer = torch.optim.SGD(copies, lr=learning_rate, momentum=momentum)
+        of_all = run(aten.convolution_backward, above, output[before], weight, *rest)
+        above, gradients[f"{conv}.weight"], gradients[f"{conv}.bias"] = of_all
+    copies = copy.deepcopy(parameters)
+    for name, parameter in copies.items():
+        parameter.grad = gradients[name]
+    optimizer = torch.optim.SGD(copies.values(), lr=learning_rate, momentum=momentum)
     optimizer.step()  # makes the momentum
-    yield optimizer.step
+    run(optimizer.step)

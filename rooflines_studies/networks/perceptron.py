@@ -12,33 +12,28 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflines.ext import DeviceError
-from rooflines_studies.networks.base import Array, Operator, OperatorTime, Phase, fastest
+from rooflines_studies.networks.base import Array, Operator, OperatorTime, declared, fastest, he_parameters, work_table
 
-WIDTHS: Final = (784, 10, 10)
-LEARNING_RATE: Final = 0.1
-VALIDATION_SAMPLES: Final = 1_000
+WIDTHS = (784, 10, 10)
+LEARNING_RATE = 0.1
+VALIDATION_SAMPLES = 1_000
 
-# FLOPs an element, as docs/counting.md has them.
-_SOFTMAX: Final = 14  # max, subtract, exp (10), sum, divide
-_LOGARITHM: Final = 10
-_CLASS: Final = 8  # bytes of a class number, int64
+_CLASS = 8  # bytes of a class number, int64
 LIBRARIES = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
 
 
 def initial_parameters(widths: Sequence[int] = WIDTHS, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """Random parameters, the same for every library: weights [out, in] normal with variance 2 / in (He), biases 0."""
-    generator = np.random.default_rng(seed)
-    made = {}
+    """Random parameters, the same for every library (see ``he_parameters``): weights [out, in]."""
+    shapes: dict[str, tuple[int, ...]] = {}
     for number, (inner, outer) in enumerate(pairwise(widths), start=1):
-        made[f"dense{number}.weight"] = (generator.standard_normal((outer, inner)) * np.sqrt(2 / inner)).astype(np.float32)
-        made[f"dense{number}.bias"] = np.zeros(outer, np.float32)
-    return made
+        shapes |= {f"dense{number}.weight": (outer, inner), f"dense{number}.bias": (outer,)}
+    return he_parameters(shapes, seed)
 
 
 class Perceptron:
@@ -208,39 +203,26 @@ class Perceptron:
         begun = time.perf_counter()
         result = function(*arguments)
         self.library.synchronize()
-        self._timed.append((self._declared(name, layer, count), time.perf_counter() - begun))
+        seconds = time.perf_counter() - begun
+        self._timed.append((self._declared(name, layer, count), seconds))
         return result
 
     def _declared(self, name: str, layer: str, count: int) -> Operator:
-        """The work of an operator on ``count`` samples; the ``layer`` of a gradient descent is a parameter."""
+        """The work of an operator on ``count`` samples; the ``layer`` of a gradient descent is a parameter.
+
+        FLOPs an element are those of docs/counting.md: a softmax costs 14, and the logarithm in the cross-entropy of a sample 10.
+        """
         dense, _, parameter = layer.partition(".")
         number = self.layers if layer == "loss" else int(dense.removeprefix("dense"))
         inner, outer = self.widths[number - 1 : number + 1]
         # Of input [N, in], weight [out, in] and scores [N, out] two are multiplied and the third is the product.
-        inputs, weight, scores = count * inner, outer * inner, count * outer
-        matrix = 2 * count * inner * outer
-        own = weight if parameter == "weight" else outer
-        work: dict[str, tuple[Phase, int, int, int]] = {  # elements read and written, FLOPs
-            "matrix product": ("forward", inputs + weight, scores, matrix),
-            "weight gradient": ("backward", scores + inputs, weight, matrix),
-            "input gradient": ("backward", scores + weight, inputs, matrix),
-            "bias": ("forward", scores + outer, scores, scores),
-            "bias gradient": ("backward", scores, outer, scores),
-            "relu": ("forward", scores, scores, scores),
-            "relu gradient": ("backward", 2 * scores, scores, scores),
-            "softmax": ("forward", scores, scores, _SOFTMAX * scores),
-            "cross-entropy": ("forward", 2 * count, 1, (_LOGARITHM + 2) * count),
-            "softmax gradient": ("backward", scores, scores, scores + count),
-            "gradient descent": ("optimizer", 2 * own, own, 2 * own),
-        }
-        phase, read, written, flops = work[name]
-        size = int(self._dtype.itemsize)
-        is_product = name in ("matrix product", "weight gradient", "input gradient")
-        classes = _CLASS * count if name in ("cross-entropy", "softmax gradient") else 0
-        return Operator(
-            name=name, layer=layer, phase=phase, matrix_flops=flops if is_product else 0, other_flops=0 if is_product else flops,
-            precision=f"fp{8 * size}", bytes_read=read * size + classes, bytes_written=written * size,
-        )  # fmt: skip
+        own = {"weight": outer * inner, "bias": outer}
+        counts = own | {"inputs": count * inner, "scores": count * outer, "samples": count, "loss": 1}
+        counts |= {"parameter": own.get(parameter, 0), "product": 2 * count * inner * outer}
+        itemsize = int(self._dtype.itemsize)
+        sizes = {array: itemsize * number for array, number in counts.items()} | {"classes": _CLASS * count}
+        row = next(row for row in work_table("perceptron_work.csv") if row["operator"] == name)
+        return declared(row, sizes, counts, layer=layer, precision=f"fp{8 * itemsize}")
 
 
 def _where_positive(gradient: Array, sums: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from rooflines.ext import (
     Block,
     CellValue,
     Column,
-    Compared,
     Figure,
     Section,
     SweepRow,
@@ -25,6 +25,7 @@ from rooflines.ext import (
     binary_bytes,
     counted,
     curves_section,
+    grouped,
     load_training,
     load_tuning,
     or_absent,
@@ -34,12 +35,15 @@ from rooflines.ext import (
     significant,
     table,
 )
-from rooflines_studies.study import Study, device_of, model_of
-from rooflines_studies.tables import printed
+from rooflines_studies.study import Study, device_of, model_of, read_study
+from rooflines_studies.tables import printed, value_text
 
 # More right than this of ten classes is no chance.
 _LEARNED = 0.2
 _WAITS = 0.1  # waiting for less of an epoch is not worth a sentence
+_FOLDER = Path(__file__).parent
+# What else differs from the network in fp32.
+_AS = {"fp32": "in fp32", "qat": "as int8 after one more epoch with rounding", "compile": "compiled"}
 
 
 def configuration(row: SweepRow) -> str:
@@ -54,19 +58,29 @@ def configuration(row: SweepRow) -> str:
 
 def findings(study: Study) -> Iterator[str]:
     """What each optimization gave, beside the default on the same device."""
+    remarks = read_study(_FOLDER).remarks
     gains = [("latency", "sample_s", "time per image in inference"), ("train", "epoch_s", "time per epoch of training")]
     for part, name, what in gains:
         yield from _gains(study, part, name, what)
-    yield from _dynamic(study)
-    yield from _static(study)
-    yield from _half(study)
+    yield from _dynamic(study, remarks["dynamic"])
+    on_cpu = [row for row in study.part("latency") if _on_cpu(row)]
+    for model in dict.fromkeys(map(model_of, on_cpu)):
+        sizes = {configuration(row): row.value("peak_memory_bytes") or 0.0 for row in on_cpu if model_of(row) == model}
+        plain, static = sizes.get("default", 0.0), sizes.get("static-int8", 0.0)
+        if 0 < plain < static:
+            yield remarks["static"].format(model=model, static=binary_bytes(static), plain=binary_bytes(plain))
+    half = [(row, row.value("accuracy") or 0.0) for row in study.part("train") if configuration(row).startswith("amp")]
+    real = [(row, accuracy) for row, accuracy in half if accuracy]
+    if real and all(accuracy > _LEARNED for _, accuracy in real):
+        listed = (f"{model_of(row)} {percent(accuracy, 1)} in {configuration(row)}" for row, accuracy in real)
+        yield remarks["half"].format(listed=", ".join(listed))
     for row in study.part("train"):
         if row.reason:
             yield f"{row.point.label}: {row.reason}"
     for model, variants in _variants(study):
-        shares = [(one.name, percent(one.accuracy, 1)) for one in variants if one.accuracy is not None]
+        shares = [f"{percent(one.accuracy, 1)} {_AS.get(one.name, f'as {one.name}')}" for one in variants if one.accuracy is not None]
         if shares:
-            yield f"{model}, correct on real labels: {', '.join(f'{share} {_shown_variant(name)}' for name, share in shares)}."
+            yield f"{model}, correct on real labels: {', '.join(shares)}."
     for row in study.part("tune"):
         if "verdict" in row.facts:
             yield f"{model_of(row)} on {device_of(row)}, tuned: {row.facts['verdict']}"
@@ -78,62 +92,19 @@ def findings(study: Study) -> Iterator[str]:
         yield from _undecided(study, part, name, what)
 
 
-def _dynamic(study: Study) -> Iterator[str]:
+def _dynamic(study: Study, remark: str) -> Iterator[str]:
     """Dynamic int8 converts linear layers after training, which are next to nothing of these networks."""
-    from rooflines.ext import PointOptions, count_network
-
-    timed = [row for row in study.part("latency") if model_of(row) == "resnet18" and row.value("sample_s")]
-    base, converted = (next((row for row in timed if configuration(row) == name), None) for name in ("default", "dynamic-int8"))
-    if base is None or converted is None:
-        return
-    _, counted = count_network("resnet18", PointOptions(device="cpu", classes=10, image_size=32))
-    linear = sum(row.flops or 0 for row in counted.operators if row.name in ("aten::addmm", "aten::linear"))
-    ratio = (base.value("sample_s") or 0.0) / (converted.value("sample_s") or 1.0)
-    judged = _interval(base, "sample_s") and _interval(converted, "sample_s")
-    here = f"Here the speed-up per image is {significant(ratio)} ×{_sure(base, converted, 'sample_s')}. " if judged else ""
-    saved = next(one for one in _printed() if one["configuration"] == "dynamic-int8" and "saved" in one["quantity"])
-    yield (
-        f"Dynamic int8 converts the linear layers of a trained network: {percent(linear / counted.flops, 2)} of ResNet-18's FLOPs. "
-        f"{here}The {_plain(saved)} % of "
-        "training time that the paper gives it cannot come from there: training does not run the converted network."
-    )
-
-
-def _static(study: Study) -> Iterator[str]:
-    """What static int8 needs in memory beside the default."""
-    on_cpu = [row for row in study.part("latency") if _on_cpu(row)]
-    for model in dict.fromkeys(map(model_of, on_cpu)):
-        sizes = {configuration(row): row.value("peak_memory_bytes") or 0.0 for row in on_cpu if model_of(row) == model}
-        plain, static = sizes.get("default", 0.0), sizes.get("static-int8", 0.0)
-        if 0 < plain < static:
-            memory = next(one for one in _printed() if one["quantity"].startswith("peak memory with dynamic"))
-            yield (
-                f"{model} in static int8 takes more memory of the process, {binary_bytes(static)} instead of {binary_bytes(plain)}. "
-                f"The paper finds the least memory in dynamic int8, about {_plain(memory)} MB."
-            )
+    ours = [row for row in reversed(study.part("latency")) if model_of(row) == "resnet18" and row.value("sample_s")]
+    timed = {configuration(row): row for row in ours}
+    base, converted = timed.get("default"), timed.get("dynamic-int8")
+    if base is not None and converted is not None:
+        judged = _interval(base, "sample_s") and _interval(converted, "sample_s")
+        here = f"Here the speed-up per image is {_speedup(base, converted, 'sample_s')}. " if judged else ""
+        yield remark.format(here=here)
 
 
 def _on_cpu(row: SweepRow) -> bool:
     return str(row.point.options.get("device", "cpu")).startswith("cpu")
-
-
-def _half(study: Study) -> Iterator[str]:
-    """Training in half precision beside the paper's failure on a GTX 1660 Ti."""
-    real = [row for row in study.part("train") if row.value("accuracy")]
-    half = [row for row in real if configuration(row).startswith("amp")]
-    if half and all((row.value("accuracy") or 0.0) > _LEARNED for row in half):
-        stuck = next(one for one in _printed() if one["quantity"].startswith("accuracy with AMP"))
-        listed = ", ".join(f"{model_of(row)} {percent(row.value('accuracy') or 0.0, 1)} in {configuration(row)}" for row in half)
-        yield (
-            f"The paper's AMP run on a GTX 1660 Ti stays at {_plain(stuck)} % accuracy, chance for ten classes. Half precision alone "
-            f"does not do that: here {listed}. 'rooflines train --precision amp-fp16' names the step and the operator from which "
-            "values are not finite."
-        )
-
-
-def _shown_variant(name: str) -> str:
-    """``as bf16``; what else differs from the network in fp32."""
-    return {"fp32": "in fp32", "qat": "as int8 after one more epoch with rounding", "compile": "compiled"}.get(name, f"as {name}")
 
 
 def _compared(study: Study, part: str, name: str) -> Iterator[tuple[str, str, SweepRow, dict[str, SweepRow]]]:
@@ -151,14 +122,10 @@ def _compared(study: Study, part: str, name: str) -> Iterator[tuple[str, str, Sw
 def _gains(study: Study, part: str, name: str, what: str) -> Iterator[str]:
     """The variants of each network and device over its default, where there is an interval over rounds."""
     for model, device, base, ours in _compared(study, part, name):
-        value = base.value(name) or 1.0
-        parts = [
-            f"{label} {significant(value / (row.value(name) or 1.0))} ×{_sure(base, row, name)}"
-            for label, row in ours.items()
-            if _interval(base, name) and _interval(row, name)
-        ]
-        if parts:
-            yield f"{model} on {device}, speed-up of the {what} over the default ({seconds(value)}): {', '.join(parts)}."
+        known = {label: row for label, row in ours.items() if _interval(base, name) and _interval(row, name)}
+        if known:
+            parts = ", ".join(f"{label} {_speedup(base, row, name)}" for label, row in known.items())
+            yield f"{model} on {device}, speed-up of the {what} over the default ({seconds(base.value(name) or 1.0)}): {parts}."
 
 
 def _undecided(study: Study, part: str, name: str, what: str) -> Iterator[str]:
@@ -181,10 +148,11 @@ def _interval(row: SweepRow, name: str) -> tuple[float, float] | None:
     return None if found.low is None or found.high is None or row.rounds < 2 else (found.low, found.high)
 
 
-def _sure(base: SweepRow, row: SweepRow, name: str) -> str:
-    """A remark unless the intervals are apart."""
+def _speedup(base: SweepRow, row: SweepRow, name: str) -> str:
+    """How many times faster ``row`` is, with a remark unless the intervals are apart."""
     a, b = _interval(base, name), _interval(row, name)
-    return "" if a and b and (a[1] < b[0] or b[1] < a[0]) else " (within the noise)"
+    sure = a and b and (a[1] < b[0] or b[1] < a[0])
+    return f"{significant((base.value(name) or 1.0) / (row.value(name) or 1.0))} ×{'' if sure else ' (within the noise)'}"
 
 
 def sections(study: Study) -> tuple[Section, ...]:
@@ -196,38 +164,23 @@ def sections(study: Study) -> tuple[Section, ...]:
 
 
 def notes(study: Study) -> dict[str, str]:
-    """What the accuracies depend on."""
-    settings = "; ".join(dict.fromkeys(map(_setting, study.part("train"))))
-    data = "; ".join(dict.fromkeys(row.facts["data"] for row in study.part("tune") if row.facts.get("data")))
-    return {"configurations": f"Training: {settings}." if settings else "", "tuned": f"Data: {data}."}
-
-
-def _setting(row: SweepRow) -> str:
-    """What an accuracy depends on: batch, learning rate, epochs, seeds."""
-    options = row.point.options
-    seeds = f"{counted(int(options.get('seeds', 1)), 'seed')} from {options.get('seed', 0)}"
-    epochs = counted(int(options["epochs"]), "epoch")
-    return f"batch {options['batch_size']}, learning rate {options['learning_rate']}, {epochs}, {seeds}"
+    """What the accuracies depend on: batch, learning rate, epochs, seeds and data."""
+    settings = {}
+    for options in (row.point.options for row in study.part("train")):
+        seeds = f"{counted(int(options.get('seeds', 1)), 'seed')} from {options.get('seed', 0)}"
+        epochs = counted(int(options["epochs"]), "epoch")
+        settings[f"batch {options['batch_size']}, learning rate {options['learning_rate']}, {epochs}, {seeds}"] = True
+    data = dict.fromkeys(row.facts["data"] for row in study.part("tune") if row.facts.get("data"))
+    return {"configurations": f"Training: {'; '.join(settings)}." if settings else "", "tuned": f"Data: {'; '.join(data)}."}
 
 
 def _text(study: Study) -> Table:
     """The values in the paper's text, with what was measured here in the same configuration."""
-    rows = ((one["quantity"], f"{_plain(one)} {one['unit']}", _here(study, one), one["where"]) for one in _printed())
-    columns = (
-        Column("quantity", format="text"), Column("paper", format="text"), Column("here", format="text"),
-        Column("where", format="text", priority=2),
-    )  # fmt: skip
+    values = printed(_FOLDER / "optimizations_text.csv")
+    rows = ((one["quantity"], f"{value_text(one['value'])} {one['unit']}", _here(study, one), one["where"]) for one in values)
+    columns = [Column(name, format="text", priority=2 * (name == "where")) for name in ("quantity", "paper", "here", "where")]
     note = "The paper's figures are pictures without numbers; these are the values that its text gives. Here: lowest to highest."
     return table("text", columns, rows, title="Values of the paper's text", note=note, show="always")
-
-
-def _printed() -> tuple[Mapping[str, Any], ...]:
-    return printed(Path(__file__).parent / "optimizations_text.csv")
-
-
-def _plain(one: Mapping[str, Any]) -> str:
-    value = one["value"]
-    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _here(study: Study, one: Mapping[str, Any]) -> str:
@@ -242,10 +195,8 @@ def _here(study: Study, one: Mapping[str, Any]) -> str:
         and (not models or model_of(row) in models)
         and row.value(name)
     ]
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        found.setdefault(model_of(row), []).append(row.value(name) or 0.0)
-    ranges = {model: dict.fromkeys(_shown(name, end) for end in (min(values), max(values))) for model, values in found.items()}
+    values = {model: sorted(row.value(name) or 0.0 for row in ours) for model, ours in grouped(rows, model_of).items()}
+    ranges = {model: dict.fromkeys((_shown(name, ours[0]), _shown(name, ours[-1]))) for model, ours in values.items()}
     return ", ".join(f"{model} {' to '.join(ends)}" for model, ends in ranges.items()) or ABSENT
 
 
@@ -320,8 +271,11 @@ def _variant_table(study: Study) -> Table | None:
     return table("variants", columns, rows, note=note, show="always") if rows else None
 
 
-def _change(one: Compared) -> str:
-    """``1.05 (0.98 to 1.12)``: a ratio, or percentage points."""
+def _over_default(objective: str, tuning: Tuning) -> CellValue:
+    """How the best setting of a search compares with the default one, a ratio or percentage points: ``1.05 (0.98 to 1.12)``."""
+    one = next((one for one in tuning.compared if one.objective == objective), None)
+    if one is None:
+        return None
     found, factor = (one.ratio, 1.0) if one.ratio is not None else (one.difference, 100.0)
     if found is None:
         return ABSENT
@@ -334,14 +288,8 @@ def _of_search(look: Callable[[Tuning], CellValue]) -> Callable[[SweepRow], Cell
     return lambda row: look(load_tuning(Path(row.run))) if row.run is not None and row.reason is None else None
 
 
-def _over_default(name: str) -> Callable[[Tuning], CellValue]:
-    """How the best setting of a search compares with the default one in an objective: ``1.05 (0.98 to 1.12)``."""
-    return lambda tuning: next((_change(one) for one in tuning.compared if one.objective == name), None)
-
-
 VALUES: dict[str, Callable[[SweepRow], CellValue]] = {
     "configuration": configuration,
-    "accuracy_over_default": _of_search(_over_default("accuracy")),
-    "throughput_over_default": _of_search(_over_default("throughput")),
     "trials": _of_search(lambda tuning: len(tuning.trials)),
+    **{f"{name}_over_default": _of_search(partial(_over_default, name)) for name in ("accuracy", "throughput")},
 }

@@ -25,7 +25,7 @@ from rooflines.ext import (
     usage_table,
     usage_timeline,
 )
-from rooflines_studies.study import Study, decided, device_of
+from rooflines_studies.study import Study, decided, device_of, read_study
 from rooflines_studies.tables import printed
 
 _FOLDER = Path(__file__).parent
@@ -47,22 +47,29 @@ def analysis_of(row: SweepRow) -> Analysis | None:
 
 def findings(study: Study) -> Iterator[str]:
     """What the numbers say, the most important first."""
-    traced = _traced(study)
-    if traced:
-        row, analysis = traced[-1]
+    for row, analysis in _traced(study)[-1:]:
         yield _verdict(row, analysis)
-        yield from _first_step(row)
+        first, step = row.value("first_step_s"), row.value("step_s")
+        if first is not None and step:
+            yield (
+                f"The first step takes {seconds(first)}, {significant(first / step)} × a later one ({seconds(step)}): libraries load "
+                "and memory is allocated. It is in no operator's time here. The paper's list, which the copies of data and model "
+                "lead, probably includes it."
+            )
         yield from _copies(analysis)
-        yield from _input(row)
+        waits = row.value("input_fraction")
+        if waits is not None:
+            what = "the input pipeline sets the pace" if waits >= _WAITS else "the input pipeline keeps up"
+            yield f"A step waits for its data for {percent(waits)} of its time: {what}."
     yield from _several_gpus(study)
     for row in study.part("inference"):
-        if row.value("sample_s"):
-            longest_s, theirs = max(row.value("sample_s") or 0.0, row.value("first_step_s") or 0.0), paper()["inference of one image"]
-            text = f"Inference on {device_of(row)}: {seconds(row.value('sample_s') or 0.0)} per image at batch 1"
-            if longest_s < float(theirs["gpu_batch_64"].partition(" ")[0]):
+        if sample_s := row.value("sample_s"):
+            first_s, theirs = row.value("first_step_s") or 0.0, paper()["inference of one image"]
+            text = f"Inference on {device_of(row)}: {seconds(sample_s)} per image at batch 1"
+            if max(sample_s, first_s) < float(theirs["gpu_batch_64"].partition(" ")[0]):
                 text += (
-                    f", first step {seconds(longest_s)}. The paper's {theirs['cpu']:g} s on a CPU and {theirs['gpu_batch_64']} s on a "
-                    "GPU are longer than that, so they must contain something else, such as start-up"
+                    f", first step {seconds(max(sample_s, first_s))}. The paper's {theirs['cpu']:g} s on a CPU and "
+                    f"{theirs['gpu_batch_64']} s on a GPU are longer than that, so they must contain something else, such as start-up"
                 )
             yield f"{text}."
     for row in study.part("accuracy"):
@@ -90,16 +97,6 @@ def _verdict(row: SweepRow, analysis: Analysis) -> str:
     )
 
 
-def _first_step(row: SweepRow) -> Iterator[str]:
-    first, step = row.value("first_step_s"), row.value("step_s")
-    if first is not None and step:
-        yield (
-            f"The first step takes {seconds(first)}, {significant(first / step)} × a later one ({seconds(step)}): libraries load and "
-            "memory is allocated. It is in no operator's time here. The paper's list, which the copies of data and model lead, "
-            "probably includes it."
-        )
-
-
 def _copies(analysis: Analysis) -> Iterator[str]:
     """Where copies and conversions stand without the start-up."""
     names = ("aten::to", "aten::_to_copy", "aten::copy_")
@@ -111,13 +108,6 @@ def _copies(analysis: Analysis) -> Iterator[str]:
             f"Copies and conversions (aten::to, copy_) take {percent(copies / total, 1)} of the operators' time; the operator with the "
             f"most is {top} with {percent(most / total, 1)}."
         )
-
-
-def _input(row: SweepRow) -> Iterator[str]:
-    waits = row.value("input_fraction")
-    if waits is not None:
-        what = "the input pipeline sets the pace" if waits >= _WAITS else "the input pipeline keeps up"
-        yield f"A step waits for its data for {percent(waits)} of its time: {what}."
 
 
 def _several_gpus(study: Study) -> Iterator[str]:
@@ -132,22 +122,21 @@ def _several_gpus(study: Study) -> Iterator[str]:
                 "that one works and holds more than the others."
             )
     if not any(row.value("samples_per_s") for row in study.part("two GPUs")):
-        used, held = ([values for name, values in paper().items() if name.startswith(word)] for word in ("use of GPU", "memory of GPU"))
-        percents, gigabytes = ([one["gpu_batch_128"] for one in rows] for rows in (used, held))
-        less = [one["gpu_batch_64"] for one in used]
-        yield (
-            f'The paper\'s figures of its two GPUs at batch 128 clash: {percents[0]:g} and {percents[1]:g} % "of its total memory" in '
-            f"one section, {gigabytes[0]:g} and {gigabytes[1]:g} of 48 GB in another ({percents[0]:g} is also GPU 0's temperature). "
-            "Both say that GPU 0 has more to do, as with DataParallel: scatter, copies of the parameters, loss and gradients are all "
-            f"on GPU 0. At batch 64 the use is the other way round ({less[0]:g} and {less[1]:g} %). "
-            "Distributed data parallelism divides them evenly."
-        )
+        yield read_study(_FOLDER).remarks["clash"]
 
 
 def sections(study: Study) -> tuple[Section, ...]:
     """The operators, steps and utilization of one run in detail."""
-    traced = _traced(study)
-    return _details(traced[-1][1], traced[-1][0]) if traced else ()
+    parts: list[Section] = []
+    for row, analysis in _traced(study)[-1:]:
+        of = f"batch {row.point.options['batch_size']} on {device_of(row)}"
+        used = usage_table(analysis), timeline_figure(usage_timeline(analysis))
+        parts += [
+            section("steps", f"Time per step, {of}", division_table(analysis), steps_table(analysis)),
+            section("operators", f"Operators, {of}", operator_table(analysis)),
+            section("usage", f"Utilization during the timed steps, {of}", *used),
+        ]
+    return tuple(parts)
 
 
 def notes(study: Study) -> dict[str, str]:
@@ -166,14 +155,3 @@ def _hours(row: SweepRow) -> float | None:
 
 
 VALUES = {"hours": _hours, "remark": lambda row: row.reason or row.facts.get("data", "")}
-
-
-def _details(analysis: Analysis, row: SweepRow) -> tuple[Section, ...]:
-    """Operators, steps and utilization of one run."""
-    of = f"batch {row.point.options['batch_size']} on {device_of(row)}"
-    used = usage_table(analysis), timeline_figure(usage_timeline(analysis))
-    return (
-        section("steps", f"Time per step, {of}", division_table(analysis), steps_table(analysis)),
-        section("operators", f"Operators, {of}", operator_table(analysis)),
-        section("usage", f"Utilization during the timed steps, {of}", *used),
-    )

@@ -117,7 +117,7 @@ def rows(one, directory):
         yield row("memory", {f"{name}_bytes": value for name, value in parts.items()}, facts={"how": how})
     for size in () if backend else one.sizes:
         text = f"{'-'.join(map(str, size.widths))}@{size.samples}"
-        yield row("sizes", {"iteration_s": size.iteration, "flops": size.flops, "bytes": size.bytes}, size=text)
+        yield row("sizes", {"iteration_s": size.iteration, "flops": size.flops}, size=text)
 
 
 MISSING = Missing(what="torch-mps", reason="no Apple GPU")
@@ -139,6 +139,6 @@ MEMORY = MemoryParts(
     how="tracemalloc",
 )  # fmt: skip
 SIZES = (
-    SizePoint(widths=(784, 10, 10), samples=10_000, iteration=around(0.01), flops=32_000_000, bytes=70_000_000),
-    SizePoint(widths=(784, 100, 10), samples=10_000, iteration=around(0.02), flops=320_000_000, bytes=90_000_000),
+    SizePoint(widths=(784, 10, 10), samples=10_000, iteration=around(0.01), flops=32_000_000),
+    SizePoint(widths=(784, 100, 10), samples=10_000, iteration=around(0.02), flops=320_000_000),
 )

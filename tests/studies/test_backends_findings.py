@@ -4,14 +4,13 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceiling
-from rooflines_studies.backends.page import contradiction, convolution_efficiency, pace, paper_table, sentences, unlearned_share
+from rooflines_studies.backends.page import convolution_efficiency, pace, paper_table, sentences
 from rooflines_studies.from_scratch.page import libraries
 from rooflines_studies.network_runs import bounded
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, through_loader
 
 
-def test_what_the_paper_printed_left_out_and_contradicts():
-    # The papers numbers are as printed.
+def test_what_the_paper_printed():
     paper = paper_table()
     assert set(paper) == {"numba-cpu", "numba-cuda", "torch-cpu", "torch-cuda", "torch-mps"}
     assert paper["numba-cuda"]["samples_per_s"] == 71_758
@@ -20,18 +19,6 @@ def test_what_the_paper_printed_left_out_and_contradicts():
     scratch = libraries()
     assert scratch["numpy"]["time_per_iteration"] == pytest.approx(84.6e-3)
     assert scratch["cupy"]["memory_framework_overhead"] == pytest.approx(158.6e6)
-    # What the paper left out and contradicts.
-    # The papers contradiction is resolved by its own numbers.
-    (said,) = contradiction(paper_table())
-    assert "10.3 times slower" in said  # 71,758 / 6,948
-    assert "5,340 to 6,948 samples/s" in said
-    assert "144 µs each" in said  # 1 / 6,948
-    # 11.2687 s of the CPU less the 8.7219 s that CUDA took in all
-    assert "torch-cpu itself computed for 2.55 s (23,559 samples/s)" in said
-    # Rates that differ by device are no loaders.
-    paper = dict(paper_table())
-    paper["torch-cuda"] = {**paper["torch-cuda"], "samples_per_s": 300_000.0}
-    assert list(contradiction(paper)) == []
     # Without a result only the paper is spoken of.
     assert all("paper" in one for one in sentences([]))
 
@@ -43,8 +30,7 @@ def test_pace_divides_a_step_and_convolutions_are_held_against_the_compute_roof(
     found = pace(result(operators=operators, step_s=4e-3, input_s=0.118))
     assert found is not None
     assert found.parts == pytest.approx({"compute": 2e-3, "memory": 1e-3, "host": 1e-3, "input": 1e-3})
-    assert found.limit == "compute"
-    assert found.share == pytest.approx(2 / 5)
+    assert next(iter(found.shares.items())) == ("compute", pytest.approx(2 / 5)), "the largest first"
     # Convolutions are compared with the compute roof.
     # 500 µs at the roof in 1 ms, and 500 µs in 4 ms; the dense layer does not count
     operators = bounded((operator(time_s=1e-3), operator(layer="conv2", time_s=4e-3), operator("linear", "dense1")), CEILINGS)
@@ -57,11 +43,6 @@ def test_operators_against_their_roofs():
     operators = bounded((operator(time_s=1e-3), operator(layer="conv2", time_s=4e-3), operator("linear", "dense1")), CEILINGS)
     assert convolution_efficiency(result(operators=operators)) == pytest.approx(0.2)
     assert convolution_efficiency(result()) is None
-    # What the paper left out is the gradients of the convolutions.
-    # Per image: conv1 2 * 9 * 8 * 676, conv2 2 * 72 * 16 * 121, once forward; backward conv1 one product, conv2 two.
-    conv1, conv2, dense = 2 * 9 * 8 * 676, 2 * 72 * 16 * 121, 2 * (400 * 128 + 128 * 10)
-    products = (conv1 + 2 * conv2) / (2 * conv1 + 3 * conv2 + 3 * dense)
-    assert unlearned_share() == pytest.approx(products, rel=0.1)  # element-wise work makes the difference
     # A kernel is held to the flops that it executes.
     (whole,) = bounded((operator(),), CEILINGS)
     (half,) = bounded((msgspec.structs.replace(operator(), executed_flops=25_000_000),), CEILINGS)

@@ -8,27 +8,27 @@ convention (J. McCalpin, "Memory Bandwidth and Machine Balance"): every byte rea
 from __future__ import annotations
 
 import functools
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from numba import complex128, cuda, float32, int64
 
 from rooflines.kernels.micro.cuda_vectors import LANES, THREADS, compiled_cuda, load4, load4_l2, load4_shared, store4
 
 Access = Literal["read", "write", "copy", "triad"]
-UNROLL: Final = 4
+UNROLL = 4
 # How often an access moves the length of one array.
 TRANSFERS: dict[Access, int] = {"read": 1, "write": 1, "copy": 2, "triad": 3}
 # The types that the kernels are launched with.
-SIGNATURES: Final[dict[Access, tuple[Any, ...]]] = {
+SIGNATURES: dict[Access, tuple[Any, ...]] = {
     "read": (float32[::1], float32[::1], int64),
     "write": (float32[::1], float32, int64),
     "copy": (float32[::1], float32[::1], int64),
     "triad": (float32[::1], float32[::1], float32[::1], float32, int64),
 }
-READ_AGAIN: Final = (float32[::1], float32[::1], int64, int64)
+READ_AGAIN = (float32[::1], float32[::1], int64, int64)
 # A read leaves no more sums than this (1 MiB), a power of two: they stay in the L2 cache, so that storing them costs no device memory.
-MOST_SUMS: Final = 1 << 18
-_VECTOR_BYTES: Final = 4 * LANES
+MOST_SUMS = 1 << 18
+_VECTOR_BYTES = 4 * LANES
 # Reads of shared memory.
 SHARED_THREADS = 256  # few enough for any number of registers; with 1024 and 66 registers no block starts on compute capability 7.5
 SHARED_VECTORS = 2 * SHARED_THREADS  # 8 KiB

@@ -261,7 +261,7 @@ def case_network():
     images, classes = network.resident(x), network.resident(y.astype(np.int32))
     for name, gradient in network.gradients(images[:3], classes[:3]).items():
         np.testing.assert_array_equal(gradient, found[name])
-    assert [launch.operator for launch in network._plan(3)] + ["update"] == list(declared(3))
+    assert [*network._plan(3), "update"] == list(declared(3))
     held = network.memory.held
     for batch in (slice(2, 5), slice(0, 1)):
         close(network.step(images[batch], classes[batch]), reference.step(x[batch], y[batch]))

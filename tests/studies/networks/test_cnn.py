@@ -10,7 +10,7 @@ from torch import nn
 
 import rooflines
 from rooflines_studies.networks import cnn
-from rooflines_studies.networks.base import Operator, fastest, fused
+from rooflines_studies.networks.base import fastest
 from rooflines_studies.networks.cnn_numba import NumbaCpu
 from rooflines_studies.networks.cnn_numba import work as numba_work
 from rooflines_studies.networks.cnn_torch import TorchCnn
@@ -93,7 +93,7 @@ def test_fused_operators_do_the_same_work_with_less_traffic(count, threads):
 @pytest.mark.parametrize("threads", [1, 2, 64])
 def test_the_update_declares_the_sums_of_all_threads(threads):
     network = NumbaCpu(threads=threads)
-    update, plain = numba_work(1, threads)[-1], cnn.sgd()
+    update, plain = numba_work(1, threads)[-1], cnn.work(1)[-1]
     weights, sums = network._weights, network._sums
     held, total = weights.parameters.nbytes, sums.total.nbytes
     # padded to whole vectors, but near to the 53,866 parameters
@@ -114,11 +114,13 @@ def test_flops_of_fused_and_fastest_launches():
     assert by_layer["conv1", "forward"].executed_flops == 2 * 8 * (24 * 24 * 19 + 144 * 5)
     # 25 gradients a channel, each to 72 weights, 72 inputs and the bias
     assert by_layer["conv2", "backward"].executed_flops == 2 * 16 * 25 * (4 * 72 + 1)
-    # Fused adds up flops and takes its own bytes.
-    first = Operator(name="a", layer="x", phase="forward", matrix_flops=10, other_flops=1, bytes_read=100, bytes_written=50)
-    second = Operator(name="b", layer="x", phase="forward", other_flops=5, bytes_read=50, bytes_written=50)
-    both = fused("a, b", "x", "forward", (first, second), read=100, written=50)
-    assert (both.flops, both.matrix_flops, both.bytes, both.executed_flops) == (16, 10, 150, None)
+    # A fused operator adds up the FLOPs of its parts and takes its own bytes.
+    work = {f"{part.name} {part.layer}": part for part in cnn.work(2)}
+    parts = [work[name] for name in ("linear dense1", "relu dense1")]
+    fused = by_layer["dense1", "forward"]
+    assert (fused.name, fused.flops, fused.matrix_flops) == ("linear, relu", sum(part.flops for part in parts), parts[0].matrix_flops)
+    assert (fused.bytes_written, fused.executed_flops) == (parts[1].bytes_written, None)
+    assert fused.bytes < sum(part.bytes for part in parts)
     # Fastest takes the least of each column.
     work = cnn.work(1)[:2]
     times = fastest(work, [[3.0, 1.0], [2.0, 4.0]])
