@@ -38,7 +38,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
 
     ``timed`` says that the times add up to the median timed step, without the profiler; otherwise they are those of the traced steps.
     ``steady`` says that each call counts with the lower quartile of its times in the traced steps that resemble the timed ones
-    (``attribution/steady.py``). ``ranges_s`` is the time of a traced step on a CPU that the ranges of modules took, and ``overhead_s``
+    (``attribution/host.py``). ``ranges_s`` is the time of a traced step on a CPU that the ranges of modules took, and ``overhead_s``
     the time for which the device of a traced step ran nothing while the profiler did work of its own, such as requesting buffers; both
     are in no other figure. ``stacks`` says that the profiler recorded Python stacks, which makes the host slower. ``loader_workers``
     says whether torch's ``DataLoader`` had workers, by the names of its ranges in the trace; None without such ranges. ``start_up``

@@ -30,24 +30,20 @@ from rooflines.roofline.analysis import (
     Unmodelled,
 )
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.steady import Floats
 from rooflines.roofline.bounds import with_shortest_kernel
 from rooflines.roofline.call_sites import by_call_site, summed, unmodelled
 from rooflines.roofline.kernel_names import traced_precision
 from rooflines.roofline.operator_rows import module_rows, operator_row, total, unmodelled_row
 from rooflines.roofline.step.activity import activity
-from rooflines.roofline.step.allocations import allocated
-from rooflines.roofline.step.collectives import collective_rows
-from rooflines.roofline.step.gaps import one_gap
 from rooflines.roofline.step.generation import generation, phase_factors, timed_tokens
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding
 from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
-from rooflines.roofline.step.launch_queue import launch_queue
-from rooflines.roofline.step.lost_work import about_lost, lost_work
 from rooflines.roofline.step.partition import Label, Partition, clock_factor, loading_share, partition, whole_trace
 from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
+from rooflines.roofline.step.traced_work import about_lost, allocated, collective_rows, launch_queue, lost_work, one_gap
+from rooflines.roofline.uncertainty import Floats
 from rooflines.roofline.usage.device_usage import usage
 from rooflines.units import counted, percent, seconds
 

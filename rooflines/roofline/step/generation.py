@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import GenerationSizes, RunFile
@@ -26,7 +25,7 @@ from rooflines.roofline.served_steps import Generation, MemoryFit, ServedSteps, 
 from rooflines.roofline.step.partition import Label, partition
 from rooflines.roofline.step.serving import Ran, steps_of_kind, work_of
 from rooflines.roofline.step.times import median_interval
-from rooflines.roofline.students_t import half_width
+from rooflines.roofline.uncertainty import Floats, half_width
 
 _KINDS: tuple[Kind, ...] = ("prefill", "decode")
 # A slope needs this many gaps in each of at least as many generations, and its curve is thinned to this many points.
@@ -35,8 +34,6 @@ _FEWEST_GAPS, _FEWEST_GENERATIONS, _MOST_POINTS = 8, 3, 256
 _FEWEST_FOR_P90, _FEWEST_FOR_P99 = 20, 100
 # Pairs of gaps behind a slope: those of more gaps are taken from every n-th.
 _MOST_FOR_SLOPE = 200
-
-Floats = npt.NDArray[np.float64]
 
 
 # --- when tokens were ready --------------------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, 
 from rooflines.profiler.trace.request_marks import is_step_mark
 from rooflines.profiler.trace.tree import BACKWARD, DECODE, FORWARD, OPTIMIZER, OUTSIDE, PREFILL, Calls
 from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
+from rooflines.roofline.attribution.host import steady_times
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.steady import steady_times
 from rooflines.roofline.bounds import FROM_HOST, TO_HOST
 from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.kernel_names import kernel_category
