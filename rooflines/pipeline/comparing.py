@@ -20,11 +20,11 @@ from rooflines.profiler.records import Run, Workload
 from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.sources import shown
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.bootstrap import interval95, resampled_medians
 from rooflines.roofline.comparison.compare import FEWEST_STEPS
 from rooflines.roofline.comparison.compare import compare as _compare
 from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.step.interference import WIDE
+from rooflines.roofline.uncertainty import interval95, resampled_medians
 from rooflines.serial import write_json
 from rooflines.units import percent, seconds
 

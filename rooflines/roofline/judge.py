@@ -30,24 +30,20 @@ from rooflines.roofline.analysis import (
     Unmodelled,
 )
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.steady import Floats
 from rooflines.roofline.bounds import with_shortest_kernel
 from rooflines.roofline.call_sites import by_call_site, summed, unmodelled
 from rooflines.roofline.kernel_names import traced_precision
 from rooflines.roofline.operator_rows import module_rows, operator_row, total, unmodelled_row
 from rooflines.roofline.step.activity import activity
-from rooflines.roofline.step.allocations import allocated
-from rooflines.roofline.step.collectives import collective_rows
-from rooflines.roofline.step.gaps import one_gap
 from rooflines.roofline.step.generation import generation, phase_factors, timed_tokens
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding
 from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
-from rooflines.roofline.step.launch_queue import launch_queue
-from rooflines.roofline.step.lost_work import about_lost, lost_work
-from rooflines.roofline.step.partition import Label, Partition, clock_factor, loading_share, partition, whole_trace
+from rooflines.roofline.step.partition import Partition, clock_factor, loading_share, partition, whole_trace
 from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
+from rooflines.roofline.step.traced_work import about_lost, allocated, collective_rows, launch_queue, lost_work, one_gap
+from rooflines.roofline.uncertainty import Floats
 from rooflines.roofline.usage.device_usage import usage
 from rooflines.units import counted, percent, seconds
 
@@ -95,7 +91,7 @@ def _given(run: Run, ceilings: Ceilings | None) -> _Given:
         ceilings=roofs.ceilings if roofs else (),
         compiled=facts.workload.compiled,
         steps=steps,
-        generation=generation(facts, None, (), (), timed_tokens(facts, quiet.timed), None, steps, None),
+        generation=generation(facts, None, (), timed_tokens(facts, quiet.timed), None, steps, None),
         input=feeding(facts, None, quiet.timed),
         memory=_memory(facts),
         other_programs=quiet.others,
@@ -161,8 +157,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     clocked = _clocked(attribution, given, start_up=start_up)
     timed = clocked.attribution
     rows = tuple(operator_row(row, timed.calls, roofs, per_step, facts, trace.began_ns) for row in timed.rows)
-    labels = [Label(row.bound, row.category) for row in rows]
-    traced = partition(timed, labels)
+    traced = partition(timed, rows)
     divided, fed = _divided(traced, clocked.step_s, clocked.waits, facts, given.quiet)
     breakdown = step_breakdown(timed.calls, timed.windows, timed.overhead)
     waits_for, works = _on_host(timed, traced, divided)
@@ -198,8 +193,8 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         input=fed or untraced.input,
         traced_steps=_traced_steps(timed.calls, breakdown) if timed.steps else (),
         activity=activity(timed, traced.causes, np.concatenate((place, len(operators) + place_of_gaps))),
-        serving=serving(timed, rows, labels, roofs),
-        generation=generation(facts, timed, rows, labels, clocked.ready_s, roofs, untraced.steps, totals.energy_j),
+        serving=serving(timed, rows, roofs),
+        generation=generation(facts, timed, rows, clocked.ready_s, roofs, untraced.steps, totals.energy_j),
         idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
         launches=launch_queue(timed),
         synchronisations=waits_for,

@@ -30,7 +30,6 @@ _PRECISIONS = (
 )  # fmt: skip
 # The letter in front of ``gemm`` and ``cudnn`` in the names of NVIDIA's libraries, and behind the indices in those of Tensile.
 _LETTERS = {"s": "fp32", "h": "fp16", "d": "fp64", "i": "int8", "c": "complex64", "z": "complex128", "b": "bf16"}
-_NVJET = {"t": "bf16", "h": "fp16", "s": "fp32", "q": "fp8", "d": "fp64"}
 # The dtypes in the names of grouped products: of TensorRT-LLM, and of triton_kernels and AITER.
 _FORMATS = {"MxE2m1": "mxfp4", "E2m1": "nvfp4", "MxE4m3": "mxfp8", "E4m3": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "Fp32": "fp32"}
 # The first words of the short names of matrix work, and the precisions that follow them.
@@ -57,7 +56,7 @@ def short_kernel(name: str) -> str:
     if name.startswith(("Memcpy ", "Memset ", "triton_")):  # named for people
         found = name[:_READ]
     else:
-        found = next((text for rule in _RULES if (text := rule(name[:_READ]))), "") or _heart(name) or name.strip() or name
+        found = next((text for rule in _RULES if (text := _ruled(name[:_READ], rule))), "") or _heart(name) or name.strip() or name
     half = _LONGEST // 2
     return found if len(found) <= _LONGEST else f"{found[: half - 1]}…{found[-half:]}"
 
@@ -128,47 +127,7 @@ def _composable(name: str) -> str | None:
     return _told(kind, precision, "(CK)") if kind else None
 
 
-def _attention(name: str) -> str | None:
-    words = name.lower()
-    if "flashattnfwd" in words or "flashattnbwd" in words:
-        return _told("flash attention", "forward" if "flashattnfwd" in words else "backward", _precision(name), "(version 3)")
-    paged = re.search(r"paged_attention(\w*)|kernel_unified_attention_|Batch(?:Prefill|Decode)With(?:Paged|Ragged)KVCache", name)
-    if paged:
-        maker = "vLLM" if "unified" in paged[0] or "ll4mi" in name else "FlashInfer" if "Batch" in paged[0] else ""
-        reduces = "reduction" if "reduce" in (paged[1] or "") else ""
-        return _told("paged attention", reduces, _precision(name), f"({maker})" if maker else "")
-    generated = re.match(r"fmhaSm\d+\w*?Kernel_Qkv(E4m3|Bfloat16|Fp16|Fp32)", name)
-    if generated:
-        return _told("attention", _FORMATS[generated[1]], "(TensorRT-LLM)")
-    assembly = re.search(r"fmha_(fwd|bwd)_hd", name)
-    if assembly:
-        return _told("attention", "forward" if assembly[1] == "fwd" else "backward", _precision(name), "(AITER)")
-    if "flash_fwd" in words or "flash_bwd" in words:
-        return _told("flash attention", "forward" if "flash_fwd" in words else "backward", _precision(name))
-    found = re.search(r"fmha_cutlass([FB])", name)
-    if found:
-        return _told("memory-efficient attention", "forward" if found[1] == "F" else "backward", _precision(name), "(CUTLASS)")
-    if "cudnn" in words and "sdpa" in words:
-        return _told("attention", "backward" if "bprop" in words else "forward", _precision(name), "(cuDNN)")
-    return None
-
-
 def _convolution(name: str) -> str | None:
-    layout = re.search(r"(nchw|nhwc|nchwAddPadding)To(Nhwc|Nchw)", name)
-    if layout:
-        return f"layout {layout[1][:4].upper()} to {layout[2].upper()} (cuDNN)"
-    if re.match(r"igemm_(fwd|bwd|wrw)_|miopenSp3|ck::.*conv|gfx9_.*[Cc]onv", name):
-        way = {"fwd": "forward", "bwd": "backward input", "wrw": "backward weight"}.get(name.split("_")[1], "")
-        return _told("convolution", way, _precision(name), _tile(name), "(MIOpen)")
-    if name.startswith("batched_transpose_"):
-        return "layout transpose (MIOpen)"
-    if re.search(r"cask_cudnn\w*::compute\w*Offsets", name):
-        return "convolution offsets (cuDNN)"
-    norm = re.search(r"cudnn::(?:\w+::)*bn_(fw|bw)", name)
-    if norm:
-        return _told("batch norm", "forward" if norm[1] == "fw" else "backward", _precision(name), "(cuDNN)")
-    if "ReduceSplitK" in name:
-        return "split-K reduction (cuDNN)" if "cudnn" in name else "split-K reduction (CUTLASS)"
     if not re.search(
         r"[sh](?:\d+)?cudnn_|_convolve_|implicit_gemm|[Ww]inograd|fprop|dgrad|wgrad|Conv2d|cudnn::(?:\w+::)*\w*conv", name
     ):
@@ -182,9 +141,6 @@ def _convolution(name: str) -> str | None:
 
 def _grouped(name: str) -> str | None:
     """Products of rows with the weights of their experts."""
-    found = re.match(r"_(?:p_)?matmul\w*?_[NT]{3}_[a-z0-9]{1,12}?x([a-z0-9]{1,12}?)x([a-z0-9]{1,12})_(\d+x\d+x\d+)x\d+(\w*)", name)
-    if found:
-        return _told("grouped GEMM", f"{found[1]} x {found[2]}", found[3], found[4].strip("_"), "(triton_kernels)")
     kind = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
     found = re.match(rf"bmm_{kind}_({kind}?)({kind})_\w+?_t(\d+x\d+x\d+)", name)
     if found is None:
@@ -194,18 +150,17 @@ def _grouped(name: str) -> str | None:
     return _told("grouped GEMM", f"{rows} x {weights}", found[3], gate[0].lower() if gate else "", "(TensorRT-LLM)")
 
 
+def _tensile(name: str) -> str | None:
+    """Its layout is that of BLAS: ``TN`` of ``Alik_Bljk``. The first index is contiguous, and ``l`` is summed over."""
+    found = re.match(r"(?:Custom_)?Cijk_\w(\w)\w\w_\w(\w)\w\w_([A-Z0-9]+)", name)
+    if found is None:
+        return None
+    precision = "fp8" if found[3].startswith(("F8", "B8")) else _LETTERS.get(found[3][0].lower(), "")
+    layout = ("T" if found[1] == "l" else "N") + ("N" if found[2] == "l" else "T")
+    return _told("GEMM", precision, _tile(name), layout, "(Tensile)")
+
+
 def _product(name: str) -> str | None:
-    tensile = re.match(r"(?:Custom_)?Cijk_(\w)(\w)\w\w_(\w)(\w)\w\w_([A-Z0-9]+)", name)
-    if tensile:
-        precision = "fp8" if tensile[5].startswith(("F8", "B8")) else _LETTERS.get(tensile[5][0].lower(), "")
-        return _told("GEMM", precision, _tile(name), _layout(tensile), "(Tensile)")
-    nvjet = re.match(r"nvjet_(?:sm\d+_)?([a-z])", name)
-    if nvjet:
-        return _told("GEMM", _NVJET.get(nvjet[1], ""), _tile(name), "(cuBLAS)")
-    if re.search(r"gemv|dot_kernel|reduce_1Block_kernel", name):
-        return _told("GEMV" if "gemv" in name[:60] else "dot product", _precision(name), "(cuBLAS)")
-    if "splitKreduce" in name:
-        return "split-K reduction (cuBLAS)"
     function = _kernel_function(name)
     if "gemm" not in function.rpartition("::")[2].lower():
         return None
@@ -226,13 +181,6 @@ def _kernel_function(name: str) -> str:
     if function.rpartition("::")[2] in _GENERIC and "<" in name:
         return re.split(r"[<>(,]", name.partition("<")[2], maxsplit=1)[0]
     return function
-
-
-def _layout(indices: re.Match[str]) -> str:
-    """The layout of a product of Tensile as BLAS has it: ``TN`` of ``Alik_Bljk``. The first index is contiguous, and ``l`` is summed
-    over."""
-    a, b = ("T" if indices[2] == "l" else "N"), ("N" if indices[4] == "l" else "T")
-    return a + b
 
 
 def _element_wise(name: str) -> str | None:
@@ -263,9 +211,66 @@ def _reduction(name: str) -> str | None:
     return _told("reduce", {"Welford": "variance", "NormTwo": "norm"}.get(word, _lower(word)))
 
 
-_RULES: tuple[Callable[[str], str | None], ...] = (
-    _collective, _composable, _attention, _element_wise, _of_many, _reduction, _convolution, _grouped, _product,
-)  # fmt: skip
+# What is in the names of kernels, in the words of a table.
+_WORDS = {
+    "fwd": "forward", "bwd": "backward", "fw": "forward", "bw": "backward", "f": "forward", "b": "backward", "reduce": "reduction",
+    "nchw": "NCHW", "nhwc": "NHWC", "nchwaddpadding": "NCHW", "t": "bf16", "h": "fp16", "s": "fp32", "q": "fp8", "d": "fp64",  # nvjet
+}  # fmt: skip
+# In order: what a name contains and what such a kernel is, with the words that the parentheses hold and the precision and the tile
+# that the name says; or a function that tells it.
+_RULES: tuple[tuple[str, str] | Callable[[str], str | None], ...] = (
+    _collective,
+    _composable,
+    (r"(?i)flashattn(fwd|bwd)", "flash attention {0} {precision} (version 3)"),
+    (r"Batch(?:Prefill|Decode)With(?:Paged|Ragged)KVCache", "paged attention {precision} (FlashInfer)"),
+    (r"kernel_unified_attention_", "paged attention {precision} (vLLM)"),
+    (r"^(?=.*ll4mi).*paged_attention(?:\w*?(reduce))?", "paged attention {0} {precision} (vLLM)"),
+    (r"paged_attention(?:\w*?(reduce))?", "paged attention {0} {precision}"),
+    (r"^fmhaSm\d+\w*?Kernel_Qkv(E4m3|Bfloat16|Fp16|Fp32)", "attention {0} (TensorRT-LLM)"),
+    (r"fmha_(fwd|bwd)_hd", "attention {0} {precision} (AITER)"),
+    (r"(?i)flash_(fwd|bwd)", "flash attention {0} {precision}"),
+    (r"fmha_cutlass([FB])", "memory-efficient attention {0} {precision} (CUTLASS)"),
+    (r"(?i)^(?=.*sdpa)(?=.*bprop).*cudnn", "attention backward {precision} (cuDNN)"),
+    (r"(?i)^(?=.*sdpa).*cudnn", "attention forward {precision} (cuDNN)"),
+    _element_wise,
+    _of_many,
+    _reduction,
+    (r"(nchw|nhwc|nchwAddPadding)To(Nhwc|Nchw)", "layout {0} to {1} (cuDNN)"),
+    (r"^igemm_fwd_", "convolution forward {precision} {tile} (MIOpen)"),
+    (r"^igemm_bwd_", "convolution backward input {precision} {tile} (MIOpen)"),
+    (r"^igemm_wrw_", "convolution backward weight {precision} {tile} (MIOpen)"),
+    (r"^(?:miopenSp3|ck::.*conv|gfx9_.*[Cc]onv)", "convolution {precision} {tile} (MIOpen)"),
+    (r"^batched_transpose_", "layout transpose (MIOpen)"),
+    (r"cask_cudnn\w*::compute\w*Offsets", "convolution offsets (cuDNN)"),
+    (r"cudnn::(?:\w+::)*bn_(fw|bw)", "batch norm {0} {precision} (cuDNN)"),
+    (r"cudnn.*ReduceSplitK|ReduceSplitK.*cudnn", "split-K reduction (cuDNN)"),
+    (r"ReduceSplitK", "split-K reduction (CUTLASS)"),
+    _convolution,
+    # Products of rows with the weights of their experts.
+    (
+        r"^_(?:p_)?matmul\w*?_[NT]{3}_[a-z0-9]{1,12}?x([a-z0-9]{1,12}?)x([a-z0-9]{1,12})_(\d+x\d+x\d+)x\d+_*(\w*?)_*(?!\w)",
+        "grouped GEMM {0} x {1} {2} {3} (triton_kernels)",
+    ),
+    _grouped,
+    _tensile,
+    (r"^nvjet_(?:sm\d+_)?(?:([thsqd])|[a-z])", "GEMM {0} {tile} (cuBLAS)"),
+    (r"^.{,56}gemv", "GEMV {precision} (cuBLAS)"),
+    (r"gemv|dot_kernel|reduce_1Block_kernel", "dot product {precision} (cuBLAS)"),
+    (r"splitKreduce", "split-K reduction (cuBLAS)"),
+    _product,
+)
+
+
+def _ruled(name: str, rule: tuple[str, str] | Callable[[str], str | None]) -> str | None:
+    """What a kernel of this name is by ``rule``; None or empty where that does not know it."""
+    if callable(rule):
+        return rule(name)
+    pattern, text = rule
+    found = re.search(pattern, name)
+    if found is None:
+        return None
+    words = (_WORDS.get(word.lower(), _FORMATS.get(word, word)) for word in found.groups(""))
+    return " ".join(text.format(*words, precision=_precision(name), tile=_tile(name)).split())
 
 
 # --- names in C++ ------------------------------------------------------------------------------------------------------------------

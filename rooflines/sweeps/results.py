@@ -17,7 +17,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.errors import RunError, UsageError
 from rooflines.roofline.by_key import grouped
-from rooflines.roofline.students_t import half_width
+from rooflines.roofline.uncertainty import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import label_of, varying
 from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Kind, MeasuredValue, PointResult, Sweep, SweepPoint, SweepRow

@@ -23,7 +23,7 @@ from rooflines.profiler.directory import create_directory, file_stem, read_facts
 from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.sources import shown
-from rooflines.roofline.students_t import half_width
+from rooflines.roofline.uncertainty import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import hash_of, label_of, options_of
 from rooflines.sweeps.records import RESULT_FILE, MeasuredValue, PointResult, SweepPoint, SweepRow

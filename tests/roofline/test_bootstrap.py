@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 
-from rooflines.roofline.bootstrap import RESAMPLES, resampled_medians
+from rooflines.roofline.uncertainty import RESAMPLES, resampled_medians
 
 
 def test_blocks_of_resamples_are_the_same_as_all_at_once():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rooflines.roofline.students_t import half_width, quantile, two_sided
+from rooflines.roofline.uncertainty import half_width, quantile, two_sided
 
 
 def test_one_and_two_degrees_of_freedom_have_closed_forms():

@@ -28,8 +28,8 @@ from rooflines.profiler.trace.tree import PHASES
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import TimeRow
-from rooflines.roofline.attribution.steady import Floats
 from rooflines.roofline.judge import Judged
+from rooflines.roofline.uncertainty import Floats
 
 # Above the process ids of Linux, which end at 2^22, and the numbers of devices.
 PROCESS = 1_919_905_638

@@ -1,12 +1,17 @@
-"""The time of a CPU: an owner's time is its duration, or that of the wrapper around it, steady over the steps (``steady.py``).
+"""The time of a CPU: an owner's time is its duration, or that of the wrapper around it, steady over the steps.
 
 Where operators of several threads run at once, each thread gets an equal part of that time, so that rows, gaps and idle time are the
 span.
+
+Another program that takes a processor for a scheduler's slice makes a call of 40 µs last milliseconds, and the mean over twenty steps
+shows that call. Disturbances only add time, and hit another call in every step, so a call site (the k-th call in a step of a signature
+in one module and phase) counts with the lower quartile of its calls: its steady time.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
@@ -17,8 +22,12 @@ from rooflines.profiler.trace.tree import Calls
 from rooflines.profiler.trace.windows import step_number
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.attribution.rows import DividedTime, Pieces, TimeRow, calls_by_step, longest_by_group
-from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
 from rooflines.roofline.resolvers.counts import Counts
+from rooflines.roofline.uncertainty import Floats
+
+# With fewer steps a quartile says no more than the mean.
+FEWEST_STEPS = 3
+_QUARTILE = 0.25
 
 
 def attribute_host(
@@ -26,7 +35,7 @@ def attribute_host(
 ) -> DividedTime:
     """Divide the time of the operators that begin ``inside`` the window; ``step`` is the number of each host event's step.
 
-    ``quiet`` has an entry for each step: whether its times count where others were disturbed (``steady.py``).
+    ``quiet`` has an entry for each step: whether its times count where others were disturbed.
     """
     host, owner = calls.trace.host, ownership.owner
     # The end of the part of the window that contains or precedes each event.
@@ -96,3 +105,31 @@ def _parts(event: Int64s, start: Int64s, end: Int64s, events: int) -> tuple[Floa
     whole = np.maximum(np.bincount(event, end - start, events), 1)
     part, overlapped = (np.bincount(event, each[last] - each[first], events) / whole for each in sums)
     return np.where(overlapped > 0, part, 1.0), overlapped
+
+
+def call_sites(group: Int64s, step: Int64s, start_ns: Int64s) -> Int64s:
+    """Return the number of the call site of each call: calls of one ``group`` at the same place in the order of their step."""
+    order = np.lexsort((start_ns, step, group))
+    first = np.ones(len(order), bool)
+    first[1:] = (np.diff(group[order]) != 0) | (np.diff(step[order]) != 0)
+    position = np.arange(len(order))
+    place = np.empty(len(order), np.int64)
+    place[order] = position - np.maximum.accumulate(np.where(first, position, 0))
+    return distinct_rows(group, place)[1]
+
+
+def steady_times(site: Int64s, time_ns: npt.NDArray[np.generic], quiet: Mask) -> Floats:
+    """Return for each call the lower quartile of the times of its site, in the unit of ``time_ns``.
+
+    Of a site with at least ``FEWEST_STEPS`` calls in ``quiet`` steps only those count.
+    """
+    sites = int(site.max(initial=-1)) + 1
+    counted = quiet | (np.bincount(site, weights=quiet, minlength=sites) < FEWEST_STEPS)[site]
+    of, times = site[counted], time_ns[counted].astype(np.float64)
+    times = times[np.lexsort((times, of))]
+    number = np.bincount(of, minlength=sites)
+    place = _QUARTILE * (number - 1)
+    low = np.cumsum(number) - number + place.astype(np.int64)
+    high = np.minimum(low + 1, np.cumsum(number) - 1)
+    quartile: Floats = times[low] + (place % 1) * (times[high] - times[low])
+    return quartile[site]

@@ -13,9 +13,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.graphs import CapturedGraph, captured_graphs
 from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Mask
-from rooflines.profiler.trace.tree import Calls
+from rooflines.profiler.trace.tree import BACKWARD, Calls, Module
+from rooflines.profiler.trace.windows import at_launch
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.resolvers.counts import Counts, OfCounts, Variant
 
@@ -154,3 +156,39 @@ def _silent(first: CountedTrace, events: int) -> Mask:
         owner = first.ownership.owner[graph.launches]
         silent[owner[owner >= 0]] = False
     return silent
+
+
+def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, Calls]:
+    """Return the origins with the annotated modules and phases, and the calls with these modules, which are called once per replay.
+
+    An annotation of the nodes of a CUDA graph (``torch.cuda.graph_annotations.mark_kernels``) gives the module of a replayed kernel if
+    no capture has it. It lies in the module around the launch of the graph, which keeps the time of everything below it. ``inside``
+    says which host events are in the window.
+    """
+    trace, launch = calls.trace, calls.launch
+    captured = (origins.replay >= 0) & (origins.inferred != FROM_KERNEL) & (origins.at(origins.module) >= 0)
+    events = np.flatnonzero((trace.device.scope >= 0) & ~captured)
+    if not len(events):
+        return origins, calls
+    around = np.where(launch >= 0, at_launch(calls.module, launch), -1)[events]
+    modules = list(calls.modules)
+    numbers = {module.path: at for at, module in reversed(list(enumerate(modules)))}
+    places, group = distinct_rows(around, trace.device.scope[events])
+    found = []
+    for module, scope in places.tolist():
+        outer, path = modules[module].path if module >= 0 else "", trace.scopes[scope].path
+        if outer and path != outer and not path.startswith(f"{outer}."):  # it may have the path of the module around it already
+            path = f"{outer}.{path}"
+        if path not in numbers:
+            numbers[path] = len(modules)
+            modules.append(Module(path, "range"))
+        found.append(numbers[path])
+    scope, phase = origins.scope.copy(), origins.scope_phase.copy()
+    scope[events] = np.array(found, np.int64)[group]
+    backward = np.array([one.is_backward for one in trace.scopes], bool)[trace.device.scope[events]]
+    phase[events[backward]] = BACKWARD
+    module_calls = np.append(calls.module_calls, np.zeros(len(modules) - len(calls.modules), np.int64))
+    called, _ = distinct_rows(launch[events], around, scope[events])
+    counted = (called[:, 0] >= 0) & at_launch(inside, called[:, 0]) & (called[:, 1] != called[:, 2])
+    np.add.at(module_calls, called[counted, 2], 1)
+    return replace(origins, scope=scope, scope_phase=phase), replace(calls, modules=modules, module_calls=module_calls)

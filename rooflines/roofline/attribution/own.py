@@ -22,12 +22,10 @@ from rooflines.profiler.trace.windows import at_launch, belonging, earlier, last
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import Placed, attribute_device
 from rooflines.roofline.attribution.graphs import find_origins
-from rooflines.roofline.attribution.host import attribute_host
-from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
+from rooflines.roofline.attribution.host import FEWEST_STEPS, attribute_host
+from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace, with_scopes
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Pieces, TimeRow
-from rooflines.roofline.attribution.scopes import with_scopes
-from rooflines.roofline.attribution.steady import FEWEST_STEPS
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
 from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Counts, Known, OfCounts

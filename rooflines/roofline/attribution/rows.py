@@ -135,7 +135,7 @@ class Pieces:
 
     ``event`` indexes the device events, or on a CPU the host events. ``call`` numbers the calls of rows: the pieces of one have the
     same number (-1: a gap's). Pieces of one thread of a CPU do not overlap; those of streams may. On a CPU ``weight`` is the steady
-    time of the event over its own (``steady.py``); None is 1.
+    time of the event over its own (``host.py``); None is 1.
     """
 
     event: Int64s

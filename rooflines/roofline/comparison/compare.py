@@ -10,7 +10,6 @@ import numpy as np
 
 from rooflines.errors import UsageError
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.bootstrap import interval95, resampled_medians
 from rooflines.roofline.comparison.noise import (
     FEWEST_ROWS,
     MOST_SCATTER,
@@ -25,6 +24,7 @@ from rooflines.roofline.comparison.noise import (
 from rooflines.roofline.comparison.noise import FEWEST_STEPS as FEWEST_TRACED
 from rooflines.roofline.comparison.records import Change, Comparison, Direction, Drift, Fact, Figures, Kind, Match, Noise, Pace, Subject
 from rooflines.roofline.comparison.row_matching import Pair, match_modules, match_operators
+from rooflines.roofline.uncertainty import interval95, resampled_medians
 from rooflines.units import percent, seconds, significant
 
 # Of fewer steps not even the shortest and the longest enclose the median with a probability of 95 %: 1 - 2 * 0.5^6 = 97 %.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.roofline.comparison.records import Drift, Noise
-from rooflines.roofline.students_t import quantile, two_sided
+from rooflines.roofline.uncertainty import quantile, two_sided
 
 FEWEST_STEPS = 3
 # Rows that are the same on both sides, to tell the drift by.

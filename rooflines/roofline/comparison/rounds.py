@@ -13,7 +13,7 @@ from rooflines.roofline.by_key import grouped
 from rooflines.roofline.comparison.compare import cause_of, row_of, verdict_of, with_noise
 from rooflines.roofline.comparison.noise import PairTimes, judge_rounds
 from rooflines.roofline.comparison.records import Change, Comparison, Figures, Pace, Subject
-from rooflines.roofline.students_t import half_width, quantile
+from rooflines.roofline.uncertainty import half_width, quantile
 from rooflines.units import si
 
 # More rounds than this are not suggested.

@@ -29,7 +29,7 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds import IMPLAUSIBLE
 from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.forecast.calls import Call, HostTime, MeasuredCall, host_time, measured_calls, public_calls, sheet_name
-from rooflines.roofline.students_t import quantile
+from rooflines.roofline.uncertainty import quantile
 from rooflines.units import counted
 
 # The share of cases outside of an interval, and the fewest errors of which the rest has an upper limit: 9 of 9, and a tenth to come.

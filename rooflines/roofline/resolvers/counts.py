@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.compiled.records import CompiledCode
@@ -99,9 +100,15 @@ class Counts:
 
     def dispatching(self, events: Int64s) -> Iterator[Group]:
         """Groups of ``events`` that only dispatch: their work is that of operators below them."""
-        codes, group = distinct(self.of_event[events])
-        for place, code in enumerate(codes.tolist()):
-            yield events[group == place], Variant(self.variants[code].signature, DISPATCHES)
+        for code, places in places_of(self.of_event[events]):
+            yield events[places], Variant(self.variants[code].signature, DISPATCHES)
+
+
+def places_of(codes: npt.NDArray[Any]) -> Iterator[tuple[int, Int64s]]:
+    """Each distinct number in ``codes`` with the places where it stands, both in ascending order."""
+    numbers, which = distinct(codes)
+    ends = np.cumsum(np.bincount(which, minlength=len(numbers)))
+    return zip(numbers.tolist(), np.split(np.argsort(which, kind="stable"), ends[:-1]), strict=False)
 
 
 # Finds events that can be counted better, or returns the counts with another call tree.

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import GenerationSizes, RunFile
@@ -26,7 +25,7 @@ from rooflines.roofline.served_steps import Generation, MemoryFit, ServedSteps, 
 from rooflines.roofline.step.partition import Label, partition
 from rooflines.roofline.step.serving import Ran, steps_of_kind, work_of
 from rooflines.roofline.step.times import median_interval
-from rooflines.roofline.students_t import half_width
+from rooflines.roofline.uncertainty import Floats, half_width
 
 _KINDS: tuple[Kind, ...] = ("prefill", "decode")
 # A slope needs this many gaps in each of at least as many generations, and its curve is thinned to this many points.
@@ -36,16 +35,15 @@ _FEWEST_FOR_P90, _FEWEST_FOR_P99 = 20, 100
 # Pairs of gaps behind a slope: those of more gaps are taken from every n-th.
 _MOST_FOR_SLOPE = 200
 
-Floats = npt.NDArray[np.float64]
-
 
 # --- when tokens were ready --------------------------------------------------------------------------------------------------------
 
 
 def timed_tokens(facts: RunFile, quiet: Mask) -> list[Floats]:
     """The seconds since the begin of each ``quiet`` timed generation at which its tokens were ready; empty where they are not known."""
-    ready_ns = facts.steps.timed_token_ns if facts.steps is not None else ()
-    return [np.array(one) / 1e9 for one, kept in zip(ready_ns, quiet, strict=True) if kept] if ready_ns else []
+    if facts.steps is None or not facts.steps.timed_token_ns:
+        return []
+    return [np.array(ready_ns) / 1e9 for ready_ns, kept in zip(facts.steps.timed_token_ns, quiet, strict=True) if kept]
 
 
 def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency | None:
@@ -56,38 +54,36 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
     """
     if not ready_s:
         return None
-    first = np.array([one[0] for one in ready_s])
-    gaps = [np.diff(one) for one in ready_s if len(one) > 1]
-    last = np.array([one[-1] for one in ready_s])
-    found = TokenLatency(
+    first, last = (np.array([ready[place] for ready in ready_s]) for place in (0, -1))
+    gaps = [np.diff(ready) for ready in ready_s if len(ready) > 1]
+    whole = TokenLatency(
         generations=len(ready_s), ttft_s=float(np.median(first)), ttft_ci95_s=median_interval(first), whole_s=float(np.median(last)),
         prefill_share=float(first.sum() / last.sum()),
     )  # fmt: skip
     if not gaps:
-        return found
-    number = sum(map(len, gaps))
+        return whole
+    number, longest = sum(map(len, gaps)), max(map(len, gaps))
     median, p90, p99 = np.percentile(np.concatenate(gaps), (50, 90, 99)).tolist()
-    slopes = [_slope(one) for one in gaps if len(one) >= _FEWEST_GAPS]
+    slopes = [_slope(each) for each in gaps if len(each) >= _FEWEST_GAPS]
     half = half_width(slopes) if len(slopes) >= _FEWEST_GENERATIONS else np.inf
     slope = float(np.mean(slopes)) if slopes else 0.0
     is_known = half < slope
-    every = range(0, max(map(len, gaps)), max(1, -(-max(map(len, gaps)) // _MOST_POINTS)))
-    curve = [np.percentile([one[at] for one in gaps if at < len(one)], (25, 50, 75)).tolist() for at in every]
+    every = range(0, longest, -(-longest // _MOST_POINTS))
+    curve = [np.percentile([each[token] for each in gaps if token < len(each)], (25, 50, 75)).tolist() for token in every]
+    p25_s, median_s, p75_s = zip(*curve, strict=True)
     return msgspec.structs.replace(
-        found, gaps=number, itl_median_s=median, itl_p90_s=p90 if number >= _FEWEST_FOR_P90 else None,
-        itl_p99_s=p99 if number >= _FEWEST_FOR_P99 else None,
-        tpot_s=float(np.median([one.mean() for one in gaps])), growth_s_per_token=slope if is_known else None,
-        growth_ci95_s=(slope - half, slope + half) if is_known else None, context=tuple(prompt_length + at + 1 for at in every),
-        p25_s=tuple(low for low, _, _ in curve), median_s=tuple(middle for _, middle, _ in curve),
-        p75_s=tuple(high for _, _, high in curve),
+        whole, gaps=number, itl_median_s=median, itl_p90_s=p90 if number >= _FEWEST_FOR_P90 else None,
+        itl_p99_s=p99 if number >= _FEWEST_FOR_P99 else None, tpot_s=float(np.median([each.mean() for each in gaps])),
+        growth_s_per_token=slope if is_known else None, growth_ci95_s=(slope - half, slope + half) if is_known else None,
+        context=tuple(prompt_length + token + 1 for token in every), p25_s=p25_s, median_s=median_s, p75_s=p75_s,
     )  # fmt: skip
 
 
 def _slope(gaps: Floats) -> float:
     """The growth of the gaps from one token to the next: the median slope of all pairs."""
-    place = np.arange(0, len(gaps), -(-len(gaps) // _MOST_FOR_SLOPE))
-    left, right = np.triu_indices(len(place), 1)
-    return float(np.median((gaps[place[right]] - gaps[place[left]]) / (place[right] - place[left])))
+    tokens = np.arange(0, len(gaps), -(-len(gaps) // _MOST_FOR_SLOPE))
+    left, right = tokens[np.stack(np.triu_indices(len(tokens), 1))]
+    return float(np.median((gaps[right] - gaps[left]) / (right - left)))
 
 
 # --- the phases --------------------------------------------------------------------------------------------------------------------
@@ -132,26 +128,23 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
         begins = np.where(prefills, np.maximum(host.start_ns[marks], before), before)
     windows = np.stack((np.minimum(begins, ends), ends), axis=1)
     modules = attribution.trace.named(lambda name: name.startswith(MODULE_PREFIX), ANNOTATION)
-    found: dict[Kind, PhaseCalls] = {}
+    phases: dict[Kind, PhaseCalls] = {}
     for kind in _KINDS:
         chosen = prefills == (kind == "prefill")
         if chosen.any():
-            ranges = int((modules & (calls.phase == PHASES.index(kind))).sum())
-            found[kind] = PhaseCalls(
-                tuple(batch for batch in batches if batch is not None and batch.kind == kind),
-                replace(
-                    attribution,
-                    windows=windows[chosen],
-                    steps=int(chosen.sum()),
-                    quiet=attribution.quiet[step[chosen]] if len(attribution.quiet) else attribution.quiet,
-                    ranges_ns=attribution.counts.known.range_ns * ranges,
-                    factor=attribution.factors.get(kind, attribution.factor),
-                ),
+            of_kind = replace(
+                attribution,
+                windows=windows[chosen],
+                steps=int(chosen.sum()),
+                quiet=attribution.quiet[step[chosen]] if len(attribution.quiet) else attribution.quiet,
+                ranges_ns=attribution.counts.known.range_ns * int((modules & (calls.phase == PHASES.index(kind))).sum()),
+                factor=attribution.factors.get(kind, attribution.factor),
             )
-    return found
+            phases[kind] = PhaseCalls(tuple(batch for batch in batches if batch is not None and batch.kind == kind), of_kind)
+    return phases
 
 
-def call_seconds(kind: Kind, found: PhaseCalls, latency: TokenLatency | None, generations: int) -> float | None:
+def call_seconds(kind: Kind, calls: PhaseCalls, latency: TokenLatency | None, generations: int) -> float | None:
     """The time of one call of a phase in the timed generations; None where it is not known.
 
     The median generation is divided as all are together: medians of the phases would be of different generations and add up to none.
@@ -159,31 +152,31 @@ def call_seconds(kind: Kind, found: PhaseCalls, latency: TokenLatency | None, ge
     if latency is None:
         return None
     share = latency.prefill_share if kind == "prefill" else 1 - latency.prefill_share
-    return share * latency.whole_s / (len(found.batches) / generations)
+    return share * latency.whole_s / (len(calls.batches) / generations)
 
 
 def phase_factors(attribution: Attribution, ready_s: Sequence[Floats]) -> dict[str, float]:
     """What the traced times of each phase are multiplied by, so that they fit into the timed one; empty on a device, whose times count
     as traced."""
-    factors: dict[str, float] = {}
     latency = token_latency(ready_s, 0)
     if latency is None or len(attribution.trace.device):
-        return factors
+        return {}
     unknown = [Label("unknown", "other")] * len(attribution.rows)
-    for kind, found in phase_calls(attribution).items():
-        timed_s, traced_s = call_seconds(kind, found, latency, attribution.steps or 1), partition(found.attribution, unknown).step_s
+    factors: dict[str, float] = {}
+    for kind, calls in phase_calls(attribution).items():
+        timed_s, traced_s = call_seconds(kind, calls, latency, attribution.steps or 1), partition(calls.attribution, unknown).step_s
         if timed_s is not None and traced_s > 0:
             factors[kind] = timed_s / traced_s
     return factors
 
 
 def generation(
-    facts: RunFile, attribution: Attribution | None, rows: Sequence[OperatorRow], labels: Sequence[Label], ready_s: Sequence[Floats],
-    roofs: Ceilings | None, steps: Steps | None, energy_j: float | None,
+    facts: RunFile, attribution: Attribution | None, rows: Sequence[OperatorRow], ready_s: Sequence[Floats], roofs: Ceilings | None,
+    steps: Steps | None, energy_j: float | None,
 ) -> Generation | None:  # fmt: skip
     """What the ``steps`` of a run generate, each for ``energy_j``; None where they generate nothing that is known.
 
-    ``rows`` and ``labels`` go with the rows of ``attribution``, which is None without a trace; ``ready_s`` are the ``timed_tokens``.
+    ``rows`` go with the rows of ``attribution``, which is None without a trace; ``ready_s`` are the ``timed_tokens``.
     """
     start_up = facts.steps is not None and facts.steps.traced == "program"
     calls = phase_calls(attribution, start_up=start_up) if attribution is not None else {}
@@ -204,25 +197,25 @@ def generation(
         tokens_per_j=tokens / energy_j if energy_j else None,
         fits=_fits(facts, sizes, requests, prompt_length + new_tokens - 1) if sizes is not None else None,
         phases=tuple(
-            _phase(kind, found, rows, labels, call_seconds(kind, found, latency, generations), roofs, sizes)
-            for kind, found in calls.items()
+            _phase(kind, phase, rows, call_seconds(kind, phase, latency, generations), roofs, sizes) for kind, phase in calls.items()
         ),
     )
 
 
 def _phase(
-    kind: Kind, found: PhaseCalls, rows: Sequence[OperatorRow], labels: Sequence[Label], timed_s: float | None, roofs: Ceilings | None,
+    kind: Kind, calls: PhaseCalls, rows: Sequence[OperatorRow], timed_s: float | None, roofs: Ceilings | None,
     sizes: GenerationSizes | None,
 ) -> ServedSteps:  # fmt: skip
-    attribution, code = found.attribution, PHASES.index(kind)
+    batches, attribution = calls
+    code = PHASES.index(kind)
     every = zip(attribution.rows, rows, strict=True)
     ran = [Ran(row, judged, row.calls, row.time_ns) for row, judged in every if row.phase == code]
     gaps = [(gap, gap.time_ns) for gap in attribution.gaps if gap.phase == code]
     steps = steps_of_kind(
-        kind, found.batches, attribution, labels, ran, gaps, roofs, generated=found.batches[0].requests if kind == "decode" else None,
-        doubt="", timed_s=timed_s, sizes=sizes,
+        kind, batches, attribution, rows, ran, gaps, roofs, generated=batches[0].requests if kind == "decode" else None, doubt="",
+        timed_s=timed_s, sizes=sizes,
     )  # fmt: skip
-    return msgspec.structs.replace(steps, work=work_of(ran, len(found.batches)))
+    return msgspec.structs.replace(steps, work=work_of(ran, len(batches)))
 
 
 def _lengths(facts: RunFile, calls: dict[Kind, PhaseCalls], generations: int) -> tuple[int, int, int] | None:
@@ -240,8 +233,6 @@ def _lengths(facts: RunFile, calls: dict[Kind, PhaseCalls], generations: int) ->
 def _fits(facts: RunFile, sizes: GenerationSizes, requests: int, context: int) -> MemoryFit | None:
     environment = facts.environment
     memory = environment.memory_bytes if environment.device == "cpu" else environment.device_memory_bytes
-    free = (memory or 0) - sizes.parameter_bytes
-    longest = sizes.largest_context(free, requests)
-    if memory is None or longest is None or free < 0:
+    if memory is None or (free := memory - sizes.parameter_bytes) < 0 or (longest := sizes.largest_context(free, requests)) is None:
         return None
     return MemoryFit(memory_bytes=memory, requests=free // sizes.cache_bytes(context), context=longest)

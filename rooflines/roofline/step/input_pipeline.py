@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rooflines.profiler.records import Loading, RunFile
 from rooflines.roofline.analysis import Analysis, Input, Limit, RareWaits, Rate, StepDivision
-from rooflines.roofline.bootstrap import RESAMPLES, interval95, resampled_medians
+from rooflines.roofline.uncertainty import RESAMPLES, interval95, resampled_medians
 
 # From this share of a step on that its input delays it, a loader that is slower than the step alone makes the step input-bound.
 INPUT_BOUND = 0.1

@@ -28,9 +28,9 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, DeviceEvents, Int64s, Trace
 from rooflines.profiler.trace.request_marks import is_step_mark
 from rooflines.profiler.trace.tree import BACKWARD, DECODE, FORWARD, OPTIMIZER, OUTSIDE, PREFILL, Calls
-from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
+from rooflines.roofline.analysis import PARTS, OperatorRow, StepDivision, Timeline
+from rooflines.roofline.attribution.host import steady_times
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.steady import steady_times
 from rooflines.roofline.bounds import FROM_HOST, TO_HOST
 from rooflines.roofline.by_key import longest_first
 from rooflines.roofline.kernel_names import kernel_category
@@ -57,10 +57,13 @@ Key = tuple[str, str, str]  # bound class, part of the step, category
 
 
 class Label(NamedTuple):
-    """The bound class and the category of a piece of busy time, by its row."""
+    """The bound class and the category of a piece of busy time, of which a judged operator has both."""
 
     bound: str
     category: str
+
+
+Labels = Sequence[Label | OperatorRow]
 
 
 class Partition(NamedTuple):
@@ -130,7 +133,7 @@ class Partition(NamedTuple):
         return self._replace(idle=idle, timeline=timeline)
 
 
-def partition(attribution: Attribution, labels: Sequence[Label]) -> Partition:
+def partition(attribution: Attribution, labels: Labels) -> Partition:
     """Divide the steps of ``attribution``, or the whole trace where it has none, per step; ``labels`` go with its rows."""
     seconds = 1 / 1e9 / (attribution.steps or 1)
     window = attribution.window
@@ -285,7 +288,7 @@ def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
     return keys, np.array([place[key] for key in found], np.int64)[which] if len(found) else which
 
 
-def _device_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
+def _device_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], Int64s]:
     device, phase, pieces = attribution.trace.device, attribution.phase, attribution.pieces
     direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in attribution.trace.names], np.int64)
     way = np.where(device.kind == MEMCPY, direction[device.name], 0)
@@ -294,18 +297,15 @@ def _device_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[lis
     keys, which = distinct_rows(pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event], name)
     found: list[Key] = []
     for row, kind, during, copied, named in keys.tolist():
-        if row >= 0:
-            label = labels[row]
-        else:
-            category = _named(attribution, row)
-            label = Label(_UNCOUNTED, category or kernel_category(attribution.trace.names[named]) or "unknown")
-        part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
-            label, part = Label("communication", "communication"), "communication"
+            found.append(("communication",) * 3)
         elif copied:
-            label = Label("transfer", label.category if row >= 0 else "copy")
-            part = "host_to_device" if copied >= 2 else "other"
-        found.append((label.bound, part, label.category))
+            found.append(("transfer", "host_to_device" if copied >= 2 else "other", labels[row].category if row >= 0 else "copy"))
+        elif row >= 0:
+            found.append((labels[row].bound, _PHASES.get(during, "other"), labels[row].category))
+        else:
+            category = _named(attribution, row) or kernel_category(attribution.trace.names[named]) or "unknown"
+            found.append((_UNCOUNTED, _PHASES.get(during, "other"), category))
     return _ranked(found, which)
 
 
@@ -323,7 +323,7 @@ def _named(attribution: Attribution, row: int) -> str:
     return "" if category == "other" else category
 
 
-def _host_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
+def _host_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], Int64s]:
     pieces = attribution.pieces
     talks = attribution.trace.named(_talks)[pieces.event]
     keys, which = distinct_rows(pieces.row, attribution.calls.phase[pieces.event], talks)

@@ -27,7 +27,7 @@ from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.network_parts import part_of
 from rooflines.roofline.resolvers.batches import MARKED
 from rooflines.roofline.served_steps import DecodeReads, ServedSteps, ServedWork, Serving
-from rooflines.roofline.step.partition import Label, partition
+from rooflines.roofline.step.partition import partition
 from rooflines.roofline.step.times import per_step
 
 # Kernels that read weights or the KV cache. If uncounted ones take more of the busy time, what decode must read is not known.
@@ -49,23 +49,19 @@ class Ran:
     time_ns: float
 
 
-def serving(attribution: Attribution, judged: Sequence[OperatorRow], labels: Sequence[Label], roofs: Ceilings | None) -> Serving | None:
-    """The steps that a server marked; None for a trace without such marks. ``judged`` and ``labels`` go with the attribution's rows."""
-    if not attribution.steps or not attribution.calls.batches:
+def serving(attribution: Attribution, judged: Sequence[OperatorRow], roofs: Ceilings | None) -> Serving | None:
+    """The steps that a server marked; None for a trace without such marks. ``judged`` goes with the attribution's rows."""
+    batches = attribution.calls.batches
+    if not attribution.steps or not batches:
         return None
-    rows = list(zip(attribution.rows, judged, strict=True))
-    found = []
-    for kind in KINDS:
-        numbers = [number for number, one in enumerate(attribution.calls.batches) if one.kind == kind]
-        if numbers:
-            found.append(_steps(kind, numbers, attribution, rows, labels, roofs))
-    generated = [one.generated for one in found if one.kind != "prefill"]
-    known = [one for one in generated if one is not None]
-    total_s, busy_s = sum(one.step_s * one.steps for one in found), sum(one.busy_s * one.steps for one in found)
-    tokens = sum(one.generated * one.steps for one in found if one.generated is not None)
-    doubt = _rate_doubt(attribution, range(attribution.steps))
-    rate, between = _rate(tokens if known and len(known) == len(generated) else None, total_s, busy_s, doubt)
-    return Serving(kinds=tuple(found), generated_per_s=rate, generated_per_s_range=between)
+    numbers = {kind: [number for number, batch in enumerate(batches) if batch.kind == kind] for kind in KINDS}
+    kinds = tuple(_steps(kind, of_kind, attribution, judged, roofs) for kind, of_kind in numbers.items() if of_kind)
+    generated = [(steps.generated, steps.steps) for steps in kinds if steps.kind != "prefill"]
+    known = [tokens * count for tokens, count in generated if tokens is not None]
+    total_s, busy_s = sum(steps.step_s * steps.steps for steps in kinds), sum(steps.busy_s * steps.steps for steps in kinds)
+    tokens = sum(known) if known and len(known) == len(generated) else None
+    rate, between = _rate(tokens, total_s, busy_s, _rate_doubt(attribution, range(attribution.steps)))
+    return Serving(kinds=kinds, generated_per_s=rate, generated_per_s_range=between)
 
 
 def _rate(tokens: float | None, span_s: float, busy_s: float, doubt: str) -> tuple[float | None, tuple[float, float] | None]:
@@ -97,28 +93,38 @@ def _rate_doubt(attribution: Attribution, numbers: Sequence[int]) -> str:
 
 
 def _steps(
-    kind: Kind, numbers: list[int], attribution: Attribution, rows: list[tuple[TimeRow, OperatorRow]], labels: Sequence[Label],
-    roofs: Ceilings | None,
-) -> ServedSteps:  # fmt: skip
-    batches = [attribution.calls.batches[number] for number in numbers]
+    kind: Kind, numbers: list[int], attribution: Attribution, judged: Sequence[OperatorRow], roofs: Ceilings | None
+) -> ServedSteps:
+    """The steps of these numbers."""
+    every = attribution.calls.batches
+    batches = [every[number] for number in numbers]
     chosen = replace(attribution, windows=attribution.windows[numbers], steps=len(numbers))
-    ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
-    times = [(gap, sum(gap.step_ns[number] for number in numbers) if gap.step_ns else gap.time_ns) for gap in attribution.gaps]
+
+    def in_steps(row: TimeRow) -> float:
+        return sum(row.step_ns[number] for number in numbers) if row.step_ns else row.time_ns
+
+    ran = []
+    for row, operator in zip(attribution.rows, judged, strict=True):
+        calls = sum(row.step_calls[number] for number in numbers) if attribution.steps > 1 else row.calls
+        if calls:
+            ran.append(Ran(row, operator, calls, in_steps(row)))
+    # Requests in decode generate one token each, if no drafts are verified.
+    none = kind == "prefill" or any(batch.is_draft for batch in every)
     return steps_of_kind(
-        kind, batches, chosen, labels, ran, times, roofs, generated=_generated(kind, batches, attribution.calls.batches),
-        doubt=_rate_doubt(attribution, numbers),
+        kind, batches, chosen, judged, ran, [(gap, in_steps(gap)) for gap in attribution.gaps], roofs,
+        generated=None if none else _mean([batch.decode_requests for batch in batches]), doubt=_rate_doubt(attribution, numbers),
     )  # fmt: skip
 
 
 def steps_of_kind(
-    kind: Kind, batches: Sequence[RequestMark], attribution: Attribution, labels: Sequence[Label], ran: list[Ran],
+    kind: Kind, batches: Sequence[RequestMark], attribution: Attribution, judged: Sequence[OperatorRow], ran: list[Ran],
     gaps: Sequence[tuple[TimeRow, float]], roofs: Ceilings | None, *, generated: int | float | None, doubt: str,
     timed_s: float | None = None, sizes: GenerationSizes | None = None,
 ) -> ServedSteps:  # fmt: skip
-    """The steps of one kind, the windows of ``attribution``, of which each entry of ``batches`` is one: ``ran`` are their rows,
+    """The steps of one kind, the windows of ``attribution``, of which each entry of ``batches`` is one: ``ran`` are those of its rows,
     ``gaps`` the rows without a count with their nanoseconds in these steps, ``timed_s`` is how long one takes where they were timed.
     ``sizes`` tell the weights, and the KV cache where attention is made of several operators."""
-    divided = partition(attribution, labels)
+    divided = partition(attribution, judged)
     divided = divided if timed_s is None else divided.timed(timed_s)
     count, step_s, busy_s = len(batches), divided.timeline.span_s, divided.timeline.busy_s
     tokens = _mean([one.tokens for one in batches])
@@ -153,10 +159,8 @@ def _parts(
         path = modules[row.module].path if row.module >= 0 else ""
         return part_of(path, row.name, row.count.category, phase=kind, types=types)
 
-    groups, uncounted = (
-        grouped(ran, lambda one: part(one.row)),
-        longest_first((part(gap), time_ns / 1e9 / steps) for gap, time_ns in gaps),
-    )
+    groups = grouped(ran, lambda one: part(one.row))
+    uncounted = longest_first((part(gap), time_ns / 1e9 / steps) for gap, time_ns in gaps)
     if not {"attention", "embedding"} <= groups.keys():
         return {}
     works = {name: work_of(groups[name], steps) or ServedWork(time_s=0.0, flops=0, bytes=0) for name in {**groups, **uncounted}}
@@ -174,13 +178,6 @@ def _parts(
     return dict(sorted(found.items(), key=lambda item: -item[1].time_s))
 
 
-def _in_steps(row: TimeRow, judged: OperatorRow, numbers: list[int], steps: int) -> Ran:
-    """The row in the steps of these numbers."""
-    if steps < 2:
-        return Ran(row, judged, row.calls, row.time_ns)
-    return Ran(row, judged, sum(row.step_calls[number] for number in numbers), sum(row.step_ns[number] for number in numbers))
-
-
 def _mean(values: Sequence[int | None]) -> int | float | None:
     known = [value for value in values if value is not None]
     return per_step(sum(known), len(values)) if len(known) == len(values) else None
@@ -196,11 +193,6 @@ def _padded_to(ran: list[Ran], tokens: set[int | None]) -> int | None:
             times[rows] += round(one.time_ns)
     most, time_ns = times.most_common(1)[0] if times else (0, 0)
     return most if number is not None and most > number and 2 * time_ns > times.total() else None
-
-
-def _generated(kind: Kind, batches: list[RequestMark], every: Sequence[RequestMark]) -> int | float | None:
-    """The tokens that requests in decode generate: one each, if no drafts are verified."""
-    return None if kind == "prefill" or any(one.is_draft for one in every) else _mean([one.decode_requests for one in batches])
 
 
 def work_of(ran: list[Ran], steps: int) -> ServedWork | None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.profiler.records import WALL_CLOCK, StepTimes, Workload
 from rooflines.profiler.trace.records import Mask
 from rooflines.roofline.analysis import Steps
-from rooflines.roofline.bootstrap import interval95, resampled_medians
-from rooflines.roofline.students_t import half_width
+from rooflines.roofline.uncertainty import Floats, half_width, interval95, resampled_medians
 
 # Resamples of fewer values stay between their minimum and maximum, which is too narrow.
 _FEWEST_RESAMPLED = 6
@@ -44,7 +42,7 @@ def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | Non
     )  # fmt: skip
 
 
-def median_interval(timed: npt.NDArray[np.float64]) -> tuple[float, float] | None:
+def median_interval(timed: Floats) -> tuple[float, float] | None:
     """The 95 % interval of the median, of few values by Student's t; None for a single one."""
     if len(timed) < 2:
         return None

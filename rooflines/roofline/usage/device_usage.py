@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.extremes import extremes
 from rooflines.profiler.monitor.monitored import Monitored, MonitorFacts
 from rooflines.profiler.records import Run
 from rooflines.profiler.samplers.fields import FIELDS, NUMBERS, Counter, DeviceSample, Field, Summary
+from rooflines.profiler.trace.records import Int64s, Mask
 from rooflines.roofline.analysis import DeviceUsage, Energy, Gauge, Series, Throttling, Unresolved, Usage
-from rooflines.roofline.usage.energy import LIMIT, EnergyReadings, Floats, Int64s, better, by_counter, by_power
+from rooflines.roofline.uncertainty import Floats
+from rooflines.roofline.usage.energy import LIMIT, EnergyReadings, better, by_counter, by_power
 
 HOST = "host"
 # The series of whether anything held the clocks down, 0 or 1.
@@ -250,7 +251,7 @@ def _covered(times_ns: Int64s, window: Window) -> Window:
     return Window(begin_ns, end_ns)
 
 
-def _part(readings: EnergyReadings, window: Window) -> tuple[npt.NDArray[np.bool_], Window]:
+def _part(readings: EnergyReadings, window: Window) -> tuple[Mask, Window]:
     """The readings that speak of nothing but the window, and the time they were read in.
 
     An average over the time before describes the window only once that time lies within it. Where there is no such reading

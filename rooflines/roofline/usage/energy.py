@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.samplers.fields import Counter
+from rooflines.profiler.trace.records import Int64s
 from rooflines.roofline.analysis import Energy, Unresolved
+from rooflines.roofline.uncertainty import Floats
 from rooflines.units import known_to, seconds
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 # The largest share of a figure that may be unknown.
 LIMIT = 0.10

@@ -11,7 +11,7 @@ from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.step.launch_queue import launch_queue
+from rooflines.roofline.step.traced_work import launch_queue
 from tests.traces import add, kernel, launch, mm, span, trace
 
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"

@@ -17,7 +17,7 @@ from rooflines.profiler.trace.request_marks import RequestMark, request_mark
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.step.launch_queue import _quantile
+from rooflines.roofline.step.traced_work import _quantile
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
 

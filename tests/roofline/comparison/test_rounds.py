@@ -7,7 +7,7 @@ import pytest
 
 from rooflines.roofline.comparison.compare import compare
 from rooflines.roofline.comparison.rounds import combine
-from rooflines.roofline.students_t import quantile
+from rooflines.roofline.uncertainty import quantile
 from tests.samples import analysis as sample
 
 
