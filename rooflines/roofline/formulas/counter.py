@@ -13,12 +13,13 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.work_ranges import DeclaredWork
-from rooflines.roofline.formulas import libraries
+from rooflines.roofline.formulas import library_names
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
-from rooflines.roofline.formulas.families import load_families, load_family_of, load_installed
+from rooflines.roofline.formulas.families import load_installed
 from rooflines.roofline.formulas.lengths import Sequences
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import FORMULAS, CallCount, Entry, Hints, count_by
+from rooflines.roofline.formulas.tables import load_families, load_family_of
 
 # The reason of an operator that nobody has written a formula for.
 NO_FORMULA: Final = "no formula"
@@ -82,9 +83,9 @@ def count(
     name = _without_overload(signature.name)
     entry = FORMULAS.get(name)
     if entry is None:
-        load_family_of(name, libraries.canonical(name))
+        load_family_of(name, library_names.canonical(name))
         load_installed()
-        entry = FORMULAS.get(name) or FORMULAS.get(libraries.canonical(name)) or _generated(name)
+        entry = FORMULAS.get(name) or FORMULAS.get(library_names.canonical(name)) or _generated(name)
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
@@ -102,7 +103,7 @@ def count(
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
     plain, formula_of = signature if name == signature.name else replace(signature, name=name), entry.formula
     if entry.origin == "library":
-        plain = libraries.given(plain)
+        plain = library_names.given(plain)
     found = count_by(lambda: formula_of(plain, hints), entry.category)
     passed = found.kind == "counted" and (entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
     return replace(found, decomposes=True) if passed else found

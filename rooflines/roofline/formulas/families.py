@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from rooflines.errors import UsageError
 from rooflines.installed import explained, load_all
+from rooflines.roofline.formulas.library_names import canonical
 
 _FOLDER: Final = Path(__file__).parent
 _LIBRARIES: Final = _FOLDER / "libraries"
@@ -33,7 +34,7 @@ class Heading(NamedTuple):
         return _ending(self.options)
 
 
-class Paragraph(NamedTuple):
+class OperatorParagraph(NamedTuple):
     """Operators, each with what is marked behind its name; the operator behind ``like``, and the rest of the text."""
 
     place: str
@@ -43,7 +44,7 @@ class Paragraph(NamedTuple):
     text: str
 
 
-def paragraphs(path: Path) -> Iterator[Paragraph]:
+def paragraphs(path: Path) -> Iterator[OperatorParagraph]:
     """The paragraphs of a file that have operators."""
     heading, constants, line = Heading(), dict[str, str](), 1
     place = path.relative_to(_FOLDER) if path.is_relative_to(_FOLDER) else path
@@ -59,7 +60,7 @@ def paragraphs(path: Path) -> Iterator[Paragraph]:
             marks = {_plain(word): word.partition("(")[2].rstrip(")") for word in names.split()}
             listed = {space + name: mark for space in heading.namespaces or ("",) for name, mark in marks.items()}
             operators = listed | {f"{name}{heading.ending}": mark for name, mark in listed.items()}
-            yield Paragraph(f"{place}:{line}", heading, operators, like.strip(), _filled(part[len(head) + 1 :], constants))
+            yield OperatorParagraph(f"{place}:{line}", heading, operators, like.strip(), _filled(part[len(head) + 1 :], constants))
         line += part.count("\n") + 1
 
 
@@ -140,8 +141,6 @@ def is_torchs(name: str) -> bool:
 def evidence_of(name: str) -> str | None:
     """The evidence for the formula of a library's operator: it is "traced", where a recorded trace has it, "called" by a test, or
     "read", where there is only the source of the library. None for an operator of PyTorch or of a user."""
-    from rooflines.roofline.formulas.libraries import canonical
-
     known = name if name in _index() else canonical(name)
     path = _index().get(known)
     return _marks(path).get(known) or "read" if path is not None and is_librarys(path) else None
@@ -153,24 +152,9 @@ def _marks(path: Path) -> dict[str, str]:
     return {name: mark for paragraph in paragraphs(path) for name, mark in paragraph.operators.items() if mark}
 
 
-def load_family_of(*names: str) -> None:
-    """Read the files with the formulas of these operators, as far as there are any."""
-    for path in filter(None, map(_index().get, names)):
-        load(path)
-
-
-def load_families() -> None:
-    """Read every file of operators."""
-    for path in files():
-        load(path)
-
-
-@cache
-def load(path: Path) -> None:
-    """Register the operators of a file, once."""
-    from rooflines.roofline.formulas.tables import register_file
-
-    register_file(path)
+def file_of(name: str) -> Path | None:
+    """The file with the formula of an operator."""
+    return _index().get(name)
 
 
 def load_installed() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -14,9 +14,9 @@ from typing import Any, Final, NoReturn
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs, nodes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
-from rooflines.roofline.formulas.families import Paragraph, is_librarys, load_family_of, paragraphs
+from rooflines.roofline.formulas.families import OperatorParagraph, file_of, files, is_librarys, paragraphs
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import FORMULAS, HintedFormula, Hints, enter
+from rooflines.roofline.formulas.registry import FORMULAS, HintedFormula, Hints, Origin, enter
 from rooflines.roofline.formulas.rows import Row, evaluate, formula_of, names_in, steps_of
 
 _PRECISIONS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "int8", "none")
@@ -33,7 +33,7 @@ _NUMBERS: Final[dict[str, Any]] = {name: value for name, value in vars(costs).it
 class FileFormula:
     """The formula of the operators of a paragraph, made when one of them is first counted. ``others`` are those of its file."""
 
-    paragraph: Paragraph
+    paragraph: OperatorParagraph
     others: dict[str, FileFormula]
 
     def __call__(self, signature: Signature, hints: Hints) -> Work:
@@ -138,12 +138,25 @@ def formulas_of(path: Path) -> dict[str, FileFormula]:
     return formulas
 
 
-def register_file(path: Path) -> None:
-    """Register the operators of a file."""
-    origin = "library" if is_librarys(path) else "torch"
+@cache
+def load(path: Path) -> None:
+    """Register the operators of a file, once."""
+    origin: Origin = "library" if is_librarys(path) else "torch"
     for name, found in formulas_of(path).items():
         heading = found.paragraph.heading
         enter((name,), heading.category, found, "wraps" in heading.options, origin)
+
+
+def load_family_of(*names: str) -> None:
+    """Read the files with the formulas of these operators, as far as there are any."""
+    for path in filter(None, map(file_of, names)):
+        load(path)
+
+
+def load_families() -> None:
+    """Read every file of operators."""
+    for path in files():
+        load(path)
 
 
 def problems(path: Path) -> tuple[int, list[str]]:
@@ -164,7 +177,7 @@ def said_of(name: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _placed(paragraph: Paragraph) -> Iterator[None]:
+def _placed(paragraph: OperatorParagraph) -> Iterator[None]:
     """Say in which file and line an error is."""
     try:
         yield

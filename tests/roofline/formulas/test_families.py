@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.roofline.formulas.families import evidence_of, files, is_librarys, paragraphs
-from rooflines.roofline.formulas.libraries import canonical
+from rooflines.roofline.formulas.library_names import canonical
 
 TESTS = Path(__file__).parents[2]
 ASKED = """
