@@ -1,7 +1,7 @@
 """What the compilers make of our CUDA kernels, without a GPU: registers, spills, occupancy and loads in flight for each generation.
 
 Every kernel of ``rooflines.kernels`` is compiled by NVVM and nvJitLink for seven compute capabilities, and its machine code is read.
-How many blocks a multiprocessor holds follows from NVIDIA's limits. rooflines_studies/networks/README.md says what the figures mean.
+How many blocks a multiprocessor holds follows from NVIDIA's limits. rooflines_studies/README.md says what the figures mean.
 
 Needs numba-cuda with NVVM (the extra ``ptx``) and cuobjdump, which Triton has too; exits 2 where they are missing.
 Writes benchmarks/results/cuda_kernels.json and cuda_kernels.md.
@@ -387,7 +387,7 @@ def markdown(result: dict[str, Any]) -> str:
         "# CUDA kernels as compiled",
         "",
         f"Written by `python benchmarks/cuda_kernels.py` with {compilers}.",
-        "[Their page](../../rooflines_studies/networks/README.md#machine-code-of-the-cuda-kernels) explains the figures.",
+        "[Their page](../../rooflines_studies/README.md#machine-code-of-the-cuda-kernels) explains the figures.",
         "",
         "## Registers a thread · blocks a multiprocessor · occupancy",
         "",

@@ -2,7 +2,7 @@
 
 A step launches the two convolutions (each with bias, ReLU and pooling), the two dense layers (with bias and ReLU), the loss with its
 gradient, the gradients of weights and inputs layer by layer, and one kernel that adds up all partial sums and updates all parameters.
-Nothing is allocated in a step and nothing but the loss comes back: four bytes, into pinned memory. README.md says how the
+Nothing is allocated in a step and nothing but the loss comes back: four bytes, into pinned memory. ../README.md says how the
 kernels work and why.
 """
 

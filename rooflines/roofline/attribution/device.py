@@ -30,7 +30,7 @@ EAGER = {FROM_RUN: "the same kernels in the same order before the graph", FROM_K
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
-class Placed(NamedTuple):
+class InWindows(NamedTuple):
     """Where the device events of a trace lie: ``belongs`` and ``step`` have an entry for each of them."""
 
     #: the windows without the profiler's overhead
@@ -43,7 +43,7 @@ class Placed(NamedTuple):
     steps: int
 
 
-def attribute_device(calls: Calls, origins: Origins, inside: Mask, placed: Placed, lost: Int64s) -> DividedTime:
+def attribute_device(calls: Calls, origins: Origins, inside: Mask, placed: InWindows, lost: Int64s) -> DividedTime:
     """Divide the time of the device events that belong to the windows.
 
     ``inside`` says of each host event whether it is in them; ``lost`` are the launches whose kernels the trace lacks.
@@ -85,7 +85,7 @@ class _Events:
     trace: Trace
     chosen: Int64s
     exposed: Int64s
-    placed: Placed
+    placed: InWindows
 
     def figures(self, group: Int64s, groups: int) -> list[dict[str, Any]]:
         """The figures of each of ``groups`` rows that come from its events; ``group`` is that of each event."""

@@ -20,7 +20,7 @@ from rooflines.profiler.trace.records import CaptureTrace, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import PHASES, tree
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
-from rooflines.roofline.attribution.device import Placed, attribute_device
+from rooflines.roofline.attribution.device import InWindows, attribute_device
 from rooflines.roofline.attribution.graphs import find_origins
 from rooflines.roofline.attribution.host import FEWEST_STEPS, attribute_host
 from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace, with_scopes
@@ -158,7 +158,7 @@ def own(counts: Counts) -> Attribution:
         window = intervals.subtract(intervals.union(windows[:, 0], windows[:, 1]), overhead)
         step = step_number(launched_ns(calls), calls.steps)
         lost = find_lost(calls, inside, belongs)
-        divided = attribute_device(calls, origins, inside, Placed(window, belongs, step, count), lost.launches)
+        divided = attribute_device(calls, origins, inside, InWindows(window, belongs, step, count), lost.launches)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
         notes += (*about_graphs, *_left_out(trace, before, earlier_ns, window))
     else:

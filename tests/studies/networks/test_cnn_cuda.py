@@ -24,7 +24,7 @@ from rooflines_studies.networks import cnn_numba_cuda_update as ends
 from rooflines_studies.networks.cnn_numba_cuda import declared
 from tests.studies.networks.cuda_cases import CASES, Reference, close, outcome
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "rooflines_studies" / "networks" / "README.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "rooflines_studies" / "README.md"
 CAPABILITY = (9, 0)
 TABLE = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "cuda_kernels.json"
 FIRST, SECOND = (1, 28, 28, 8), (8, 13, 13, 16)  # channels, height, width, filters of the two convolutions
