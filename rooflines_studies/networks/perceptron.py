@@ -56,16 +56,12 @@ class Perceptron:
         self.library, self.name = library, library.name
         self.synchronize, self.device_memory_bytes = library.synchronize, library.device_memory_bytes
         self.learning_rate = learning_rate
-        self.layers = len(parameters) // 2
-        weights = [parameters[f"dense{number}.weight"] for number in range(1, self.layers + 1)]
+        weights = [value for name, value in parameters.items() if name.endswith(".weight")]
+        self.layers = len(weights)
         self.widths = (weights[0].shape[1], *(weight.shape[0] for weight in weights))
         self._dtype = weights[0].dtype
         self._parameters = {name: library.to_device(value.copy()) for name, value in parameters.items()}
-        self._gradients: dict[str, Array] = {}
-        self._outputs: list[Array] = []
-        self._sums: list[Array] = []
-        self._errors: list[Array] = []
-        self._rows: Array = None
+        self._forget()
         self._timed: list[tuple[Operator, float]] | None = None  # the operators of a step, where they are timed
 
     def step(self, x: Array, y: Array) -> float:
@@ -155,9 +151,17 @@ class Perceptron:
         return fastest([operator for operator, _ in steps[0]], [[seconds for _, seconds in step] for step in steps])
 
     def close(self) -> None:
-        self._parameters, self._gradients = {}, {}
-        self._outputs, self._sums, self._errors, self._rows = [], [], [], None
+        self._parameters = {}
+        self._forget()
         self.library.release()
+
+    def _forget(self) -> None:
+        """Keep no array of a step."""
+        self._gradients: dict[str, Array] = {}
+        self._outputs: list[Array] = []
+        self._sums: list[Array] = []
+        self._errors: list[Array] = []
+        self._rows: Array = None
 
     # --- what an operator computes ---------------------------------------------------------------------------------------------
 
@@ -313,10 +317,8 @@ class _CuPy(Library):
 
 class _Torch(Library):
     def __init__(self, device: str) -> None:
-        try:
-            import torch
-        except ImportError as error:
-            raise DeviceError(f"PyTorch cannot be imported ({error}).") from None
+        import torch
+
         from rooflines.ext import synchronize_device
 
         present = device == "cpu" or (torch.cuda if device == "cuda" else torch.backends.mps).is_available()
