@@ -156,7 +156,8 @@ def _by_width(results: Sequence[LibraryResult]) -> Section:
         counts = [size.samples for size in shallow]
         most = max(set(counts), key=counts.count, default=0)
         points = sorted((size.widths[1], size.flops / size.iteration.value) for size in shallow if size.samples == most)
-        series += [_series(one, points)] if len(points) > 1 else []
+        if len(points) > 1:
+            series.append(_series(one, points))
     drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
     figure = Figure(name="sizes-by-width", caption="Speed by width of the hidden layer.", drawing=drawing)
     return section("other-sizes", "Other sizes", figure if series else None)

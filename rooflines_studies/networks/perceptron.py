@@ -61,7 +61,11 @@ class Perceptron:
         self.widths = (weights[0].shape[1], *(weight.shape[0] for weight in weights))
         self._dtype = weights[0].dtype
         self._parameters = {name: library.to_device(value.copy()) for name, value in parameters.items()}
-        self._forget()
+        self._gradients: dict[str, Array] = {}
+        self._outputs: list[Array] = []
+        self._sums: list[Array] = []
+        self._errors: list[Array] = []
+        self._rows: Array = None
         self._timed: list[tuple[Operator, float]] | None = None  # the operators of a step, where they are timed
 
     def step(self, x: Array, y: Array) -> float:
@@ -151,17 +155,10 @@ class Perceptron:
         return fastest([operator for operator, _ in steps[0]], [[seconds for _, seconds in step] for step in steps])
 
     def close(self) -> None:
-        self._parameters = {}
-        self._forget()
+        for arrays in (self._parameters, self._gradients, self._outputs, self._sums, self._errors):
+            arrays.clear()
+        self._rows = None
         self.library.release()
-
-    def _forget(self) -> None:
-        """Keep no array of a step."""
-        self._gradients: dict[str, Array] = {}
-        self._outputs: list[Array] = []
-        self._sums: list[Array] = []
-        self._errors: list[Array] = []
-        self._rows: Array = None
 
     # --- what an operator computes ---------------------------------------------------------------------------------------------
 
@@ -268,13 +265,9 @@ class Library:
 
 def library(name: str) -> Library:
     """The library of this name (``LIBRARIES``). Raises DeviceError where it or its device is not on this machine, saying which."""
-    if name == "numpy":
-        return Library()
-    if name == "cupy":
-        return _CuPy()
-    if name in LIBRARIES:
-        return _Torch(name.removeprefix("torch-"))
-    raise DeviceError(f"unknown array library {name!r}.", hint=f"Choose from {', '.join(LIBRARIES)}.")
+    if name not in LIBRARIES:
+        raise DeviceError(f"unknown array library {name!r}.", hint=f"Choose from {', '.join(LIBRARIES)}.")
+    return {"numpy": Library, "cupy": _CuPy}.get(name, partial(_Torch, name.removeprefix("torch-")))()
 
 
 class _CuPy(Library):

@@ -78,8 +78,8 @@ class _TorchHost(_Host):
                     live[storage.data_ptr()] = reference(storage), storage.nbytes()
                 return made
 
-        self._mode = Mode()  # type: ignore[no-untyped-call]
-        self._mode.__enter__()
+        mode: Any = Mode()  # type: ignore[no-untyped-call]
+        mode.__enter__()
         torch.zeros(1).add_(1)  # what the mode imports at its first operator is not the library's
         self._before += self.grown() - framework
         return framework
