@@ -38,7 +38,6 @@ Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 BACKENDS = (
     "numba-cpu", "numba-cuda", "torch-cpu", "torch-cpu-compile", "torch-cuda", "torch-cuda-compile", "torch-mps",
 )  # fmt: skip
-LIBRARIES = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
 _DEVICES = {"cuda": "cuda:0", "mps": "mps", "cupy": "cuda:0"}
 OPERATOR_ROUNDS = 15
 

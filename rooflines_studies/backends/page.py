@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -30,7 +30,7 @@ from rooflines.ext import (
 )
 from rooflines_studies import network_runs
 from rooflines_studies.backends.train import BackendResult, LoaderOptions, ThroughLoader, Training, TrainOptions
-from rooflines_studies.data import padded
+from rooflines_studies.data import MNIST_TRAIN, padded
 from rooflines_studies.network_page import by_backend, operator_records, operators_section, process_text
 from rooflines_studies.records import TimedOperator
 from rooflines_studies.study import Missing, Study, StudyOptions, decided, read_study
@@ -40,8 +40,6 @@ _FOLDER = Path(__file__).parent
 _IMAGE_BYTES = 28 * 28 * 4
 _SLOW = "skipped in a quick study because compiling takes longer than running; select it by name to include it"
 _LOADER = ("samples_per_s", "input_fraction", "alone_samples_per_s")
-MNIST_TRAIN = 60_000
-Paper: TypeAlias = Mapping[str, Mapping[str, Any]]
 # What may set the pace of a training, and how it is called.
 PACES = {
     "compute": "bound by arithmetic", "memory": "bound by memory", "latency": "bound by launches", "host": "between operators",
@@ -243,7 +241,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return {name: time / whole for name, time in sorted(self.parts.items(), key=lambda part: -part[1])}
 
 
-def paper_table() -> Paper:
+def paper_table() -> dict[str, Mapping[str, Any]]:
     """Return the paper's table of results by backend, in its units; GPU memory is None where it was not measured."""
     return {one["backend"]: one for one in printed(_FOLDER / "backends_mnist_cnn.csv")}
 
@@ -258,7 +256,7 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
             limit, share = next(iter(found.shares.items()))
             said += f" {percent(share)} of its step is {_bound(first, limit)}."
         yield said
-        yield from decided(_compared(timed, paper_table()), "trains", "many samples/s")
+        yield from decided(_compared(timed), "trains", "many samples/s")
         for one in timed:
             if found := pace(one):
                 fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
@@ -269,7 +267,7 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
             yield f"Efficiency of the convolutions (forward and backward): {', '.join(shares)}."
     remarks = read_study(_FOLDER).remarks
     yield remarks["contradiction"]
-    yield from _loaders(timed, paper_table())
+    yield from _loaders(timed)
     yield remarks["gradients"]
     yield from _accuracy(results)
 
@@ -304,8 +302,9 @@ def _reached(operators: Iterable[TimedOperator]) -> float | None:
     return sum(lower_s for lower_s, _ in bounded) / time_s if time_s > 0 else None
 
 
-def _loaders(timed: Sequence[BackendResult], paper: Paper) -> Iterator[str]:
+def _loaders(timed: Sequence[BackendResult]) -> Iterator[str]:
     """The same here: a resident backend, and the same one behind the paper's loader."""
+    paper = paper_table()
     for one in timed:
         through = one.loader
         if through is None:
@@ -327,8 +326,9 @@ def _bound(one: BackendResult, name: str) -> str:
     return PACES[name] + ("" if reached is None else f" (at {percent(reached)} of that roof)")
 
 
-def _compared(timed: Sequence[BackendResult], paper: Paper) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:
+def _compared(timed: Sequence[BackendResult]) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:
     """The fastest backend and the others, each and the paper's."""
+    paper = paper_table()
     yield from ((timed[0].name, timed[0].rate, one.name, one.rate) for one in timed[1:])
     for one in timed:
         if one.backend in paper:

@@ -216,9 +216,7 @@ def train_through_loader(task: dict[str, Any], directory: Path, channel: WorkerC
     network = network_runs.network(job.backend, job.learning_rate, job.momentum, job.seed)
     channel.stage("training with the paper's loader", batches)
     samples, input_s = 0, 0.0
-    for x, y in loader:
-        network.step(network.resident(x.numpy()), network.resident(y.numpy()))
-        break
+    network.step(*(network.resident(part.numpy()) for part in next(iter(loader))))
     begun = last = time.perf_counter()
     for x, y in loader:
         input_s += time.perf_counter() - last

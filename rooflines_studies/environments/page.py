@@ -24,7 +24,6 @@ from rooflines.ext import (
     Row,
     Section,
     Source,
-    SweepRow,
     Table,
     curves_section,
     percent,
@@ -52,7 +51,13 @@ def findings(study: Study) -> Iterator[str]:
     """What the numbers say, the most important first."""
     trained = [row for row in study.part("training") if row.value("samples_per_s")]
     if trained:
-        yield _verdict(study, trained)
+        limits = [row.facts.get("limited_by", "") for row in trained]
+        reached = [row.value("efficiency") or 0.0 for row in trained]
+        limit = statistics.mode(limits)
+        yield (
+            f"Training on {' and '.join(study.devices)} is limited by {_LIMITS.get(limit, limit)} for {limits.count(limit)} of "
+            f"{len(limits)} networks, at {percent(min(reached))} to {percent(max(reached))} of their bounds."
+        )
     yield from _input(study)
     yield from _image_size(study)
     remarks = read_study(_FOLDER).remarks
@@ -61,15 +66,6 @@ def findings(study: Study) -> Iterator[str]:
     yield remarks["epochs"]
     yield from _sweep(study)
     yield remarks["idle"]
-
-
-def _verdict(study: Study, trained: list[SweepRow]) -> str:
-    limits, reached = [row.facts.get("limited_by", "") for row in trained], [row.value("efficiency") or 0.0 for row in trained]
-    limit = statistics.mode(limits)
-    return (
-        f"Training on {' and '.join(study.devices)} is limited by {_LIMITS.get(limit, limit)} for {limits.count(limit)} of "
-        f"{len(limits)} networks, at {percent(min(reached))} to {percent(max(reached))} of their bounds."
-    )
 
 
 def _input(study: Study) -> Iterator[str]:
@@ -157,18 +153,16 @@ VALUES = {
 
 def _speedups(study: Study) -> Table:
     """Training throughput of every device over the first one's, ours and the paper's."""
-    rates = _rates(study, "training")
-    devices, theirs = study.devices, {one["model"]: one for one in table("speedups")}
-    rows = []
-    for model in MODELS:
-        ours = [rates.get((model, device)) for device in devices]
-        base = ours[0] if ours else None
-        cells = [significant(one / base) if one and base else ABSENT for one in ours[1:]]
-        rows.append(Row((model, *cells, *(f"{theirs[model][name]:g}" for name in ("m3_over_cpu", "t4_over_cpu", "t4_over_m3")))))
+    rates, devices, rows = _rates(study, "training"), study.devices, []
+    for theirs in table("speedups"):
+        base, *ours = [rates.get((theirs["model"], device)) for device in devices] or [None]
+        cells = [significant(one / base) if one and base else ABSENT for one in ours]
+        rows.append(Row((theirs["model"], *cells, *(f"{theirs[name]:g}" for name in ("m3_over_cpu", "t4_over_cpu", "t4_over_m3")))))
     columns = (
-        Column("network", format="text"), *(Column(device, "×", key=f"speedup_{index}") for index, device in enumerate(devices[1:], 1)),
-        Column("M3 Pro / cloud CPU (paper)", "×"), Column("T4 / cloud CPU (paper)", "×"), Column("T4 / M3 Pro (paper)", "×"),
-    )  # fmt: skip
+        Column("network", format="text"),
+        *(Column(device, "×", key=f"speedup_{index}") for index, device in enumerate(devices[1:], 1)),
+        *(Column(f"{pair} (paper)", "×") for pair in ("M3 Pro / cloud CPU", "T4 / cloud CPU", "T4 / M3 Pro")),
+    )
     base_name = f"over {devices[0]}" if len(devices) > 1 else "of the paper; results of other machines are added with --merge"
     return Table(name="speedups", title=f"Speedups {base_name}", columns=columns, rows=tuple(rows))
 

@@ -37,6 +37,7 @@ from rooflines_studies.from_scratch.train import (
     parse_widths,
 )
 from rooflines_studies.network_page import BackendRows, by_backend, operator_records, operators_section, process_text
+from rooflines_studies.networks.perceptron import LIBRARIES
 from rooflines_studies.study import Missing, Study, StudyOptions, decided, read_study
 from rooflines_studies.tables import by_name
 
@@ -55,7 +56,7 @@ _SAME = 1e-3
 def choose(points: Sequence[SweepPoint], options: StudyOptions) -> Iterator[SweepPoint | Missing]:
     """Yield the points to run, and why others cannot: MNIST also gives the accuracy; PyTorch's memory on a GPU is not told apart."""
     kinds = {"speed": PerceptronOptions, "accuracy": PerceptronOptions, "memory": MemoryOptions, "sizes": SizeOptions}
-    for one in network_runs.available(points, network_runs.LIBRARIES, kinds, options):
+    for one in network_runs.available(points, LIBRARIES, kinds, options):
         if isinstance(one, SweepPoint):
             if one.part == "sizes":
                 parse_size(str(one.options["size"]))
@@ -136,18 +137,14 @@ def _convergence(results: Sequence[LibraryResult]) -> Section:
     if not found:
         return section("convergence", "Convergence")
     label = learned_on(found[0][1])
-    losses = tuple(_series(one, [(i, loss) for i, loss in enumerate(trained.losses, 1)]) for one, trained in found)
-    accuracies = tuple(_series(one, tuple(zip(trained.checked_at, trained.accuracies, strict=True))) for one, trained in found)
+    losses = tuple(_series(one, list(enumerate(trained.losses, 1))) for one, trained in found)
+    accuracies = tuple(_series(one, list(zip(trained.checked_at, trained.accuracies, strict=True))) for one, trained in found)
+    of_losses = Curves(x_title="iteration", y_title="mean cross-entropy", series=losses)
+    of_accuracies = Curves(x_title="iteration", y_title="correct, % of held-out samples", series=accuracies, fraction=True)
     return section(
         "convergence", "Convergence",
-        Figure(
-            name="loss", caption=f"Loss before each iteration; equal curves overlap. Data: {label}.",
-            drawing=Curves(x_title="iteration", y_title="mean cross-entropy", series=losses),
-        ),
-        Figure(
-            name="accuracy", caption=f"Accuracy on the held-out samples. Data: {label}.",
-            drawing=Curves(x_title="iteration", y_title="correct, % of held-out samples", series=accuracies, fraction=True),
-        ),
+        Figure(name="loss", caption=f"Loss before each iteration; equal curves overlap. Data: {label}.", drawing=of_losses),
+        Figure(name="accuracy", caption=f"Accuracy on the held-out samples. Data: {label}.", drawing=of_accuracies),
     )  # fmt: skip
 
 
@@ -159,7 +156,8 @@ def _by_width(results: Sequence[LibraryResult]) -> Section:
         counts = [size.samples for size in shallow]
         most = max(set(counts), key=counts.count, default=0)
         points = sorted((size.widths[1], size.flops / size.iteration.value) for size in shallow if size.samples == most)
-        series += [_series(one, points)] if len(points) > 1 else []
+        if len(points) > 1:
+            series.append(_series(one, points))
     drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
     figure = Figure(name="sizes-by-width", caption="Speed by width of the hidden layer.", drawing=drawing)
     return section("other-sizes", "Other sizes", figure if series else None)

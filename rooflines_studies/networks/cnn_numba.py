@@ -17,9 +17,8 @@ from rooflines_studies.networks.base import Operator, OperatorTime, fastest
 from rooflines_studies.networks.cnn_numba_kernels import POOL1, POOL2, WINDOW
 from rooflines_studies.networks.cnn_numba_step import COPIES, SIZE
 
-# Outputs of the convolutions that some window of the pooling behind covers, where that window is read again
+# Outputs of conv1 that some window of the pooling behind covers, where that window is read again
 _COMPUTED1 = 4 * POOL1
-_COMPUTED2 = 4 * POOL2
 _TAPS1 = 9
 
 
@@ -159,7 +158,7 @@ def work(batch: int, threads: int) -> tuple[Operator, ...]:
     ends = {"threads": cnn.FLOAT * threads * SIZE, "padded": cnn.FLOAT * SIZE, "copies": cnn.FLOAT * COPIES}
     executed = {
         "conv1": batch * (_COMPUTED1 * (2 * _TAPS1 + 1) + POOL1 * pooling),
-        "conv2": batch * (_COMPUTED2 * (2 * WINDOW + 1) + POOL2 * pooling),
+        "conv2": batch * (4 * POOL2 * (2 * WINDOW + 1) + POOL2 * pooling),
         "dense1 input": batch * (cnn.products("dense1", 1) + POOL2),
         # each gradient above reaches the weights and the inputs of one window, and the bias
         "conv2 gradients": batch * POOL2 * (2 * 2 * WINDOW + 1),

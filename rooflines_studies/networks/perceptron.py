@@ -56,8 +56,8 @@ class Perceptron:
         self.library, self.name = library, library.name
         self.synchronize, self.device_memory_bytes = library.synchronize, library.device_memory_bytes
         self.learning_rate = learning_rate
-        self.layers = len(parameters) // 2
-        weights = [parameters[f"dense{number}.weight"] for number in range(1, self.layers + 1)]
+        weights = [value for name, value in parameters.items() if name.endswith(".weight")]
+        self.layers = len(weights)
         self.widths = (weights[0].shape[1], *(weight.shape[0] for weight in weights))
         self._dtype = weights[0].dtype
         self._parameters = {name: library.to_device(value.copy()) for name, value in parameters.items()}
@@ -155,8 +155,9 @@ class Perceptron:
         return fastest([operator for operator, _ in steps[0]], [[seconds for _, seconds in step] for step in steps])
 
     def close(self) -> None:
-        self._parameters, self._gradients = {}, {}
-        self._outputs, self._sums, self._errors, self._rows = [], [], [], None
+        for arrays in (self._parameters, self._gradients, self._outputs, self._sums, self._errors):
+            arrays.clear()
+        self._rows = None
         self.library.release()
 
     # --- what an operator computes ---------------------------------------------------------------------------------------------
@@ -264,13 +265,9 @@ class Library:
 
 def library(name: str) -> Library:
     """The library of this name (``LIBRARIES``). Raises DeviceError where it or its device is not on this machine, saying which."""
-    if name == "numpy":
-        return Library()
-    if name == "cupy":
-        return _CuPy()
-    if name in LIBRARIES:
-        return _Torch(name.removeprefix("torch-"))
-    raise DeviceError(f"unknown array library {name!r}.", hint=f"Choose from {', '.join(LIBRARIES)}.")
+    if name not in LIBRARIES:
+        raise DeviceError(f"unknown array library {name!r}.", hint=f"Choose from {', '.join(LIBRARIES)}.")
+    return {"numpy": Library, "cupy": _CuPy}.get(name, partial(_Torch, name.removeprefix("torch-")))()
 
 
 class _CuPy(Library):
@@ -313,10 +310,8 @@ class _CuPy(Library):
 
 class _Torch(Library):
     def __init__(self, device: str) -> None:
-        try:
-            import torch
-        except ImportError as error:
-            raise DeviceError(f"PyTorch cannot be imported ({error}).") from None
+        import torch
+
         from rooflines.ext import synchronize_device
 
         present = device == "cpu" or (torch.cuda if device == "cuda" else torch.backends.mps).is_available()

@@ -31,7 +31,6 @@ class _Host:
 
     def __init__(self) -> None:
         self._before = resident_bytes()
-        self._traced = 0
 
     def started(self) -> int:
         """The library is imported and warm: the bytes that it holds now are its own."""
@@ -63,7 +62,6 @@ class _TorchHost(_Host):
     def __init__(self) -> None:
         super().__init__()
         self._live: dict[int, tuple[Any, int]] = {}
-        self._mode: Any = None
 
     def started(self) -> int:
         import torch
@@ -80,8 +78,8 @@ class _TorchHost(_Host):
                     live[storage.data_ptr()] = reference(storage), storage.nbytes()
                 return made
 
-        self._mode = Mode()  # type: ignore[no-untyped-call]
-        self._mode.__enter__()
+        mode: Any = Mode()  # type: ignore[no-untyped-call]
+        mode.__enter__()
         torch.zeros(1).add_(1)  # what the mode imports at its first operator is not the library's
         self._before += self.grown() - framework
         return framework
@@ -103,7 +101,6 @@ class _Device(_Host):
         # Which GPU CuPy takes is known only once it is imported.
         self._at_first = _nvml_used()
         self._pci: Pci | None = None
-        self._hook: Any = None
 
     def started(self) -> int:
         import cupy
@@ -183,7 +180,7 @@ def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]
     loaded.release()
     framework = meter.started()
 
-    found: dict[str, Any] = {"library": library, "widths": list(widths), "samples": samples, "how": meter.how}
+    found: dict[str, Any] = {"how": meter.how}
     held = meter.arrays()
 
     def component(name: str) -> None:

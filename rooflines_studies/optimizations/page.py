@@ -156,9 +156,15 @@ def _speedup(base: SweepRow, row: SweepRow, name: str) -> str:
 
 
 def sections(study: Study) -> tuple[Section, ...]:
-    """The values of the paper's text, its figures, and what the tables of the file do not show."""
+    """The values in the paper's text with what was measured here in the same configuration, its figures, and what the tables of the
+    file do not show."""
+    values = printed(_FOLDER / "optimizations_text.csv")
+    rows = ((one["quantity"], f"{value_text(one['value'])} {one['unit']}", _here(study, one), one["where"]) for one in values)
+    columns = [Column(name, format="text", priority=2 * (name == "where")) for name in ("quantity", "paper", "here", "where")]
+    note = "The paper's figures are pictures without numbers; these are the values that its text gives. Here: lowest to highest."
+    text = table("text", columns, rows, title="Values of the paper's text", note=note, show="always")
     return (
-        section("summary", "", _text(study)), section("figures", "", *_figures(study)), section("variants", "", _variant_table(study)),
+        section("summary", "", text), section("figures", "", *_figures(study)), section("variants", "", _variant_table(study)),
         curves_section(study.part("sweep"), {}),
     )  # fmt: skip
 
@@ -172,15 +178,6 @@ def notes(study: Study) -> dict[str, str]:
         settings[f"batch {options['batch_size']}, learning rate {options['learning_rate']}, {epochs}, {seeds}"] = True
     data = dict.fromkeys(row.facts["data"] for row in study.part("tune") if row.facts.get("data"))
     return {"configurations": f"Training: {'; '.join(settings)}." if settings else "", "tuned": f"Data: {'; '.join(data)}."}
-
-
-def _text(study: Study) -> Table:
-    """The values in the paper's text, with what was measured here in the same configuration."""
-    values = printed(_FOLDER / "optimizations_text.csv")
-    rows = ((one["quantity"], f"{value_text(one['value'])} {one['unit']}", _here(study, one), one["where"]) for one in values)
-    columns = [Column(name, format="text", priority=2 * (name == "where")) for name in ("quantity", "paper", "here", "where")]
-    note = "The paper's figures are pictures without numbers; these are the values that its text gives. Here: lowest to highest."
-    return table("text", columns, rows, title="Values of the paper's text", note=note, show="always")
 
 
 def _here(study: Study, one: Mapping[str, Any]) -> str:

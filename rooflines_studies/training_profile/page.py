@@ -41,8 +41,8 @@ def paper() -> dict[str, Mapping[str, Any]]:
 
 def analysis_of(row: SweepRow) -> Analysis | None:
     """Return the analysis of the run of a row; None where it has none."""
-    path = Path(row.run) / ANALYSIS_FILE if row.run is not None else None
-    return read_json(path, Analysis) if path is not None and path.is_file() else None
+    path = Path(row.run or "") / ANALYSIS_FILE
+    return read_json(path, Analysis) if row.run is not None and path.is_file() else None
 
 
 def findings(study: Study) -> Iterator[str]:

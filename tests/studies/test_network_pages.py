@@ -24,7 +24,8 @@ from rooflines_studies.backends import page as backends_page
 from rooflines_studies.backends.train import Training
 from rooflines_studies.from_scratch import page as from_scratch_page
 from rooflines_studies.from_scratch.train import Iterations
-from rooflines_studies.network_runs import BACKENDS, LIBRARIES, bounded, check_losses
+from rooflines_studies.network_runs import BACKENDS, bounded, check_losses
+from rooflines_studies.networks.perceptron import LIBRARIES
 from rooflines_studies.records import DETAIL_FILE
 from rooflines_studies.study import Missing, StudyOptions, find_study, study_points
 from tests.printing import in_terminal
