@@ -9,17 +9,19 @@ that it spends itself, as dispatch overhead or as unmodelled time.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s
-from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.resolvers.counts import Counts
 from rooflines.roofline.resolvers.dispatchers import enclosed
+
+_IN_PLACE = re.compile(r"(?<!_)_$|^_$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,6 @@ def _saved(calls: Calls, owner: Int64s) -> Int64s:
     clones = clones[(calls.parent[clones] == clones - 1) & (clones > 0)]
     clones = clones[owner[clones - 1] == clones - 1]
     pairs = zip(clones.tolist(), host.signature[clones - 1].tolist(), host.signature[clones].tolist(), strict=True)
-    return np.array([clone for clone, of, copy in pairs if _changes(signatures[of], signatures[copy].arg(0))], np.int64)
-
-
-def _changes(signature: Signature, operand: object) -> bool:
-    """Whether the call changes an operand like this one in place."""
-    return signature.name.endswith("_") and not signature.name.endswith("__") and signature.arg(0) == operand
+    # Those of which the owner changes the operand in place.
+    saved = [clone for clone, of, copy in pairs if _IN_PLACE.search((own := signatures[of]).name) and own.arg(0) == signatures[copy].arg(0)]
+    return np.array(saved, np.int64)

@@ -20,6 +20,7 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.collectives import Collectives, read_collectives
+from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.missing_device import lacks_device
 from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.records import READ_DEFAULTS, Int64s, Rank, ReadOptions
@@ -29,7 +30,7 @@ from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.by_key import grouped, longest_first
 from rooflines.roofline.findings import MOST, WORTH
-from rooflines.roofline.ranks.matching import SYNCHRONIZING, MatchedCollectives, Waits, lasting_ns, match_collectives, waits_at_start
+from rooflines.roofline.ranks.matching import SYNCHRONIZING, MatchedCollectives, Waits, match_collectives, side_by_side, waits_at_start
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler
 from rooflines.roofline.verdict import differing
 from rooflines.units import counted, percent, seconds
@@ -121,7 +122,7 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     waits = Waits(tuple(numbered))
     at_start = waits_at_start(matched, collectives, {rank: part.began_ns for rank, part in numbered.items()})
     rows = _collective_rows(matched, at_start, collectives, world_size, waits)
-    ranks = tuple(_rank_row(rank, part, per, waits) for rank, part in numbered.items())
+    ranks = tuple(_rank_row(place, rank, part, per, waits) for place, (rank, part) in enumerate(numbered.items()))
     found = RankAnalysis(
         per=per,
         world_size=world_size,
@@ -185,7 +186,7 @@ def _mean_of(parts: Sequence[RankPart], per: str, name: str) -> dict[str, float]
     return longest_first(means) if len(own) == len(parts) else None
 
 
-def _rank_row(rank: int, part: RankPart, per: str, waits: Waits) -> RankRow:
+def _rank_row(place: int, rank: int, part: RankPart, per: str, waits: Waits) -> RankRow:
     timeline, factor = part.timeline, _factor(part, per)
     communication, exposed = timeline.communication_s, timeline.exposed_communication_s
     return RankRow(
@@ -195,11 +196,11 @@ def _rank_row(rank: int, part: RankPart, per: str, waits: Waits) -> RankRow:
         hidden_fraction=(communication - exposed) / communication if communication > 0 else None,
         steps=part.steps,
         collectives=len(part.collectives),
-        matched=waits.matched[rank],
-        waited_s=waits.waited_ns[rank] / 1e9,
-        waited_at_start_s=waits.at_start_ns[rank] / 1e9,
-        times_last=waits.times_last[rank],
-        caused_wait_s=waits.caused_ns[rank] / 1e9,
+        matched=int(waits.matched[place]),
+        waited_s=float(waits.waited_ns[place]) / 1e9,
+        waited_at_start_s=float(waits.at_start_ns[place]) / 1e9,
+        times_last=int(waits.times_last[place]),
+        caused_wait_s=float(waits.caused_ns[place]) / 1e9,
     )
 
 
@@ -236,17 +237,16 @@ def _collective_rows(
     """A row a kind, group and size, those that took longest first."""
     rows = []
     for one, at_start_ns in zip(matched, at_start, strict=True):
-        lasting = lasting_ns(one, collectives)
-        what = np.stack([collectives[rank].what[one.calls[:, i]] for i, rank in enumerate(one.ranks)], axis=1)
-        distinct, number = np.unique(what, axis=0, return_inverse=True)
+        lasting, what = (side_by_side(collectives, one.ranks, one.calls, name) for name in ("duration_ns", "what"))
+        exchanged, number = distinct_rows(*what.T)
         sizes: dict[tuple[int | None, str | None, int | None], list[int]] = {}
-        for row, codes in enumerate(distinct.tolist()):
+        for row, codes in enumerate(exchanged.tolist()):
             exchanges = [collectives[rank].exchanges[code] for rank, code in zip(one.ranks, codes, strict=True)]
             # Of an uneven exchange the rank that moves most.
             most = max((exchange.bytes for exchange in exchanges if exchange.bytes is not None), default=None)
             sizes.setdefault((most, exchanges[0].dtype, exchanges[0].group_size), []).append(row)
         for (size, dtype, group_size), chosen in sizes.items():
-            these = np.isin(number.reshape(-1), chosen)
+            these = np.isin(number, chosen)
             # Where the group's ranks are not noted, it is all of the job if all of the job took part.
             of = group_size or (world_size if world_size == len(one.ranks) else None)
             rows.append(_collective_row(one, lasting[these], at_start_ns[these], (size, dtype, of), waits))

@@ -15,14 +15,15 @@ left a collective together, they only wait for what the steps make.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from rooflines.profiler.trace.collectives import Collectives
-from rooflines.profiler.trace.records import Exchange, Int64s
+from rooflines.profiler.trace.distinct import distinct_rows
+from rooflines.profiler.trace.records import Int64s
 from rooflines.roofline.ranks.records import By, Straggler, UnmatchedRow, Waiting
 
 # In these no rank can leave before every rank has entered.
@@ -89,15 +90,15 @@ def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64
     grouped: dict[_Key, dict[int, Int64s]] = {}
     for rank in sorted(collectives):
         own = collectives[rank]
-        if not len(own):
-            continue
-        numbers: dict[_Key, int] = {}
-        pairs, inverse = np.unique(np.stack((own.what.astype(np.int64), own.stream), axis=1), axis=0, return_inverse=True)
-        of_pair = [numbers.setdefault(_key(own.exchanges[what], stream), len(numbers)) for what, stream in pairs.tolist()]
-        codes = np.array(of_pair, np.int64)[inverse.reshape(-1)]
-        for key, number in numbers.items():
+        pairs, which = distinct_rows(own.what, own.stream)
+        keys: list[_Key] = []
+        for what, stream in pairs.tolist():
+            one = own.exchanges[what]
+            noted = one.group is not None or one.group_ranks is not None
+            keys.append((one.kind, one.group, one.group_ranks, one.group_size, None) if noted else (one.kind, None, None, None, stream))
+        for key in dict.fromkeys(keys):
             if key[3] != 1:  # alone in its group, it waits for no rank
-                grouped.setdefault(key, {})[rank] = np.flatnonzero(codes == number)
+                grouped.setdefault(key, {})[rank] = np.flatnonzero(np.array([other == key for other in keys])[which])
     return grouped
 
 
@@ -119,12 +120,6 @@ def _join_streams(grouped: dict[_Key, dict[int, Int64s]]) -> dict[_Key, dict[int
             calls = dict(sorted((rank, own) for stream in several for rank, own in stream.items()))
         joined[key] = calls
     return joined
-
-
-def _key(exchange: Exchange, stream: int) -> _Key:
-    if exchange.group is None and exchange.group_ranks is None:
-        return exchange.kind, None, None, None, stream
-    return exchange.kind, exchange.group, exchange.group_ranks, exchange.group_size, None
 
 
 def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -> tuple[Int64s, By, str]:
@@ -161,8 +156,7 @@ def _uneven(counts: dict[int, int]) -> str:
 
 def _ran_together(of: dict[int, Collectives], calls: dict[int, Int64s], together: Int64s, *, corrected: bool) -> bool:
     """Whether there is a moment at which each collective ran on all of its ranks."""
-    starts = np.stack([of[rank].start_ns[together[:, i]] for i, rank in enumerate(calls)], axis=1)
-    ends = np.stack([of[rank].end_ns[together[:, i]] for i, rank in enumerate(calls)], axis=1)
+    starts, ends = (side_by_side(of, calls, together, name) for name in ("start_ns", "end_ns"))
     if corrected:
         difference = np.median(ends - ends[:, :1], axis=0).astype(np.int64)
         starts, ends = starts - difference, ends - difference
@@ -204,9 +198,9 @@ def _partners(one: int, other: int, alike: dict[int, Int64s], ends: dict[int, In
 _STANDS_OUT = 2
 
 
-def lasting_ns(one: MatchedCollectives, collectives: Mapping[int, Collectives]) -> Int64s:
-    """The time of each kernel by [collective, rank]."""
-    return np.stack([collectives[rank].duration_ns[one.calls[:, i]] for i, rank in enumerate(one.ranks)], axis=1)
+def side_by_side(collectives: Mapping[int, Collectives], ranks: Iterable[int], calls: Int64s, column: str) -> Int64s:
+    """A column of the ``calls`` of all ``ranks`` by [collective, rank]."""
+    return np.stack([getattr(collectives[rank], column)[own] for rank, own in zip(ranks, calls.T, strict=True)], axis=1)
 
 
 def waits_at_start(
@@ -243,18 +237,18 @@ class Waits:
     """What each rank waited in matched collectives, and how often and how long it kept the others waiting."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
-        self.matched, self.waited_ns, self.at_start_ns, self.times_last = (dict.fromkeys(ranks, 0) for _ in range(4))
-        self.caused_ns = dict.fromkeys(ranks, 0.0)
-        self.collectives = 0
-        self._transfer_ns = 0
+        self._ranks = np.array(ranks)
+        self.matched, self.waited_ns, self.at_start_ns, self.times_last = np.zeros((4, len(ranks)), np.int64)
+        self.caused_ns = np.zeros(len(ranks))
+        self.collectives = self._transfer_ns = 0
 
     def add(self, ranks: Sequence[int], lasting_ns: Int64s, at_start_ns: Int64s, waits: bool) -> int | None:
         """Take in collectives: the nanoseconds of each kernel, and those waited at the start, by [collective, rank].
 
         Returns the rank that made the others wait longest in the steps.
         """
-        for rank in ranks:
-            self.matched[rank] += len(lasting_ns)
+        places = np.searchsorted(self._ranks, ranks)
+        self.matched[places] += len(lasting_ns)
         if not waits:
             return None
         self.collectives += len(lasting_ns)
@@ -265,30 +259,26 @@ class Waits:
         # Several ranks that entered last share the others' waiting time; if all entered together, none was last.
         last = (waited == 0) & (made.sum(axis=1, keepdims=True) > 0)
         caused = (last * made.sum(axis=1, keepdims=True) / np.maximum(1, last.sum(axis=1, keepdims=True))).sum(axis=0)
-        for i, rank in enumerate(ranks):
-            self.waited_ns[rank] += int(waited[:, i].sum())
-            self.at_start_ns[rank] += int(at_start_ns[:, i].sum())
-            self.times_last[rank] += int(last[:, i].sum())
-            self.caused_ns[rank] += float(caused[i])
+        self.waited_ns[places] += waited.sum(axis=0)
+        self.at_start_ns[places] += at_start_ns.sum(axis=0)
+        self.times_last[places] += last.sum(axis=0)
+        self.caused_ns[places] += caused
         return ranks[int(caused.argmax())] if caused.any() else None
 
     def mean(self) -> Waiting | None:
         """The time of these collectives by what it is for, in the mean over the ranks; None where none was matched."""
         if not self.collectives:
             return None
-        waited, at_start = sum(self.waited_ns.values()), sum(self.at_start_ns.values())
-        each = 1e9 * len(self.matched)
+        waited, at_start = int(self.waited_ns.sum()), int(self.at_start_ns.sum())
+        each = 1e9 * len(self._ranks)
         return Waiting(transfer_s=self._transfer_ns / each, at_start_s=at_start / each, in_steps_s=(waited - at_start) / each)
 
     def straggler(self) -> Straggler | None:
         """The rank that the others waited for longest in the steps; None if no rank stands out."""
-        total = sum(self.caused_ns.values())
-        if not total:
-            return None
-        rank = max(self.caused_ns, key=lambda rank: self.caused_ns[rank])
-        share = self.caused_ns[rank] / total
-        if share < _STANDS_OUT / (len(self.caused_ns) + 1):
+        total, worst = float(sum(self.caused_ns)), int(self.caused_ns.argmax())
+        caused_ns, times_last = float(self.caused_ns[worst]), int(self.times_last[worst])
+        if not total or caused_ns / total < _STANDS_OUT / (len(self._ranks) + 1):
             return None
         return Straggler(
-            rank=rank, times_last=self.times_last[rank], of=self.collectives, waited_s=self.caused_ns[rank] / 1e9, share=share
-        )  # fmt: skip
+            rank=int(self._ranks[worst]), times_last=times_last, of=self.collectives, waited_s=caused_ns / 1e9, share=caused_ns / total
+        )

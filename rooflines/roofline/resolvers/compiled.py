@@ -112,9 +112,14 @@ class _KernelSearch:
                 self._put(event, ("unclear", name, reason), Signature(name), CallCount("unknown", None, "other", reason))
             return
         (graph,) = graphs
-        prefix = self._prefix(run) if graph.prefix is None else graph.prefix
-        if not backward and run >= 0:
-            self._enter(graph, prefix)
+        module = int(self._calls.module[run]) if run >= 0 else -1
+        # The path of the module that was compiled, as the hooks around it have it.
+        prefix = graph.prefix or "" if graph.prefix is not None or module < 0 else self._calls.modules[module].path
+        # One forward of every module in the graph that no hook has seen.
+        for path, kind in graph.modules.items() if not backward and run >= 0 else ():
+            number = self._number(_joined(prefix, path), kind)
+            if number >= len(self._calls.modules):
+                self._module_calls[number] += 1
         positions = _align([self._names[event] for event in events], graph.kernels)
         for event, position in zip(events, positions, strict=True):
             if position >= 0:
@@ -138,18 +143,6 @@ class _KernelSearch:
         if number == len(self._variants):
             self._variants.append(Variant(signature, found))
         self._of_event[event] = number
-
-    def _prefix(self, run: int) -> str:
-        """The path of the module that was compiled, as the hooks around it have it."""
-        module = int(self._calls.module[run]) if run >= 0 else -1
-        return self._calls.modules[module].path if module >= 0 else ""
-
-    def _enter(self, graph: Graph, prefix: str) -> None:
-        """One forward of every module in the graph that no hook has seen."""
-        for path, kind in graph.modules.items():
-            number = self._number(_joined(prefix, path), kind)
-            if number >= len(self._calls.modules):
-                self._module_calls[number] += 1
 
     def _number(self, path: str, kind: str) -> int:
         if path not in self._paths:

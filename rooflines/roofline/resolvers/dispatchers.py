@@ -12,7 +12,7 @@ from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
-from rooflines.roofline.resolvers.counts import Counts, Group, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group
 
 
 def pass_repeated_calls(counts: Counts) -> Iterable[Group]:
@@ -86,15 +86,11 @@ def pass_wrapped_attention(counts: Counts) -> Iterable[Group]:
 
     ``vllm::unified_attention`` is given neither KV cache nor window, ``FlashAttnFunc`` no window; the kernel's operator has both.
     """
-    products = counts.where(_is_attention) & (counts.trace.host.kind == OPERATOR)
+    # Counted as attention, and more than the joining of partial results.
+    products = counts.where(lambda variant: variant.count.category == "attention")
+    products &= counts.multiplying & (counts.trace.host.kind == OPERATOR)
     library = counts.trace.named(lambda name: not name.startswith("aten::"))
     return counts.dispatching(np.flatnonzero(products & library & (enclosed(products, counts.calls.after) > 0)))
-
-
-def _is_attention(variant: Variant) -> bool:
-    """Whether a call is counted as attention, and is more than the joining of partial results."""
-    work = variant.count.work
-    return variant.count.category == "attention" and work is not None and work.matrix_flops > 0
 
 
 def enclosed(chosen: Mask, after: Int64s) -> Int64s:

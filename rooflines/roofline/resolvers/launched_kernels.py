@@ -32,7 +32,9 @@ def from_launched_kernels(counts: Counts) -> Iterable[Group]:
     counted = counts.where(lambda variant: variant.count.kind == "counted")
     wrapping = counted & counts.where(lambda variant: variant.count.decomposes)
     free, wrapped = ~covered(counted & ~wrapping, calls.after), covered(wrapping, calls.after)
-    compiled = _compiled(counts) & ~wrapped
+    # Launches of which the innermost operator is compiled code as a whole.
+    named, operator = trace.named(lambda name: bool(COMPILED.match(name))), calls.operator
+    compiled = (operator >= 0) & named[operator] & ~wrapped
     found: dict[int, Variant] = {}
     for event, (kernel, grid) in sorted(_kernels(trace, free, compiled).items()):
         call = count_launch(_launch(counts, event, kernel, grid), short_kernel(kernel))
@@ -52,12 +54,6 @@ def from_launched_kernels(counts: Counts) -> Iterable[Group]:
     for event, variant in found.items():
         groups[variant].append(event)
     return ((events_of, variant) for variant, events_of in groups.items())
-
-
-def _compiled(counts: Counts) -> Mask:
-    """The events of which the innermost operator is compiled code as a whole."""
-    compiled, operator = counts.trace.named(lambda name: bool(COMPILED.match(name))), counts.calls.operator
-    return (operator >= 0) & compiled[operator]
 
 
 def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, LaunchShape | None]]:

@@ -25,7 +25,7 @@ from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import size_of
 from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.formulas.shapes import fitted
-from rooflines.roofline.resolvers.counts import Counts, Group, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant, places_of
 
 # The bytes of an element in the name of a kernel that copies, and a dtype of as many.
 _WIDTH = re.compile(r"CatArrayBatchedCopy.*?OpaqueType<(\d+)u?>")
@@ -43,12 +43,10 @@ def from_allocations(counts: Counts) -> Iterator[Group]:
     ours = (memory.device_type != 0) == bool(len(trace.device))
     if not unclear or not ours.any():
         return
-    order = np.flatnonzero(ours)
-    order = order[np.argsort(memory.thread[order], kind="stable")]
-    threads, first = np.unique(memory.thread[order], return_index=True)
+    on_device = np.flatnonzero(ours)
     by_thread = {
-        thread: (memory.time_ns[part], np.cumsum(memory.size_bytes[part]))
-        for thread, part in zip(threads.tolist(), np.split(order, first[1:]), strict=True)
+        thread: (memory.time_ns[on_device[places]], np.cumsum(memory.size_bytes[on_device[places]]))
+        for thread, places in places_of(memory.thread[on_device])
     }
     groups: dict[tuple[int, int], list[int]] = {}
     for event in np.flatnonzero(np.isin(host.signature, unclear)).tolist():
@@ -79,18 +77,21 @@ def from_copying_kernels(counts: Counts) -> Iterator[Group]:
     known = (owner >= 0) & (trace.host.signature[owner] >= 0)
     copies, owner = copies[known], owner[known]
     pairs, pair = distinct_rows(trace.host.signature[owner], width[copies])
-    for place, (code, size) in enumerate(pairs.tolist()):
+    for which, places in places_of(pair):
+        code, size = pairs[which].tolist()
         signature = trace.signatures[code]
         args = tuple(_of_size(arg, size) if isinstance(arg, tuple) and size in _OF_SIZE else arg for arg in signature.args)
         if args != signature.args:
             sized = replace(signature, args=args)
-            yield distinct(owner[pair == place])[0], Variant(sized, count(sized))
+            yield distinct(owner[places])[0], Variant(sized, count(sized))
 
 
 def _of_size(tensors: tuple[Any, ...], size: int) -> tuple[Any, ...]:
     """A list with tensors of elements of ``size`` bytes, where it has others."""
-    other = [isinstance(one, TensorArg) and size_of(one.dtype) != size for one in tensors]
-    return tuple(replace(one, dtype=_OF_SIZE[size]) if wrong else one for one, wrong in zip(tensors, other, strict=True))
+    return tuple(
+        replace(tensor, dtype=_OF_SIZE[size]) if isinstance(tensor, TensorArg) and size_of(tensor.dtype) != size else tensor
+        for tensor in tensors
+    )
 
 
 def from_parameters(counts: Counts) -> Iterator[Group]:
@@ -112,11 +113,11 @@ def from_interpreter(counts: Counts) -> Iterator[Group]:
     """Count what a function of TorchScript calls with its own arguments: below them, its interpreter records the rest of its stack."""
     trace, above = counts.trace, counts.calls.above
     functions = counts.where(lambda variant: variant.count.reason == NO_FORMULA and "::" not in variant.signature.name)
-    called = (trace.host.kind == OPERATOR) & (above >= 0) & functions[above]
-    for code in distinct(trace.host.signature[called])[0].tolist():
+    called = np.flatnonzero((trace.host.kind == OPERATOR) & (above >= 0) & functions[above])
+    for code, places in places_of(trace.host.signature[called]):
         signature = fitted(trace.signatures[code])
         if signature != trace.signatures[code]:
-            yield np.flatnonzero(called & (trace.host.signature == code)), Variant(signature, count(signature))
+            yield called[places], Variant(signature, count(signature))
 
 
 def from_stored_calls(counts: Counts) -> Iterator[Group]:
