@@ -41,7 +41,7 @@ def advise(
     from rooflines.profiler.directory import load
     from rooflines.reports.views import advice
     from rooflines.roofline.analyze import analyze
-    from rooflines.roofline.trials import read_trials
+    from rooflines.roofline.predict.trials import read_trials
     from rooflines.sweeps.trying import check_repeatable, predicted_changes, try_changes, worth_trying
 
     chosen, recorded = parse_formats(formats, traced=True), load(run)
@@ -75,7 +75,7 @@ def _kinds(text: str | None) -> tuple[str, ...]:
     """Return the kinds in ``text``; raises UsageError for an unknown one."""
     from typing import get_args
 
-    from rooflines.roofline.prediction import Kind
+    from rooflines.roofline.predict.change import Kind
 
     known = [one for one in get_args(Kind) if one != "combination"]
     kinds = tuple(part.strip() for part in (text or "").split(",") if part.strip())

@@ -18,7 +18,7 @@ from rooflines.reports.formats import check_formats, file_of, usable, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.roofline.judge import Judged
-from rooflines.roofline.trials import read_trials
+from rooflines.roofline.predict.trials import read_trials
 from rooflines.serial import write_json
 
 if TYPE_CHECKING:

@@ -883,6 +883,21 @@ class Analysis(Shown, frozen=True, kw_only=True):
         return sum(self.bound_breakdown.values()) if self.bound_breakdown else sum(row.time_s for row in self.operators)
 
     @property
+    def on_device(self) -> bool:
+        """Whether the times are of a device other than the host."""
+        return self.idle_breakdown is not None
+
+    def idle_s(self, cause: str) -> float:
+        """The idle seconds of one cause; on a CPU all time outside of operators is ``host_bound``."""
+        if self.idle_breakdown is not None:
+            return self.idle_breakdown.get(f"{cause}_s", 0.0)
+        if cause == "data_loading":
+            return self.division.data_loading_s or 0.0 if self.division is not None else 0.0
+        if cause != "host_bound" or self.timeline is None:
+            return 0.0
+        return max(0.0, self.timeline.idle_s - (self.bound_breakdown or {}).get("input", 0.0))
+
+    @property
     def device_untraced(self) -> bool:
         """Whether the run was on a device of which the trace has no work, so that the traced times are the host's."""
         return self.timeline is not None and self.idle_breakdown is None and not self.environment.device.startswith("cpu")

@@ -15,7 +15,7 @@ from rooflines.installed import load_all
 from rooflines.roofline.advice import categories, communication, copies, experts, generation, host, matrix, small_kernels, training
 from rooflines.roofline.advice.case import Advice, Case, Setting
 from rooflines.roofline.analysis import Analysis, Finding
-from rooflines.roofline.prediction import Change, Kind, predict
+from rooflines.roofline.predict.change import Change, Kind, predict
 from rooflines.roofline.step.interference import delayed, noise_s
 
 # What is below this share of a step is not worth a sentence.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rooflines.roofline.trials import outcome, read_trials
+from rooflines.roofline.predict.trials import outcome, read_trials
 from tests.commands import call, quick
 
 MODELS = """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rooflines.errors import RunError
-from rooflines.roofline.prediction import Change, Prediction
-from rooflines.roofline.trials import TRIALS_FILE, Speedup, Trial, helped, outcome, read_trials
+from rooflines.roofline.predict.change import Change, Prediction
+from rooflines.roofline.predict.trials import TRIALS_FILE, Speedup, Trial, helped, outcome, read_trials
 
 
 def trial(predicted, low, value, high):

@@ -9,8 +9,8 @@ from rooflines.profiler.directory import load, save
 from rooflines.profiler.records import RunFile, Settings, StepTimes
 from rooflines.reports.views import advice
 from rooflines.reports.views import run as run_view
-from rooflines.roofline.prediction import Change, Prediction
-from rooflines.roofline.trials import Speedup, Trial, outcome, read_trials
+from rooflines.roofline.predict.change import Change, Prediction
+from rooflines.roofline.predict.trials import Speedup, Trial, outcome, read_trials
 from rooflines.sweeps import trying
 from rooflines.sweeps.records import PointResult
 from rooflines.sweeps.trying import changes_of, check_repeatable, combine, trial_of, try_changes, worth_trying

@@ -114,7 +114,7 @@ def _analyzed(source: TabSource) -> tuple[Any, Page]:
     """The analysis of ``source`` and its page."""
     from rooflines import pipeline
     from rooflines.reports.views import monitor, ranks, run
-    from rooflines.roofline.trials import read_trials
+    from rooflines.roofline.predict.trials import read_trials
 
     if source.kind == "ranks":
         together = pipeline.analyze_ranks(source.paths, jobs=1)

@@ -21,8 +21,8 @@ from rooflines.reports.document import (
 from rooflines.reports.words import sentences
 from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Analysis, Finding
-from rooflines.roofline.prediction import Change, Prediction
-from rooflines.roofline.trials import Speedup, Trial, Trials, helped, outcome
+from rooflines.roofline.predict.change import Change, Prediction
+from rooflines.roofline.predict.trials import Speedup, Trial, Trials, helped, outcome
 from rooflines.units import counted, interval, percent, significant
 
 _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple of the run's")

@@ -45,8 +45,8 @@ from rooflines.reports.words.rows import bound_times, operators_summary, share_o
 from rooflines.reports.words.text import size_text
 from rooflines.roofline.advice.host import WAITS
 from rooflines.roofline.analysis import PARTS, Analysis
+from rooflines.roofline.predict.trials import Trials
 from rooflines.roofline.step.input_pipeline import input_fraction
-from rooflines.roofline.trials import Trials
 from rooflines.roofline.verdict import rates_sentence
 from rooflines.units import counted, percent, seconds, sentence, si
 

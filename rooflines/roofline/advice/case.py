@@ -131,7 +131,7 @@ class Case:
     @property
     def on_device(self) -> bool:
         """Whether the times are of a device other than the host."""
-        return self.analysis.idle_breakdown is not None
+        return self.analysis.on_device
 
     @property
     def judged(self) -> bool:
@@ -179,7 +179,7 @@ class Case:
 
     def idle_s(self, cause: str) -> float:
         """Idle time of one cause that no advice is about yet."""
-        return max(0.0, idle_of(self.analysis, cause) - self._taken.get(cause, 0.0))
+        return max(0.0, self.analysis.idle_s(cause) - self._taken.get(cause, 0.0))
 
     def take(self, advice: Advice) -> None:
         """Give its times to a piece of advice."""
@@ -229,17 +229,6 @@ def device_kind(analysis: Analysis) -> str:
     kernels = (kernel.name for row in analysis.rows for kernel in row.kernels)
     amd = kind == "cuda" and (_AMD.search(analysis.environment.device_name) or any(map(_AMD_KERNEL.match, kernels)))
     return "hip" if amd else kind
-
-
-def idle_of(analysis: Analysis, cause: str) -> float:
-    """The idle seconds of one cause; on a CPU all time outside of operators is ``host_bound``."""
-    if analysis.idle_breakdown is not None:
-        return analysis.idle_breakdown.get(f"{cause}_s", 0.0)
-    if cause == "data_loading":
-        return analysis.division.data_loading_s or 0.0 if analysis.division is not None else 0.0
-    if cause != "host_bound" or analysis.timeline is None:
-        return 0.0
-    return max(0.0, analysis.timeline.idle_s - (analysis.bound_breakdown or {}).get("input", 0.0))
 
 
 def computes(row: OperatorRow) -> bool:

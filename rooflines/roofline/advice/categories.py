@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from rooflines.roofline.advice.case import Advice, Case, Key, Ran, Setting, computes, larger_batch, setting, total
 from rooflines.roofline.advice.copies import channels_last
 from rooflines.roofline.advice.matrix import is_hopper
-from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, fills, of_library
-from rooflines.roofline.advice.training import updates_at_once
+from rooflines.roofline.advice.small_kernels import fewer_launches, fills, of_library
 from rooflines.roofline.analysis import CATEGORIES as ALL_CATEGORIES
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.by_key import grouped
 from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.predict.rows import FUSABLE, updates_at_once
 from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds
@@ -106,7 +106,11 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
     if category == "attention":
         return _faster_attention(case, found)
     if category == "optimizer":
-        return None if all(map(updates_at_once, found)) else "torch.optim with fused=True: one pass over parameters and states"
+        return (
+            None
+            if all(updates_at_once(one.row) for one in found)
+            else "torch.optim with fused=True: one pass over parameters and states"
+        )
     if category in FUSABLE and not batch_norm:
         if not analysis.compiled:
             return fewer_launches(case, found)

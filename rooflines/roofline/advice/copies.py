@@ -8,6 +8,7 @@ from collections import Counter
 from rooflines.roofline.advice.case import Advice, Case, Ran, setting, total, whole
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.predict.rows import CONVERTS, conversion_s
 from rooflines.units import seconds
 
 _CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_")
@@ -107,14 +108,7 @@ def _pageable_s(one: Ran) -> float:
     return sum(kernel.time_s for kernel in one.kernels if kernel.name.startswith("Memcpy") and "Pageable" in kernel.name)
 
 
-_CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|SubTensorOp|transpose_NHWC|transpose_NCHW", re.I)
-
 _TO_FIRST, _TO_LAST = re.compile(r"nhwc(?:To|2)nchw", re.I), re.compile(r"nchw(?:To|2)nhwc", re.I)
-
-
-def conversion_s(row: Ran | OperatorRow) -> float:
-    """Return the time of the kernels of ``row`` that only change the layout."""
-    return sum(kernel.time_s for kernel in row.kernels if _CONVERTS.search(kernel.name))
 
 
 def channels_last(case: Case) -> bool:
@@ -127,11 +121,11 @@ def channels_last(case: Case) -> bool:
 def conversions(case: Case) -> Advice | None:
     """Conversions between channels-first and channels-last that a library runs around its convolutions of images in channels-first."""
     found = {
-        one.key: (one, min(one.left_s, conversion_s(one)))
+        one.key: (one, min(one.left_s, conversion_s(one.row)))
         for one in case.ran()
-        if any(_CONVERTS.search(kernel.name) for kernel in one.kernels)
+        if any(CONVERTS.search(kernel.name) for kernel in one.kernels)
     }
-    kernels = [kernel for one, _ in found.values() for kernel in one.kernels if _CONVERTS.search(kernel.name)]
+    kernels = [kernel for one, _ in found.values() for kernel in one.kernels if CONVERTS.search(kernel.name)]
     if not found or channels_last(case):
         return None
     time_s = sum(part for _, part in found.values())

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from rooflines.profiler.trace.idle import LONGEST_ARRIVAL_NS
-from rooflines.roofline.advice.case import WORTH_SAYING, Advice, Case, Setting, idle_of, larger_batch, setting
+from rooflines.roofline.advice.case import WORTH_SAYING, Advice, Case, Setting, larger_batch, setting
 from rooflines.roofline.advice.small_kernels import (
     COMPILED_GRAPH,
     GENERATION_GRAPHS,
@@ -315,7 +315,7 @@ def _once_s(case: Case) -> float:
     gap = case.analysis.gap
     if gap is None:
         return 0.0
-    taken_s = idle_of(case.analysis, "host_bound") - case.idle_s("host_bound")
+    taken_s = case.analysis.idle_s("host_bound") - case.idle_s("host_bound")
     return max(0.0, gap.host_s / (case.analysis.basis.steps or 1) - taken_s)
 
 

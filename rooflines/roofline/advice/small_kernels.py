@@ -6,16 +6,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
 
 from rooflines.roofline.advice.case import MORE_WORK, Advice, Case, Ran, Setting, larger_batch, setting, total, whole
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.by_key import grouped, longest_first
-from rooflines.roofline.shapes import tensor_bytes, tensors
+from rooflines.roofline.predict.rows import FUSABLE, chains
 from rooflines.units import seconds, si
 
-FUSABLE = ("element-wise", "normalization", "reduction", "copy")
 GRAPH = 'a graph where shapes do not change: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables'
 COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: a graph launches the kernels of a compiled region together'
 NOT_GENERATED = "torch.compile with a backend that generates kernels (inductor): what is compiled here runs operator by operator"
@@ -140,37 +136,6 @@ def fills(case: Case, found: list[Ran]) -> bool:
     units = case.analysis.environment.device_units or math.inf
     full = [one for one in found if not _starves(one) or (one.kernels and math.prod(one.kernels[0].grid or ()) >= units)]
     return total(full) > 0.5 * total(found)
-
-
-class Chain(NamedTuple):
-    """Operators of one module and phase that can become ``kernels``, ``fused`` calls less. One by one they move ``bytes``, of which
-    ``inside_bytes`` pass between them; at least ``outside_bytes`` do not."""
-
-    rows: tuple[OperatorRow, ...]
-    kernels: float
-    fused: float
-    bytes: float
-    inside_bytes: float
-    outside_bytes: float
-
-
-def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
-    """The chains that fusable ``rows`` with shapes form.
-
-    A tensor between two operators is written and read. In training it is written all the same, because the backward pass reads it.
-    """
-    shaped = (row for row in rows if row.category in FUSABLE and row.bytes and tensors(row))
-    found = []
-    for (*_, shape), members in grouped(shaped, lambda row: (row.module.rpartition(".")[0], row.phase, tensors(row)[0])).items():
-        # The operator that is called most often begins each chain or is in each.
-        kernels, *others = longest_first((row.name, row.calls) for row in members).values()
-        fused = sum(others)
-        if fused > 0:
-            each, size = tensor_bytes(shape, members[0].precision), sum(row.bytes for row in members)
-            inside = min(size, (1 if training else 2) * fused * each)
-            # Each kernel reads a tensor and writes one.
-            found.append(Chain(tuple(members), kernels, fused, size, inside, max(size - inside, min(size, 2 * kernels * each))))
-    return found
 
 
 def chained(case: Case) -> Advice | None:

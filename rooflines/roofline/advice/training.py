@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
-from rooflines.roofline.advice.case import Advice, Case, Key, Ran, total, whole
+from rooflines.roofline.advice.case import Advice, Case, Key, total, whole
 from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.predict.rows import in_loop
 from rooflines.roofline.step.interference import paging, paging_s
 from rooflines.units import binary_bytes, seconds
 
@@ -90,8 +89,6 @@ def recomputed(case: Case) -> Advice | None:
 
 # An update in a loop over the parameters has several calls for each of them.
 MANY_CALLS = 50
-_FUSED = re.compile(r"_fused_|fused_?adam|fused_?sgd|triton_|split.*optimizer", re.IGNORECASE)
-_AT_ONCE = re.compile(rf"_foreach_|multi_tensor|{_FUSED.pattern}", re.IGNORECASE)
 _FILLS = ("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
 
 
@@ -112,7 +109,7 @@ def zeroed_gradients(case: Case) -> Advice | None:
 
 def loop(case: Case) -> Advice | None:
     """An update with one small operator after another for each parameter."""
-    found = case.ran(in_loop)
+    found = case.ran(lambda one: not one.communicates and in_loop(one.row))
     calls = sum(sum(kernel.calls for kernel in one.kernels) if one.kernels else one.row.calls for one in found)
     if calls < MANY_CALLS:
         return None
@@ -126,12 +123,3 @@ def loop(case: Case) -> Advice | None:
         "torch.optim with foreach=True or fused=True, where the optimizer has it: a few kernels for all parameters",
         {**of, "host_bound": idle_s},
     )
-
-
-def in_loop(one: Ran) -> bool:
-    return one.row.phase == "optimizer" and not one.communicates and not updates_at_once(one, _AT_ONCE)
-
-
-def updates_at_once(one: Ran, fused: re.Pattern[str] = _FUSED) -> bool:
-    """Whether a kernel or operator of this kind updates many parameters."""
-    return any(fused.search(name) for name in (one.row.name, *(kernel.name for kernel in one.kernels)))

@@ -76,5 +76,7 @@ def _saved(calls: Calls, owner: Int64s) -> Int64s:
     clones = clones[owner[clones - 1] == clones - 1]
     pairs = zip(clones.tolist(), host.signature[clones - 1].tolist(), host.signature[clones].tolist(), strict=True)
     # Those of which the owner changes the operand in place.
-    saved = [clone for clone, of, copy in pairs if _IN_PLACE.search((own := signatures[of]).name) and own.arg(0) == signatures[copy].arg(0)]
+    saved = [
+        clone for clone, of, copy in pairs if _IN_PLACE.search((own := signatures[of]).name) and own.arg(0) == signatures[copy].arg(0)
+    ]
     return np.array(saved, np.int64)

@@ -13,7 +13,7 @@ from rooflines import pipeline
 from rooflines.roofline.advice.case import Case
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronization
 from rooflines.roofline.findings import RULES, _found, find
-from rooflines.roofline.prediction import Change, predict
+from rooflines.roofline.predict.change import Change, predict
 from rooflines.roofline.step.interference import noise_s, unsteady
 from rooflines.roofline.verdict import verdict
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row

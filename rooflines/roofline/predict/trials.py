@@ -10,7 +10,7 @@ import msgspec
 
 from rooflines.profiler.directory import read_facts
 from rooflines.profiler.records import ResultError
-from rooflines.roofline.prediction import Change, Prediction
+from rooflines.roofline.predict.change import Change, Prediction
 
 TRIALS_SCHEMA = "rooflines.advice/1"
 TRIALS_FILE = "advice.json"

@@ -10,13 +10,10 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.options import OptionValue
-from rooflines.roofline.advice.case import Case
-from rooflines.roofline.advice.copies import conversion_s
-from rooflines.roofline.advice.small_kernels import FUSABLE, chains
-from rooflines.roofline.advice.training import in_loop
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.bounds import memory_seconds, place_on_roofline
 from rooflines.roofline.formulas import Work
+from rooflines.roofline.predict.rows import FUSABLE, chains, conversion_s, in_loop
 from rooflines.roofline.shapes import tensor_bytes, tensors
 from rooflines.roofline.step.interference import busy_cores, paging_s
 from rooflines.units import counted, percent, seconds, significant
@@ -66,7 +63,7 @@ _TENSORS = {"sgd": 5, "adam": 7, "adamw": 7}
 _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
 
 
-class PredictedStep(Case):
+class PredictedStep:
     """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
 
     ``traffic_efficiency`` is the share of the rate of memory that the step's element-wise operators, normalizations, reductions and
@@ -75,7 +72,9 @@ class PredictedStep(Case):
     """
 
     def __init__(self, analysis: Analysis, costs: PageCosts | None = None) -> None:
-        super().__init__(analysis)
+        self.analysis = analysis
+        self.on_device = analysis.on_device
+        self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
         found = analysis.input
         self.whole_s = analysis.steps.median_s if analysis.steps is not None else 0.0
         self.wait_s = min(self.whole_s, found.delay_s or 0.0) if found is not None else 0.0
@@ -124,7 +123,7 @@ class PredictedStep(Case):
 
     def host_s(self, calls: float) -> float:
         """The time of a step that the host needs between ``calls`` operators, at its mean time between two."""
-        return self.idle_s("host_bound") * min(1.0, calls / self.calls) if self.calls else 0.0
+        return self.analysis.idle_s("host_bound") * min(1.0, calls / self.calls) if self.calls else 0.0
 
 
 def new_time_s(
@@ -426,7 +425,7 @@ def _graphed(change: Change, step: PredictedStep) -> _Gain:
     """The time in which the device waits for launches."""
     if not step.on_device:
         return None
-    waits_s = step.idle_s("host_bound") + step.idle_s("kernel_wait")
+    waits_s = step.analysis.idle_s("host_bound") + step.analysis.idle_s("kernel_wait")
     return step.saved(waits_s), f"the device waits {seconds(waits_s)} a step for the host and its launches, which one graph replaces"
 
 
@@ -434,17 +433,23 @@ def _fused_optimizer(change: Change, step: PredictedStep) -> _Gain:
     """One pass over parameters, gradients and state at the rate of memory instead of a loop over the parameters."""
     kind = str(change.options["optimizer"]).partition(",")[0]
     memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
-    looped = [one for one in step.ran(in_loop) if isinstance(one.row, OperatorRow)]
+    looped = [row for row in step.rows if in_loop(row) and row.category != "communication" and _takes_time(row)]
     if memory is None or not size or not looped:
         return None
-    now_s = sum(one.row.time_s for one in looped)
+    now_s = sum(row.time_s for row in looped)
     fused_s = _TENSORS[kind] * size / memory.value
-    host_s = step.host_s(sum(one.row.calls for one in looped))
+    host_s = step.host_s(sum(row.calls for row in looped))
     return (
         step.saved(max(0.0, now_s - fused_s) + host_s),
         f"one pass over {_TENSORS[kind]} tensors for each parameter takes {seconds(fused_s)} at the rate of memory; the "
-        f"{sum(one.row.calls for one in looped):,.0f} calls take {seconds(now_s)}, and the host {seconds(host_s)} between them",
+        f"{sum(row.calls for row in looped):,.0f} calls take {seconds(now_s)}, and the host {seconds(host_s)} between them",
     )
+
+
+def _takes_time(row: OperatorRow) -> bool:
+    """Whether a step is shorter without it: a copy, or what no other kernel hides."""
+    copies = any(kernel.name.startswith("Memcpy") and "DtoD" not in kernel.name for kernel in row.kernels)
+    return row.time_s > 0 and (copies or row.exposed_s is None or row.exposed_s > 0)
 
 
 _RULES: dict[str, Callable[[Change, PredictedStep], _Gain]] = {
