@@ -28,9 +28,10 @@ def formulas(
     if not file.is_file():
         raise UsageError(f"no such file: {str(file)!r}.", hint="Give a file of operators, such as mylib.rows.")
     try:
-        count, errors = problems(file)
+        file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{str(file)!r} is no text: {error}.", hint="Save the file in UTF-8.") from error
+    count, errors = problems(file)
     if errors:
         print(*errors, sep="\n")
         raise typer.Exit(1)
