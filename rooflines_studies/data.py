@@ -1,7 +1,8 @@
 """The images that studies train on: MNIST from a folder, scikit-learn's digits scaled up, or synthetic ones; always labeled.
 
-Nothing is downloaded. MNIST is read from Kaggle's ``train.csv``, or as torchvision stores it. Where there is none, accuracy is measured
-on the digits, which are real but few, and speed on synthetic images of MNIST's size, which are many but mean nothing.
+Nothing is downloaded. MNIST is read from Kaggle's ``train.csv``, or as torchvision stores it. Where there is none,
+accuracy is measured on the digits, which are real but few, and speed on synthetic images of MNIST's size, which are
+many but mean nothing.
 """
 
 from __future__ import annotations
@@ -97,12 +98,12 @@ def _mnist(data_dir: str | None) -> DataSet:
         train, test, remark = read_images("mnist", data_dir, "MNIST")
     except DataError as error:
         raise DataError(error.message, hint=f"{error.hint} Or FOLDER/train.csv with the columns label, pixel0, ...") from None
-    images, labels = ([np.asarray(values) for values in both] for both in ((train.images, test.images), (train.labels, test.labels)))
-    return DataSet("mnist", images[0], labels[0], images[1], labels[1], remark)
+    images, test_images = np.asarray(train.images), np.asarray(test.images)
+    return DataSet("mnist", images, np.asarray(train.labels), test_images, np.asarray(test.labels), remark)
 
 
 def _mnist_csv(path: Path) -> DataSet:
-    """Kaggle's CSV files. Only a test file with labels is one; else samples are held out, the same on every machine."""
+    """Kaggle's CSV files. Without a test file with labels, samples are held out, the same on every machine."""
     images, classes = _digits_of(path)
     tests = path.with_name(path.name.replace("train", "test"))
     if tests.is_file() and _first_column(tests) == "label":
