@@ -6,7 +6,6 @@ import inspect
 import re
 import shutil
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 import torch
@@ -17,6 +16,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.samplers.fields import DeviceSample
+from tests import commands
 from tests.samples import ceilings
 
 TRACES = Path(__file__).parent / "data" / "traces"
@@ -26,7 +26,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 STATED = re.compile(r"^(\S.*?)  # (\(.*\)|[\d.]+|'.*'|PosixPath\(.*\)|True|False)$", re.MULTILINE)
 
 
-def test_the_page_names_every_public_name_and_option():
+def test_the_page_names_every_public_name_and_the_help_every_option(tmp_path):
     # The page names every public name.
     table = PAGE.partition("\n## ")[0]
     listed = {
@@ -36,14 +36,13 @@ def test_the_page_names_every_public_name_and_option():
     assert {name for name in listed - {"name"} if not hasattr(rooflines, name)} == set()
     for name in rooflines.__all__:
         assert name == "__version__" or getattr(rooflines, name).__doc__, f"{name} has no docstring"
-    # The page and the signature have every option of profile.
-    hints = get_type_hints(rooflines.ProfileOptions, include_extras=True)
-    fields = {field.name: field.default for field in dataclasses.fields(rooflines.ProfileOptions)}
-    for name, default in fields.items():
-        if name != "progress":
-            option = hints[name].__metadata__[0]
-            assert f"| `{name}` | {option.unset or f'`{default!r}`'} | {option.help} |" in PAGE
-    assert list(inspect.signature(rooflines.profile).parameters) == ["model", "inputs", *fields]
+    # The signature has every option, and the command line those that the page leaves to its help.
+    names = [field.name for field in dataclasses.fields(rooflines.ProfileOptions)]
+    assert list(inspect.signature(rooflines.profile).parameters) == ["model", "inputs", *names]
+    shown = commands.run("profile", "--help", cwd=tmp_path).out
+    for name in set(names) - {"progress", "trace"}:
+        assert f"--{name.replace('_', '-')}" in shown, name
+    assert "--no-trace" in shown
 
 
 def test_the_examples_run_and_give_what_they_state(tmp_path, monkeypatch, capsys):
