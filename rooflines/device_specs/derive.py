@@ -24,18 +24,17 @@ _Accumulate = Literal["fp64", "fp32", "fp16", "int32"]
 
 
 class PerCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """Operations of one unit (SM, CPU core, GPU core) per cycle, dense, FMA = 2.
-
-    ``clock_scale`` is its clock over the device's highest, ``isa`` the instruction set of a CPU that does it; ``unconfirmed`` marks a
-    figure that no source was seen for.
-    """
+    """Operations of one unit (SM, CPU core, GPU core) per cycle, dense, FMA = 2."""
 
     precision: Precision
     engine: Engine
     accumulate: _Accumulate
     operations: float
+    #: The clock of the unit over the highest one of the device.
     clock_scale: float = 1.0
+    #: The instruction set of a CPU that does it.
     isa: str = ""
+    #: Whether no source was seen for the figure.
     unconfirmed: bool = False
 
 
