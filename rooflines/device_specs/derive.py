@@ -180,12 +180,12 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
     """
     text = names.parse(name).text
     if "asimd" in isa:
-        known = {"fp32": 32.0} if text.startswith("apple ") else _rates().arm.get(text)
-        if not known:
+        own = _rates().arm.get("apple" if text.startswith("apple ") else text)
+        if own is None:
             raise UsageError(f"operations per cycle of {name!r} are not known.", hint=HINT)
-        rates = {"fp64": known["fp32"] / 2, "fp16": 2 * known["fp32"], **known}
-        needed = {precision: extension for precision, extension in _ARM_ISA.items() if precision in rates and extension in isa}
-        return tuple(_core_rate(precision, rates[precision], extension, unconfirmed=True) for precision, extension in needed.items())
+        of_core = {"fp64": own["fp32"] / 2, "fp16": 2 * own["fp32"], **own}
+        there = {precision: extension for precision, extension in _ARM_ISA.items() if precision in of_core and extension in isa}
+        return tuple(_core_rate(precision, of_core[precision], extension, unconfirmed=True) for precision, extension in there.items())
     family, number, *_ = (int(part) if part.isdigit() else 0 for part in f"{model}/0/0".split("/"))
     amd = family in _AMD_FAMILIES or names.parse(name).vendor == "amd"
     narrow = amd and (family == 25 or (family == 26 and any(low <= number <= high for low, high in _ZEN_5_MOBILE)))
