@@ -26,25 +26,25 @@ class DataFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimedOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator of a training step: the work that it declares, the fastest of ``rounds`` measured alone, and where that stands.
-
-    ``flops`` are those of the direct algorithm, ``executed_flops`` what the kernel does where it leaves out what cannot matter; rates
-    and roofs are about the latter. ``efficiency`` is its lower bound over its time; it and ``bound`` need the ceilings of the device.
-    """
+    """One operator of a training step: the work that it declares, its time alone, and where that stands."""
 
     name: str
     layer: str
     phase: str
+    #: The fastest of ``rounds``.
     time_s: float
     rounds: int
     calls: int
+    #: Those of the direct algorithm.
     flops: int
     matrix_flops: int
     bytes: int
     precision: str
+    #: What the kernel does where it leaves out what cannot matter; rates and roofs are about it.
     executed_flops: int | None = None
     lower_bound_s: float | None = None
     attainable_flop_per_s: float | None = None
+    #: The lower bound over the time; it and ``bound`` need the ceilings of the device.
     efficiency: float | None = None
     bound: Bound = "unknown"
     memory_level: str | None = None
@@ -56,17 +56,18 @@ class TimedOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """A training of a network. ``device`` is torch's name, ``versions`` are those of the packages involved.
+    """A training of a network."""
 
-    ``others_cores`` is how many processors other programs kept busy meanwhile. ``ceilings`` are those that bound the ``operators``.
-    """
-
+    #: The name of torch.
     device: str
     threads: int | None = None
+    #: Those of the packages involved.
     versions: dict[str, str] = {}
     data: DataFacts
+    #: How many processors other programs kept busy meanwhile.
     others_cores: float
     operators: tuple[TimedOperator, ...] = ()
+    #: Those that bound the ``operators``.
     ceilings: Ceilings | None = None
 
 

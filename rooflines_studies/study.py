@@ -71,28 +71,29 @@ _WITHOUT_FOLDER = ("digits", "resident", None)
 
 
 class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file of a study.
-
-    ``parts`` are the options that all tables of a part share, with those of their ``quick``. ``points`` are tables whose lists are
-    crossed; each has a ``part``, by which the page finds its rows, and may have ``quick``, the
-    options that replace its own in a quick study (``skip = true`` leaves it out). ``search`` makes each point a search over the options
-    in it, which it gives as text, with its ``objective``, ``trials`` and ``repeats``; ``function`` runs what is neither a profile nor a
-    training. ``options`` are those of all points, with those of ``quick`` in a quick study, where a table does not say otherwise.
-    ``data = "real"`` is the data of ``options`` where the user gave its folder, else scikit-learn's digits, whose labels are real too.
-    ``remarks`` are sentences about the paper, by name, which the page puts among its findings. ``sections`` are names with titles in
-    the order of the page, ``tables`` what stands first in them.
-    """
+    """The file of a study."""
 
     name: str
     title: str
     paper: str = ""
+    #: Sentences about the paper, by name, which the page puts among its findings.
     remarks: dict[str, str] = {}
     repeats: int = 3
+    #: Options of all points where a table does not say otherwise. ``data = "real"`` is the data given here
+    #: where the user gave its folder, else scikit-learn's digits, whose labels are real too.
     options: dict[str, Any] = {}
+    #: Options that replace them in a quick study.
     quick: dict[str, Any] = {}
+    #: Options that all tables of a part share, with those of their ``quick``.
     parts: dict[str, dict[str, Any]] = {}
+    #: Tables whose lists are crossed. Each has a ``part``, by which the page finds its rows, and may have
+    #: ``quick``, the options that replace its own in a quick study (``skip = true`` leaves it out).
+    #: ``search`` makes each point a search over the options in it, which it gives as text, with its
+    #: ``objective``, ``trials`` and ``repeats``; ``function`` runs what is neither a profile nor a training.
     points: list[dict[str, Any]]
+    #: Names with titles, in the order of the page.
     sections: dict[str, str] = {}
+    #: What stands first in the sections.
     tables: tuple[TableFile, ...] = ()
 
 
@@ -130,10 +131,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a study is run. ``parts`` are the parts to run, None all.
-
-    ``settings`` replace options of the points: a name, with the part and a dot before it for one part only, and values as text.
-    """
+    """How a study is run."""
 
     quick: bool = False
     data_dir: str | None = None
@@ -142,7 +140,10 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     ceilings: str = "measured"
     repeats: int | None = None
+    #: The parts to run; None for all.
     parts: tuple[str, ...] | None = None
+    #: Options of the points to replace: a name, with ``PART.`` before it for one part only, and values as
+    #: text.
     settings: dict[str, str] = {}
 
 

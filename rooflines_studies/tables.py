@@ -35,21 +35,23 @@ _UNITS = {"s": 1.0, "ms": 1e-3, "MB": 1e6}
 
 
 class TableColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A column. ``here`` names a value, a fact or an option of a point, or a function of ``page.py``; the first of several that is
-    there counts. ``PART.NAME`` is that of the point of another part with the same names. ``paper`` is the column of the paper's file.
-
-    What was measured is multiplied by ``factor``, or divides ``over``; what was printed is multiplied by ``paper_factor``. Without
-    ``here`` and ``paper`` both are called as ``label`` is.
-    """
+    """A column of a table. Without ``here`` and ``paper`` both are called as ``label`` is."""
 
     label: str
     unit: str = ""
     format: Words | Numbers = "figures"
     key: str = ""
+    #: A value, a fact or an option of a point, or a function of ``page.py``; of several (``A or B``) the
+    #: first that is there.
+    #: ``PART.NAME`` is that of the point of another part with the same names.
     here: str = ""
+    #: The column of the paper's file.
     paper: str = ""
+    #: What was measured is multiplied by it.
     factor: float = 1.0
+    #: It is divided by what was measured.
     over: float | None = None
+    #: What was printed is multiplied by it.
     paper_factor: float = 1.0
     priority: int = 0
     help: str = ""
@@ -62,22 +64,23 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TableFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table in ``section``. It has a line for each different name of the points of ``parts``, which are the first ``names`` columns.
-
-    ``paper`` is a CSV file beside the ``study.toml``. Its values have lines of their own behind those of the same first name, or,
-    ``joined``, stand on the line of the same names. In a table that is ``turned`` the lines stand side by side, and the file has a
-    column for each name. ``colored`` lines of ours have the color of their first name in the figures.
-    """
+    """A table of a study, with a line for each different name of the points of ``parts`` and for those of the paper."""
 
     section: str
     name: str
     title: str = ""
     note: str = ""
     parts: tuple[str, ...] = ()
+    #: How many of the first columns are the names of a line.
     names: int = 1
+    #: A CSV file beside the ``study.toml``; its values have lines of their own behind those of the same first
+    #: name.
     paper: str = ""
+    #: Whether the values of the paper stand on the line of the same names.
     joined: bool = False
+    #: Whether the lines stand side by side; then the file has a column for each name.
     turned: bool = False
+    #: Whether lines of ours have the color of their first name in the figures.
     colored: bool = False
     show: Show = "always"
     columns: tuple[TableColumn, ...]

@@ -33,15 +33,15 @@ _LEAST_REPORTED, _MOST_REPORTED = 0.85, 1.02
 
 
 class SheetFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a device besides its name; None if unknown.
+    """Facts about a device besides its name; None if unknown."""
 
-    ``kind`` is the torch device type, ``units`` the number of SMs, CUs or GPU cores that torch reports (never a CPU's cores, of which a
-    process may have a part), ``memory_bytes`` the size of its memory, ``system`` the maker of the machine, as DMI gives it.
-    """
-
+    #: The torch device type.
     kind: str | None = None
+    #: SMs, CUs or GPU cores as torch reports them; never the cores of a CPU, of which a process may have a
+    #: part.
     units: int | None = None
     memory_bytes: int | None = None
+    #: The maker of the machine, as DMI gives it.
     system: str | None = None
 
 

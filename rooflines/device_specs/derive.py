@@ -6,7 +6,9 @@ the arithmetic out. These are upper bounds: where the facts leave a choice (how 
 
 from __future__ import annotations
 
+import functools
 import re
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -22,62 +24,59 @@ _Accumulate = Literal["fp64", "fp32", "fp16", "int32"]
 
 
 class PerCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """Operations of one unit (SM, CPU core, GPU core) per cycle, dense, FMA = 2.
-
-    ``clock_scale`` is its clock over the device's highest, ``isa`` the instruction set of a CPU that does it; ``unconfirmed`` marks a
-    figure that no source was seen for.
-    """
+    """Operations of one unit (SM, CPU core, GPU core) per cycle, dense, FMA = 2."""
 
     precision: Precision
     engine: Engine
     accumulate: _Accumulate
     operations: float
+    #: The clock of the unit over the highest one of the device.
     clock_scale: float = 1.0
+    #: The instruction set of a CPU that does it.
     isa: str = ""
+    #: Whether no source was seen for the figure.
     unconfirmed: bool = False
 
 
 # --- NVIDIA GPUs -------------------------------------------------------------------------------------------------------------------
 
-# FLOP per SM and cycle on the vector units by compute capability, (fp32, fp64, fp16); None where it is not known or fp16 runs as
-# fp32. CUDA C++ Best Practices Guide, "Throughput of Native Arithmetic Instructions": results per cycle, times 2 for an FMA.
-_VECTOR: dict[tuple[int, int], tuple[int, int | None, int | None]] = {
-    (3, 5): (384, 128, None), (3, 7): (384, 128, None), (5, 0): (256, 8, None), (5, 2): (256, 8, None), (5, 3): (256, 8, 512),
-    (6, 0): (128, 64, 256), (6, 1): (256, 8, 4), (6, 2): (256, 8, 512), (7, 0): (128, 64, 256), (7, 2): (128, None, None),
-    (7, 5): (128, 4, 256), (8, 0): (128, 64, 512), (8, 6): (256, 4, 256), (8, 7): (256, 4, 512), (8, 9): (256, 4, 256),
-    (9, 0): (256, 128, 512), (10, 0): (256, 128, 256), (10, 3): (256, 4, 256), (12, 0): (256, 4, 256), (12, 1): (256, 4, 256),
-}  # fmt: skip
 
-FP32_PER_SM_CYCLE = {capability: rates[0] for capability, rates in _VECTOR.items()}
+class ChipRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The FLOP per SM and cycle of a compute capability; ``rates.toml`` has their sources."""
 
-# FLOP per SM and cycle on the tensor cores with FP32 accumulate (int8: INT32), by compute capability and class of product: whitepaper
-# figures divided by SMs and clock, and XLA's cuda_core_info_table.cc. "p" are data-centre and professional cards, "g" is GeForce
-# and the A10G, whose FP32-accumulate rate is half: a property of the product, not of the chip.
-_MATRIX: dict[tuple[int, int], dict[str, dict[Precision, float]]] = {
-    (7, 0): {"p": {"fp16": 1024}},
-    (7, 5): {"p": {"fp16": 1024, "int8": 2048}, "g": {"fp16": 512, "int8": 2048}},
-    (8, 0): {"p": {"fp64": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096}},
-    (8, 6): {"p": {"tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048}, "g": {"tf32": 256, "fp16": 512, "bf16": 512, "int8": 2048}},
-    (8, 9): {
-        "p": {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048},
-        "g": {"tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 2048},
-    },
-    (9, 0): {"p": {"fp64": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192}},
-    (10, 0): {"p": {"fp64": 128, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "int8": 16384}},
-    (10, 3): {"p": {"fp64": 4, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "int8": 560}},
-    # the whitepaper's 1024 for GeForce's fp8 was doubled by cuBLASLt on a 5060 Ti, and a ceiling is what cannot be exceeded
-    (12, 0): {
-        "p": {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048},
-        "g": {"tf32": 256, "fp16": 512, "bf16": 512, "fp8": 2048, "int8": 2048},
-    },
-}
-# The tensor cores' clock over the highest one (XLA, fitted to the data sheets): H100 1830 of 1980 MHz. FP64 runs at the full clock.
-_TENSOR_CLOCK = {(9, 0): 0.924, (10, 0): 0.934, (10, 3): 0.934}
+    #: On the vector units.
+    vector: dict[Precision, float]
+    #: On the tensor cores of data-center and professional cards.
+    professional: dict[Precision, float] = {}
+    #: On those of GeForce and the A10G; empty where they are the same.
+    geforce: dict[Precision, float] = {}
+    #: The tensor cores' clock over the highest one.
+    tensor_clock: float = 1.0
+    #: Whether the memory is HBM.
+    hbm: bool = False
+
+
+class _Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file ``rates.toml``."""
+
+    nvidia: dict[str, ChipRates]
+    arm: dict[str, dict[Precision, float]]
+
+
+@functools.cache
+def _rates() -> _Rates:
+    return msgspec.toml.decode(Path(__file__).with_name("rates.toml").read_bytes(), type=_Rates)
+
+
+def chip_rates(compute_capability: tuple[int, int]) -> ChipRates | None:
+    """The rates of an NVIDIA GPU of this compute capability; None where they are not known."""
+    return _rates().nvidia.get(".".join(map(str, compute_capability)))
+
+
 # Products for certain markets whose rates were cut below what SMs and clock give, after `names.parse`.
 _CAPPED = re.compile(r"(?:h20|h800|a800|l20|l2|rtx 5090 d|b30a)(?:$|[ _])")
 # The smaller Turing chips have no tensor cores, though their compute capability is that of the larger ones.
 _NO_TENSOR_CORES = re.compile(r"gtx 16\d0|(?:quadro )?t(?:400|500|550|600|1000|1200|2000)(?:$| )|mx(?:450|550)")
-_HBM = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (10, 3)}
 
 
 def gpu_rates(name: str, compute_capability: tuple[int, int]) -> tuple[PerCycle, ...]:
@@ -88,17 +87,15 @@ def gpu_rates(name: str, compute_capability: tuple[int, int]) -> tuple[PerCycle,
     text = names.parse(name).text
     if _CAPPED.match(text.removeprefix("geforce ")):
         raise UsageError(f"ceilings cannot be derived for {name!r}: its rates are limited by product, not by SMs and clock.", hint=HINT)
-    if compute_capability not in _VECTOR:
+    chip = chip_rates(compute_capability)
+    if chip is None:
         capability = ".".join(map(str, compute_capability))
         raise UsageError(f"operations per cycle of compute capability {capability} ({name!r}) are not known.", hint=HINT)
-    units: tuple[Precision, ...] = ("fp32", "fp64", "fp16")
-    vector = zip(units, _VECTOR[compute_capability], strict=True)
-    found = [_core_rate(precision, operations) for precision, operations in vector if operations]
-    classes = _MATRIX.get(compute_capability, {})
-    rates = classes.get(product_class(name), classes.get("p", {}))
+    found = [_core_rate(precision, operations) for precision, operations in chip.vector.items()]
+    rates = (chip.geforce if product_class(name) == "g" else {}) or chip.professional
     for precision, operations in {} if _NO_TENSOR_CORES.search(text) else rates.items():
         accumulate: Literal["fp64", "fp32", "int32"] = "int32" if precision == "int8" else "fp64" if precision == "fp64" else "fp32"
-        scale = 1.0 if precision == "fp64" else _TENSOR_CLOCK.get(compute_capability, 1.0)
+        scale = 1.0 if precision == "fp64" else chip.tensor_clock
         found.append(PerCycle(precision=precision, engine="matrix", accumulate=accumulate, operations=operations, clock_scale=scale))
     return tuple(found)
 
@@ -129,7 +126,8 @@ def derive_gpu(
     found = [_rate(rate, units, multiprocessors, clock_hz, origin, "the driver's highest clock") for rate in rates]
     if memory_clock_hz and bus_bits:
         detail = f"2 x {si(memory_clock_hz, 'Hz', 5)}, the memory's highest clock, x {bus_bits} bit / 8"
-        level = "HBM" if compute_capability in _HBM else "DRAM"
+        chip = chip_rates(compute_capability)
+        level = "HBM" if chip is not None and chip.hbm else "DRAM"
         found.append(_memory(level, 2 * memory_clock_hz * bus_bits / 8, detail))
     return Ceilings(device=name, kind="cuda", ceilings=tuple(found))
 
@@ -166,14 +164,8 @@ def partition(name: str, whole: Ceilings, compute: tuple[float, str], memory: tu
 
 # --- CPUs --------------------------------------------------------------------------------------------------------------------------
 
-# fp32 FLOP per core and cycle of Arm's server cores (SIMD pipes x lanes x 2), whether they have bf16 and int8 products
-# (BFMMLA, SMMLA) and at how many operations. Arm's software optimization guides; the products' rates were not seen.
-_ARM: dict[str, tuple[int, int, int]] = {
-    "neoverse n1": (16, 0, 0),
-    "neoverse n2": (16, 64, 128),
-    "neoverse v1": (32, 128, 256),
-    "neoverse v2": (32, 128, 256),
-}
+# The instruction sets of an Arm core, and the precisions that each brings.
+_ARM_ISA: dict[Precision, str] = {"fp64": "asimd", "fp32": "asimd", "fp16": "asimdhp", "bf16": "bf16", "int8": "i8mm"}
 _AMD_FAMILIES = (23, 25, 26)
 _ZEN_2 = 0x30  # the first model number of family 23 with 256-bit units
 _ZEN_5_MOBILE = ((0x20, 0x2F), (0x60, 0x6F))  # model numbers of family 26 whose units are 256 bits wide
@@ -188,7 +180,12 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
     """
     text = names.parse(name).text
     if "asimd" in isa:
-        return _arm_rates(name, text, isa)
+        own = _rates().arm.get("apple" if text.startswith("apple ") else text)
+        if own is None:
+            raise UsageError(f"operations per cycle of {name!r} are not known.", hint=HINT)
+        of_core = {"fp64": own["fp32"] / 2, "fp16": 2 * own["fp32"], **own}
+        there = {precision: extension for precision, extension in _ARM_ISA.items() if precision in of_core and extension in isa}
+        return tuple(_core_rate(precision, of_core[precision], extension, unconfirmed=True) for precision, extension in there.items())
     family, number, *_ = (int(part) if part.isdigit() else 0 for part in f"{model}/0/0".split("/"))
     amd = family in _AMD_FAMILIES or names.parse(name).vendor == "amd"
     narrow = amd and (family == 25 or (family == 26 and any(low <= number <= high for low, high in _ZEN_5_MOBILE)))
@@ -221,17 +218,6 @@ def derive_cpu(name: str, *, isa: tuple[str, ...], cores: int, clock_hz: float, 
     units = f"{cores} {'core' if cores == 1 else 'cores'}"
     found = [_rate(rate, units, cores, clock_hz, rate.isa, "the measured clock") for rate in core_rates(name, isa, model)]
     return Ceilings(device=name, kind="cpu", ceilings=tuple(found))
-
-
-def _arm_rates(name: str, text: str, isa: tuple[str, ...]) -> tuple[PerCycle, ...]:
-    fp32, bf16, int8 = (32, 0, 0) if text.startswith("apple ") else _ARM.get(text, (0, 0, 0))
-    if not fp32:
-        raise UsageError(f"operations per cycle of {name!r} are not known.", hint=HINT)
-    rates: tuple[tuple[Precision, float, str], ...] = (
-        ("fp64", fp32 / 2, "asimd"), ("fp32", fp32, "asimd"), ("fp16", 2 * fp32, "asimdhp"), ("bf16", bf16, "bf16"),
-        ("int8", int8, "i8mm"),
-    )  # fmt: skip
-    return tuple(_core_rate(precision, rate, needed, unconfirmed=True) for precision, rate, needed in rates if rate and needed in isa)
 
 
 # --- Apple GPUs --------------------------------------------------------------------------------------------------------------------

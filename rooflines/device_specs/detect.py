@@ -52,26 +52,22 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cpu(msgspec.Struct, frozen=True, kw_only=True):
-    """The CPU: ``name`` as the system prints it, ``model`` the numbers behind it (family/model/stepping on x86).
+    """The CPU of a machine."""
 
-    ``caches`` are ordered from the core outwards and hold only what the system reports.
-    """
-
+    #: As the system prints it.
     name: str
     machine: str
+    #: The numbers behind it: family/model/stepping on x86.
     model: str = ""
     physical_cores: int | None = None
     logical_cores: int | None = None
     isa: tuple[str, ...] = ()
+    #: From the core outwards; only those that the system reports.
     caches: tuple[Cache, ...] = ()
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One NVIDIA GPU. ``sm_clock_hz`` is the highest clock the driver allows, absent when NVML cannot say.
-
-    ``memory_clock_hz`` is the memory's highest clock, as the driver counts it (two transfers a cycle), ``bus_bits`` the width of its
-    bus; both are absent where the memory is the host's.
-    """
+    """One NVIDIA GPU."""
 
     name: str
     index: int
@@ -80,8 +76,12 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     l2_bytes: int | None = None
     driver: str | None = None
+    #: The highest clock that the driver allows; None where NVML does not report it.
     sm_clock_hz: float | None = None
+    #: The highest clock of the memory as the driver counts it (two transfers a cycle); None where the memory
+    #: is the host's.
     memory_clock_hz: float | None = None
+    #: The width of the memory's bus; None where the memory is the host's.
     bus_bits: int | None = None
 
 

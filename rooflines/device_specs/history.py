@@ -31,17 +31,17 @@ _unwritten: dict[str, History] = {}
 
 
 class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
-    """The rounds of one way to measure a figure, in the order in which they were taken.
+    """The rounds of one way to measure a figure, in the order in which they were taken."""
 
-    ``ceiling`` has the figure's fields, and the best value of these rounds. Without ``values`` it was not measured in rounds
-    (derived, sustained) and stands as it is. ``further`` is the variant that this way is kept as where another way is faster. Where
-    it is ``private``, values that are not quiet are per processor time.
-    """
-
+    #: The fields of the figure, and the best value of these rounds.
     ceiling: Ceiling
+    #: Empty for a figure that was not measured in rounds (derived, sustained), whose ``ceiling`` stands as it
+    #: is.
     values: tuple[float, ...] = ()
     quiet: tuple[bool, ...] = ()
+    #: The variant that this way is kept as where another way is faster.
     further: str = ""
+    #: Whether values that are not quiet are per processor time.
     private: bool = False
 
     @property
@@ -51,18 +51,19 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistorySession(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement: when it ended, how many ``seconds`` it took, and what it found.
+    """One measurement and what it found."""
 
-    ``notes`` are remarks on a memory level, ``disturbed_by`` says who else used the device all the time.
-    """
-
+    #: ISO time at which it ended.
     measured_at: str
     series: tuple[HistorySeries, ...]
     full: bool = False
     sustained_s: float | None = None
+    #: How long it took.
     seconds: float | None = None
     clock_hz: float | None = None
+    #: Who else used the device all the time, in words.
     disturbed_by: str = ""
+    #: Remarks on a memory level, by its name.
     notes: dict[str, str] = msgspec.field(default_factory=dict)
 
 

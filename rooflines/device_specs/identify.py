@@ -27,17 +27,17 @@ _SM = re.compile(r"(?<![0-9a-zA-Z])sm_?(90|100|103|120)a?(?![0-9a-z])")
 
 
 class DeviceTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a device besides its name; None or empty if unknown.
+    """Facts about a device besides its name; None or empty if unknown."""
 
-    ``capability`` is the compute capability ("9.0"; ROCm's for gfx942 is "9.4"), ``warp`` the threads of a warp or wavefront.
-    ``architectures`` are capabilities and ``products`` device names that its kernels' names contain.
-    """
-
+    #: The compute capability ("9.0"; that of ROCm for gfx942 is "9.4").
     capability: str = ""
     units: int | None = None
     memory_bytes: int | None = None
+    #: Threads of a warp or wavefront.
     warp: int | None = None
+    #: Compute capabilities in the names of its kernels.
     architectures: tuple[str, ...] = ()
+    #: Device names in the names of its kernels.
     products: tuple[str, ...] = ()
 
     def words(self) -> str:

@@ -18,7 +18,7 @@ import torch
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.conditions import GpuState, Watch, refuse_if_busy
-from rooflines.device_specs.derive import FP32_PER_SM_CYCLE
+from rooflines.device_specs.derive import chip_rates
 from rooflines.device_specs.measure_torch import cache_reads, free_bytes, gemm, host_links, peer_links, transfer_run, transfers
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
@@ -209,12 +209,12 @@ def derived_fp32(plan: Plan, gpu: detect.Gpu) -> None:
 
     Not for the H20, whose advertised rate does not follow from its multiprocessors and clock.
     """
-    rate = FP32_PER_SM_CYCLE.get(gpu.compute_capability)
-    if rate is None or gpu.sm_clock_hz is None or re.search(r"\bH20\b", gpu.name):
+    chip = chip_rates(gpu.compute_capability)
+    if chip is None or gpu.sm_clock_hz is None or re.search(r"\bH20\b", gpu.name):
         return
-    major, minor = gpu.compute_capability
+    rate, (major, minor) = chip.vector["fp32"], gpu.compute_capability
     detail = (
-        f"{gpu.multiprocessors} multiprocessors x {rate} FLOP per cycle (compute capability {major}.{minor}) x"
+        f"{gpu.multiprocessors} multiprocessors x {rate:g} FLOP per cycle (compute capability {major}.{minor}) x"
         f" {si(gpu.sm_clock_hz, 'Hz', 4)}, the driver's highest clock"
     )
     plan.derive(detail, kind="compute", name="FMA fp32", value=gpu.multiprocessors * rate * gpu.sm_clock_hz, unit="FLOP/s",

@@ -37,43 +37,47 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a device while a figure was measured: medians over the measurement; None for what the device does not tell.
-
-    ``throttled`` names the driver's reasons for running below the requested clock.
-    """
+    """The state of a device while a figure was measured: medians over the measurement; None for what the device does not report."""
 
     clock_hz: float | None = None
     memory_clock_hz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
+    #: The driver's reasons for running below the requested clock.
     throttled: tuple[str, ...] = ()
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
-    """One roof of a device.
+    """One roof of a device, with the source of its number."""
 
-    ``unit`` is FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory and links, s for latency.
-    ``value`` is the best of ``rounds`` rounds, ``spread`` the coefficient of variation between them, and ``agreeing`` the number of
-    rounds within 5 % of the best; absent for a figure that was not measured. A ``link`` leaves the device: one from or to the host
-    (``H2D``, ``D2H``) bounds copies, one to another device bounds no operator. ``variant`` marks a further roof below the main one of
-    its kind ("scalar", "1 thread", "sustained", "pageable"); empty for the main one. ``threads`` is how many threads of a CPU it takes.
-    """
-
+    #: A ``link`` leaves the device: one from or to the host (``H2D``, ``D2H``) bounds copies, one to another
+    #: device no operator.
     kind: Literal["compute", "memory", "latency", "link"]
     name: str
+    #: The best of ``rounds`` rounds.
     value: float
+    #: FLOP/s (OP/s for int8) for compute, B/s for memory and links, s for latency.
     unit: Literal["FLOP/s", "OP/s", "B/s", "s"]
     source: Source
     precision: Precision | None = None
+    #: The units that compute: vector or matrix.
     engine: Engine | None = None
+    #: The precision in which products are added up.
     accumulate: str | None = None
+    #: The memory, cache or link.
     level: str | None = None
     access: Literal["read", "write", "update", "copy", "triad"] | None = None
+    #: The size of a cache; None for a memory outside of all caches.
     capacity_bytes: int | None = None
+    #: The coefficient of variation between the rounds; None for a figure that was not measured.
     spread: float | None = None
     rounds: int | None = None
+    #: The number of rounds within 5 % of the best.
     agreeing: int | None = None
+    #: A further roof below the main one of its kind ("scalar", "1 thread", "sustained", "pageable"); empty
+    #: for the main one.
     variant: str = ""
+    #: The number of threads of a CPU that it takes.
     threads: int | None = None
     conditions: Conditions | None = None
 
@@ -88,31 +92,33 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
-    """All roofs of one device.
+    """All roofs of one device. Its questions are answered by main roofs alone: a variant lies below the main roof of its kind."""
 
-    ``device`` is the name as the driver prints it, ``kind`` the torch device type (cpu, cuda, mps), ``fingerprint`` identifies
-    device, driver and package versions for the cache, ``measured_at`` is the ISO time of the latest measurement, ``measurements`` how
-    many measurements the figures are the best of and ``since`` the time of the first. ``full`` says that every figure was measured and
-    not only those that judge a run, ``sustained_s`` for how many seconds the sustained ones were held, ``method`` which version of the
-    kernels and their timing it was, ``packages`` the versions that took part, ``threads`` how many threads of a CPU and ``clock_hz``
-    the clock that their cores sustained on integers.
-
-    The questions below are answered by main roofs alone: a variant lies below the main roof of its kind.
-    """
-
+    #: The name as the driver prints it.
     device: str
+    #: The torch device type: cpu, cuda, mps.
     kind: str
     ceilings: tuple[Ceiling, ...]
+    #: Device, driver and package versions, for the cache.
     fingerprint: str = ""
+    #: ISO time of the latest measurement.
     measured_at: str = ""
+    #: The number of measurements that the figures are the best of.
     measurements: int = 1
+    #: ISO time of the first measurement.
     since: str = ""
+    #: Whether every figure was measured and not only those that judge a run.
     full: bool = False
+    #: Seconds for which the sustained figures were held.
     sustained_s: float | None = None
+    #: The version of the kernels and of their timing.
     method: int | None = None
+    #: The versions of the packages that took part.
     packages: dict[str, str] = msgspec.field(default_factory=dict)
     driver: str | None = None
+    #: The number of threads of a CPU.
     threads: int | None = None
+    #: The clock that the cores of a CPU sustained on integers.
     clock_hz: float | None = None
 
     def main(self, kind: str) -> tuple[Ceiling, ...]:

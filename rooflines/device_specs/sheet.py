@@ -54,23 +54,23 @@ class Speed(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SheetRate(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One dense arithmetic rate, floating point or (int8) integer.
-
-    ``per_cycle`` is the operations of one unit in a cycle of ``clock``; where the product differs from the rate, ``differs`` says why.
-    ``derived`` marks a rate that was computed so because no sheet prints it. ``isa`` is the instruction set a CPU must have for it.
-    A matrix rate with FP16 accumulate is not a roof, because torch accumulates in FP32, unless ``reached`` names who reached it.
-    """
+    """One dense arithmetic rate, floating point or (int8) integer."""
 
     precision: Precision
     engine: Engine
     accumulate: Literal["fp64", "fp32", "fp16", "int32"]
     tflop_per_s: _Positive | None = None
     top_per_s: _Positive | None = None
+    #: Operations of one unit in a cycle of ``clock``.
     per_cycle: _Positive | None = None
     clock: str = ""
+    #: The instruction set that a CPU must have for it.
     isa: str = ""
+    #: Whether it was computed from ``per_cycle`` and ``clock`` because no sheet prints it.
     derived: bool = False
+    #: Why the product of units, ``per_cycle`` and ``clock`` is not the rate.
     differs: str = ""
+    #: Who reached a matrix rate with FP16 accumulate, which otherwise is no roof: torch accumulates in FP32.
     reached: str = ""
 
     def __post_init__(self) -> None:
@@ -98,13 +98,13 @@ class SheetRate(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SheetMemory(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The device's own memory; ``technology`` as in "HBM3" or "DDR5-4800 x8" (channels).
+    """The memory of the device."""
 
-    ``capacity_gb`` is the size it is sold by (binary GB); ``capacities_gb`` is the least and the most where the buyer chooses.
-    """
-
+    #: As in "HBM3" or "DDR5-4800 x8" (channels).
     technology: _Text
+    #: The size by which it is sold (binary GB).
     capacity_gb: _Positive | None = None
+    #: The least and the most where the buyer chooses.
     capacities_gb: tuple[_Positive, _Positive] | None = None
     derived: bool = False
 
@@ -170,19 +170,15 @@ class HostLink(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One device.
-
-    ``kind`` is the torch device type. ``names`` are whole names as drivers print them; matching is tolerant of what ``names.parse``
-    takes off. Devices may share a name: then the number of units, the size of the memory or ``systems`` (how the maker of the machine
-    is called, for CPUs that print only their core's design) tell them apart. ``part`` says of what larger board or package the device
-    is a part, where the driver shows each part as a device. ``partitions`` are the numbers of equal devices that the driver may be
-    told to show it as.
-    """
+    """One device."""
 
     name: _Text
     vendor: _Text
+    #: The torch device type.
     kind: Kind
     architecture: _Text
+    #: Whole names as drivers print them; matching is tolerant of what ``names.parse`` takes off. Devices may
+    #: share a name: then the number of units, the size of the memory or ``systems`` tell them apart.
     names: tuple[_Text, ...]
     compute: tuple[SheetRate, ...]
     memory: SheetMemory
@@ -190,8 +186,12 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     clocks: dict[str, Clock]
     sources: dict[str, _Text]
     compute_capability: str = ""
+    #: The larger board or package of which the device is a part, where the driver shows each part as a
+    #: device.
     part: str = ""
+    #: Numbers of equal devices that the driver may be told to show it as.
     partitions: tuple[_Count, ...] = ()
+    #: Makers of the machine, for CPUs that print only the design of their core and so share a name.
     systems: tuple[_Text, ...] = ()
     l2: L2Cache | None = None
     power: Power | None = None

@@ -17,33 +17,36 @@ NOT_RUN, INTERRUPTED = "not run yet", "interrupted"
 
 
 class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting. ``options`` are those of ``profile`` or ``train`` and the ``model``; ``label`` names what differs between points.
-
-    ``function`` (``package.module:name``) is what runs it where that is not ``run_point``, ``part`` the part of a study that it
-    belongs to, ``environment`` the variables that its process has in addition. With ``once`` it runs in the first round only.
-    """
+    """One setting."""
 
     id: str
+    #: What differs from other points, in words.
     label: str
+    #: The part of a study that it belongs to.
     part: str = ""
     kind: Kind = "profile"
+    #: What runs it (``package.module:name``) where that is not ``run_point``.
     function: str = ""
+    #: The options of ``profile`` or ``train``, and the ``model``.
     options: dict[str, OptionValue]
+    #: Variables that its process has in addition.
     environment: dict[str, str] = {}
+    #: Whether it runs in the first round only.
     once: bool = False
 
 
 class PointResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one round of a point gave: ``values`` with the unit in their name, or the ``reason`` why it has none.
-
-    ``facts`` are words: the device, what limits the step. ``run`` is the directory of the run, relative to that of the result.
-    """
+    """What one round of a point gave."""
 
     point: str
     round: int
+    #: Values with the unit in their name.
     values: dict[str, float] = msgspec.field(default_factory=dict)
+    #: Words: the device, what limits the step.
     facts: dict[str, str] = msgspec.field(default_factory=dict)
+    #: The directory of the run, relative to that of the result.
     run: str | None = None
+    #: Why the round failed.
     reason: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -99,15 +102,14 @@ class SweepAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is asked to do: call ``function`` (``package.module:name``) with ``options`` and a directory.
+    """What a process is asked to do: call ``function`` with ``options`` and a directory."""
 
-    It runs in ``folder``, if that exists there, so that relative paths in the options mean what they mean here. ``environment`` are
-    variables that it has in addition to those of this process.
-    """
-
+    #: ``package.module:name``.
     function: str
     options: dict[str, object]
     directory: str = ""
+    #: Where it runs if that exists there, so that relative paths in the options mean what they mean here.
     folder: str = ""
     threads: int | None = None
+    #: Variables that it has in addition to those of this process.
     environment: dict[str, str] = {}

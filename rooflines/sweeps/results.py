@@ -208,17 +208,18 @@ def pareto(rows: Sequence[SweepRow], values: Mapping[str, bool]) -> list[SweepRo
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of a run that a search improves: ``value`` is its name in a result, ``more`` says that more of it is better.
-
-    ``kinds`` are the runs that have it; ``title``, ``unit`` and ``format`` are those of its axis and column.
-    """
+    """A value of a run that a search improves."""
 
     name: str
+    #: Its name in a result.
     value: str
+    #: Whether more of it is better.
     more: bool
+    #: Of its axis.
     title: str
     unit: str
     format: Format
+    #: The runs that have it.
     kinds: tuple[Kind, ...] = ("profile", "train")
 
     @property

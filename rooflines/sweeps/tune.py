@@ -54,17 +54,16 @@ _UNTRACED = 1
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One objective in ``pairs`` of (tuned, default).
-
-    ``ratio`` is the tuned value over the default one: the mean of the logarithms with its 95 % interval (Student's t). For shares
-    (accuracy) it is ``difference`` instead. ``beats`` says whether the interval is on the better side of no change; it is None for
-    fewer than three pairs.
-    """
+    """The tuned and the default setting in one objective."""
 
     objective: str
+    #: (tuned, default).
     pairs: tuple[tuple[float, float], ...]
+    #: Tuned over default: the mean of the logarithms with its 95 % interval (Student's t).
     ratio: MeasuredValue | None = None
+    #: For shares (accuracy), in place of ``ratio``.
     difference: MeasuredValue | None = None
+    #: Whether the interval is on the better side of no change; None for fewer than three pairs.
     beats: bool | None = None
 
 
@@ -79,11 +78,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A search: what it was asked, its trials, and the comparison of the best setting with the default one.
-
-    ``budget`` is the number of trials asked for, ``repeats`` the number of pairs. ``importance`` is the share of each option in each
-    objective. ``function`` is what runs a trial, like that of a ``Point``.
-    """
+    """A search: what it was asked, its trials, and the comparison of the best setting with the default one."""
 
     schema: str = TUNE_SCHEMA
     name: str
@@ -91,11 +86,15 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     command: str = ""
     space: Space
     objectives: tuple[str, ...]
+    #: The number of trials asked for.
     budget: int = 20
+    #: The number of pairs.
     repeats: int = 5
+    #: What runs a trial, as in a ``SweepPoint``.
     function: str = ""
     status: Literal["running", "complete", "interrupted"] = "running"
     trials: tuple[Trial, ...] = ()
+    #: The share of each option in each objective.
     importance: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     compared: tuple[Compared, ...] = ()
 
