@@ -15,7 +15,7 @@ from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.records import CaptureTrace, Int64s, Mask, Trace
 from rooflines.profiler.trace.signature import Signature, StoredCall
 from rooflines.profiler.trace.tree import Calls
-from rooflines.roofline.formulas import CallCount, count
+from rooflines.roofline.formulas import CallCount, Work, count
 
 DISPATCHES = CallCount("composite", None, "other")
 
@@ -79,6 +79,20 @@ class Counts:
         """The events whose variant passes ``test``."""
         found: Mask = np.array([*map(test, self.variants), False])[self.of_event]
         return found
+
+    def of_kind(self, kind: str) -> Mask:
+        """The events whose count is of this kind."""
+        return self.where(lambda variant: variant.count.kind == kind)
+
+    @property
+    def working(self) -> Mask:
+        """The counted events that have any work."""
+        return self.where(lambda variant: variant.count.kind == "counted" and variant.count.work != Work())
+
+    @property
+    def decomposing(self) -> Mask:
+        """The counted events that PyTorch decomposes."""
+        return self.where(lambda variant: variant.count.kind == "counted" and variant.count.decomposes)
 
     @property
     def multiplying(self) -> Mask:

@@ -55,7 +55,7 @@ _HANDLED: Final = _ONE_RESULT | pair_rules.NORMS | pair_rules.BATCH_NORM_GRADIEN
 def from_related_calls(counts: Counts) -> Iterator[Group]:
     """Count unknown calls with the arguments and outputs that other calls of the trace record."""
     trace = counts.trace
-    wanted = counts.where(lambda variant: variant.count.kind == "unknown") & trace.named(_HANDLED.__contains__, OPERATOR)
+    wanted = counts.of_kind("unknown") & trace.named(_HANDLED.__contains__, OPERATOR)
     if not wanted.any():
         return
     for events, found in _EvidenceSearch(trace, counts.calls, wanted).run():
