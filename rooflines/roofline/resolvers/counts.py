@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ class Variant:
 
 
 # Events (their numbers), and how each of them is counted.
-Group: TypeAlias = tuple[Int64s | list[int], Variant]
+Group = tuple[Int64s | list[int], Variant]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def places_of(codes: npt.NDArray[Any]) -> Iterator[tuple[int, Int64s]]:
 
 
 # Finds events that can be counted better, or returns the counts with another call tree.
-Resolver: TypeAlias = Callable[[Counts], Iterable[Group] | Counts]
+Resolver = Callable[[Counts], Iterable[Group] | Counts]
 
 
 @dataclass(frozen=True, slots=True)
