@@ -9,7 +9,7 @@ import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import traceback
 
 # Each is the file of that name, which registers it. Further ones are entry points (``rooflines.commands``).
-COMMANDS: Final = (
+COMMANDS = (
     *("advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "formulas", "mcp", "monitor", "predict"),
     *("profile", "report", "schema", "summary", "sweep", "train", "tune", "view"),
 )

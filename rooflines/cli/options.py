@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -24,11 +24,11 @@ PAGE_FORMATS, SEARCH_FORMATS, MONITOR_FORMATS = (
 )
 FORMATS_HELP, _PAGES_HELP = (f"Reports to write, separated by commas, of {', '.join(names)}; or all." for names in (FORMATS, OF_PAGES))
 
-By: TypeAlias = Literal["operator", "module"]
+By = Literal["operator", "module"]
 
 _RANKS = "Several ranks"
 
-At: TypeAlias = Annotated[str | None, typer.Option(
+At = Annotated[str | None, typer.Option(
     help="Print only this part of the JSON: a JSON pointer, for example /totals or /operators/0,3-5/time_s.", rich_help_panel=OUTPUT,
     metavar="POINTER", show_default="all of it"
 )]  # fmt: skip

@@ -9,14 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
 from rooflines.errors import DataError, TraceError
 from rooflines.profiler.trace.sources import find_traces, is_url, rank_in_name
 
-Captures: TypeAlias = Path | str | Sequence[Path | str]
+Captures = Path | str | Sequence[Path | str]
 
 DETAILS = "execution_details.json"
 _FOLDER = "capture_traces"

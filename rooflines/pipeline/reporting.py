@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from rooflines.errors import writing
 from rooflines.extras import is_installed
@@ -37,7 +37,7 @@ PERFETTO = "perfetto"
 MONITOR_FORMATS = usable(("html", "json", "csv", "tensorboard"))
 RANKS_FORMATS = ("html", "json", "csv")
 # How a record writes a format to which it gives more than its page.
-Writers: TypeAlias = Mapping[str, Callable[[Path], Path]]
+Writers = Mapping[str, Callable[[Path], Path]]
 
 
 def report(

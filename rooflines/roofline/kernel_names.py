@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final
 
 from rooflines.profiler.trace.communication_kernels import communicates, function_of
 from rooflines.roofline.analysis import OperatorRow, Unmodelled
@@ -337,7 +336,7 @@ def _mangled_heart(name: str) -> str:
     return "::".join(path[-2:]) if path and path[-1] in _GENERIC else path[-1] if path else name
 
 
-_FAMILIES: Final[tuple[tuple[str, str], ...]] = (
+_FAMILIES = (
     ("copy", r"^Memcpy|^Memset"),
     # Inductor names a kernel for the operators in it; its templates are products, convolutions or attention.
     ("attention", r"^triton_tem_\w*(?:attention|sdpa|flex)"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
-
-import numpy as np
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import RunFile
@@ -23,6 +22,7 @@ from rooflines.units import seconds
 # A whole recurrent network by cuDNN or MIOpen, forward and backward. Cells outside of these make products of their own.
 _LIBRARY_RNN = ("aten::_cudnn_rnn", "aten::miopen_rnn")
 # Fused attention in fp32 from compute capability 8.0 on makes each product of three in TF32 (CUTLASS, OpMultiplyAddFastF32).
+_WORK = ("flops", "matrix_flops", "bytes")
 _THREE_PASSES = re.compile(r"fmha_cutlass[FB]_f32_\w*_sm(?:8|9|1\d)\d")
 
 
@@ -77,13 +77,14 @@ def _shared(row: TimeRow, calls: Calls, steps: int, began_ns: int) -> dict[str, 
                 calls=per_step(kernel.calls, steps),
                 time_s=kernel.time_ns / 1e9 / steps,
                 streams=kernel.streams,
-                grid=kernel.shape[0] if kernel.shape else None,
-                block=kernel.shape[1] if kernel.shape else None,
+                grid=grid,
+                block=block,
                 registers=kernel.registers,
                 shared_bytes=kernel.shared_bytes,
                 occupancy=kernel.occupancy,
             )
             for kernel in row.kernels
+            for grid, block in (kernel.shape or (None, None),)
         ),
         "example": _example(row.longest, calls, began_ns),
     }
@@ -162,38 +163,33 @@ def _example(longest: Longest | None, calls: Calls, began_ns: int) -> Example | 
 
 def module_rows(attribution: Attribution, judged: Sequence[OperatorRow], steps: int, has_ceilings: bool) -> tuple[ModuleRow, ...]:
     """Every module with all that runs below it, forward and backward, in the order of first call; ``judged`` goes with the rows."""
-    index = {module.path: i for i, module in reversed(list(enumerate(attribution.calls.modules)))}
-    sums = np.zeros((len(attribution.calls.modules), 3))  # time, lower bound, lower bound and headroom
-    exact = [[0, 0, 0] for _ in attribution.calls.modules]
-    for gap in attribution.gaps:
-        for path in with_ancestors(attribution.calls.modules[gap.module].path) if gap.module >= 0 else ():
-            if path in index:
-                sums[index[path], 0] += gap.time_ns / 1e9 / steps
+    modules, module_calls = attribution.calls.modules, attribution.calls.module_calls.tolist()
+    times: dict[str, list[float]] = defaultdict(list)
+    below: dict[str, list[tuple[TimeRow, OperatorRow]]] = defaultdict(list)
+    for row in (*attribution.gaps, *attribution.rows):
+        for path in with_ancestors(modules[row.module].path) if row.module >= 0 else ():
+            times[path].append(row.time_ns / 1e9 / steps)
     for row, operator in zip(attribution.rows, judged, strict=True):
-        if row.module < 0:
-            continue
-        for path in with_ancestors(attribution.calls.modules[row.module].path):
-            at = index.get(path)
-            if at is None:
-                continue
-            for k, value in enumerate((row.work.flops, row.work.matrix_flops, row.work.bytes)):
-                exact[at][k] += value * row.calls
-            lower_s, headroom_s = bound_and_headroom(operator)
-            sums[at] += (operator.time_s, lower_s, lower_s + headroom_s)
-    result = []
-    for at, module in enumerate(attribution.calls.modules):
-        time_s, lower_s, bounded_s = sums[at].tolist()
+        for path in with_ancestors(modules[row.module].path) if row.module >= 0 else ():
+            below[path].append((row, operator))
+    rows = []
+    # Of several of one path the first counts.
+    for number in sorted({module.path: number for number, module in reversed(list(enumerate(modules)))}.values()):
+        module, called, path = modules[number], module_calls[number], modules[number].path
+        time_s, counted = sum(times[path]), below[path]
         # A capture trace has modules that no replayed graph calls.
-        if index[module.path] != at or (not attribution.calls.module_calls[at] and not time_s):
+        if not called and not time_s:
             continue
+        bounds = [bound_and_headroom(operator) for _, operator in counted]
+        lower_s, bounded_s = sum(lower for lower, _ in bounds), sum(lower + headroom for lower, headroom in bounds)
         known = has_ceilings and bounded_s > 0
-        result.append(ModuleRow(
-            path=module.path, type=module.type, calls=per_step(int(attribution.calls.module_calls[at]), steps), time_s=time_s,
-            flops=per_step(exact[at][0], steps), matrix_flops=per_step(exact[at][1], steps), bytes=per_step(exact[at][2], steps),
+        work = {name: per_step(sum(getattr(row.work, name) * row.calls for row, _ in counted), steps) for name in _WORK}
+        rows.append(ModuleRow(
+            path=path, type=module.type, calls=per_step(called, steps), time_s=time_s, **work,
             lower_bound_s=lower_s if known else None, efficiency=lower_s / bounded_s if known else None,
-            headroom_s=max(0.0, bounded_s - lower_s) if known else None, depth=module.path.count(".") + 1 if module.path else 0,
+            headroom_s=max(0.0, bounded_s - lower_s) if known else None, depth=path.count(".") + 1 if path else 0,
         ))  # fmt: skip
-    return tuple(result)
+    return tuple(rows)
 
 
 def with_ancestors(path: str) -> list[str]:

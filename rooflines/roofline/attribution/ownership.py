@@ -17,7 +17,6 @@ import numpy as np
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.tree import Calls
-from rooflines.roofline.formulas import Work
 from rooflines.roofline.resolvers.counts import Counts
 from rooflines.roofline.resolvers.dispatchers import enclosed
 
@@ -37,13 +36,12 @@ class Ownership:
 def find_owners(calls: Calls, counts: Counts) -> Ownership:
     """Find the owner of each host event."""
     after = calls.after
-    owning = counts.where(lambda variant: variant.count.kind == "counted")
-    working = owning & counts.where(lambda variant: variant.count.work != Work())
+    owning, working = counts.of_kind("counted"), counts.working
     free = ~covered(owning, after)
     owning &= free
 
     # A wrapper must not hide an operator below it that has no count.
-    unknown = free & counts.where(lambda variant: variant.count.kind == "unknown")
+    unknown = free & counts.of_kind("unknown")
     wrapping = counts.where(lambda variant: variant.count.kind != "unknown" and variant.signature.name.startswith("aten::"))
     wrapping &= free & ~owning
     wrapping &= (enclosed(owning & working, after) == 1) & (enclosed(unknown, after) == 0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -22,11 +21,11 @@ from rooflines.roofline.formulas.graph import count_kernel
 from rooflines.roofline.formulas.record import precision_of
 from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
-_GRAPH: Final = re.compile(r"graph_\d+_")
-_GENERATED: Final = re.compile(r"triton_[a-z]+_|(graph_\d+_)?cpp_\w*fused")
+_GRAPH = re.compile(r"graph_\d+_")
+_GENERATED = re.compile(r"triton_[a-z]+_|(graph_\d+_)?cpp_\w*fused")
 # Operators that another kernel computes; of those with a bias, this is what a generated kernel may have of them.
-_ELSEWHERE: Final = re.compile(r"aten::(_?scaled_\w+|mm|bmm|addmm|baddbmm|convolution\w*)\Z")
-_BIASED: Final = {"aten::addmm": 0, "aten::baddbmm": 0, "aten::convolution": 2}
+_ELSEWHERE = re.compile(r"aten::(_?scaled_\w+|mm|bmm|addmm|baddbmm|convolution\w*)\Z")
+_BIASED = {"aten::addmm": 0, "aten::baddbmm": 0, "aten::convolution": 2}
 
 
 def from_inductor_cache(counts: Counts) -> Iterator[Group]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -24,10 +23,10 @@ from rooflines.roofline.formulas.graph import count_kernel, count_node
 from rooflines.roofline.formulas.registry import CallCount
 from rooflines.roofline.resolvers.counts import DISPATCHES, Counts, Variant
 
-_REGION: Final = re.compile(r"Torch-Compiled Region: (\S+)")
-_FORWARD: Final = "CompiledFunction"
-_BACKWARD: Final = "CompiledFunctionBackward"
-_GRAPH: Final = "## Call CompiledFxGraph "
+_REGION = re.compile(r"Torch-Compiled Region: (\S+)")
+_FORWARD = "CompiledFunction"
+_BACKWARD = "CompiledFunctionBackward"
+_GRAPH = "## Call CompiledFxGraph "
 
 
 def from_compiled_code(counts: Counts) -> Counts:

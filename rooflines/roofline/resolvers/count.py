@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Final
 
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.resolvers.batches import from_batches
@@ -29,7 +28,7 @@ from rooflines.roofline.resolvers.recorded_facts import (
 from rooflines.roofline.resolvers.related_calls import from_related_calls
 
 # Each with the earlier ones that it needs: whose counts it reads, or knows better. ``count`` goes from the first to the last.
-RESOLVERS: Final[dict[Resolver, tuple[Resolver, ...]]] = {
+RESOLVERS: dict[Resolver, tuple[Resolver, ...]] = {
     from_allocations: (),
     from_related_calls: (from_allocations,),  # looks only for what is still unknown
     from_index_views: (from_allocations, from_related_calls),

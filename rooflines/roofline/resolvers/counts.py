@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.records import CaptureTrace, Int64s, Mask, Trace
 from rooflines.profiler.trace.signature import Signature, StoredCall
 from rooflines.profiler.trace.tree import Calls
-from rooflines.roofline.formulas import CallCount, count
+from rooflines.roofline.formulas import CallCount, Work, count
 
 DISPATCHES = CallCount("composite", None, "other")
 
@@ -30,7 +30,7 @@ class Variant:
 
 
 # Events (their numbers), and how each of them is counted.
-Group: TypeAlias = tuple[Int64s | list[int], Variant]
+Group = tuple[Int64s | list[int], Variant]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,20 @@ class Counts:
         found: Mask = np.array([*map(test, self.variants), False])[self.of_event]
         return found
 
+    def of_kind(self, kind: str) -> Mask:
+        """The events whose count is of this kind."""
+        return self.where(lambda variant: variant.count.kind == kind)
+
+    @property
+    def working(self) -> Mask:
+        """The counted events that have any work."""
+        return self.where(lambda variant: variant.count.kind == "counted" and variant.count.work != Work())
+
+    @property
+    def decomposing(self) -> Mask:
+        """The counted events that PyTorch decomposes."""
+        return self.where(lambda variant: variant.count.kind == "counted" and variant.count.decomposes)
+
     @property
     def multiplying(self) -> Mask:
         """The events that are counted as matrix work."""
@@ -112,7 +126,7 @@ def places_of(codes: npt.NDArray[Any]) -> Iterator[tuple[int, Int64s]]:
 
 
 # Finds events that can be counted better, or returns the counts with another call tree.
-Resolver: TypeAlias = Callable[[Counts], Iterable[Group] | Counts]
+Resolver = Callable[[Counts], Iterable[Group] | Counts]
 
 
 @dataclass(frozen=True, slots=True)

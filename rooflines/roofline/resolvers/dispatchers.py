@@ -10,7 +10,6 @@ from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
 from rooflines.roofline.resolvers.counts import Counts, Group
 
@@ -49,15 +48,13 @@ def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:
     A library's product is passed only where a product is below it: it may copy its operands and launch a kernel of its own.
     """
     after = counts.calls.after
-    counted = counts.where(lambda variant: variant.count.kind == "counted")
-    working = counted & counts.where(lambda variant: variant.count.work != Work())
-    decomposes = counted & counts.where(lambda variant: variant.count.decomposes)
+    counted, decomposes = counts.of_kind("counted"), counts.decomposing
     products = counts.multiplying
     libraries = counts.where(lambda variant: not variant.signature.name.startswith("aten::"))
     # No kernel's operator calls one that PyTorch decomposes: it is that of an example, and inside is that of all (``torch.vmap``).
     mapped = products & ~libraries & counts.where(lambda variant: variant.count.category == "matmul")
     mapped &= ~decomposes & (enclosed(decomposes & products, after) > 0)
-    visible = working & ~covered(counted & ~decomposes & ~mapped, after)
+    visible = counts.working & ~covered(counted & ~decomposes & ~mapped, after)
     parts = np.where(products & libraries, enclosed(visible & products, after), enclosed(visible, after))
     return counts.dispatching(np.flatnonzero((decomposes & (parts > 0)) | mapped))
 
@@ -71,8 +68,7 @@ def pass_unrecorded_calls(counts: Counts) -> Iterable[Group]:
     given = np.zeros(len(python), bool)
     given[calls.above[python & (calls.above >= 0)]] = True
     decomposed = trace.named(lambda name: name.removeprefix("aten::") in DECOMPOSED, OPERATOR)
-    working = counts.where(lambda variant: variant.count.kind == "counted" and variant.count.work != Work())
-    unknown = counts.where(lambda variant: variant.count.kind == "unknown")
+    working, unknown = counts.working, counts.of_kind("unknown")
     # Where one operand has no shape, the count is that of the other.
     lacking = counts.where(lambda variant: None in variant.signature.args[:2])
     products, works = counts.multiplying, enclosed(working, calls.after) > 0

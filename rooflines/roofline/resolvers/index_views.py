@@ -9,7 +9,6 @@ aten/src/ATen/native/TensorAdvancedIndexing.cpp (v2.9). Traces before 2023 have 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 
@@ -18,14 +17,14 @@ from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import broadcast
 from rooflines.roofline.formulas.registry import aten
-from rooflines.roofline.resolvers.counts import Counts, Group, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant, places_of
 
-_READS: Final = aten("index _unsafe_index")
-_PUTS: Final = aten("index_put index_put_ _unsafe_index_put")
-_INNER_PUTS: Final = aten("_index_put_impl _index_put_impl_")
+_READS = aten("index _unsafe_index")
+_PUTS = aten("index_put index_put_ _unsafe_index_put")
+_INNER_PUTS = aten("_index_put_impl _index_put_impl_")
 _VIEW, _INDEX, _MASK = aten("as_strided reshape nonzero")
-_SOURCE: Final = "its indices from the views inside it"
-_INDICES: Final = 1  # the position of the argument
+_SOURCE = "its indices from the views inside it"
+_INDICES = 1  # the position of the argument
 
 
 def from_index_views(counts: Counts) -> Iterator[Group]:
@@ -42,17 +41,12 @@ def from_index_views(counts: Counts) -> Iterator[Group]:
     parts = np.flatnonzero(named((_VIEW, _INDEX, _MASK)) & (calls.parent >= 0))
     outer = calls.parent[parts]
     parts, outer = parts[wanted[outer]], outer[wanted[outer]]
-    if not len(parts):
-        return
-    order = np.argsort(outer, kind="stable")
-    parts, outer = parts[order], outer[order]
-    first = np.flatnonzero(np.diff(outer, prepend=-1))
     puts = named(_PUTS)
     found: dict[tuple[int, ...], list[int]] = {}
-    for event, inside in zip(outer[first].tolist(), np.split(host.signature[parts], first[1:]), strict=True):
-        around = int(calls.parent[event])
-        for one in (event, around) if around >= 0 and puts[around] else (event,):
-            found.setdefault((int(host.signature[one]), *inside.tolist()), []).append(one)
+    for event, places in places_of(outer):
+        inside, around = host.signature[parts[places]].tolist(), int(calls.parent[event])
+        for call in (event, around) if around >= 0 and puts[around] else (event,):
+            found.setdefault((int(host.signature[call]), *inside), []).append(call)
     for (code, *codes), ours in found.items():
         variant = _counted(signatures[code], [signatures[part] for part in codes])
         if variant is not None:

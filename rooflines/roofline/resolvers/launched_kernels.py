@@ -29,8 +29,7 @@ _COMPILED_REASON = "launched by torch.compile, which recorded none of its argume
 def from_launched_kernels(counts: Counts) -> Iterable[Group]:
     """Count the launches that no counted operator encloses and whose kernels are of a known family."""
     trace, calls = counts.trace, counts.calls
-    counted = counts.where(lambda variant: variant.count.kind == "counted")
-    wrapping = counted & counts.where(lambda variant: variant.count.decomposes)
+    counted, wrapping = counts.of_kind("counted"), counts.decomposing
     free, wrapped = ~covered(counted & ~wrapping, calls.after), covered(wrapping, calls.after)
     # Launches of which the innermost operator is compiled code as a whole.
     named, operator = trace.named(lambda name: bool(COMPILED.match(name))), calls.operator

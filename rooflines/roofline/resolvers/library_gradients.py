@@ -17,7 +17,7 @@ from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.nodes import FORWARD_NEEDED, with_forward
-from rooflines.roofline.resolvers.counts import Counts, Group, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant, places_of
 from rooflines.roofline.resolvers.dispatchers import enclosed
 
 _NATIVE = "torch::autograd::CppNode<"
@@ -36,9 +36,9 @@ def from_forward_calls(counts: Counts) -> Iterator[Group]:
     waiting = waiting & operators & (host.sequence >= 0) & (enclosed(own, counts.calls.after) == 0)
     codes = {name: code for code, name in enumerate(trace.names)}
     pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for code in np.unique(host.name[waiting]).tolist():
-        name = trace.names[code]
-        nodes = np.flatnonzero(waiting & (host.name == code))
+    every = np.flatnonzero(waiting)
+    for code, places in places_of(host.name[every]):
+        name, nodes = trace.names[code], every[places]
         calls = np.flatnonzero(operators & (host.name == codes.get(_forward_of(name), -1)))
         found = _between_numbers(counts, nodes, calls) if name.startswith(_NATIVE) else _by_number(counts, nodes, calls)
         for node, call in found:
@@ -65,10 +65,7 @@ def _forward_of(node: str) -> str:
 def _by_number(counts: Counts, nodes: Int64s, calls: Int64s) -> Iterator[tuple[int, int]]:
     """Nodes with the one call of the same sequence number."""
     host = counts.trace.host
-    numbers, first, times = np.unique(host.sequence[calls], return_index=True, return_counts=True)
-    of = {
-        number: int(calls[at]) for number, at, many in zip(numbers.tolist(), first.tolist(), times.tolist(), strict=True) if many == 1
-    }
+    of = {number: int(calls[places[0]]) for number, places in places_of(host.sequence[calls]) if len(places) == 1}
     for node, number in zip(nodes.tolist(), host.sequence[nodes].tolist(), strict=True):
         if number in of and host.start_ns[of[number]] <= host.start_ns[node]:
             yield node, of[number]

@@ -8,33 +8,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
 
 from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
 from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.formulas.normalization import BATCH_NORM
 from rooflines.roofline.formulas.registry import aten
 
-JOINS: Final = frozenset(aten("cat _cat concat stack _stack"))
-REDUCTIONS: Final = frozenset(aten(
+JOINS = frozenset(aten("cat _cat concat stack _stack"))
+REDUCTIONS = frozenset(aten(
     "sum nansum mean nanmean prod amax amin logsumexp norm linalg_vector_norm frobenius_norm var std all any"
 ))  # fmt: skip
 # Operators whose result's length depends on values: on a CPU they view it once it is known.
-SELECTIONS: Final = frozenset(aten("nonzero masked_select"))
+SELECTIONS = frozenset(aten("nonzero masked_select"))
 # What takes a convolution's result as it is, first among its arguments.
-NORMS: Final = frozenset(BATCH_NORM)
-_CONSUMERS: Final = NORMS | frozenset(aten(
+NORMS = frozenset(BATCH_NORM)
+_CONSUMERS = NORMS | frozenset(aten(
     "relu relu_ relu6 relu6_ leaky_relu leaky_relu_ gelu silu silu_ sigmoid sigmoid_ tanh tanh_ hardtanh hardtanh_ hardswish"
     " hardswish_ clamp clamp_ clamp_min clamp_min_ elu elu_ mish mish_ prelu add add_ group_norm native_group_norm instance_norm"
 ))  # fmt: skip
-_VIEWS: Final = frozenset(aten("view reshape squeeze squeeze_ unsqueeze unsqueeze_ expand expand_as flatten"))
-BATCH_NORM_GRADIENT: Final = frozenset(aten("native_batch_norm_backward"))
+_VIEWS = frozenset(aten("view reshape squeeze squeeze_ unsqueeze unsqueeze_ expand expand_as flatten"))
+BATCH_NORM_GRADIENT = frozenset(aten("native_batch_norm_backward"))
 # Backward operator -> its argument that is the shape of the forward's first operand, or (embedding) the length of its table.
-FORWARD_SIZES: Final = dict.fromkeys(aten("select_backward slice_backward diagonal_backward unfold_backward"), 1)
-TABLE_ROWS: Final = dict.fromkeys(aten("embedding_dense_backward"), 2)
-_NODE_PREFIX: Final = "autograd::engine::evaluate_function: "
-_BROADCASTING: Final = frozenset(aten("add add_ sub sub_ rsub mul mul_ div div_ addmm baddbmm expand"))
-_SCHEMAS: Final = FORWARD | TRANSPOSED | BACKWARD | BACKWARD_TRANSPOSED
+FORWARD_SIZES = dict.fromkeys(aten("select_backward slice_backward diagonal_backward unfold_backward"), 1)
+TABLE_ROWS = dict.fromkeys(aten("embedding_dense_backward"), 2)
+_NODE_PREFIX = "autograd::engine::evaluate_function: "
+_BROADCASTING = frozenset(aten("add add_ sub sub_ rsub mul mul_ div div_ addmm baddbmm expand"))
+_SCHEMAS = FORWARD | TRANSPOSED | BACKWARD | BACKWARD_TRANSPOSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,10 @@ def written_inside(call: Signature, inner: Signature) -> Evidence | None:
         fits = call.name in JOINS
     elif not isinstance(result, TensorArg) or not isinstance(operand, TensorArg):
         return None
+    elif call.name == "aten::nonzero":
+        fits = inner.name == "aten::as_strided_" and result.dtype == "int64" and result.shape[1:] == (len(operand.shape),)
     elif call.name in SELECTIONS:
-        fits = _selects(call.name, inner.name, operand, result)
+        fits = inner.name == "aten::as_strided" and len(result.shape) == 1 and result.dtype == operand.dtype
     else:
         fits = call.name in REDUCTIONS and _reduces(operand.shape, result.shape)
     return _output(result, f"output from {inner.name} inside it") if fits else None
@@ -128,13 +129,6 @@ def broadcast_operand(call: Signature, forward: Signature) -> Evidence | None:
     if len({prod(shape) for shape in shapes}) != 1:
         return None
     return Evidence(f"output from the operand of {forward.name}", outputs=(TensorArg(min(shapes), grad.dtype),))
-
-
-def _selects(name: str, view: str, operand: TensorArg, result: TensorArg) -> bool:
-    """Whether ``result`` is what ``nonzero`` or ``masked_select`` returns for ``operand``, by the view that each makes of it."""
-    if name == "aten::nonzero":
-        return view == "aten::as_strided_" and result.dtype == "int64" and result.shape[1:] == (len(operand.shape),)
-    return view == "aten::as_strided" and len(result.shape) == 1 and result.dtype == operand.dtype
 
 
 def _reduces(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
@@ -211,9 +205,3 @@ def parts(call: Signature, node: Signature) -> Evidence | None:
     if call.arg(0, ()) != () or not node.args or not all(isinstance(one, TensorArg) for one in node.args):
         return None
     return Evidence("its list from the node around it", 0, node.args)
-
-
-def operands(call: Signature, forward: Signature) -> tuple[TensorArg | None, ...]:
-    """Operands for which a convolution's backward may make gradients: input, weight and, if the forward had one, bias."""
-    found = (call.arg(1), call.arg(2), forward.arg(2))
-    return tuple(one if isinstance(one, TensorArg) else None for one in found)

@@ -129,7 +129,7 @@ def from_stored_calls(counts: Counts) -> Iterator[Group]:
     host = trace.host
     steps = step_window(calls)
     in_steps = (host.kind == OPERATOR) & (True if steps is None else inside(host.start_ns, steps))
-    explicit = counts.where(lambda variant: variant.count.kind == "counted" and not variant.count.decomposes)
+    explicit = counts.of_kind("counted") & ~counts.decomposing
     names = sorted({call.name for call in stored})
     codes = np.array([names.index(name) if name in names else -1 for name in trace.names])[host.name]
     # The calls that a dispatch mode sees: not those that another operator makes for itself.

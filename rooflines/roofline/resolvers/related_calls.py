@@ -13,49 +13,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Final, TypeAlias
 
 import numpy as np
 
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.nesting import innermost
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask, Trace
-from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.tree import Calls, is_backward_node
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.formulas.normalization import BATCH_NORM
 from rooflines.roofline.formulas.registry import aten
 from rooflines.roofline.resolvers import pair_rules
-from rooflines.roofline.resolvers.counts import Counts, Group, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant, places_of
 from rooflines.roofline.resolvers.pair_rules import Evidence
 
-_Rule: TypeAlias = Callable[[Signature, Signature], Evidence | None]
-_CONVOLUTIONS: Final = frozenset(FORWARD) | frozenset(TRANSPOSED)
-_POOLS: Final = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))
+_Rule = Callable[[Signature, Signature], Evidence | None]
+_CONVOLUTIONS = frozenset(FORWARD) | frozenset(TRANSPOSED)
+_POOLS = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))
 # Operators with one result, of the shape that the gradient given to their node has.
-_ONE_RESULT: Final = _CONVOLUTIONS | pair_rules.JOINS | pair_rules.REDUCTIONS | pair_rules.SELECTIONS | frozenset(aten(
+_ONE_RESULT = _CONVOLUTIONS | pair_rules.JOINS | pair_rules.REDUCTIONS | pair_rules.SELECTIONS | frozenset(aten(
     "index _unsafe_index adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d"
     " _adaptive_avg_pool3d repeat_interleave"
 ))  # fmt: skip
-_DIMENSION_FLAG: Final = frozenset(aten("convolution _convolution convolution_overrideable"))
-_GRADIENTS: Final = frozenset(aten("convolution_backward"))
-_PLAIN: Final = frozenset(FORWARD) - _DIMENSION_FLAG
-_TRAINED: Final = frozenset(aten("cudnn_batch_norm_backward miopen_batch_norm_backward"))
-_ACCUMULATES: Final = frozenset(aten("_index_put_impl_ index_put_ index_put _unsafe_index_put"))
-_SIZED: Final = frozenset(name for name, schema in (BACKWARD | BACKWARD_TRANSPOSED).items() if "_size " in schema.partition("grad")[0])
-_CHAIN: Final = 8  # operators that hand one call on to each other
-_AMBIGUOUS: Final = -2
-_LIBRARY_NORMS: Final = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
-_SPLITS: Final = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
-_WITH_SIZES: Final = frozenset(pair_rules.FORWARD_SIZES) | frozenset(pair_rules.TABLE_ROWS)
-_HANDLED: Final = _ONE_RESULT | pair_rules.NORMS | pair_rules.BATCH_NORM_GRADIENT | _GRADIENTS | _ACCUMULATES | _SIZED | _WITH_SIZES
+_DIMENSION_FLAG = frozenset(aten("convolution _convolution convolution_overrideable"))
+_GRADIENTS = frozenset(aten("convolution_backward"))
+_PLAIN = frozenset(FORWARD) - _DIMENSION_FLAG
+_TRAINED = frozenset(aten("cudnn_batch_norm_backward miopen_batch_norm_backward"))
+_ACCUMULATES = frozenset(aten("_index_put_impl_ index_put_ index_put _unsafe_index_put"))
+_SIZED = frozenset(name for name, schema in (BACKWARD | BACKWARD_TRANSPOSED).items() if "_size " in schema.partition("grad")[0])
+_CHAIN = 8  # operators that hand one call on to each other
+_AMBIGUOUS = -2
+_LIBRARY_NORMS = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
+_SPLITS = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
+_WITH_SIZES = frozenset(pair_rules.FORWARD_SIZES) | frozenset(pair_rules.TABLE_ROWS)
+_HANDLED = _ONE_RESULT | pair_rules.NORMS | pair_rules.BATCH_NORM_GRADIENT | _GRADIENTS | _ACCUMULATES | _SIZED | _WITH_SIZES
 
 
 def from_related_calls(counts: Counts) -> Iterator[Group]:
     """Count unknown calls with the arguments and outputs that other calls of the trace record."""
     trace = counts.trace
-    wanted = counts.where(lambda variant: variant.count.kind == "unknown") & trace.named(_HANDLED.__contains__, OPERATOR)
+    wanted = counts.of_kind("unknown") & trace.named(_HANDLED.__contains__, OPERATOR)
     if not wanted.any():
         return
     for events, found in _EvidenceSearch(trace, counts.calls, wanted).run():
@@ -103,18 +102,13 @@ class _EvidenceSearch:
         # The gradient of a split joins the gradients of the parts, which are what its node is given.
         self._conclude(self._arguments, self._missing_output(pair_rules.JOINS), self._split_around, pair_rules.parts)
         self._convolution_gradients()
-        columns = (self._outputs, self._arguments, self._flags)
-        found = np.flatnonzero(self._wanted & np.any([column >= 0 for column in columns], axis=0))
-        base = len(self._evidence) + 2
-        keys = self._host.signature[found].astype(np.int64)
-        for column in columns:
-            keys = keys * base + column[found] + 2
-        order = np.argsort(keys, kind="stable")
-        _, first = np.unique(keys[order], return_index=True)
-        evidence = [*self._evidence, None]
-        groups = np.split(found[order], first[1:]) if len(found) else []
-        stated = [tuple(evidence[max(column[events[0]], -1)] for column in columns) for events in groups]
-        return [(events, tuple(filter(None, each))) for events, each in zip(groups, stated, strict=True)]
+        columns = np.stack((self._outputs, self._arguments, self._flags))
+        events = np.flatnonzero(self._wanted & (columns >= 0).any(axis=0))
+        stated, which = distinct_rows(self._host.signature[events], *columns[:, events])
+        evidence = list(self._evidence)
+        return [
+            (events[places], tuple(evidence[code] for code in stated[row, 1:].tolist() if code >= 0)) for row, places in places_of(which)
+        ]
 
     # --- columns -------------------------------------------------------------------------------------------------------------------
 
@@ -221,18 +215,17 @@ class _EvidenceSearch:
 
     def _pairs(self, events: Int64s, others: Int64s) -> tuple[Int64s, list[tuple[Signature, Signature]], Int64s]:
         """The ``events`` with a neighboring signature (-1: none), the distinct pairs, and the pair of each event."""
-        asked = np.flatnonzero((others >= 0) & (self._host.signature[events] >= 0))
-        asked = asked[self._host.signature[others[asked]] >= 0]
-        signatures = self._trace.signatures
-        first, second = self._host.signature[events[asked]].astype(np.int64), self._host.signature[others[asked]]
-        distinct, which = np.unique(first * len(signatures) + second, return_inverse=True)
-        return asked, [(signatures[pair // len(signatures)], signatures[pair % len(signatures)]) for pair in distinct.tolist()], which
+        signatures, codes = self._trace.signatures, self._host.signature
+        asked = np.flatnonzero((others >= 0) & (codes[events] >= 0))
+        asked = asked[codes[others[asked]] >= 0]
+        pairs, which = distinct_rows(codes[events[asked]], codes[others[asked]])
+        return asked, [(signatures[first], signatures[second]) for first, second in pairs.tolist()], which
 
     def _ask(self, events: Int64s, others: Int64s, rule: _Rule) -> Int64s:
         """The evidence that ``rule`` finds in each pair of an event and another, asked once for each pair of signatures."""
         answers = np.full(len(events), -1, np.int64)
         asked, pairs, which = self._pairs(events, others)
-        answers[asked] = np.array([self._code(rule(*pair)) for pair in pairs], np.int64)[which] if len(asked) else -1
+        answers[asked] = np.array([self._code(rule(*pair)) for pair in pairs], np.int64)[which]
         return answers
 
     def _conclude(self, column: Int64s, events: Int64s, others: Int64s, rule: _Rule) -> None:
@@ -270,10 +263,8 @@ class _EvidenceSearch:
             alone = np.bincount(outer, minlength=len(self._host))[outer] == 1
             asked, pairs, which = self._pairs(inner, outer)
             same = np.zeros(len(inner), bool)
-            if len(asked):
-                same[asked] = np.array(
-                    [one.args[:2] == other.args[:2] or one.args[:1] == other.args[:1] == ((),) for one, other in pairs]
-                )[which]
+            hands_on = [one.args[:2] == other.args[:2] or one.args[:1] == other.args[:1] == ((),) for one, other in pairs]
+            same[asked] = np.array(hands_on, bool)[which]
             inner, outer = inner[alone & same], outer[alone & same]
             for _ in range(_CHAIN):
                 given = 0
@@ -352,17 +343,17 @@ class _EvidenceSearch:
         signatures, makers, ended = self._trace.signatures, self._maker[events], self._calls.end_ns[events]
         pairs, which = distinct_rows(self._host.signature[events], self._host.signature[makers])
         made = np.zeros((len(events), 3), bool)
-        for case, (code, forward) in enumerate(pairs.tolist()):
-            ours = np.flatnonzero(which == case)
-            for place, operand in enumerate(pair_rules.operands(signatures[code], signatures[forward])):
-                if operand is not None:
-                    made[ours, place] = consumers.after(operand.shape, ended[ours], self._host.sequence[makers[ours]])
-        codes = made @ np.array([4, 2, 1])
-        for code in distinct(codes)[0].tolist():
-            these = events[codes == code]
-            mask = (bool(code & 4), bool(code & 2), bool(code & 1))
+        for row, ours in places_of(which):
+            call, forward = (signatures[code] for code in pairs[row].tolist())
+            # Input, weight and, if the forward had one, bias.
+            for position, operand in enumerate((call.arg(1), call.arg(2), forward.arg(2))):
+                if isinstance(operand, TensorArg):
+                    made[ours, position] = consumers.after(operand.shape, ended[ours], self._host.sequence[makers[ours]])
+        masks, which = distinct_rows(*made.T)
+        for row, places in places_of(which):
+            mask = tuple(map(bool, masks[row].tolist()))
             rule = partial(pair_rules.filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
-            self._conclude(self._arguments, these, self._itself, rule)
+            self._conclude(self._arguments, events[places], self._itself, rule)
 
     def _behind_frozen(self, makers: Int64s) -> Mask:
         """Which forward operators come after a convolution that made no node, in the forward pass that they are of."""
@@ -408,7 +399,7 @@ class _EvidenceSearch:
 
 # Find the autograd nodes that consume a gradient of a given shape, and so the gradients that a convolution's backward makes.
 
-_NEVER: Final = np.iinfo(np.int64).max
+_NEVER = np.iinfo(np.int64).max
 
 
 class GradientConsumers:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.distinct import distinct, distinct_rows
+from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.idle import is_wait
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import exclusive
@@ -18,6 +18,7 @@ from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int6
 from rooflines.profiler.trace.tree import BACKWARD, OUTSIDE
 from rooflines.roofline.analysis import Activity, Lane
 from rooflines.roofline.attribution.own import Attribution
+from rooflines.roofline.resolvers.counts import places_of
 from rooflines.roofline.step.partition import main_thread
 
 MOST_SEGMENTS = 1_500
@@ -82,8 +83,8 @@ def activity(attribution: Attribution, causes: dict[str, Intervals] | None, plac
     steps_line = step.line(marks * step.kinds, *calls.steps[: attribution.steps].T, kind="steps")
     streams, threads = _streams(step), _threads(step)
     idle = [
-        step.line(np.full(len(times), at * step.kinds), *times.T, kind="idle", cause=cause)
-        for at, (cause, times) in enumerate(causes.items(), len(names) - len(causes))
+        step.line(np.full(len(times), name * step.kinds), *times.T, kind="idle", cause=cause)
+        for name, (cause, times) in enumerate(causes.items(), len(names) - len(causes))
     ]
     idle.sort(key=lambda line: -line.lasting.sum())
     every = (steps_line, *_longest(streams, _MOST_STREAMS), *idle, *_longest(threads, _MOST_THREADS))
@@ -94,8 +95,17 @@ def activity(attribution: Attribution, causes: dict[str, Intervals] | None, plac
         resolution += resolution // 4 + 1
         short = [merged(line, resolution) for line in lines]
     ran, placed = ({item for line in some for item in line.item.tolist()} for some in (streams, short))
-    places: dict[int, int] = {}
-    lanes = tuple(_lane(*both, step.kinds, places) for both in zip(lines, short, strict=True))
+    items = [line.item.tolist() if line.facts["kind"] != "idle" else [] for line in short]
+    longest = [_longest_name(line, step.kinds) for line in lines]
+    listed = dict.fromkeys(item for own, name in zip(items, longest, strict=True) for item in (*own, name))
+    places = {item: place for place, item in enumerate(listed)}
+    lanes = tuple(
+        Lane(
+            **line.facts, busy_ns=int(line.lasting.sum()), count=len(line.begin), longest=places[name],
+            begins_ns=tuple(drawn.begin.tolist()), durations_ns=tuple(drawn.lasting.tolist()), items=tuple(places[item] for item in own),
+        )
+        for line, drawn, own, name in zip(lines, short, items, longest, strict=True)
+    )  # fmt: skip
     return Activity(
         step=calls.step_names[number] if attribution.steps else "", steps=len(steps), began_ns=attribution.trace.base_ns + begin,
         duration_ns=end - begin, busy_ns=intervals.length(intervals.clip(attribution.busy, begin, end)), resolution_ns=resolution,
@@ -113,10 +123,11 @@ def _streams(step: _Step) -> list[Line]:
     if not len(device):
         return _by_thread(step, event, start, until, row)
     streams, of = distinct_rows(device.device[event], device.stream[event])
-    return [
-        step.line(row[of == at], start[of == at], until[of == at], kind="stream", device=number, stream=stream)
-        for at, (number, stream) in enumerate(streams.tolist())
-    ]
+    lines = []
+    for which, own in places_of(of):
+        number, stream = streams[which].tolist()
+        lines.append(step.line(row[own], start[own], until[own], kind="stream", device=number, stream=stream))
+    return lines
 
 
 def _threads(step: _Step) -> list[Line]:
@@ -145,12 +156,10 @@ def _threads(step: _Step) -> list[Line]:
 def _by_thread(step: _Step, event: Int64s, start: Int64s, until: Int64s, item: Int64s) -> list[Line]:
     """A line for each thread of the host events ``event``."""
     calls = step.attribution.calls
-    threads, of = distinct(calls.trace.host.thread[event])
     lasting, main = until - start, main_thread(calls)
     backward = np.where(calls.phase[event] == BACKWARD, lasting, 0)
     lines = []
-    for at, thread in enumerate(threads.tolist()):
-        own = of == at
+    for thread, own in places_of(calls.trace.host.thread[event]):
         role = "main" if thread == main else "autograd" if 2 * backward[own].sum() > lasting[own].sum() else None
         lines.append(step.line(item[own], start[own], until[own], kind="thread", thread=thread, role=role))
     return sorted(lines, key=lambda line: line.facts["role"] != "main")
@@ -177,13 +186,7 @@ def merged(line: Line, resolution: int) -> Line:
     return Line(line.facts, line.begin[first], np.add.reduceat(line.lasting, first), _most(group, line.item, line.lasting)[1])
 
 
-def _lane(whole: Line, short: Line, kinds: int, places: dict[int, int]) -> Lane:
-    """The lane; ``places`` gets its items."""
-    # What a name launched does not tell it apart.
-    told = np.where(whole.item < kinds, whole.item, whole.item // kinds * kinds)
-    longest = int(_most(np.zeros_like(told), told, whole.lasting)[1][0])
-    items = tuple(places.setdefault(item, len(places)) for item in short.item.tolist()) if whole.facts["kind"] != "idle" else ()
-    return Lane(
-        **whole.facts, busy_ns=int(whole.lasting.sum()), count=len(whole.begin), longest=places.setdefault(longest, len(places)),
-        begins_ns=tuple(short.begin.tolist()), durations_ns=tuple(short.lasting.tolist()), items=items,
-    )  # fmt: skip
+def _longest_name(line: Line, kinds: int) -> int:
+    """The name with the most time; what a name launched does not tell it apart."""
+    names = np.where(line.item < kinds, line.item, line.item // kinds * kinds)
+    return int(_most(np.zeros_like(names), names, line.lasting)[1][0])

@@ -7,8 +7,8 @@ not waited would have been ahead by as long as the wait lasted, so no more than 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
@@ -23,6 +23,8 @@ from rooflines.profiler.trace.records import ANNOTATION, COMPILING, OPERATOR, RU
 from rooflines.profiler.trace.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronization
 from rooflines.roofline.attribution.own import Attribution
+from rooflines.roofline.by_key import grouped
+from rooflines.roofline.resolvers.counts import places_of
 from rooflines.roofline.step.partition import COMMUNICATION_CALLS
 from rooflines.roofline.step.times import per_step
 
@@ -43,6 +45,12 @@ _FIRST = 10
 # As many equal ranges show which part of the first one they do not repeat.
 _FEWEST_RANGES = 3
 Kind = Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"]
+# Ranges and operators around work of these kinds, by their names.
+_RANGES: dict[Kind, Callable[[str], bool]] = {
+    "optimizer": lambda name: name.startswith("Optimizer.step#"),
+    "compiled": lambda name: _REGION.match(name) is not None,
+    "broadcast": lambda name: name.endswith("flatten_dense_tensors"),
+}
 
 
 def is_compiled(trace: Trace) -> bool:
@@ -70,25 +78,24 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     follows = (gaps[at, 0] >= start) & (gaps[at, 0] <= end)
     own = intervals.merge(causes["synchronisation"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
-    where = _Places(attribution.trace)
-    found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for event, lasting_ns, idle_ns in zip(waits.tolist(), (end - start).tolist(), idle.tolist(), strict=True):
-        place = where.of(int(host.thread[event]), int(host.start_ns[event]))
-        sums = found[attribution.trace.names[host.name[event]], _operator_around(attribution.calls, event), place]
-        for at_sum, value in enumerate((1, lasting_ns, idle_ns)):
-            sums[at_sum] += value
+    frames, calls, names = _Frames(attribution.trace), attribution.calls, attribution.trace.names
+
+    def site(wait: int) -> tuple[str, str, str]:
+        event = int(waits[wait])
+        return names[host.name[event]], _operator_around(calls, event), frames.around(event)
+
     made = [
         Synchronization(
             call=call,
             operator=operator,
-            where=place,
-            calls=per_step(number, steps),
-            wait_s=wait_ns / 1e9 / steps,
-            idle_s=idle_ns / 1e9 / steps,
+            where=where,
+            calls=per_step(len(own), steps),
+            wait_s=int((end - start)[own].sum()) / 1e9 / steps,
+            idle_s=int(idle[own].sum()) / 1e9 / steps,
         )
-        for (call, operator, place), (number, wait_ns, idle_ns) in found.items()
+        for (call, operator, where), own in grouped(range(len(waits)), site).items()
     ]
-    return tuple(sorted(made, key=lambda one: (-one.idle_s, -one.wait_s, one.call, one.operator, one.where)))[:_MOST]
+    return tuple(sorted(made, key=lambda wait: (-wait.idle_s, -wait.wait_s, wait.call, wait.operator, wait.where)))[:_MOST]
 
 
 def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork, ...]:
@@ -96,28 +103,29 @@ def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork
     launched = attribution.calls.launch[attribution.calls.launch >= 0]
     if not len(launched) or not len(host_bound):
         return ()
-    threads, _ = distinct(attribution.trace.host.thread[launched])
-    host, on_launching = attribution.trace.host, np.isin(attribution.trace.host.thread, threads)
-    compiling = _ranges(attribution.calls, host_bound, on_launching, "runtime", lambda name: name.endswith(COMPILING))
-    within = on_launching & attribution.trace.named(lambda name: name.endswith(COMPILING), ANNOTATION)
+    trace, calls, steps = attribution.trace, attribution.calls, attribution.steps or 1
+    threads, _ = distinct(trace.host.thread[launched])
+    host, on_launching = trace.host, np.isin(trace.host.thread, threads)
+    compiling = _ranges(calls, host_bound, on_launching, "runtime", _is_compiling)
+    within = on_launching & trace.named(_is_compiling, ANNOTATION)
     host_bound = intervals.subtract(host_bound, intervals.union(host.start_ns[within], host.end_ns[within]))
-    functions, inside = _functions(attribution.trace, host_bound, threads)
+    functions, inside = _functions(trace, host_bound, threads)
     left = intervals.subtract(host_bound, inside)
-    operators = _operators(attribution.calls, left, on_launching)
-    found = [
-        *compiling,
-        *functions,
-        *operators,
-        *_allocations(attribution.trace, attribution.window, host_bound),
-        *_ranges(attribution.calls, host_bound, on_launching, "optimizer", lambda name: name.startswith("Optimizer.step#")),
-        *_ranges(attribution.calls, host_bound, on_launching, "compiled", lambda name: _REGION.match(name) is not None),
-        *_ranges(attribution.calls, host_bound, on_launching, "broadcast", lambda name: name.endswith("flatten_dense_tensors")),
-        *_unrecorded(attribution.trace, left, on_launching),
-    ]
+    operators = _operators(calls, left, on_launching)
+    pieces = [*compiling, *functions, *operators, *_allocations(trace, attribution.window, host_bound)]
+    for kind, test in _RANGES.items():
+        pieces += _ranges(calls, host_bound, on_launching, kind, test)
+    pieces += _unrecorded(trace, left, on_launching)
     if not attribution.steps:
-        found += _first_ranges(attribution.calls, left, on_launching, sum(one.idle_ns for one in operators if one.kind == "runtime"))
-    made = _summed(found, attribution.steps or 1)
-    return tuple(sorted(made, key=lambda one: (-one.idle_s, one.name)))[:_MOST]
+        pieces += _first_ranges(calls, left, on_launching, sum(piece.idle_ns for piece in operators if piece.kind == "runtime"))
+    made = [
+        HostWork(
+            kind=of.kind, name=of.name, shapes=of.shapes, where=of.where, calls=per_step(len(own), steps), idle_s=idle_ns / 1e9 / steps
+        )
+        for of, own in grouped(pieces, lambda piece: piece._replace(idle_ns=0)).items()
+        if (idle_ns := sum(piece.idle_ns for piece in own))
+    ]
+    return tuple(sorted(made, key=lambda work: (-work.idle_s, work.name)))[:_MOST]
 
 
 class _Idle(NamedTuple):
@@ -126,19 +134,6 @@ class _Idle(NamedTuple):
     shapes: str
     idle_ns: int
     where: str = ""
-
-
-def _summed(pieces: Iterable[_Idle], steps: int) -> list[HostWork]:
-    sums: dict[tuple[Kind, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for kind, name, shapes, idle_ns, where in pieces:
-        counted = sums[kind, name, shapes, where]
-        counted[0] += 1
-        counted[1] += idle_ns
-    return [
-        HostWork(kind=kind, name=name, shapes=shapes, where=where, calls=per_step(number, steps), idle_s=idle_ns / 1e9 / steps)
-        for (kind, name, shapes, where), (number, idle_ns) in sums.items()
-        if idle_ns
-    ]
 
 
 def _idle_in(kind: Kind, listed: Sequence[str], names: Int32s, times: Intervals, host_bound: Intervals) -> list[_Idle]:
@@ -168,7 +163,7 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
         & (own >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS))
         & (idle > 0)
     )
-    where = _Places(calls.trace)
+    frames = _Frames(calls.trace)
     first = _firsts(calls, chosen[kept & alone[chosen] & (host.kind[chosen] == OPERATOR)])
     again, names = _again(calls), calls.trace.names
     found = []
@@ -180,15 +175,14 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
             continue
         kind: Kind = "operator" if computes else "runtime"
         shapes = calls.trace.signatures[signature].shapes() if signature >= 0 else ""
-        place = where.of(int(host.thread[event]), int(host.start_ns[event]))
-        found.append(_Idle(kind, names[host.name[event]], shapes, round(idle_ns), place))
+        found.append(_Idle(kind, names[host.name[event]], shapes, round(idle_ns), frames.around(event)))
     return found
 
 
 def _firsts(calls: Calls, events: Int64s) -> set[int]:
     """Those of the operators ``events`` that are the first of equal calls and take far longer than all others."""
     host, found = calls.trace.host, set()
-    for code in distinct(host.signature[events])[0].tolist():
+    for code in {*host.signature[events].tolist()}:
         equal = np.flatnonzero(host.signature == code)
         lasting, first = calls.end_ns[equal] - host.start_ns[equal], int(np.argmin(host.start_ns[equal]))
         if code >= 0 and len(equal) > 1 and lasting[first] >= _FIRST * np.delete(lasting, first).max():
@@ -232,6 +226,10 @@ def _is_allocation(name: str) -> bool:
     return _ALLOCATES.match(name) is not None
 
 
+def _is_compiling(name: str) -> bool:
+    return name.endswith(COMPILING)
+
+
 def _ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind, test: Callable[[str], bool]) -> list[_Idle]:
     """The outermost of the ranges and operators whose names pass ``test``."""
     host = calls.trace.host
@@ -246,10 +244,10 @@ def _first_ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, known
     calls than ``known_ns`` of long ones."""
     host = calls.trace.host
     ranges = on_launching & (host.kind == ANNOTATION)
-    chosen = np.flatnonzero(ranges & ~covered(ranges, calls.after))
+    outermost = np.flatnonzero(ranges & ~covered(ranges, calls.after))
     found = []
-    for code in distinct(host.name[chosen])[0].tolist():
-        own = chosen[host.name[chosen] == code]
+    for code, places in places_of(host.name[outermost]):
+        own = outermost[places]
         if len(own) < _FEWEST_RANGES:
             continue
         first, *others = intervals.covered(host_bound, np.stack((host.start_ns[own], calls.end_ns[own]), axis=1)).tolist()
@@ -301,25 +299,17 @@ def recomputation(attribution: Attribution) -> Recomputation | None:
         return None
     chosen = graded & ~covered(graded, attribution.calls.after)
     events = np.flatnonzero(chosen)
-    if len(attribution.trace.device):
-        time_ns = _launched_below(attribution, events)
-    else:
-        time_ns = intervals.length(
-            intervals.intersect(intervals.union(host.start_ns[events], attribution.calls.end_ns[events]), attribution.window)
-        )
-    steps = attribution.steps or 1
-    names, numbers = np.unique(host.name[events], return_counts=True)
-    most = [attribution.trace.names[code] for code in names[np.argsort(-numbers, kind="stable")][:_MOST].tolist()]
+    ran = intervals.union(host.start_ns[events], attribution.calls.end_ns[events])
+    if len(device := attribution.trace.device):  # the work that was launched below them
+        launch = attribution.calls.launch
+        around = events[np.maximum(np.searchsorted(events, launch, side="right") - 1, 0)]
+        below = (launch >= around) & (launch < attribution.calls.after[around])
+        ran = intervals.union(device.start_ns[below], device.end_ns[below])
+    time_ns, steps = intervals.length(intervals.intersect(ran, attribution.window)), attribution.steps or 1
+    names = Counter(attribution.trace.names[code] for code in np.sort(host.name[events]).tolist())
     time_s = time_ns * attribution.pace / 1e9 / steps
-    return Recomputation(time_s=time_s, calls=per_step(len(events), steps), operators=tuple(most)) if time_ns else None
-
-
-def _launched_below(attribution: Attribution, events: Int64s) -> int:
-    """Nanoseconds of the window in which device work runs that was launched below one of the host ``events``."""
-    at = np.maximum(np.searchsorted(events, attribution.calls.launch, side="right") - 1, 0)
-    below = (attribution.calls.launch >= events[at]) & (attribution.calls.launch < attribution.calls.after[events[at]])
-    ran = intervals.union(attribution.trace.device.start_ns[below], attribution.trace.device.end_ns[below])
-    return intervals.length(intervals.intersect(ran, attribution.window))
+    most = tuple(name for name, _ in names.most_common(_MOST))
+    return Recomputation(time_s=time_s, calls=per_step(len(events), steps), operators=most) if time_ns else None
 
 
 def _operator_around(calls: Calls, event: int) -> str:
@@ -329,22 +319,23 @@ def _operator_around(calls: Calls, event: int) -> str:
     return native[-1] if native else ""
 
 
-class _Places:
-    """The function of the Python stack around a moment of a thread, empty where no stack was recorded."""
+class _Frames:
+    """The function of the Python stack around an event, empty where no stack was recorded."""
 
     def __init__(self, trace: Trace) -> None:
         frames = trace.frames
-        self._names, self._frames = trace.frame_names, frames
+        self._trace = trace
         after, self._end = nest(frames.thread, frames.start_ns, frames.end_ns)
         self._parent = parents(after)
         threads = distinct(frames.thread)[0]
         ends = np.searchsorted(frames.thread, threads, side="right").tolist()
         self._between = dict(zip(threads.tolist(), zip([0, *ends], ends, strict=False), strict=True))
 
-    def of(self, thread: int, time_ns: int) -> str:
-        """The innermost one."""
-        low, high = self._between.get(thread, (0, 0))
-        at = low + int(np.searchsorted(self._frames.start_ns[low:high], time_ns, side="right")) - 1
-        while at >= low and self._end[at] <= time_ns:
-            at = int(self._parent[at])
-        return self._names[self._frames.name[at]] if at >= low else ""
+    def around(self, event: int) -> str:
+        """The innermost one around the begin of a host event."""
+        host, frames = self._trace.host, self._trace.frames
+        low, high = self._between.get(int(host.thread[event]), (0, 0))
+        frame = low + int(np.searchsorted(frames.start_ns[low:high], host.start_ns[event], side="right")) - 1
+        while frame >= low and self._end[frame] <= host.start_ns[event]:
+            frame = int(self._parent[frame])
+        return self._trace.frame_names[frames.name[frame]] if frame >= low else ""
