@@ -127,7 +127,7 @@ def _extent(tensor: TensorArg) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
 
 
-_REDUCTIONS: Final = frozenset(texts("reduction.reduce"))
+_REDUCTIONS = frozenset(texts("reduction.reduce"))
 
 
 def _here(kind: str, signature: Signature, results: tuple[TensorArg, ...]) -> tuple[Signature, tuple[TensorArg, ...]] | None:

@@ -107,7 +107,8 @@ class _EvidenceSearch:
         stated, which = distinct_rows(self._host.signature[events], *columns[:, events])
         evidence = list(self._evidence)
         return [
-            (events[places], tuple(evidence[code] for code in stated[row, 1:].tolist() if code >= 0)) for row, places in places_of(which)
+            (events[places], tuple(evidence[code] for code in stated[row, 1:].tolist() if code >= 0))
+            for row, places in places_of(which)
         ]
 
     # --- columns -------------------------------------------------------------------------------------------------------------------
