@@ -58,3 +58,15 @@ def noted(note: Exchange) -> Exchange:
     )
     dtype = SCALAR_TYPES.get(COLLECTIVE_DTYPES.get(note.dtype or "", -1))
     return sized(replace(note, kind=kind_of(note.kind), elements_in=sent, elements_out=received, dtype=dtype, group_size=size))
+
+
+def bus_factor(kind: str, ranks: int) -> float | None:
+    """Bus bandwidth / algorithm bandwidth of a collective among ``ranks``; None for a kind that has none.
+
+    These are the factors of NVIDIA's nccl-tests (doc/PERFORMANCE.md there), for sizes as ``Exchange.bytes`` counts them.
+    """
+    if kind == "allreduce":
+        return 2 * (ranks - 1) / ranks
+    if kind in ("allgather", "reducescatter", "alltoall", "gather", "scatter"):
+        return (ranks - 1) / ranks
+    return 1.0 if kind in ("broadcast", "reduce", "sendrecv") else None

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.errors import UsageError
+from rooflines.profiler.trace.exchanges import bus_factor
 from rooflines.roofline.counting.served_attention import FLASH, KERNEL
 from rooflines.roofline.forecast.device_bounds import bound_operator, folded
 from rooflines.roofline.forecast.forecast import Operator
@@ -35,7 +36,6 @@ from rooflines.roofline.forecast.layout import Layout, LayoutBound, LayoutPhase
 from rooflines.roofline.forecast.weights import is_grouped, item_bytes, weights_held, weights_read
 from rooflines.roofline.formulas.experts import experts_hit
 from rooflines.roofline.network_parts import Part, part_of
-from rooflines.roofline.ranks.analyze import bus_factor
 from rooflines.roofline.shapes import sizes_in
 
 if TYPE_CHECKING:

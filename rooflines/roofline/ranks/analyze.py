@@ -21,6 +21,7 @@ from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.collectives import Collectives, read_collectives
 from rooflines.profiler.trace.distinct import distinct_rows
+from rooflines.profiler.trace.exchanges import bus_factor
 from rooflines.profiler.trace.missing_device import lacks_device
 from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.records import READ_DEFAULTS, Int64s, Rank, ReadOptions
@@ -213,18 +214,6 @@ def _spread(ranks: Sequence[RankRow], name: str) -> Spread:
 
 
 # --- collectives -----------------------------------------------------------------------------------------------------------------
-
-
-def bus_factor(kind: str, ranks: int) -> float | None:
-    """Bus bandwidth / algorithm bandwidth of a collective among ``ranks``; None for a kind that has none.
-
-    These are the factors of NVIDIA's nccl-tests (doc/PERFORMANCE.md there), for sizes as ``Exchange.bytes`` counts them.
-    """
-    if kind == "allreduce":
-        return 2 * (ranks - 1) / ranks
-    if kind in ("allgather", "reducescatter", "alltoall", "gather", "scatter"):
-        return (ranks - 1) / ranks
-    return 1.0 if kind in ("broadcast", "reduce", "sendrecv") else None
 
 
 def _collective_rows(
