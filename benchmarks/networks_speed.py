@@ -143,7 +143,8 @@ def tables(result: dict[str, Any]) -> str:
     sides = [
         "# Speed of one network on the backends of a CPU",
         "",
-        "Written by `benchmarks/networks_speed.py`; [its page](../../rooflines_studies/README.md#one-network-several-backends) explains the figures.",
+        "Written by `benchmarks/networks_speed.py`; "
+        "[its page](../../rooflines_studies/README.md#one-network-several-backends) explains the figures.",
         "",
         textwrap.fill(facts, 138),
         "",

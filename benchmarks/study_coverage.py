@@ -1,8 +1,8 @@
 """Which tables, figures, modes and metrics of the five papers the studies show: ``benchmarks/results/study_coverage.md``.
 
-``python benchmarks/study_coverage.py`` reads ``benchmarks/study_coverage.csv``: an item of a paper, the sections, tables or figures of the
-study's page that show it, what it needs that not every machine has, and what is missing. It refuses a name that the page has not, and
-replaces the table between ``<!-- coverage -->`` and ``<!-- end -->``.
+``python benchmarks/study_coverage.py`` reads ``benchmarks/study_coverage.csv``: an item of a paper, the sections, tables or figures of
+the study's page that show it, what it needs that not every machine has, and what is missing. It refuses a name that the page has not,
+and replaces the table between ``<!-- coverage -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def read_study(folder: Path) -> StudyFile:
     try:
         return msgspec.toml.decode((folder / STUDY_FILE).read_bytes(), type=StudyFile)
     except (OSError, msgspec.DecodeError, ImportError) as error:
-        raise DataError(f"{str(folder / STUDY_FILE)!r} is not a study: {error}.", hint="See docs/studies.md.") from None
+        raise DataError(f"{str(folder / STUDY_FILE)!r} is not a study: {error}.", hint="See rooflines_studies/README.md.") from None
 
 
 def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[SweepPoint, ...], tuple[Missing, ...]]:
