@@ -24,12 +24,12 @@ errors           ``DataError``, ``DeviceError``, ``Interrupted``, ``UsageError``
 runs, files      ``ANALYSIS_FILE``, ``Progress``, ``VariantResult``, ``ceilings_of_device``,
                  ``create_directory``, ``default_command``, ``default_directory``, ``file_or_device``,
                  ``load_training``, ``read_json``, ``write_json``, ``write_reports``, ``write_text``
-sweeps           ``Compared``, ``Curve``, ``MeasuredValue``, ``PointResult``, ``RUN_FOLDER``,
-                 ``SweepPlace``, ``SweepPoint``, ``SweepRow``, ``Tuning``, ``WorkerChannel``,
-                 ``ceilings_of_rows``, ``crossed_options``, ``curves_section``, ``load_sweep``,
-                 ``load_tuning``, ``make_points``, ``parse_values``, ``point_grid``, ``points_table``,
-                 ``run_sweep``, ``search_points``, ``sweep_roofline``, ``sweep_rows``,
-                 ``sweep_sentences``, ``swept_options``, ``write_sweep_table``
+sweeps           ``Curve``, ``MeasuredValue``, ``PointResult``, ``RUN_FOLDER``, ``SweepPoint``,
+                 ``SweepRow``, ``Tuning``, ``WorkerChannel``, ``ceilings_of_rows``,
+                 ``crossed_options``, ``curves_section``, ``load_sweep``, ``load_tuning``,
+                 ``make_points``, ``parse_values``, ``point_grid``, ``points_table``, ``run_sweep``,
+                 ``search_points``, ``sweep_roofline``, ``sweep_rows``, ``sweep_sentences``,
+                 ``swept_options``, ``write_sweep_table``
 devices          ``Bound``, ``Ceiling``, ``OTHERS_CORES``, ``OthersMeter``, ``Source``, ``device_name``,
                  ``place_on_roofline``
 data sets        ``find_dataset``, ``held_out_digits``, ``read_images``

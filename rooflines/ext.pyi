@@ -129,12 +129,10 @@ from rooflines.sweeps.records import SweepPoint as SweepPoint
 from rooflines.sweeps.records import SweepRow as SweepRow
 from rooflines.sweeps.results import Curve as Curve
 from rooflines.sweeps.results import sweep_rows as sweep_rows
-from rooflines.sweeps.run import SweepPlace as SweepPlace
 from rooflines.sweeps.run import load_sweep as load_sweep
 from rooflines.sweeps.run import run_sweep as run_sweep
 from rooflines.sweeps.search_point import search_points as search_points
 from rooflines.sweeps.sweep import write_sweep_table as write_sweep_table
-from rooflines.sweeps.tune import Compared as Compared
 from rooflines.sweeps.tune import Tuning as Tuning
 from rooflines.sweeps.tune import load_tuning as load_tuning
 from rooflines.sweeps.worker import WorkerChannel as WorkerChannel

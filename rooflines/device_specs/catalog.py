@@ -200,8 +200,8 @@ def _contents() -> tuple[tuple[Path, str], ...]:
 
 def _fits(sheet: Sheet, parsed: Printed, facts: SheetFacts) -> bool:
     """Whether no known fact besides the name contradicts ``sheet``."""
-    known_vendors = ("nvidia", "amd", "intel", "apple")
-    if parsed.vendor and sheet.vendor.casefold() in known_vendors and sheet.vendor.casefold() != parsed.vendor:
+    vendor = sheet.vendor.casefold()
+    if parsed.vendor and vendor in names.VENDORS and vendor != parsed.vendor:
         return False
     if facts.kind and sheet.kind != facts.kind:
         return False

@@ -41,8 +41,7 @@ def broken(ceilings: Sequence[Ceiling], cores: int | None = None) -> tuple[Broke
     """
     # A disturbed figure is marked anyway, and per processor time it may be too high: it does not contradict another.
     measured = [one for one in ceilings if one.source.kind == "measured" and DISTURBED not in marks_of(one)]
-    laws = (_threads(measured, cores), _precisions(measured), _units(measured), _products(measured), _levels(measured),
-            _updates(measured), _variants(measured))  # fmt: skip
+    laws = (_threads(measured, cores), *(law(measured) for law in (_vectors, _levels, _updates, _variants)))
     return tuple(found for law in laws for found in law)
 
 
@@ -80,37 +79,28 @@ def _threads(ceilings: Sequence[Ceiling], cores: int | None) -> Iterator[Broken]
             yield from _at_least(together, 1, one, _ROUNDS)
 
 
-def _precisions(ceilings: Sequence[Ceiling]) -> Iterator[Broken]:
-    """A vector register holds twice as many fp32 as fp64 numbers, and a CPU starts as many instructions on either a cycle.
+def _vectors(ceilings: Sequence[Ceiling]) -> Iterator[Broken]:
+    """The vector units of a CPU, whose figures say how many threads they took.
 
-    So on x86 since SSE2 and on 64-bit Arm (Zen, Xeon, Core, Neoverse, Apple). Not on GPUs, which have fewer units for fp64; few old
-    Atoms multiply fp64 at half pace and keep the mark.
+    A register holds twice as many fp32 as fp64 numbers, and as many instructions on either start in a cycle: so on x86 since SSE2 and
+    on 64-bit Arm (Zen, Xeon, Core, Neoverse, Apple); few old Atoms multiply fp64 at half pace and keep the mark. GPUs have fewer units
+    for fp64. Vectors with FMA are not slower than vectors without, and these not slower than one lane at a time; the narrowest case:
+    two fp64 lanes without FMA do as many FLOP an instruction as one lane with FMA (NEON).
+    Products of fp32 and fp64 run on these units, so they are not faster: AMX of x86 has no fp32 or fp64. Apple's Accelerate multiplies
+    on another unit, GPUs on tensor cores: there nothing follows.
     """
     for variant in ("", _ONE, "no FMA"):
         single, double = _pick(ceilings, "FMA fp32", variant), _pick(ceilings, "FMA fp64", variant)
         if single is not None and single.threads:
             yield from _at_least(single, 2, double, _CLOCKS, "2 x ")
             yield from _at_least(double, 0.5, single, _CLOCKS, "half of ")
-
-
-def _units(ceilings: Sequence[Ceiling]) -> Iterator[Broken]:
-    """Vectors with FMA are not slower than vectors without, and these not slower than one lane at a time.
-
-    The narrowest case: two fp64 lanes without FMA do as many FLOP an instruction as one lane with FMA (NEON).
-    """
-    for precision in ("fp32", "fp64"):
-        fused, unfused, scalar = (_pick(ceilings, f"FMA {precision}", variant) for variant in ("", "no FMA", "scalar"))
+    variants = ("", "no FMA", "scalar")
+    kinds = {kind: [_pick(ceilings, f"FMA {kind}", variant) for variant in variants] for kind in ("fp32", "fp64")}
+    for fused, unfused, scalar in kinds.values():
         yield from _at_least(fused, 1, unfused, _CLOCKS)
         yield from _at_least(unfused, 1, scalar, _CLOCKS)
-
-
-def _products(ceilings: Sequence[Ceiling]) -> Iterator[Broken]:
-    """Products of fp32 and fp64 run on a CPU's vector units, so they are not faster than these.
-
-    AMX of x86 has no fp32 or fp64. Apple's Accelerate multiplies on another unit, GPUs on tensor cores: there nothing follows.
-    """
-    for precision in ("fp32", "fp64"):
-        vector, matrix = _pick(ceilings, f"FMA {precision}"), _pick(ceilings, f"GEMM {precision}")
+    for precision, (vector, *_) in kinds.items():
+        matrix = _pick(ceilings, f"GEMM {precision}")
         if vector is not None and vector.threads and matrix is not None and "Accelerate" not in matrix.source.detail:
             yield from _at_least(vector, 1, matrix, _ROUNDS)
 

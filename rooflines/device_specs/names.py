@@ -36,7 +36,7 @@ _PCI = re.compile(
 _PCI_VENDOR = re.compile(r"^(nvidia corporation|advanced micro devices, inc\. \[amd(?:/ati)?\]|intel corporation) ")
 _BRACKETS = re.compile(r"^[^\[\]]*\[([^\[\]]+)\]$")
 _MIG = re.compile(r"^(.+?) mig (?:(\d+)c\.)?(\d+)g\.(\d+)gb(?:\+[a-z.]+)?$")
-_VENDORS = ("nvidia", "amd", "intel", "apple")
+VENDORS = ("nvidia", "amd", "intel", "apple")
 _GENERATION = re.compile(r"^\d+(?:st|nd|rd|th) gen ")
 _CORES = re.compile(r"\b(\d+)[ -]cores?\b")
 _CPU_WORDS = re.compile(r"@ ?[\d.]+ ?[gm]hz\b|\b(?:with|w/) radeon(?: [\w ]*)?graphics\b|\bcpu\b|\bprocessor\b", re.IGNORECASE)
@@ -93,7 +93,7 @@ def parse(printed: str) -> Printed:
         if compute and memory:
             mig = Mig(compute_slices=compute, memory_gb=memory, compute_instance_slices=int(part) if part else None)
     text = _GENERATION.sub("", text)
-    for word in _VENDORS:
+    for word in VENDORS:
         if text == word or text.startswith(f"{word} "):
             vendor = word
             text = text if word == "apple" else text[len(word) :].lstrip()

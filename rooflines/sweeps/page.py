@@ -19,7 +19,7 @@ from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page,
 from rooflines.reports.summary import Said
 from rooflines.reports.views.roofline import rate_lines, roofline_warning
 from rooflines.roofline.step.interference import shared_by
-from rooflines.sweeps.records import Sweep, SweepAnalysis, SweepRow
+from rooflines.sweeps.records import SweepAnalysis, SweepRow
 from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto
 from rooflines.units import interval, percent, quantity, seconds, sentence, significant
 
@@ -48,6 +48,12 @@ def page(analysis: SweepAnalysis) -> Page:
     sweep, rows = analysis.sweep, analysis.rows
     verdict, *said = sweep_sentences(rows)
     missing = [row for row in rows if row.unfinished]
+    rounds = f"{sweep.repeats} rounds, every other one in the opposite order" if sweep.repeats > 1 else "one round"
+    method = [
+        f"Each point runs in its own process: {rounds}. A value is the median of the rounds, its 95 % interval is Student's t of their "
+        "logarithms; with one round it is the interval of the median step. Operators are traced in the first round.",
+        *dict.fromkeys(sentence(row.facts["data"]) for row in rows if row.facts.get("data")),
+    ]
     return Page(
         kind="sweep",
         name=sweep.name,
@@ -61,7 +67,7 @@ def page(analysis: SweepAnalysis) -> Page:
         else shared_by([row.value("others_cores") for row in rows], "points"),
         sections=sections_of(
             section("points", "Points", points_table(rows)), curves_section(rows, {}), paths_section(rows), choices_section(rows),
-            _method(sweep, rows),
+            section("method", "Method", *map(Paragraph, method[:4]), Paragraph(sweep.command, "code")),
         ),
     )  # fmt: skip
 
@@ -188,14 +194,11 @@ def colors(found: Sequence[Curve]) -> list[str]:
 
 
 def _series(curve: Curve, axis: str, name: str, color: str) -> CurveSeries | None:
-    placed = [(float(row.point.options[axis]), estimate) for row in curve.rows if (estimate := row.estimates.get(name)) is not None]
-    if not placed:
+    ends = [(float(row.point.options[axis]), one.value, one.low, one.high) for row in curve.rows if (one := row.estimates.get(name))]
+    if not ends:
         return None
-    return CurveSeries(
-        backend=curve.name, color=color, x=tuple(x for x, _ in placed), y=tuple(estimate.value for _, estimate in placed),
-        low=tuple(estimate.value if estimate.low is None else estimate.low for _, estimate in placed),
-        high=tuple(estimate.value if estimate.high is None else estimate.high for _, estimate in placed),
-    )  # fmt: skip
+    x, y, low, high = zip(*((x, y, y if low is None else low, y if high is None else high) for x, y, low, high in ends), strict=True)
+    return CurveSeries(backend=curve.name, color=color, x=x, y=y, low=low, high=high)
 
 
 def paths_section(rows: Sequence[SweepRow]) -> Section:
@@ -277,13 +280,3 @@ def choices_of(rows: Sequence[SweepRow], x: Objective, y: Objective, colors: Map
     )
     spread = max((choice.x for choice in choices), default=0.0) / max(min((choice.x for choice in choices), default=0.0), 1e-30)
     return Choices(x_title=x.title, y_title=y.title, choices=choices, log_x=not x.fraction and spread > 5, fraction=y.fraction)
-
-
-def _method(sweep: Sweep, rows: Sequence[SweepRow]) -> Section:
-    rounds = f"{sweep.repeats} rounds, every other one in the opposite order" if sweep.repeats > 1 else "one round"
-    texts = [
-        f"Each point runs in its own process: {rounds}. A value is the median of the rounds, its 95 % interval is Student's t of their "
-        "logarithms; with one round it is the interval of the median step. Operators are traced in the first round.",
-        *dict.fromkeys(sentence(row.facts["data"]) for row in rows if row.facts.get("data")),
-    ]
-    return section("method", "Method", *map(Paragraph, texts[:4]), Paragraph(sweep.command, "code"))

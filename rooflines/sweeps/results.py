@@ -180,28 +180,22 @@ def knee(curve: Curve, axis: str) -> Knee | None:
 
 def fit(curve: Curve) -> Fit | None:
     """Return the largest batch of ``curve`` that ran; None if none did."""
-    ran = [int(row.point.options["batch_size"]) for row in curve.rows if row.value("step_s") or row.value("epoch_s")]
-    failed = [
-        int(row.point.options["batch_size"]) for row in curve.rows if row.reason and any(word in row.reason for word in _SHORTAGE)
-    ]
-    if not ran:
+    sizes = [(int(row.point.options["batch_size"]), row) for row in curve.rows]
+    largest = max((size for size, row in sizes if row.value("step_s") or row.value("epoch_s")), default=None)
+    if largest is None:
         return None
-    return Fit(max(ran), min((size for size in failed if size > max(ran)), default=None))
+    failed = (size for size, row in sizes if row.reason and any(word in row.reason for word in _SHORTAGE))
+    return Fit(largest, min((size for size in failed if size > largest), default=None))
 
 
 def pareto(rows: Sequence[SweepRow], values: Mapping[str, bool]) -> list[SweepRow]:
     """Return the rows that no other beats: as good in all ``values`` and better in one. True says that more of a value is better."""
-    placed = []
-    for row in rows:
-        found = [value if more else -value for name, more in values.items() if (value := row.value(name)) is not None]
-        if len(found) == len(values):
-            placed.append((row, tuple(found)))
+    import numpy as np
 
-    def beaten(ours: tuple[float, ...]) -> bool:
-        others = (theirs for _, theirs in placed if theirs != ours)
-        return any(all(a >= b for a, b in zip(theirs, ours, strict=True)) for theirs in others)
-
-    return [row for row, ours in placed if not beaten(ours)]
+    placed = [row for row in rows if all(row.value(name) is not None for name in values)]
+    found = np.array([[(row.value(name) or 0.0) * (1 if more else -1) for name, more in values.items()] for row in placed])
+    beaten = [bool(((found >= ours).all(axis=1) & (found > ours).any(axis=1)).any()) for ours in found]
+    return [row for row, worse in zip(placed, beaten, strict=True) if not worse]
 
 
 # --- what a search improves ---------------------------------------------------------------------------------------------------------

@@ -262,15 +262,20 @@ def _live(study: Study) -> list[Any]:
 def _with_trials(tuning: Tuning, study: Study) -> Tuning:
     """``tuning`` with the trials that the storage holds, of all processes."""
     states: dict[str, State] = {"COMPLETE": "complete", "FAIL": "failed", "PRUNED": "pruned", "RUNNING": "running"}
-    trials = []
-    for trial in _live(study):
-        if trial.state.name in states and "setting" in trial.user_attrs:
-            result = msgspec.json.decode(trial.user_attrs["result"], type=PointResult) if "result" in trial.user_attrs else None
-            trials.append(Trial(
-                number=trial.number, point=tuning.point(trial.user_attrs["setting"]), state=states[trial.state.name], result=result,
-                reason=trial.user_attrs.get("reason"),
-            ))  # fmt: skip
+    trials = [
+        Trial(
+            number=trial.number, point=tuning.point(trial.user_attrs["setting"]), state=states[trial.state.name],
+            result=_result(trial), reason=trial.user_attrs.get("reason"),
+        )
+        for trial in _live(study)
+        if trial.state.name in states and "setting" in trial.user_attrs
+    ]  # fmt: skip
     return msgspec.structs.replace(tuning, trials=tuple(trials), importance=_importance(tuning, study))
+
+
+def _result(trial: Any) -> PointResult | None:
+    """The result that the storage holds of ``trial``."""
+    return msgspec.json.decode(trial.user_attrs["result"], type=PointResult) if "result" in trial.user_attrs else None
 
 
 def _importance(tuning: Tuning, study: Study) -> dict[str, dict[str, float]]:
@@ -309,7 +314,10 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
     """Make trials until there are enough, those of other processes included, and all have ended."""
     import optuna
 
-    wanted = _wanted(tuning)
+    # What is tried in any case, the default first: all of a space that has no more settings than there are trials.
+    wanted = [tuning.space.default_setting()]
+    others = [setting for setting in tuning.space.settings(tuning.budget) or () if tuning.point(setting).id != tuning.default.id]
+    wanted += others if len(others) < tuning.budget else []
     seed = int(tuning.default.options.get("seed", 0))
     while True:
         with _locked(directory):
@@ -339,14 +347,6 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
             return
 
 
-def _wanted(tuning: Tuning) -> list[dict[str, OptionValue]]:
-    """The settings that are tried in any case, the default first: all of a space that has no more than there are trials."""
-    space = tuning.space
-    default = space.default_setting()
-    others = [setting for setting in space.settings(tuning.budget) or () if tuning.point(setting).id != tuning.default.id]
-    return [default, *others] if len(others) < tuning.budget else [default]
-
-
 def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory: Path, progress: Progress) -> tuple[float, ...]:
     """Run a trial in its own process; returns the values of the objectives."""
     others = _live(study)
@@ -359,7 +359,15 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
     point = tuning.point(setting)
     trial.set_user_attr("setting", setting)
     trial.set_user_attr("point", point.id)
-    result = _known(others, point) or _refused(point)
+    # an earlier trial of the same setting that a repetition would not change: a failure, or a training
+    alike = (_result(one) for one in others if one.user_attrs.get("point") == point.id and one.state.name in ("COMPLETE", "FAIL"))
+    known = (one for one in alike if one is not None and (one.reason is not None or point.kind == "train"))
+    result = next(known, None)
+    if result is None:
+        try:
+            options_of(point.kind, point.options).check()
+        except RooflinesError as error:  # a combination of options that no machine accepts
+            result = PointResult(point=point.id, round=1, reason=str(error))
     if result is None:
         task = Task(point=point, round=1, directory=str(directory / "trials" / f"{trial.number:04}"))
         titled = Titled(progress, f"trial {sum(other.number <= trial.number for other in others)} of {budget}, {point.label}")
@@ -374,25 +382,6 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
     if missing:
         raise UsageError(f"the objective {missing[0]!r} was not measured on this machine.", hint="Choose another objective.")
     return tuple(value for value in values.values() if value is not None)
-
-
-def _known(trials: list[Any], point: SweepPoint) -> PointResult | None:
-    """The result of an earlier trial of the same setting that a repetition would not change: a failure, or a training."""
-    for trial in trials:
-        if trial.user_attrs.get("point") == point.id and "result" in trial.user_attrs and trial.state.name in ("COMPLETE", "FAIL"):
-            result: PointResult = msgspec.json.decode(trial.user_attrs["result"], type=PointResult)
-            if result.reason is not None or point.kind == "train":
-                return result
-    return None
-
-
-def _refused(point: SweepPoint) -> PointResult | None:
-    """The result of a combination of options that no machine accepts."""
-    try:
-        options_of(point.kind, point.options).check()
-    except RooflinesError as error:
-        return PointResult(point=point.id, round=1, reason=str(error))
-    return None
 
 
 def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[PointResult], None]:
@@ -423,17 +412,13 @@ def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[PointResult], 
 def tasks_in_turn(tuned: SweepPoint, default: SweepPoint, repeats: int, directory: Path) -> Iterator[tuple[Task, Task]]:
     """Return pairs of tasks (tuned, default), every other one to be run in the opposite order; each has its own seed for a training."""
     for number in range(1, repeats + 1):
-        first, second = (
-            Task(point=_with_seed(point, number), round=_UNTRACED, directory=str(directory / tuned.id / f"pair-{number}" / name))
-            for point, name in ((tuned, "tuned"), (default, "default"))
-        )
-        yield first, second
-
-
-def _with_seed(point: SweepPoint, number: int) -> SweepPoint:
-    if point.kind == "profile":
-        return point
-    return msgspec.structs.replace(point, options={**point.options, "seed": int(point.options.get("seed", 0)) + number})
+        tasks = []
+        for point, name in ((tuned, "tuned"), (default, "default")):
+            if point.kind == "train":
+                seed = int(point.options.get("seed", 0)) + number
+                point = msgspec.structs.replace(point, options={**point.options, "seed": seed})
+            tasks.append(Task(point=point, round=_UNTRACED, directory=str(directory / tuned.id / f"pair-{number}" / name)))
+        yield tasks[0], tasks[1]
 
 
 def run_in_turn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, combinations, zip_longest
+from itertools import accumulate, chain, combinations, zip_longest
 
 from rooflines._version import __version__
 from rooflines.reports.charts.curves import Beam, Beams, Curves, CurveSeries
@@ -171,8 +171,7 @@ def _history(tuning: Tuning) -> Section:
         if len(points) < 2:
             continue
         xs, ys = zip(*points, strict=True)
-        choose = max if goal.more else min
-        best = tuple(choose(ys[: index + 1]) for index in range(len(ys)))
+        best = tuple(accumulate(ys, max if goal.more else min))
         series = (
             CurveSeries(backend="each trial", color=SERIES_COLORS[1], x=xs, y=ys),
             CurveSeries(backend="best so far", color=SERIES_COLORS[0], x=xs, y=best),
