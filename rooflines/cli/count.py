@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Format, Formulas, Model, Output, Target, option, options_of
+from rooflines.cli.options import By, Format, Formulas, Model, Output, Target, only_model, option, options_of
 from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, PointOptions
@@ -46,13 +46,12 @@ def count(
     from rooflines.reports.views.count import count_csv, generation_page, page
     from rooflines.roofline.counting.other_counters import count_against
 
-    if (model is None) == (target is None):
-        raise UsageError("exactly one model is required.", hint="For example: rooflines count --model resnet50")
+    name = only_model(target, model, "rooflines count --model resnet50")
     reports, chosen = destination(format, output)
     if memory and chosen == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
     quiet_profiler()
-    name, of = model or target or "", PointOptions(**options, device="cpu")
+    of = PointOptions(**options, device="cpu")
     if of.mode == "generate":
         from rooflines.roofline.counting.phases import count_generation
 

@@ -142,6 +142,13 @@ Output = Annotated[Path | None, option(
 )]  # fmt: skip
 
 
+def only_model(target: str | None, model: str | None, example: str) -> str:
+    """The model that a command was given as its argument or as ``--model``. Raises UsageError for both or none."""
+    if (model is None) == (target is None):
+        raise UsageError("exactly one model is required.", hint=f"For example: {example}")
+    return model or target or ""
+
+
 def parse_formats(text: str | None, *, traced: bool | None = False) -> tuple[str, ...]:
     """The formats that ``--formats`` names, checked by ``check_formats``."""
     return () if text is None else check_formats((name.strip() for name in text.split(",") if name.strip()), traced=traced)

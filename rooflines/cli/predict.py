@@ -6,9 +6,8 @@ import sys
 from typing import Annotated, Any
 
 from rooflines.cli.app import app
-from rooflines.cli.options import At, Format, Formulas, Model, Output, Target, option, options_of
+from rooflines.cli.options import At, Format, Formulas, Model, Output, Target, only_model, option, options_of
 from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
-from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, PREDICTED_LISTS, PointOptions
 
 _WHERE = "Devices"
@@ -54,10 +53,7 @@ def predict(
 
     [bold]rooflines predict --model hf:path/to/config.json --mode generate --precision bf16 --device "MI300X" --like public[/bold]
     """
-    if (model is None) == (target is None):
-        raise UsageError(
-            "exactly one model is required.", hint='For example: rooflines predict --model resnet50 --device "NVIDIA H200"'
-        )
+    name = only_model(target, model, 'rooflines predict --model resnet50 --device "NVIDIA H200"')
     check_at(at, format, output)
     reports, chosen = destination(format, output)
     from rooflines.pipeline import default_command
@@ -71,7 +67,7 @@ def predict(
     lists = {name: parse_values(name, text) for name in PREDICTED_LISTS if (text := options.pop(name)) is not None}
     with progress_bar(not sys.stderr.isatty()) as progress:
         forecast = predict(
-            model or target or "", devices=device or [], like=like or [], layouts=layout or [], command=default_command(),
+            name, devices=device or [], like=like or [], layouts=layout or [], command=default_command(),
             price=numbers_by_name("price", price or []), power=numbers_by_name("power", power or []), progress=progress,
             **options, **lists,
         )  # fmt: skip

@@ -8,9 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import PAGE_FORMATS, QuietOption, ReportsOption, option, options_of, output_directory, parse_formats
+from rooflines.cli.options import (
+    PAGE_FORMATS,
+    QuietOption,
+    ReportsOption,
+    only_model,
+    option,
+    options_of,
+    output_directory,
+    parse_formats,
+)
 from rooflines.cli.output import print_report, progress_bar
-from rooflines.errors import RooflinesError, UsageError
+from rooflines.errors import RooflinesError
 from rooflines.profiler.options import WHAT_GROUP
 from rooflines.profiler.records import FINDS_THE_OPERATOR
 from rooflines.profiler.training.options import TrainOptions
@@ -46,11 +55,10 @@ def train(
     from rooflines import pipeline
     from rooflines.reports.views.training import page
 
-    if (model is None) == (target is None):
-        raise UsageError("exactly one model is required.", hint="For example: rooflines train --model resnet18")
+    name = only_model(target, model, "rooflines train --model resnet18")
     chosen = parse_formats(formats)
     with progress_bar(quiet) as progress:
-        training, directory = pipeline.train(model or target or "", TrainOptions(**options), output=output, progress=progress)
+        training, directory = pipeline.train(name, TrainOptions(**options), output=output, progress=progress)
     made = page(training)
     pipeline.write_reports(made, chosen, directory)
     print_report(made, directory, chosen, "training.json", quiet=quiet)

@@ -20,6 +20,7 @@ Captures = Path | str | Sequence[Path | str]
 DETAILS = "execution_details.json"
 _FOLDER = "capture_traces"
 _LARGEST_DETAILS = 1 << 20
+# The batch in the name of a capture of SGLang: ``bs_32_rank0.json.gz``.
 _BATCH = re.compile(r"bs_(\d{1,9})_")
 
 
@@ -62,13 +63,8 @@ def _files(source: Path | str, rank: int | None) -> list[tuple[str, int | None]]
     sizes = _details(Path(source))
     paths = [str(Path(source) / name) for name in sizes] or find_traces([source])
     own = [path for path in paths if rank is None or rank_in_name(path) in (rank, None)]
-    return [(path, sizes.get(Path(path).name, _size(path))) for path in own or paths]
-
-
-def _size(path: str) -> int | None:
-    """The batch in the name of a capture of SGLang: ``bs_32_rank0.json.gz``."""
-    batch = _BATCH.match(os.path.basename(path))
-    return int(batch[1]) if batch else None
+    named = ((path, Path(path).name) for path in own or paths)
+    return [(path, sizes.get(name, int(batch[1]) if (batch := _BATCH.match(name)) else None)) for path, name in named]
 
 
 def _details(folder: Path) -> dict[str, int | None]:

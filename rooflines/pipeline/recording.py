@@ -341,7 +341,10 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
             except ModuleNotFoundError as error:
                 if (lacks := missing(error)) is None:
                     raise
-                run = _with_stated_ceilings(run, f"the ceilings were not measured: {error.name} is not installed ({lacks[1]})")
+                stated: dict[str, Any] = {}
+                with contextlib.suppress(RooflinesError):  # what its data sheet says of the device, or its clock gives
+                    stated["ceilings"] = known_ceilings(run.facts.environment.device, None)
+                run = saved_with(run, f"the ceilings were not measured: {error.name} is not installed ({lacks[1]})", **stated)
             except (RuntimeError, RooflinesError) as error:
                 if run.facts.status != "failed":  # else its device may be lost
                     raise
@@ -354,14 +357,6 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
             hint=f"Write its reports: rooflines report {run.directory}",
         ) from None
     return run
-
-
-def _with_stated_ceilings(run: Run, why: str) -> Run:
-    """The run with what its data sheet says of the device or its clock gives, with none where neither is known; the note is ``why``."""
-    try:
-        return saved_with(run, why, ceilings=known_ceilings(run.facts.environment.device, None))
-    except RooflinesError:
-        return saved_with(run, why)
 
 
 def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Judged]:

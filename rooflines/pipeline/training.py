@@ -113,27 +113,6 @@ def load_training(directory: Path) -> Training:
     return read_facts(path, Training, TRAINING_SCHEMA, what=f"the training in {str(directory)!r}", again="train again")
 
 
-def _record(model: str, options: TrainOptions, images: DataSet, device: torch.device) -> Training:
-    plain = {name: value for name, value in dataclasses.asdict(options).items() if isinstance(value, str | int | float | bool)}
-    workload = Workload(
-        name=escaped(Path(model).name), mode="training", precision=options.precision,
-        batch_size=options.batch_size or BATCH_SIZE, unit="images", image_size=images.size,
-        channels_last=options.channels_last, compiled=options.compile != "off",
-        optimizer=shown_name(options.optimizer), checkpointing=options.checkpointing or None, data=images.label,
-    )  # fmt: skip
-    return Training(
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        command=default_command(),
-        workload=workload,
-        environment=collect_environment(str(device)),
-        data=DataFacts(
-            name=images.name, label=images.label, real=images.real, classes=images.classes, train_samples=len(images.train),
-            test_samples=len(images.test),
-        ),
-        options=plain,
-    )  # fmt: skip
-
-
 class _Job:
     """One call of ``train``: what it trains, and the record so far.
 
@@ -147,7 +126,20 @@ class _Job:
         self._model, self._options, self._images, self._device = model, options, images, device
         self._directory, self._progress, self._each = directory, progress, each
         self._batch_size = options.batch_size or BATCH_SIZE
-        self.training = _record(model, options, images, device)
+        plain = {name: value for name, value in dataclasses.asdict(options).items() if isinstance(value, str | int | float | bool)}
+        workload = Workload(
+            name=escaped(Path(model).name), mode="training", precision=options.precision, batch_size=self._batch_size, unit="images",
+            image_size=images.size, channels_last=options.channels_last, compiled=options.compile != "off",
+            optimizer=shown_name(options.optimizer), checkpointing=options.checkpointing or None, data=images.label,
+        )  # fmt: skip
+        self.training = Training(
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), workload=workload,
+            environment=collect_environment(str(device)), options=plain,
+            data=DataFacts(
+                name=images.name, label=images.label, real=images.real, classes=images.classes, train_samples=len(images.train),
+                test_samples=len(images.test),
+            ),
+        )  # fmt: skip
         if not (directory / TRAINING_FILE).is_file():
             create_directory(directory)
             self.write()

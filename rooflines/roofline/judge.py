@@ -82,6 +82,11 @@ class _Given(NamedTuple):
 def _given(run: Run, ceilings: Ceilings | None) -> _Given:
     facts, quiet, roofs = run.facts, quiet_steps(run), ceilings or run.facts.ceilings
     steps = summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
+    states = {
+        "running": "this run has not ended: it was killed or is still running",
+        "interrupted": "this run was interrupted; the report contains the results so far",
+        "failed": f"this run failed: {facts.error}",
+    }
     untraced = Analysis(
         workload=facts.workload,
         environment=facts.environment,
@@ -98,7 +103,7 @@ def _given(run: Run, ceilings: Ceilings | None) -> _Given:
         page_faults=page_faults(facts),
         output_error=facts.output_error,
         unrecorded=facts.unrecorded,
-        notes=(*_notes(facts), *_doubtful(roofs)),
+        notes=(*([states[facts.status]] if facts.status in states else []), *facts.notes, *_doubtful(roofs)),
     )
     return _Given(run, facts, quiet, roofs, untraced)
 
@@ -232,6 +237,9 @@ def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: boo
     trace, steps = attribution.trace, attribution.steps or 1
     rows = (*attribution.rows, *attribution.gaps)
     loaders = [name for name in trace.names if name.startswith("enumerate(DataLoader)#_")]
+    before_s = None
+    if len(trace.device) and len(trace.host) and not attribution.steps:
+        before_s = max(0, int(attribution.window[0, 0]) - int(trace.host.start_ns.min())) / 1e9 or None
     return Basis(
         per="step" if attribution.steps else "trace", steps=steps, start_up=start_up, timed=timed, served=served,
         steady=attribution.is_steady, ranges_s=attribution.ranges_ns / 1e9 / steps or None, stacks=trace.has_stacks,
@@ -239,14 +247,9 @@ def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: boo
         shared_s=sum(row.shared * row.traced_ns for row in rows) / 1e9 / steps or None,
         devices=max(1, len(distinct(trace.device.device)[0])),
         is_complex=2 * sum(row.traced_ns for row in rows if row.is_complex) > sum(row.traced_ns for row in rows),
-        before_s=_before_s(attribution) if len(trace.device) and len(trace.host) and not attribution.steps else None,
+        before_s=before_s,
         loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
     )  # fmt: skip
-
-
-def _before_s(attribution: Attribution) -> float | None:
-    """How long the host of a trace without steps works before its device."""
-    return max(0, int(attribution.window[0, 0]) - int(attribution.trace.host.start_ns.min())) / 1e9 or None
 
 
 def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: Coverage) -> Workload:
@@ -382,15 +385,6 @@ def _with_allocated(memory: Memory | None, attribution: Attribution) -> Memory |
     """``memory`` with what the trace says of it, where the tensors of a step were not followed."""
     traced = None if memory is not None and memory.curve is not None else allocated(attribution)
     return memory if traced is None else msgspec.structs.replace(memory or Memory(), allocated=traced)
-
-
-def _notes(facts: RunFile) -> tuple[str, ...]:
-    state = {
-        "running": "this run has not ended: it was killed or is still running",
-        "interrupted": "this run was interrupted; the report contains the results so far",
-        "failed": f"this run failed: {facts.error}",
-    }
-    return (*([state[facts.status]] if facts.status in state else []), *facts.notes)
 
 
 def _doubtful(ceilings: Ceilings | None) -> list[str]:

@@ -12,17 +12,19 @@ replays with different kernels match it and its names are not recorded, none of 
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 import numpy as np
 
 from rooflines.profiler.trace.graphs import CapturedGraph, Replay
 from rooflines.profiler.trace.records import MEMCPY, MEMSET, OPERATOR, Int64s, LaunchShape, Mask, Trace, of_kinds
 from rooflines.roofline.attribution.origins import CountedTrace
+from rooflines.roofline.by_key import grouped
+from rooflines.roofline.formulas import CallCount, Work
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import counted
 
@@ -88,11 +90,12 @@ class GraphMatcher:
     def match(self, replays: Sequence[Replay]) -> list[GraphMatch | GraphDifference]:
         """Return the captured graph of each of ``replays`` (in the order of time), or the first difference from the most similar
         one."""
-        events = [self._in_order(replay) for replay in replays]
+        # In the order of capture, by the ids of nodes if recorded: branches of a graph may run in another order, even on one stream.
+        node = self._trace.device.graph_node
+        events = [ran[np.argsort(node[ran])] if self._numbered(ran) else ran for ran in (replay.events for replay in replays)]
         fits = [self._fitting(replay, ran) for replay, ran in zip(replays, events, strict=True)]
-        chosen = self._chosen(replays, fits)
-        chosen = self._consistent(events, chosen)
-        return [one if isinstance(one, GraphDifference) else replace(one, events=ran) for one, ran in zip(chosen, events, strict=True)]
+        chosen = self._consistent(events, self._chosen(replays, fits))
+        return [fit if isinstance(fit, GraphDifference) else replace(fit, events=ran) for fit, ran in zip(chosen, events, strict=True)]
 
     def _fitting(self, replay: Replay, events: Int64s) -> list[GraphMatch] | GraphDifference:
         """Return the captured graphs with these kernels; if sizes are recorded, those of the smallest batch that holds the tokens."""
@@ -200,17 +203,10 @@ class GraphMatcher:
         node = self._trace.device.graph_node[events]
         return bool((node > 0).all()) and len(np.unique(node)) == len(node)
 
-    def _in_order(self, replay: Replay) -> Int64s:
-        """Return the device events of the replay in the order of capture: sorted by node id if recorded. Branches of a graph may run
-        in another order, even on one stream."""
-        events = replay.events
-        return events[np.argsort(self._trace.device.graph_node[events])] if self._numbered(events) else events
-
     def _copied(self, events: Int64s) -> Mask:
         device = self._trace.device
-        copied: Mask = of_kinds(device.kind[events], (MEMCPY, MEMSET))
-        copied |= np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
-        return copied
+        by_kernel = np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
+        return of_kinds(device.kind[events], (MEMCPY, MEMSET)) | by_kernel
 
     def _compared(self, events: Int64s) -> list[GraphMatch] | GraphDifference:
         """Return the captured graphs that match these device events: exact matches, otherwise those that lack only the last kernel."""
@@ -323,20 +319,19 @@ def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | GraphDi
     if ran == held or (ran and ran == held[:-1]):
         return np.arange(len(ran))
     if several and Counter(ran) == Counter(held):
-        places: dict[str, list[int]] = {}
-        for at, name in enumerate(held):
-            places.setdefault(name, []).append(at)
-        later = {name: iter(found) for name, found in places.items()}
+        later = {name: iter(places) for name, places in grouped(range(len(held)), held.__getitem__).items()}
         return np.array([next(later[name]) for name in ran], np.int64)
     at = next((at for at, (one, other) in enumerate(zip(ran, held, strict=False)) if one != other), min(len(ran), len(held)))
     if at == len(ran):
         return GraphDifference(f"the replay ran {counted(len(ran), 'kernel')}, the capture has {len(held):,}", at)
     if at == len(held):
         return GraphDifference(f"{_place(at, len(ran))}: the replay ran {_short(ran[at])}, the capture ends before it", at)
-    one, other = _short(ran[at]), _short(held[at])
-    if one == other:
-        differs = next(place for place, letters in enumerate(zip_longest(ran[at], held[at])) if letters[0] != letters[1])
-        one, other = (_around(name, differs) for name in (ran[at], held[at]))
+    names = ran[at], held[at]
+    one, other = map(_short, names)
+    if one == other:  # the part around the first letter in which they differ
+        start = max(0, len(os.path.commonprefix(names)) - _LONGEST_NAME // 2)
+        end = start + _LONGEST_NAME
+        one, other = (f"{'…' if start else ''}{name[start:end]}{'…' if end < len(name) else ''}" for name in names)
     return GraphDifference(f"{_place(at, len(ran))}: the replay ran {one}, the capture has {other}", at)
 
 
@@ -350,12 +345,6 @@ def _shown(shape: LaunchShape) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2 - 1]}…{name[-_LONGEST_NAME // 2 :]}"
-
-
-def _around(name: str, place: int) -> str:
-    """The part of a long name around this place."""
-    start = max(0, place - _LONGEST_NAME // 2)
-    return f"{'…' if start else ''}{name[start : start + _LONGEST_NAME]}{'…' if start + _LONGEST_NAME < len(name) else ''}"
 
 
 # Kernels that a captured launch cannot have run, for captures that do not record the names of kernels.
@@ -393,53 +382,38 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
         return "" if name.startswith(called) or called.startswith(name) else called
     if name.startswith("triton_"):
         return called if called.startswith("aten::") else ""
-    excluded = (
-        _runs_no_collective(called, operator, captured) if _COLLECTIVE.match(name)
-        else _runs_no_attention(owner, captured) if _ATTENTION.search(name) and not short_kernel(name).startswith(_PRODUCT_KERNELS)
-        else _runs_no_kernel_of_pytorch(called, operator, captured) or _is_only_a_product(name, called, operator, launches, captured)
-        if _OF_PYTORCH.match(name)
-        else _runs_no_product(owner, captured) if short_kernel(name).startswith(_PRODUCT_KERNELS)
-        else False
-    )  # fmt: skip
+    short, work = short_kernel(name), _counted(owner, captured)
+    is_product = short.startswith(_PRODUCT_KERNELS)
+    excluded = False
+    if _COLLECTIVE.match(name):
+        of_operator = _counted(operator, captured)
+        excluded = called.startswith(("aten::", "prims::")) or (
+            of_operator is not None and of_operator.category in _NO_COLLECTIVES and not _COLLECTIVE_OPERATOR.search(called)
+        )
+    elif _ATTENTION.search(name) and not is_product:
+        excluded = work is not None and work.category in {"matmul", "normalization"}
+    elif _OF_PYTORCH.match(name):
+        inside = slice(operator + 1, int(captured.calls.after[operator]))
+        # An element-wise kernel is not the only one of a product; with others it may copy the bias.
+        alone = int(((launches >= inside.start) & (launches < inside.stop)).sum()) == 1
+        excluded = _is_foreign(called, inside, captured) or (called in _PRODUCTS and short.startswith("element-wise") and alone)
+    elif is_product and work is not None:
+        excluded = work.category in _NO_PRODUCTS and not (work.work or Work()).matrix_flops
     return called if excluded else ""
 
 
-def _category(event: int, captured: CountedTrace) -> str:
-    """Return the category of the event's counted work; empty if it has none."""
+def _counted(event: int, captured: CountedTrace) -> CallCount | None:
+    """The count of the event; None where it has no work."""
     variant = captured.counts.of_event[event] if event >= 0 else -1
     count = captured.counts.variants[variant].count if variant >= 0 else None
-    return count.category if count is not None and count.work is not None else ""
+    return None if count is None or count.work is None else count
 
 
-def _runs_no_collective(called: str, operator: int, captured: CountedTrace) -> bool:
-    if called.startswith(("aten::", "prims::")):
-        return True
-    return _category(operator, captured) in _NO_COLLECTIVES and not _COLLECTIVE_OPERATOR.search(called)
-
-
-def _runs_no_attention(owner: int, captured: CountedTrace) -> bool:
-    return _category(owner, captured) in {"matmul", "normalization"}
-
-
-def _runs_no_product(owner: int, captured: CountedTrace) -> bool:
-    if _category(owner, captured) not in _NO_PRODUCTS:
-        return False
-    work = captured.counts.variants[captured.counts.of_event[owner]].count.work
-    return work is not None and not work.matrix_flops
-
-
-def _runs_no_kernel_of_pytorch(called: str, operator: int, captured: CountedTrace) -> bool:
-    """Return whether this operator belongs to another library and calls no operator of ATen."""
+def _is_foreign(called: str, inside: slice, captured: CountedTrace) -> bool:
+    """Whether this operator belongs to another library and calls no operator of ATen."""
     space, found, _ = called.partition("::")
     if not found or space in _PYTORCH or space.startswith("torch"):
         return False
-    host, below = captured.trace.host, slice(operator + 1, int(captured.calls.after[operator]))
-    inside = host.name[below][host.kind[below] == OPERATOR]
-    return not any(captured.trace.names[code].startswith("aten::") for code in inside.tolist())
-
-
-def _is_only_a_product(name: str, called: str, operator: int, launches: Int64s, captured: CountedTrace) -> bool:
-    """Return whether an element-wise kernel is the only kernel of a matrix product. With other kernels it may copy the bias."""
-    if called not in _PRODUCTS or not short_kernel(name).startswith("element-wise"):
-        return False
-    return int(((launches > operator) & (launches < captured.calls.after[operator])).sum()) == 1
+    host = captured.trace.host
+    operators = host.name[inside][host.kind[inside] == OPERATOR]
+    return not any(captured.trace.names[code].startswith("aten::") for code in operators.tolist())

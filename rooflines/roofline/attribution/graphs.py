@@ -38,13 +38,9 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
     origins, calls, before, placed = joined(traces)
     if not ran:
         return origins, calls, ()
-    matches: list[tuple[Replay, GraphMatch]] = []
-    differences: list[tuple[Replay, GraphDifference]] = []
-    for replay, result in zip(ran, GraphMatcher(trace, traces).match(ran), strict=True):
-        if isinstance(result, GraphDifference):
-            differences.append((replay, result))
-        else:
-            matches.append((replay, result))
+    results = list(zip(ran, GraphMatcher(trace, traces).match(ran), strict=True))
+    matches = [(replay, result) for replay, result in results if isinstance(result, GraphMatch)]
+    differences = [(replay, result) for replay, result in results if isinstance(result, GraphDifference)]
     if captures and not any(match.captured.trace for _, match in matches) and differences:
         # The graph that comes closest: the one of which most kernels agree.
         replay, difference = max(differences, key=lambda pair: pair[1].place)
@@ -54,7 +50,7 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
             hint=_HINT,
         )
     event, of_replay, inferred = launch.copy(), np.full(len(launch), -1, np.int64), np.zeros(len(launch), np.int64)
-    graph, graphs = np.full(len(launch), -1, np.int64), list[tuple[str, str]]()
+    graph, graphs = np.full(len(launch), -1, np.int64), dict[tuple[str, str], int]()
     module_calls = calls.module_calls.copy()
     marks: dict[tuple[int, int], Int64s] = {}
     names = _names(trace, ran)
@@ -68,15 +64,18 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
             marks[key] = placed[at][module_marks(traces[at], captured)]
         if inside[replay.launch]:
             np.add.at(module_calls, marks[key], 1)
-        _number(graph, graphs, match.events[~known], (names[replay.launch], ADDED))
-    eager = EagerCalls(first) if differences else None
+        if not known.all():
+            graph[match.events[~known]] = graphs.setdefault((names[replay.launch], ADDED), len(graphs))
+    if differences:
+        eager = EagerCalls(first)
     for replay, difference in differences:
         reason = f"fits no captured graph: {difference.text}" if difference.place >= 0 else NO_CAPTURE
-        assert eager is not None
         events, launches, whole = eager.of(replay.events)
         event[events], inferred[events] = launches, FROM_RUN if whole else FROM_KERNEL
         of_replay[events] = replay.launch if whole else len(trace.host) + events
-        _number(graph, graphs, np.setdiff1d(replay.events, events), (names[replay.launch], reason))
+        without = np.setdiff1d(replay.events, events)
+        if len(without):
+            graph[without] = graphs.setdefault((names[replay.launch], reason), len(graphs))
     origins = replace(origins, event=event, replay=of_replay, inferred=inferred, graph=graph, graphs=tuple(graphs))
     return origins, replace(calls, module_calls=module_calls), tuple(_notes(ran, matches, differences))
 
@@ -93,15 +92,6 @@ def _names(trace: Trace, ran: list[Replay]) -> dict[int, str]:
         number = numbers.setdefault(trace.device.name[replay.events].tobytes(), len(numbers) + 1)
         names[replay.launch] = f"{kind} graph {number}"
     return names
-
-
-def _number(graph: Int64s, graphs: list[tuple[str, str]], events: Int64s, label: tuple[str, str]) -> None:
-    """Give these device events the number of the graph that is called ``label``."""
-    if not len(events):
-        return
-    if label not in graphs:
-        graphs.append(label)
-    graph[events] = graphs.index(label)
 
 
 def _place(ran: list[Replay], replay: Replay) -> str:

@@ -67,7 +67,7 @@ def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | No
         run.samples, facts.counters, window, steps, facts.workload.batch_size, fields=facts.fields, reference_clock_hz=clock_hz
     )
     own = _own(found.devices, facts.environment.device)
-    energies = [one.energy for one in found.devices if one.device in own]
+    energies = [device.energy for device in found.devices if device.device in own]
     known = [energy for energy in energies if energy is not None]
     if not steps or not known or len(known) < len(energies):
         return msgspec.structs.replace(found, own=own)
@@ -120,8 +120,7 @@ def figure(one: DeviceUsage, key: str, summary: Summary) -> float | None:
     """One of the figures that sum up the field ``key`` of a device; None where it was not read."""
     if summary in ("difference", "integral"):
         return one.counts.get(key)
-    gauge = one.gauges.get(key)
-    return None if gauge is None else float(getattr(gauge, summary))
+    return None if key not in one.gauges else float(getattr(one.gauges[key], summary))
 
 
 def is_host(device: str) -> bool:
@@ -157,11 +156,10 @@ def _device(
         for name in _POWER
         if (read := fields.get(name)) is not None
     ]
-    best = better([*of_counter, *by_watts]) if window.length_s > 0 else None
-    second = better(by_watts) if window.length_s > 0 else None
+    best, second = (better(figures) if window.length_s > 0 else None for figures in ([*of_counter, *by_watts], by_watts))
     energy = best if isinstance(best, Energy) else None
     refused = best if isinstance(best, Unresolved) else None
-    if refused is not None and refused.needs_s is not None and steps and window.length_s > 0:
+    if refused is not None and refused.needs_s is not None and steps:
         refused = msgspec.structs.replace(refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps)))
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
     throttled_s, throttled_fraction, throttled = _throttled(taken, window)
@@ -171,16 +169,13 @@ def _device(
         if field is None or name == "energy_j":
             continue
         if field.is_counter:
-            total = _count(readings, window)
-        else:
-            gauge, total = _gauge(readings, window), None
-            if gauge is not None:
-                gauges[name] = gauge
-                if "integral" in field.summary and name not in _POWER:
-                    time_s = _covered(readings.times_ns, window).length_s
-                    total = gauge.mean * time_s, time_s
-        if total is not None:
-            counted[name] = total
+            if (total := _count(readings, window)) is not None:
+                counted[name] = total
+        elif (gauge := _gauge(readings, window)) is not None:
+            gauges[name] = gauge
+            if "integral" in field.summary and name not in _POWER:
+                time_s = _covered(readings.times_ns, window).length_s
+                counted[name] = gauge.mean * time_s, time_s
     times = np.array([sample.time_ns for sample in taken], np.int64)
     return DeviceUsage(
         device=device,
@@ -362,13 +357,11 @@ def _clock_loss(taken: Sequence[DeviceSample], window: Window, reference_hz: flo
     covered = _covered(times, window)
     if not told or covered.length_s <= 0:
         return None
-    free = [sample.sm_clock_hz or 0.0 for sample in told if not held_down(sample.throttle_reasons or "")]
-    reference = max(free, default=0.0) or reference_hz
+    clocks = [(sample.sm_clock_hz or 0.0, bool(held_down(sample.throttle_reasons or ""))) for sample in told]
+    reference = max((clock for clock, held in clocks if not held), default=0.0) or reference_hz
     if not reference:
         return None
-    lost = [
-        max(0.0, 1 - (sample.sm_clock_hz or 0.0) / reference) if held_down(sample.throttle_reasons or "") else 0.0 for sample in told
-    ]
+    lost = [max(0.0, 1 - clock / reference) if held else 0.0 for clock, held in clocks]
     return float(np.dot(_weights(times, covered), lost)) / covered.length_s
 
 

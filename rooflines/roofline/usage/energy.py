@@ -147,7 +147,7 @@ def by_power(
     inside = (times > begin) & (times < end)
     x = np.concatenate(([begin], times[inside], [end]))
     y = np.concatenate(([np.interp(begin, times, watts)], watts[inside], [np.interp(end, times, watts)]))
-    found = float(np.sum((y[1:] + y[:-1]) / 2 * np.diff(x)))
+    found = _area(x, y)
 
     moved, blur = _blur(times, watts, average_s, lag_s, window_s, moments, begin_ns)
     found += moved
@@ -168,8 +168,7 @@ def by_power(
     if times[0] > 0:
         edges += float(times[0]) * float(watts[0])
     resolution = _resolution(y, counter, FEWEST_STEPS)
-    steps_s = np.maximum(np.diff(x), update_s)
-    sampling = _COVERAGE * float(np.sqrt(np.sum((np.diff(y) * steps_s) ** 2) / 12))
+    sampling = _scatter(x, y, update_s)
     unsure = edges + sampling + resolution / 2 * window_s
     if unsure > LIMIT * found:
         # Over x windows the sampling error grows with the root of x, the edges stay, and the energy is x times as much.
@@ -184,12 +183,13 @@ def by_power(
 
 def better(candidates: Iterable[Energy | Unresolved]) -> Energy | Unresolved | None:
     """The first by counter, else the one by power that is surer; where none was resolved, the one that needs the shortest run."""
-    known = list(candidates)
-    resolved = [one for one in known if isinstance(one, Energy)]
-    if resolved:
-        return min(resolved, key=lambda one: (one.method != "counter", one.error_j / one.energy_j))
-    unresolved = [one for one in known if isinstance(one, Unresolved)]
-    return min(unresolved, key=lambda one: float("inf") if one.needs_s is None else one.needs_s, default=None)
+
+    def rank(one: Energy | Unresolved) -> tuple[bool, bool, float]:
+        if isinstance(one, Energy):
+            return False, one.method != "counter", one.error_j / one.energy_j
+        return True, one.needs_s is None, one.needs_s or 0.0
+
+    return min(candidates, key=rank, default=None)
 
 
 def unwrapped(values: Floats) -> Floats | None:
@@ -202,12 +202,12 @@ def unwrapped(values: Floats) -> Floats | None:
     if not len(falls):
         return values
     usual = float(np.max(steps[steps > 0], initial=0.0))
-    whole = values.astype(np.float64).copy()
-    for at in falls:
-        candidates = [(steps[at] + wrap, wrap) for wrap in WRAPS_J if values[at] < wrap and 0 < steps[at] + wrap <= _WRAP_HASTE * usual]
-        if not candidates:
+    whole = values.astype(np.float64)
+    for fall in falls:
+        wraps = [wrap for wrap in WRAPS_J if values[fall] < wrap and 0 < steps[fall] + wrap <= _WRAP_HASTE * usual]
+        if not wraps:
             return None
-        whole[at + 1 :] += min(candidates)[1]
+        whole[fall + 1 :] += min(wraps)
     return whole
 
 
@@ -269,13 +269,22 @@ def _blur(
                 x = np.concatenate(([end - half], before, [end, end], after, [end + half]))
                 weight = np.where(np.arange(len(x)) > len(before) + 1, 1.0, 0.0) - (x - end + half) / average_s
                 power = np.interp(x, at, moments.values)
-                moved += sign * float(np.sum((weight[1:] * power[1:] + weight[:-1] * power[:-1]) / 2 * np.diff(x)))
+                moved += sign * _area(x, weight * power)
                 heaviest = np.maximum(np.abs(weight[1:]), np.abs(weight[:-1]))
-                steps_s = np.maximum(np.diff(x), update_s)
-                unsure += _COVERAGE * float(np.sqrt(np.sum((np.diff(power) * steps_s * heaviest) ** 2) / 12)) + update_s / 2 * widest
+                unsure += _scatter(x, power, update_s, heaviest) + update_s / 2 * widest
                 continue
         unsure += widest * average_s / 8
     return moved, unsure
+
+
+def _area(x: Floats, y: Floats) -> float:
+    """The integral of ``y`` over ``x`` by the trapezoid rule."""
+    return float(np.sum((y[1:] + y[:-1]) / 2 * np.diff(x)))
+
+
+def _scatter(x: Floats, watts: Floats, update_s: float, weight: Floats | float = 1.0) -> float:
+    """The joules by which changes between two readings may be off, which are no nearer than their updates."""
+    return _COVERAGE * float(np.sqrt(np.sum((np.diff(watts) * np.maximum(np.diff(x), update_s) * weight) ** 2) / 12))
 
 
 def _gap(times: Floats) -> float:
