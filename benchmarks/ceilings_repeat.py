@@ -164,7 +164,7 @@ def main() -> int:
     if options.burn is not None:
         burn(options.burn)
 
-    from rooflines.profiler.environment import collect_environment
+    from rooflines.profiler.machine.environment import collect_environment
     from rooflines.serial import to_plain
 
     known = json.loads(RESULTS.read_text(encoding="utf-8")) if options.only and RESULTS.is_file() else {}

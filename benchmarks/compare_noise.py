@@ -22,12 +22,12 @@ import psutil
 import torch
 from torch import nn
 
-from rooflines.profiler.recording.collect import Recording, collect
+from rooflines.profiler.record.collect import Recording, collect
 from rooflines.profiler.records import Settings, Workload
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.comparison.compare import compare
-from rooflines.roofline.comparison.records import Comparison
+from rooflines.roofline.compare.compare import compare
+from rooflines.roofline.compare.records import Comparison
 from rooflines.serial import to_plain
 
 RESULTS = Path(__file__).parent / "results" / "compare_noise.json"

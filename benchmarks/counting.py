@@ -302,7 +302,7 @@ def main() -> None:
     import torchvision
 
     from rooflines import serial
-    from rooflines.profiler.environment import collect_environment
+    from rooflines.profiler.machine.environment import collect_environment
 
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

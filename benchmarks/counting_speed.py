@@ -25,7 +25,7 @@ _COUNT = """
 import json, sys, time
 import torch, transformers, torch._dynamo
 from rooflines.profiler.options import Options
-from rooflines.roofline.counting.count import count_network
+from rooflines.roofline.dry_run.count import count_network
 started = time.perf_counter()
 workload, count = count_network("hf:" + sys.argv[1], Options(mode=sys.argv[2], sequence_length=1024, device="cpu"))
 seconds = time.perf_counter() - started
@@ -38,7 +38,7 @@ def resnet50() -> tuple[object, object, object]:
     import torch
     import torchvision
 
-    from rooflines.profiler.dispatch.fakes import fake_tensors
+    from rooflines.profiler.calls.fakes import fake_tensors
 
     mode = fake_tensors()
     with mode:
@@ -102,7 +102,7 @@ def alone(config: dict[str, object], mode: str) -> dict[str, object]:
 def main() -> None:
     """Measure, print, write."""
     from rooflines import serial
-    from rooflines.profiler.environment import collect_environment
+    from rooflines.profiler.machine.environment import collect_environment
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=41, help="pairs (default 41)")

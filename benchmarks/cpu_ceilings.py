@@ -422,7 +422,7 @@ def main() -> None:
                     print(line(rows[-1]), flush=True)
     if arguments.only:
         return
-    from rooflines.profiler.environment import collect_environment
+    from rooflines.profiler.machine.environment import collect_environment
     from rooflines.serial import to_plain
 
     result = {

@@ -1,6 +1,6 @@
 """What the early traced step costs the timed steps behind it: steps before it and after it, profiler off, in many rounds.
 
-A program's second step is traced, and its timed steps follow (``recording/passes.py``). Each round times some steps before and as
+A program's second step is traced, and its timed steps follow (``record/passes.py``). Each round times some steps before and as
 many after one step in between. In every second round that step is traced and its trace written as in a run; in the others it is an
 ordinary step. As in a run, the first step after it is not timed. The overhead is the ratio after / before with the trace, divided by
 the same ratio without: medians with bootstrap intervals. Writes ``results/early_trace.json`` with the machine's facts. Fails if the
@@ -23,8 +23,8 @@ from pathlib import Path
 import psutil
 from sampling_overhead import CONFIDENCE, interval, training_step
 
-from rooflines.profiler.module_hooks import ModuleRanges
-from rooflines.profiler.recording.tracer import Tracer
+from rooflines.profiler.hooks.module_hooks import ModuleRanges
+from rooflines.profiler.record.tracer import Tracer
 
 RESULTS = Path(__file__).parent / "results" / "early_trace.json"
 
@@ -100,7 +100,7 @@ def main() -> None:
             name: measure(step, options.rounds, options.steps, Path(directory) / "trace.json.gz") for name, step in workloads.items()
         }
 
-    from rooflines.profiler.environment import collect_environment
+    from rooflines.profiler.machine.environment import collect_environment
     from rooflines.serial import to_plain
 
     result = {

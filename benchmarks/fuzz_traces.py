@@ -201,13 +201,13 @@ def attempt(data: bytes) -> str:
     be raised."""
     from rooflines import serial
     from rooflines.errors import TraceError
-    from rooflines.profiler.external_trace import run_of_trace
-    from rooflines.profiler.trace.reader import parse_trace
-    from rooflines.profiler.trace.records import ReadOptions
-    from rooflines.profiler.trace.tree import tree
+    from rooflines.profiler.read.reader import parse_trace
+    from rooflines.profiler.read.records import ReadOptions
+    from rooflines.profiler.tree.external_trace import run_of_trace
+    from rooflines.profiler.tree.tree import tree
     from rooflines.roofline.analyze import analyze
-    from rooflines.roofline.attribution.own import own
-    from rooflines.roofline.resolvers.count import count as count_calls
+    from rooflines.roofline.count.count import count as count_calls
+    from rooflines.roofline.own.own import own
 
     try:
         trace = parse_trace(data, options=ReadOptions(zlib.crc32(data) % 8 < 4, MEMORY_LIMIT_BYTES))
@@ -333,10 +333,10 @@ def guided(session: Session, runs: int, seconds: float, seed: int) -> None:
     """Mutations chosen by atheris for the code that they reach; ends the process."""
     import atheris
 
-    with atheris.instrument_imports(include=["rooflines.profiler.trace", "rooflines.roofline.attribution.own"]):
-        import rooflines.profiler.trace.reader
-        import rooflines.profiler.trace.tree
-        import rooflines.roofline.attribution.own  # noqa: F401
+    with atheris.instrument_imports(include=["rooflines.profiler.read", "rooflines.roofline.own.own"]):
+        import rooflines.profiler.read.reader
+        import rooflines.profiler.tree.tree
+        import rooflines.roofline.own.own  # noqa: F401
 
     pool = seeds()
     corpus = Path(tempfile.mkdtemp(prefix="rooflines-fuzz-"))

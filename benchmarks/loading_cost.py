@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.recording.data_loading import LoaderWatch
+from rooflines.profiler.machine.environment import collect_environment
+from rooflines.profiler.record.data_loading import LoaderWatch
 from rooflines.serial import to_plain
 
 RESULTS = Path(__file__).parent / "results" / "loading_cost.json"

@@ -234,7 +234,7 @@ def main() -> None:
         print(f"{name:<10} convolutions at {percent(one['share_of_peak'])} of the FMA peak")
     for name, target in targets.items():
         print(f"{name:<34} {target['value']:>12.2f}  >= {target['at_least']:>9.2f}  {'reached' if target['reached'] else 'MISSED'}")
-    from rooflines.profiler.environment import collect_environment
+    from rooflines.profiler.machine.environment import collect_environment
     from rooflines.serial import to_plain
 
     result = {

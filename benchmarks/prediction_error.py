@@ -25,10 +25,10 @@ import numpy as np
 
 import rooflines
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.bounds import IMPLAUSIBLE
-from rooflines.roofline.forecast import calls as forecast_calls
-from rooflines.roofline.forecast.calls import MeasuredCall, host_time, measured_calls
-from rooflines.roofline.forecast.efficiencies import Efficiencies, Estimate
+from rooflines.roofline.judge.bounds import IMPLAUSIBLE
+from rooflines.roofline.predict import calls as forecast_calls
+from rooflines.roofline.predict.calls import MeasuredCall, host_time, measured_calls
+from rooflines.roofline.predict.efficiencies import Efficiencies, Estimate
 from rooflines.serial import to_plain
 from rooflines.units import percent, seconds, si
 
@@ -42,7 +42,7 @@ H100, MI300X, B200 = "H100 SXM5 80GB", "Instinct MI300X", "B200 SXM"
 TRAINING = "resnet_act_checkpoint"
 
 METHOD = """\
-Time = bound / utilization; the utilization is that of the measured calls most alike, by size (`rooflines/roofline/forecast`). It was
+Time = bound / utilization; the utilization is that of the measured calls most alike, by size (`rooflines/roofline/predict`). It was
 chosen on the H100 traces, each model predicted by the other four ("development"); nothing is set per model. Four decisions are newer
 than a first look at the other figures, which are so far not blind: calls larger than any measured one ask the next kind of calls (they
 took up to 40 times too long), above all measured sizes the utilization stays (it rose to the bound), and intervals come from errors

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from rooflines.device_specs import catalog, search
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.phases import GenerationCount, count_generation
-from rooflines.roofline.forecast.device_bounds import bound_operator, estimates_of, folded
-from rooflines.roofline.forecast.efficiencies import Efficiencies
-from rooflines.roofline.forecast.forecast import Operator
-from rooflines.roofline.forecast.layouts import Layout, bound_layouts, network_facts, on_device
-from rooflines.roofline.forecast.weights import weights_read, with_fewer_bits
+from rooflines.roofline.dry_run.phases import GenerationCount, count_generation
+from rooflines.roofline.predict.device_bounds import bound_operator, estimates_of, folded
+from rooflines.roofline.predict.efficiencies import Efficiencies
+from rooflines.roofline.predict.forecast import Operator
+from rooflines.roofline.predict.layouts import Layout, bound_layouts, network_facts, on_device
+from rooflines.roofline.predict.weights import weights_read, with_fewer_bits
 from rooflines.serial import to_plain
 from rooflines.units import percent, significant
 
@@ -162,7 +162,7 @@ def main() -> None:
 def lines(outcomes: dict[Rate, Outcome]) -> Iterator[str]:
     yield "# Published tokens per second against bounds and predictions\n"
     yield "Bound: products and attention on the data sheet, each weight read once a token of the batch, the communication of tensor"
-    yield "parallelism exposed (`rooflines/roofline/forecast`). Predicted: the same operators at the utilization of operators in public"
+    yield "parallelism exposed (`rooflines/roofline/predict`). Predicted: the same operators at the utilization of operators in public"
     yield "traces of GPUs, without other operators, the host and sampling. Error: predicted / published - 1. Nothing is fitted to these"
     yield "rates. Those of prefill count the tokens of the prompts and are compared with prefill alone, although the runs of vLLM also"
     yield "generate 32 tokens for each prompt, and their rates may contain them.\n"

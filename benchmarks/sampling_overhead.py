@@ -125,7 +125,7 @@ def main() -> None:
             for side in SIDES[turn:] + SIDES[:turn]:
                 times[side].append(sampled.seconds(step, options.steps) if side == "sampled" else seconds(step, options.steps))
 
-    from rooflines.profiler.environment import collect_environment
+    from rooflines.profiler.machine.environment import collect_environment
     from rooflines.serial import to_plain
 
     without = [statistics.mean(pair) for pair in zip(times["alone"], times["again"], strict=True)]

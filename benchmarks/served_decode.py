@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import rooflines
 from rooflines.device_specs import catalog, search
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.phases import GenerationCount, count_generation
-from rooflines.roofline.forecast.device_bounds import bound_operator, bound_phase, folded
-from rooflines.roofline.forecast.layouts import network_facts
-from rooflines.roofline.formulas.costs import SOFTMAX
-from rooflines.roofline.formulas.experts import experts_hit
+from rooflines.roofline.count.formulas.costs import SOFTMAX
+from rooflines.roofline.count.formulas.experts import experts_hit
+from rooflines.roofline.dry_run.phases import GenerationCount, count_generation
+from rooflines.roofline.predict.device_bounds import bound_operator, bound_phase, folded
+from rooflines.roofline.predict.layouts import network_facts
 from rooflines.roofline.served_steps import ServedSteps
 from rooflines.serial import to_plain
 from rooflines.units import percent, seconds, si

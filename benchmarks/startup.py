@@ -72,7 +72,7 @@ def main() -> None:
     def ratio(name: str, to: tuple[str, str]) -> float:
         return statistics.median(row[name, "now"] / row[to] for row in times)
 
-    from rooflines.profiler.environment import collect_environment
+    from rooflines.profiler.machine.environment import collect_environment
     from rooflines.serial import to_plain
 
     result = {"benchmark": "startup", "rounds": arguments.rounds, "python_pass_median_s": round(median_s("python"), 4)}

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import rooflines
 from rooflines.errors import RooflinesError
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.formulas.counter import IS_COMMUNICATION
-from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.count.formulas.counter import IS_COMMUNICATION
+from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.units import percent, seconds
 
 RESULTS = Path(__file__).parent / "results" / "trace_coverage.json"

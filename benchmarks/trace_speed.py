@@ -262,7 +262,7 @@ def version(side: Side) -> str:
 def main() -> None:
     """Measure, print, write."""
     from rooflines import serial
-    from rooflines.profiler.environment import collect_environment
+    from rooflines.profiler.machine.environment import collect_environment
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="*", default=[50, 500, 5000], help="uncompressed megabytes (default 50 500 5000)")

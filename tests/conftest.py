@@ -41,5 +41,5 @@ def _own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in ("CACHE", "CONFIG"):
             patch.setenv(f"ROOFLINES_{name}_DIR", str(tmp_path_factory.mktemp(name.lower())))
         # The other processes of the suite disturb the steps of this one, and no test waits for their end.
-        patch.setattr("rooflines.profiler.recording.step_counts.PATIENCE_S", 0.5)
+        patch.setattr("rooflines.profiler.record.step_counts.PATIENCE_S", 0.5)
         yield

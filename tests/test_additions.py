@@ -35,7 +35,7 @@ def hello() -> None:
     print("Hello from a new command.")
 """
 RULE = """
-from rooflines.roofline.advice.case import Advice
+from rooflines.roofline.advise.case import Advice
 
 
 def half(case):
@@ -88,7 +88,7 @@ class Copy:
 
 def add_operator(copy):
     """A row: one operation for each element, which is read and written."""
-    copy.append("rooflines/roofline/formulas/optimizer.rows", "\n[element-wise]\nmylib::damp: read x -> x; cost = 1; per = x\n")
+    copy.append("rooflines/roofline/count/formulas/optimizer.rows", "\n[element-wise]\nmylib::damp: read x -> x; cost = 1; per = x\n")
     (copy.folder / "network.py").write_text(NETWORK)
     answer = json.loads(copy.run("-m", "rooflines", "count", "network.py:network", "--format", "json"))
     assert (answer["flops"], answer["bytes"], answer["coverage"]) == (1000, 8000, 1.0)
@@ -145,11 +145,13 @@ def add_format(copy):
 
 
 def add_rule(copy):
-    copy.write("rooflines/roofline/advice/half.py", RULE)
+    copy.write("rooflines/roofline/advise/half.py", RULE)
     copy.insert(
-        "rooflines/roofline/findings.py", "from rooflines.roofline.analysis import", "from rooflines.roofline.advice.half import half\n"
+        "rooflines/roofline/advise/findings.py",
+        "from rooflines.roofline.analysis import",
+        "from rooflines.roofline.advise.half import half\n",
     )
-    copy.insert("rooflines/roofline/findings.py", "    host.load_faster,\n    matrix.hand_written", "    half,\n")
+    copy.insert("rooflines/roofline/advise/findings.py", "    host.load_faster,\n    matrix.hand_written", "    half,\n")
     analysis = json.loads(copy.run("-m", "rooflines", "analyze", str(TRACE), "--format", "json"))
     assert "Do half of the work" in [finding["title"] for finding in analysis["findings"]]
 

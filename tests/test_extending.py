@@ -18,7 +18,7 @@ from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.reports import formats
 from rooflines.reports.views import run as view
-from rooflines.roofline.findings import find
+from rooflines.roofline.advise.findings import find
 from tests.printing import curves, unpacked
 from tests.processes import wait_until
 from tests.samples import analysis as sample

@@ -168,8 +168,8 @@ def test_a_circle_is_found_between_modules_and_between_folders():
     "import rooflines",
     "import rooflines.cli",
     "import rooflines.errors, rooflines.units",
-    "import rooflines.roofline.formulas",
-    "from rooflines.roofline.formulas import count",
+    "import rooflines.roofline.count.formulas",
+    "from rooflines.roofline.count.formulas import count",
     "import rooflines.integrations.pytest_plugin",
     "import rooflines.integrations.tensorboard_tab",
     *(
@@ -211,7 +211,9 @@ def test_a_trace_loads_what_it_needs(statement):
     assert found.isdisjoint(NOT_FOR_TRACES)
     # nothing of pages, of other jobs, of several ranks, and no formula of an operator that is not in the trace
     assert found.isdisjoint({"rooflines.reports.document", "rooflines.pipeline.recording", "rooflines.pipeline.monitoring"})
-    assert found.isdisjoint({f"rooflines.roofline.formulas.{family}" for family in ("optimizer", "recurrent", "vision", "sparse")})
+    assert found.isdisjoint(
+        {f"rooflines.roofline.count.formulas.{family}" for family in ("optimizer", "recurrent", "vision", "sparse")}
+    )
     assert not [name for name in found if name.startswith(("rooflines.roofline.ranks.", "rooflines.reports.render."))]
 
 

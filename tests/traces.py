@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from rooflines.profiler.trace.reader import read_pieces, whole_part
-from rooflines.profiler.trace.records import READ_DEFAULTS, ReadOptions, Trace
-from rooflines.profiler.trace.sources import PIECE_BYTES
+from rooflines.profiler.read.reader import read_pieces, whole_part
+from rooflines.profiler.read.records import READ_DEFAULTS, ReadOptions, Trace
+from rooflines.profiler.read.sources import PIECE_BYTES
 
 
 def parse_trace(data: bytes, origin: str = "trace", options: ReadOptions = READ_DEFAULTS) -> Trace:

@@ -15,7 +15,7 @@ from rooflines.cli.output import RECORD_SUFFIXES, check_at, destination, json_of
 from rooflines.errors import RooflinesError, UsageError
 
 if TYPE_CHECKING:
-    from rooflines.roofline.comparison.records import Comparison
+    from rooflines.roofline.compare.records import Comparison
 
 SUFFIXES = {**RECORD_SUFFIXES, ".md": "markdown", ".xml": "junit"}
 

@@ -42,9 +42,9 @@ def count(
     """
     from rooflines import serial
     from rooflines.pipeline import default_command
-    from rooflines.profiler.recording.collect import quiet_profiler
+    from rooflines.profiler.record.collect import quiet_profiler
     from rooflines.reports.views.count import count_csv, generation_page, page
-    from rooflines.roofline.counting.other_counters import count_against
+    from rooflines.roofline.dry_run.other_counters import count_against
 
     name = only_model(target, model, "rooflines count --model resnet50")
     reports, chosen = destination(format, output)
@@ -53,7 +53,7 @@ def count(
     quiet_profiler()
     of = PointOptions(**options, device="cpu")
     if of.mode == "generate":
-        from rooflines.roofline.counting.phases import count_generation
+        from rooflines.roofline.dry_run.phases import count_generation
 
         if against or (chosen == "csv" and by == "module"):
             refused = "--against" if against else "--by module as CSV"

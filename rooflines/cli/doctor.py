@@ -12,7 +12,7 @@ from rooflines.cli.output import destination, show
 @app.command()
 def doctor(format: Annotated[str | None, format_option("table")] = None, output: Output = None) -> None:
     """Check what can be measured on this machine and show how to fix what is missing."""
-    from rooflines.profiler.doctor import examine
+    from rooflines.profiler.machine.doctor import examine
     from rooflines.reports.views.doctor import page
 
     reports, chosen = destination(format, output, {})

@@ -159,7 +159,7 @@ def parse_formats(text: str | None, *, traced: bool | None = False) -> tuple[str
 
 def _load_formulas(paths: list[Path] | None) -> list[Path]:
     if paths:
-        from rooflines.roofline.formulas.families import load_file
+        from rooflines.roofline.count.formulas.families import load_file
 
         for path in paths:
             load_file(path)
@@ -231,7 +231,7 @@ def reading_options(*names: str, profiles: bool = False) -> Callable[[F], F]:
             if profiles:
                 return command(**options)
             _import_numpy()
-            from rooflines.profiler.trace.reader import paused
+            from rooflines.profiler.read.reader import paused
 
             with paused():
                 return command(**options)

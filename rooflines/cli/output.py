@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rooflines.profiler.progress import Progress
     from rooflines.reports.document import Page
     from rooflines.roofline.analysis import Analysis
+    from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis
     from rooflines.roofline.ranks.records import RankAnalysis
-    from rooflines.roofline.usage.device_usage import MonitorAnalysis
     from rooflines.sweeps.records import SweepAnalysis
 
 _PAGES = ("html", "pdf", "markdown", "text")

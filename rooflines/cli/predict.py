@@ -59,7 +59,7 @@ def predict(
     from rooflines.pipeline import default_command
     from rooflines.pipeline.predicted_devices import numbers_by_name
     from rooflines.pipeline.predicting import predict
-    from rooflines.profiler.recording.collect import quiet_profiler
+    from rooflines.profiler.record.collect import quiet_profiler
     from rooflines.reports.views.predict import forecast_csv, page
     from rooflines.sweeps.points import parse_values
 

@@ -15,11 +15,11 @@ from rooflines.cli.app import app
 HOMES = {
     "analysis": "rooflines.roofline.analysis:Analysis",
     "ranks": "rooflines.roofline.ranks.records:RankAnalysis",
-    "comparison": "rooflines.roofline.comparison.records:Comparison",
-    "monitor": "rooflines.roofline.usage.device_usage:MonitorAnalysis",
+    "comparison": "rooflines.roofline.compare.records:Comparison",
+    "monitor": "rooflines.roofline.judge.usage.device_usage:MonitorAnalysis",
     "sweep": "rooflines.sweeps.records:SweepAnalysis",
     "summary": "rooflines.reports.summary:Summary",
-    "prediction": "rooflines.roofline.forecast.forecast:Forecast",
+    "prediction": "rooflines.roofline.predict.forecast:Forecast",
 }
 # A field below the lines that explain it.
 _EXPLAINED = re.compile(r"((?:^ +#: .*\n)+) +(\w+):", re.MULTILINE)

@@ -11,7 +11,7 @@ from typing import Any
 from torch import distributed as ranks
 
 from rooflines.pipeline import ANALYSIS_FILE, FORMATS, record
-from rooflines.profiler.recording.collect import Recording
+from rooflines.profiler.record.collect import Recording
 from rooflines.profiler.records import Run
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from rooflines.errors import DataError, TraceError
-from rooflines.profiler.trace.sources import find_traces, is_url, rank_in_name
+from rooflines.profiler.read.sources import find_traces, is_url, rank_in_name
 
 Captures = Path | str | Sequence[Path | str]
 

@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from rooflines.profiler.trace.sources import shown
+from rooflines.profiler.read.sources import shown
 
 
 def default_command() -> str:

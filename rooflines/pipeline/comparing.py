@@ -16,14 +16,14 @@ from rooflines.pipeline.command import default_command
 from rooflines.pipeline.reading import read_analysis
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.progress import Progress
+from rooflines.profiler.read.records import MEMORY_LIMIT_BYTES
+from rooflines.profiler.read.sources import shown
 from rooflines.profiler.records import Run, Workload
-from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES
-from rooflines.profiler.trace.sources import shown
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.comparison.compare import FEWEST_STEPS
-from rooflines.roofline.comparison.compare import compare as _compare
-from rooflines.roofline.comparison.records import Comparison
-from rooflines.roofline.step.interference import WIDE
+from rooflines.roofline.compare.compare import FEWEST_STEPS
+from rooflines.roofline.compare.compare import compare as _compare
+from rooflines.roofline.compare.records import Comparison
+from rooflines.roofline.judge.step.interference import WIDE
 from rooflines.roofline.uncertainty import interval95, resampled_medians
 from rooflines.serial import write_json
 from rooflines.units import percent, seconds

@@ -15,7 +15,7 @@ from rooflines.pipeline.reading import analyze_ranks
 from rooflines.pipeline.reporting import RANKS_FORMATS, report_ranks
 from rooflines.profiler.directory import RUN_FILE, load, saved_with
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.child import PREFIX, PROCESS_FILE, ChildProcess
+from rooflines.profiler.record.child import PREFIX, PROCESS_FILE, ChildProcess
 from rooflines.profiler.records import Run
 from rooflines.serial import read_json
 from rooflines.units import counted

@@ -16,7 +16,7 @@ import msgspec
 from rooflines.arguments import arg, escaped
 from rooflines.errors import DeviceError, OutputError, UsageError, terminated_as_interrupted
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard
-from rooflines.profiler.environment import host_environment, nvidia_driver
+from rooflines.profiler.machine.environment import host_environment, nvidia_driver
 from rooflines.profiler.monitor.command import HeldCommand, find_program
 from rooflines.profiler.monitor.monitored import (
     MONITOR_FILE,
@@ -27,7 +27,7 @@ from rooflines.profiler.monitor.monitored import (
     save,
     since,
 )
-from rooflines.profiler.reported_steps import VARIABLE
+from rooflines.profiler.record.reported_steps import VARIABLE
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
 from rooflines.profiler.samplers.storage import read_journal

@@ -16,7 +16,7 @@ from rooflines.errors import UsageError
 from rooflines.pipeline.ceilings import measured_ceilings
 from rooflines.profiler.options import find_device
 from rooflines.profiler.progress import Progress
-from rooflines.roofline.forecast.forecast import DeviceFacts
+from rooflines.roofline.predict.forecast import DeviceFacts
 
 THIS = "this"
 

@@ -16,11 +16,11 @@ from rooflines.errors import UsageError
 from rooflines.pipeline.predicted_devices import find_devices
 from rooflines.profiler.options import PREDICTED_LISTS, PointOptions
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.trace.reader import paused
-from rooflines.roofline.by_key import longest_first
-from rooflines.roofline.forecast.counted_step import CountedStep, count_module, count_step
-from rooflines.roofline.forecast.device_bounds import bound_operator, bound_phase, estimates_of, without_rate
-from rooflines.roofline.forecast.forecast import DeviceFacts, DeviceForecast, Forecast, OperatorBound, StepBound
+from rooflines.profiler.read.reader import paused
+from rooflines.roofline.count.by_key import longest_first
+from rooflines.roofline.predict.counted_step import CountedStep, count_module, count_step
+from rooflines.roofline.predict.device_bounds import bound_operator, bound_phase, estimates_of, without_rate
+from rooflines.roofline.predict.forecast import DeviceFacts, DeviceForecast, Forecast, OperatorBound, StepBound
 from rooflines.units import counted
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import torch
 
     from rooflines.roofline.analysis import Analysis
-    from rooflines.roofline.forecast.efficiencies import Efficiencies
-    from rooflines.roofline.forecast.layout import LayoutBound
+    from rooflines.roofline.predict.efficiencies import Efficiencies
+    from rooflines.roofline.predict.layout import LayoutBound
 
 # The public traces of GPUs that come with the package, as a run to predict from.
 PUBLIC = "public"
@@ -111,7 +111,7 @@ def _forecast(
     steps: Sequence[CountedStep], devices: Sequence[DeviceFacts], analyses: Sequence[Analysis], like: tuple[str, ...],
     layouts: Sequence[str],
 ) -> Forecast:  # fmt: skip
-    from rooflines.roofline.forecast.layouts import bound_layouts, parse_layouts
+    from rooflines.roofline.predict.layouts import bound_layouts, parse_layouts
 
     first, generation = steps[0], steps[0].generation
     chosen = parse_layouts(generation, layouts) if generation is not None and layouts else ()
@@ -175,7 +175,7 @@ def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficien
     Without runs those of the public traces, which tell nothing of devices that are no GPUs.
     """
     from rooflines.pipeline.ceilings import sheet_of
-    from rooflines.roofline.forecast.efficiencies import Efficiencies
+    from rooflines.roofline.predict.efficiencies import Efficiencies
 
     if not analyses:
         return Efficiencies.public(device.name) if device.kind == "cuda" else None

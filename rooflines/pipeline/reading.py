@@ -18,15 +18,15 @@ from rooflines.pipeline.ceilings import given_ceilings, sheet_of
 from rooflines.pipeline.command import default_command
 from rooflines.pipeline.sources import find_sources, is_directory
 from rooflines.profiler.directory import load
-from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.read.reader import paused, read
+from rooflines.profiler.read.records import MEMORY_LIMIT_BYTES, CaptureTrace, ReadOptions
+from rooflines.profiler.read.sources import is_url, shown
 from rooflines.profiler.records import Run
-from rooflines.profiler.trace.reader import paused, read
-from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES, CaptureTrace, ReadOptions
-from rooflines.profiler.trace.sources import is_url, shown
+from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
 from rooflines.roofline.analyze import analyze as _analyze
-from rooflines.roofline.judge import Judged
+from rooflines.roofline.judge.judge import Judged
 from rooflines.serial import read_json
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from rooflines.pipeline.sources import Source
     from rooflines.profiler.monitor.monitored import Monitored
+    from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis
     from rooflines.roofline.ranks.records import RankAnalysis
-    from rooflines.roofline.usage.device_usage import MonitorAnalysis
 
 _STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')
 
@@ -130,7 +130,7 @@ def analyze_source(source: Source, **options: Unpack[AnalyzeOptions]) -> Analyze
     if isinstance(source, Sequence):
         _refuse("several ranks", of_one)
         return Analyzed(None, _several(source, given))
-    from rooflines.roofline.usage.device_usage import analyze_monitored
+    from rooflines.roofline.judge.usage.device_usage import analyze_monitored
 
     _refuse("a monitored program", of_one | of_ranks)
     return Analyzed(source, analyze_monitored(source))

@@ -37,10 +37,10 @@ from rooflines.profiler.directory import (
 )
 from rooflines.profiler.options import Mode, OptionValue, PointOptions, Precision, find_device
 from rooflines.profiler.progress import LiveProgress, Progress, Silent
-from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
-from rooflines.profiler.recording.device import program_device
-from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.torch_logs import quiet_logs, quiet_start
+from rooflines.profiler.record.collect import Recording, collect, quiet_profiler
+from rooflines.profiler.record.device import program_device
+from rooflines.profiler.record.passes import TRACED_STEPS
+from rooflines.profiler.record.torch_logs import quiet_logs, quiet_start
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.workloads.causal_models import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
@@ -48,8 +48,8 @@ from rooflines.profiler.workloads.prepare import Prepared, from_module, from_ste
 from rooflines.reports.formats import check_formats
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
-from rooflines.roofline.bounds import IMPLAUSIBLE
-from rooflines.roofline.judge import Judged
+from rooflines.roofline.judge.bounds import IMPLAUSIBLE
+from rooflines.roofline.judge.judge import Judged
 
 if TYPE_CHECKING:
     import torch
@@ -190,8 +190,8 @@ def _check_memory(name: str, options: PointOptions) -> None:
     """Raise OutOfMemoryError before a language model is built that plainly does not fit. One that cannot be counted is not refused."""
     if options.mode != "generate" or not name.startswith("hf:"):
         return
-    from rooflines.roofline.counting.memory_fit import check_memory
-    from rooflines.roofline.counting.phases import count_generation
+    from rooflines.roofline.dry_run.memory_fit import check_memory
+    from rooflines.roofline.dry_run.phases import count_generation
 
     free_bytes, _, free = free_memory(find_device(options.device))
     try:
@@ -240,10 +240,10 @@ def profile_script(
     directory, given = _checked(options, Path(name).stem, "script", as_rank=True)
     from rooflines.pipeline.jobs import gather, join, report_job
     from rooflines.profiler.monitor.python_startup.sitecustomize import child_environment
-    from rooflines.profiler.recording.child import Child, ChildOrder
-    from rooflines.profiler.recording.children import Children
-    from rooflines.profiler.recording.program import Program
-    from rooflines.profiler.recording.script import NoOperators, collect_script
+    from rooflines.profiler.record.child import Child, ChildOrder
+    from rooflines.profiler.record.children import Children
+    from rooflines.profiler.record.program import Program
+    from rooflines.profiler.record.script import NoOperators, collect_script
 
     device = program_device(options.device)
     workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")

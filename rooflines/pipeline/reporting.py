@@ -17,7 +17,7 @@ from rooflines.profiler.records import Run
 from rooflines.reports.formats import check_formats, file_of, usable, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
-from rooflines.roofline.judge import Judged
+from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.predict.trials import read_trials
 from rooflines.serial import write_json
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rooflines.pipeline.sources import Source
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.reports.document import Page
+    from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis
     from rooflines.roofline.ranks.records import RankAnalysis
-    from rooflines.roofline.usage.device_usage import MonitorAnalysis
 
 ANALYSIS_FILE, RANKS_FILE = "analysis.json", "ranks.json"
 PERFETTO = "perfetto"

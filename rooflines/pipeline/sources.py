@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from rooflines.errors import UsageError
 from rooflines.pipeline.captures import captured_beside
 from rooflines.profiler.directory import RUN_FILE, load
+from rooflines.profiler.read.sources import find_traces, is_url
 from rooflines.profiler.records import Run
-from rooflines.profiler.trace.sources import find_traces, is_url
 
 if TYPE_CHECKING:
     from rooflines.profiler.monitor.monitored import Monitored

@@ -17,7 +17,7 @@ from rooflines.kernels.threads import torch_threads
 from rooflines.pipeline.command import default_command
 from rooflines.pipeline.result_checks import output_error
 from rooflines.profiler.directory import create_directory, default_directory, read_facts
-from rooflines.profiler.environment import collect_environment
+from rooflines.profiler.machine.environment import collect_environment
 from rooflines.profiler.options import find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Workload

@@ -16,8 +16,8 @@ import msgspec
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.options import KVCache, Mode, OptionValue
+from rooflines.profiler.read.signature import StoredCall
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
-from rooflines.profiler.trace.signature import StoredCall
 from rooflines.serial import from_plain, to_plain
 from rooflines.shown import Shown
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from rooflines.profiler.records import Run
 from rooflines.reports.words.sentences import confidence, headline, per, saving, subject
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.comparison.records import Comparison
-from rooflines.roofline.counting.count import Count
-from rooflines.roofline.forecast.forecast import Forecast
+from rooflines.roofline.compare.records import Comparison
+from rooflines.roofline.dry_run.count import Count
+from rooflines.roofline.predict.forecast import Forecast
 from rooflines.serial import read_json_if_whole
 from rooflines.units import percent, seconds
 

@@ -123,10 +123,10 @@ class ProgressBar:
 
 
 def _slowest(path: Path) -> Iterator[str]:
-    from rooflines.profiler.trace.reader import read
-    from rooflines.profiler.trace.slowest import slowest
+    from rooflines.profiler.read.reader import read
+    from rooflines.profiler.tree.slowest import slowest
     from rooflines.reports.screen import plain
-    from rooflines.roofline.kernel_names import short_kernel
+    from rooflines.roofline.count.kernel_names import short_kernel
 
     with contextlib.suppress(OSError, RooflinesError):  # the program deleted it, or it has no operators
         if path.stat().st_size > _LARGEST_TRACE_BYTES:

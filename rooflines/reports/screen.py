@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rooflines.profiler.recording.program import own_stream
-from rooflines.profiler.reported_steps import reported_steps
+from rooflines.profiler.record.program import own_stream
+from rooflines.profiler.record.reported_steps import reported_steps
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import FIELDS
 from rooflines.profiler.samplers.storage import last_bytes, read_journal

@@ -25,10 +25,10 @@ from rooflines.reports.words.ceilings import ceiling_name, source_words
 from rooflines.reports.words.rows import TableRow, bound_text, bound_times, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import count_text, operator_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Unmodelled
-from rooflines.roofline.comparison.compare import place_of, signed_seconds
-from rooflines.roofline.comparison.records import Comparison
+from rooflines.roofline.compare.compare import place_of, signed_seconds
+from rooflines.roofline.compare.records import Comparison
+from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis
 from rooflines.roofline.ranks.records import RankAnalysis
-from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from rooflines.serial import part, to_plain
 from rooflines.units import binary_bytes, counted, interval, percent, seconds, sentence, si, significant
 

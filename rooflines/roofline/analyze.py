@@ -9,16 +9,16 @@ from pathlib import Path
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
+from rooflines.profiler.read.reader import read
+from rooflines.profiler.read.records import READ_DEFAULTS, CaptureTrace, ReadOptions, Trace
 from rooflines.profiler.records import Run, Workload
-from rooflines.profiler.trace.reader import read
-from rooflines.profiler.trace.records import READ_DEFAULTS, CaptureTrace, ReadOptions, Trace
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.conclude import conclude
-from rooflines.roofline.judge import Judged, judge, judge_times
-from rooflines.roofline.resolvers.count import count
-from rooflines.roofline.resolvers.counts import Known
-from rooflines.roofline.step.interference import quiet_steps
+from rooflines.profiler.tree.tree import tree
+from rooflines.roofline.advise.conclude import conclude
+from rooflines.roofline.count.count import count
+from rooflines.roofline.count.counts import Known
+from rooflines.roofline.judge.judge import Judged, judge, judge_times
+from rooflines.roofline.judge.step.interference import quiet_steps
+from rooflines.roofline.own.own import own
 
 
 def analyze(

@@ -14,8 +14,8 @@ from rooflines.pipeline.reading import read_analysis
 from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.roofline.comparison.records import Comparison
-from rooflines.roofline.comparison.rounds import combine
+from rooflines.roofline.compare.records import Comparison
+from rooflines.roofline.compare.rounds import combine
 from rooflines.sweeps.process import JobError, run_job
 from rooflines.sweeps.records import Job
 from rooflines.sweeps.worktree import Tree, check_scripts, worktrees

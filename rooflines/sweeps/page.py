@@ -18,7 +18,7 @@ from rooflines.reports.charts.roofline import roofline_drawing as roofline_chart
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table, section, sections_of
 from rooflines.reports.summary import Said
 from rooflines.reports.views.roofline import rate_lines, roofline_warning
-from rooflines.roofline.step.interference import shared_by
+from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.sweeps.records import SweepAnalysis, SweepRow
 from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto
 from rooflines.units import interval, percent, quantity, seconds, sentence, significant

@@ -16,7 +16,7 @@ import msgspec
 
 from rooflines.arguments import arg
 from rooflines.errors import RunError, UsageError
-from rooflines.roofline.by_key import grouped
+from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.uncertainty import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import label_of, varying

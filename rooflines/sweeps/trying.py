@@ -18,9 +18,9 @@ from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import ResultError, Run
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.roofline.predict.change import HUGE_PAGES, Change, PageCosts, PredictedStep, Prediction, best_split, predict
 from rooflines.roofline.predict.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
-from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.points import hash_of, point_id
 from rooflines.sweeps.records import PointResult, SweepPoint
 from rooflines.sweeps.results import estimate, read_results

@@ -22,7 +22,7 @@ from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError
 from rooflines.profiler.directory import create_directory, file_stem, read_facts
 from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.trace.sources import shown
+from rooflines.profiler.read.sources import shown
 from rooflines.roofline.uncertainty import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import hash_of, label_of, options_of

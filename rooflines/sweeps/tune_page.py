@@ -24,7 +24,7 @@ from rooflines.reports.document import (
     table,
 )
 from rooflines.reports.words.sentences import command_of
-from rooflines.roofline.step.interference import shared_by
+from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.sweeps.page import choices_of
 from rooflines.sweeps.records import MeasuredValue, SweepRow
 from rooflines.sweeps.results import OBJECTIVES, Objective

@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader, Dataset
 import rooflines
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.pipeline.recording import profile_script
-from rooflines.profiler.recording import data_loading
+from rooflines.profiler.record import data_loading
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
-from rooflines.roofline.findings import find
-from rooflines.roofline.step.input_pipeline import host_fraction, input_fraction, loader_is_slower
-from rooflines.roofline.verdict import verdict
+from rooflines.roofline.advise.findings import find
+from rooflines.roofline.advise.verdict import verdict
+from rooflines.roofline.judge.step.input_pipeline import host_fraction, input_fraction, loader_is_slower
 from tests.commands import write_ceilings
 
 SHARE = 0.05  # how exactly a share must come out

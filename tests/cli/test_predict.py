@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rooflines.roofline.forecast.forecast import Forecast
+from rooflines.roofline.predict.forecast import Forecast
 from rooflines.serial import from_plain
 from tests.commands import call
 

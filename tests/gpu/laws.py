@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflines.profiler.read.records import KERNEL, RUNTIME, Trace
 from rooflines.profiler.records import Run
-from rooflines.profiler.trace.records import KERNEL, RUNTIME, Trace
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Unresolved
-from rooflines.roofline.usage.device_usage import MonitorAnalysis, figure
+from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis, figure
 from rooflines.units import binary_bytes, percent, si
 from tests.gpu.parts import Device, Verdict
 

@@ -24,7 +24,7 @@ from rooflines.device_specs import catalog, detect
 from rooflines.device_specs.catalog import SheetFacts
 from rooflines.device_specs.nvml import start_nvml
 from rooflines.errors import DeviceError, UsageError
-from rooflines.profiler.environment import collect_environment
+from rooflines.profiler.machine.environment import collect_environment
 from rooflines.profiler.records import Environment
 from rooflines.serial import from_plain, read_json_if_whole, to_plain, write_json
 from rooflines.sweeps.process import end

@@ -19,10 +19,10 @@ from rooflines.pipeline.ceilings import sheet_of
 from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.profiler.directory import file_stem, load
 from rooflines.profiler.options import Mode
+from rooflines.profiler.read.reader import read
 from rooflines.profiler.records import Environment
-from rooflines.profiler.trace.reader import read
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.usage.device_usage import MonitorAnalysis
+from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis
 from rooflines.serial import read_json, to_plain
 from tests.gpu import laws, train, workloads
 from tests.gpu.laws import Law, Profiled

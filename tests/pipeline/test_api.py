@@ -17,7 +17,7 @@ from rooflines.errors import OutOfMemoryError, OutputError, UsageError
 from rooflines.pipeline import default_command, recording
 from rooflines.profiler.progress import Silent
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
-from rooflines.roofline.judge import Judged
+from rooflines.roofline.judge.judge import Judged
 from tests.commands import TIMEOUT_S, environment, write_ceilings
 
 

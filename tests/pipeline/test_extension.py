@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import rooflines
-from rooflines.roofline.formulas.registry import FORMULAS
+from rooflines.roofline.count.formulas.registry import FORMULAS
 from tests.commands import write_ceilings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "counting.md").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import Bar, Cell, Table
 from rooflines.reports.views.run import page as page_of
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.judge import Judged
+from rooflines.roofline.judge.judge import Judged
 from tests.commands import write_ceilings
 
 DATA = Path(__file__).parent.parent / "data"

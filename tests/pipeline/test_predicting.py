@@ -11,14 +11,14 @@ import rooflines
 from rooflines.device_specs import catalog
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.pipeline.predicting import predict
-from rooflines.profiler.dispatch.recorder import record
+from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.workloads.prepare import prepare
 from rooflines.reports.document import texts
 from rooflines.reports.views import predict as predict_page
-from rooflines.roofline.counting.count import count_network
-from rooflines.roofline.counting.memory_fit import MemoryGrowth
-from rooflines.roofline.forecast.forecast import Forecast
+from rooflines.roofline.dry_run.count import count_network
+from rooflines.roofline.dry_run.memory_fit import MemoryGrowth
+from rooflines.roofline.predict.forecast import Forecast
 from tests.roofline.real import DATA
 from tests.samples import ceilings
 

@@ -239,14 +239,14 @@ def test_a_refusal_does_not_quote_the_metadata(tmp_path):
     ("runs/what?/a#b@c.json", "runs/what?/a#b@c.json"),
 ])  # fmt: skip
 def test_of_a_url_only_the_place_is_shown(source, name):
-    from rooflines.profiler.trace.sources import shown, shown_reason
+    from rooflines.profiler.read.sources import shown, shown_reason
 
     assert shown(source) == name
     assert shown_reason(f"403, url='{source}'", source) == f"403, url='{name}'"
 
 
 def test_a_library_s_reason_may_quote_a_url_in_parts_or_encoded_anew():
-    from rooflines.profiler.trace.sources import shown_reason
+    from rooflines.profiler.read.sources import shown_reason
 
     source = f"https://h.org/t.json?key={SECRET}/+"
     for reason, says in (

@@ -9,8 +9,8 @@ import torch
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.history import History, HistorySession, add_session
-from rooflines.profiler import doctor
-from rooflines.profiler.doctor import Check, Driver, examine, why_no_cuda
+from rooflines.profiler.machine import doctor
+from rooflines.profiler.machine.doctor import Check, Driver, examine, why_no_cuda
 from rooflines.reports.views.doctor import page
 from tests.printing import in_terminal
 

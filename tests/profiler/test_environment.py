@@ -10,8 +10,8 @@ import torch
 
 from rooflines._version import __version__
 from rooflines.errors import DeviceError
-from rooflines.profiler import environment
-from rooflines.profiler.environment import collect_environment, dotted_cudnn, git_commit, package_version
+from rooflines.profiler.machine import environment
+from rooflines.profiler.machine.environment import collect_environment, dotted_cudnn, git_commit, package_version
 from rooflines.profiler.records import Environment
 from rooflines.serial import from_plain, to_plain
 

@@ -8,8 +8,8 @@ import weakref
 import pytest
 import torch
 
-from rooflines.profiler.guard import Guard
-from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.hooks.guard import Guard
+from rooflines.profiler.hooks.module_hooks import ModuleRanges
 
 
 class Model(torch.nn.Module):

@@ -3,7 +3,7 @@
 import contextlib
 from types import SimpleNamespace
 
-from rooflines.profiler.replaced import replaced
+from rooflines.profiler.hooks.replaced import replaced
 
 
 def test_all_owners_get_ours_and_get_theirs_back():

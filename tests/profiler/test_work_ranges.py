@@ -11,12 +11,12 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 import rooflines
 from rooflines.errors import UsageError
-from rooflines.profiler.trace.reader import read
-from rooflines.profiler.trace.tree import tree
-from rooflines.profiler.work_ranges import PRECISIONS, RANGE_PREFIX, DeclaredWork, active, from_range_name, listening, range_name
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.formulas import Work
-from rooflines.roofline.resolvers.count import count as count_calls
+from rooflines.profiler.read.reader import read
+from rooflines.profiler.read.work_ranges import PRECISIONS, RANGE_PREFIX, DeclaredWork, active, from_range_name, listening, range_name
+from rooflines.profiler.tree.tree import tree
+from rooflines.roofline.count.count import count as count_calls
+from rooflines.roofline.count.formulas import Work
+from rooflines.roofline.own.own import own
 from tests.traces import kernel, launch, mm, op, span, trace
 
 NUMBERS = st.integers(0, 2**63 - 1)

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import torch
 
-from rooflines.profiler.environment import collect_environment, nvidia_driver
-from rooflines.profiler.module_hooks import ModuleRanges
-from rooflines.profiler.recording.device import RecordedDevice
-from rooflines.profiler.recording.tracer import TracedSteps
+from rooflines.profiler.hooks.module_hooks import ModuleRanges
+from rooflines.profiler.machine.environment import collect_environment, nvidia_driver
+from rooflines.profiler.record.device import RecordedDevice
+from rooflines.profiler.record.tracer import TracedSteps
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field

@@ -24,7 +24,7 @@ _FIND_DEVICE = (
     "rooflines.pipeline.recording",
     "rooflines.pipeline.ceilings",
     "rooflines.profiler.workloads.prepare",
-    "rooflines.profiler.recording.device",
+    "rooflines.profiler.record.device",
 )
 WORKLOAD = "def step():\n    from tests.replay import fixtures\n    return lambda: fixtures.replayed.run_step()\n"
 
@@ -54,11 +54,11 @@ def replaying(device: ReplayDevice, folder: Path, library: Path, script: str | N
     facts = device.recorded.facts
     with pytest.MonkeyPatch.context() as patch:
         install(script or driver_script(device), library=library, folder=folder, patch=patch)
-        patch.setattr("rooflines.profiler.recording.collect.RecordedDevice", lambda _: device)
+        patch.setattr("rooflines.profiler.record.collect.RecordedDevice", lambda _: device)
         for module in _FIND_DEVICE:
             patch.setattr(f"{module}.find_device", lambda _: device.torch_device)
         # The times of events are made up, and this machine may be late: their sum is not the wall time that it is on a GPU.
-        patch.setattr("rooflines.profiler.recording.device.EVENTS_SHARE", 1e9)
+        patch.setattr("rooflines.profiler.record.device.EVENTS_SHARE", 1e9)
         named = facts.name, SheetFacts(kind="cuda", units=facts.units, memory_bytes=facts.memory_bytes)
         patch.setattr("rooflines.device_specs.live.named", lambda _: named)
         patch.setattr(torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state())

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rooflines.profiler.trace.records import STEP_PREFIX
+from rooflines.profiler.read.records import STEP_PREFIX
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
 # Categories of what a device did, and of the arrows to it.

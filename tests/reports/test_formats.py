@@ -20,7 +20,7 @@ from rooflines.reports.render import json as json_page
 from rooflines.reports.render import markdown, pdf
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import comparison, monitor, ranks, run
-from rooflines.roofline.comparison.compare import compare
+from rooflines.roofline.compare.compare import compare
 from tests.reports.views import test_comparison, test_monitor, test_ranks, test_serving
 from tests.samples import analysis as sample
 

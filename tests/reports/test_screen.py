@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.profiler.reported_steps import StepReport, reported_steps
+from rooflines.profiler.record.reported_steps import StepReport, reported_steps
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.storage import JournalEntry, write_entry
-from rooflines.profiler.trace.slowest import slowest
+from rooflines.profiler.tree.slowest import slowest
 from rooflines.reports import screen
 from rooflines.reports.screen import Readings, plain
 from tests.commands import command, environment, quick
@@ -94,7 +94,7 @@ def test_without_a_terminal_that_can_draw_there_are_lines(tmp_path):
 
 PROGRAM = """
 import os, sys, time
-from rooflines.profiler.reported_steps import VARIABLE, StepReport
+from rooflines.profiler.record.reported_steps import VARIABLE, StepReport
 report = StepReport(os.environ[VARIABLE])
 print("\\x1b]0;title\\x07printed", os.isatty(1), flush=True)
 for _ in range(200):

@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import Console
 
 import rooflines
-from rooflines.profiler.trace.reader import read
-from rooflines.profiler.trace.tree import tree
+from rooflines.profiler.read.reader import read
+from rooflines.profiler.tree.tree import tree
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.attribution.own import Attribution, own
-from rooflines.roofline.resolvers.count import count
-from rooflines.roofline.resolvers.counts import Known
+from rooflines.roofline.count.count import count
+from rooflines.roofline.count.counts import Known
+from rooflines.roofline.own.own import Attribution, own
 from tests.traces import kernel, launch, trace
 
 Event = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.trace.tree import module_annotation
+from rooflines.profiler.tree.tree import module_annotation
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
 from tests.samples import ceilings

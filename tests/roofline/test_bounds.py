@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
-from rooflines.profiler.external_trace import run_of_trace
+from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.sentences import roofs_of_run
 from rooflines.reports.words.text import bound_words
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.bounds import bound_class, memory_seconds, place_on_roofline, with_shortest_kernel
-from rooflines.roofline.comparison.compare import compare
-from rooflines.roofline.formulas import Work
+from rooflines.roofline.compare.compare import compare
+from rooflines.roofline.count.formulas import Work
+from rooflines.roofline.judge.bounds import bound_class, memory_seconds, place_on_roofline, with_shortest_kernel
 from tests.roofline.real import named
 from tests.traces import add, kernel, launch, op, trace
 

@@ -1,6 +1,6 @@
 """Sums and groups by key."""
 
-from rooflines.roofline.by_key import grouped, longest_first
+from rooflines.roofline.count.by_key import grouped, longest_first
 
 
 def test_times_are_summed_by_key_longest_first_and_equals_in_order():

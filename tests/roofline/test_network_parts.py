@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("transformers")
 
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.count import Count, count_network
-from rooflines.roofline.network_parts import part_of
+from rooflines.roofline.dry_run.count import Count, count_network
+from rooflines.roofline.judge.network_parts import part_of
 
 BATCH, LENGTH = 2, 32
 TOKENS = BATCH * LENGTH

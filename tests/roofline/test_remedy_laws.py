@@ -135,7 +135,7 @@ def test_no_phase_is_called_forward_without_a_reason(path):
 
 def test_the_preconditions_are_those_of_suggestions_that_are_made():
     """Most of the words above occur in the advice on the traces of this repository; a word that nothing says would test nothing."""
-    from rooflines.roofline.advice import categories, communication, copies, host, matrix, training
+    from rooflines.roofline.advise import categories, communication, copies, host, matrix, training
 
     text = ""
     for module in (categories, communication, copies, host, matrix, training):

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.tree import tree
+from rooflines.profiler.tree.tree import tree
 from rooflines.reports.render.markdown import render
 from rooflines.reports.views.run import page
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.conclude import conclude
-from rooflines.roofline.judge import judge
-from rooflines.roofline.resolvers.count import count
+from rooflines.roofline.advise.conclude import conclude
+from rooflines.roofline.count.count import count
+from rooflines.roofline.judge.judge import judge
+from rooflines.roofline.own.own import own
 from tests.roofline.real import DATA, analysis_of
 from tests.roofline.rooms import read
 

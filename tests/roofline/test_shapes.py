@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.roofline.advice import categories
-from rooflines.roofline.shapes import repeated_key, shapes_range
+from rooflines.roofline.advise import categories
+from rooflines.roofline.judge.shapes import repeated_key, shapes_range
 from tests.roofline.advice.cases import case, row
 
 

@@ -18,12 +18,12 @@ from torch.testing._internal.two_tensor import TwoTensor
 import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.errors import TraceError, UsageError
-from rooflines.profiler.trace.missing_device import OF_A_DEVICE
+from rooflines.profiler.read.missing_device import OF_A_DEVICE
 from rooflines.reports.views.roofline import roofline_of
 from rooflines.reports.words.rows import table_rows
-from rooflines.roofline.advice.matrix import is_fallback
-from rooflines.roofline.bounds import judge
-from rooflines.roofline.kernel_names import matrix_precision, short_kernel
+from rooflines.roofline.advise.matrix import is_fallback
+from rooflines.roofline.count.kernel_names import matrix_precision, short_kernel
+from rooflines.roofline.judge.bounds import judge
 from tests.roofline.real import DATA, NOT_JUDGED, TRACES, analysis_of
 from tests.roofline.rooms import analyzed, copied, divided, frame, printed, runtime
 from tests.traces import allocation, kernel, launch, mm, op, span

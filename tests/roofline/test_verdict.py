@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import Basis, Coverage, Finding, Kernel, PageFaults
-from rooflines.roofline.verdict import verdict
 from tests.samples import analysis as sample
 
 

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rooflines.profiler.trace.communication_kernels import communicates
-from rooflines.profiler.trace.reader import read
-from rooflines.profiler.trace.records import RUNTIME
-from rooflines.profiler.trace.tree import tree
+from rooflines.profiler.read.communication_kernels import communicates
+from rooflines.profiler.read.reader import read
+from rooflines.profiler.read.records import RUNTIME
+from rooflines.profiler.tree.tree import tree
 from rooflines.reports.document import Bar
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
+from rooflines.roofline.advise.verdict import plural
 from rooflines.roofline.analysis import PARTS, Analysis
-from rooflines.roofline.verdict import plural
 from rooflines.serial import to_json
 from tests.roofline.real import TRACES, analysis_of, every_trace
 

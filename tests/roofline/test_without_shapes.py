@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from rooflines.profiler.external_trace import run_of_trace
-from rooflines.profiler.trace.records import Trace
+from rooflines.profiler.read.records import Trace
+from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.reports.render.html import render
 from rooflines.reports.views import run as view
 from rooflines.reports.words.rows import table_rows, table_time, table_title

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from rooflines.arguments import escaped
 from rooflines.profiler.directory import JOURNAL_FILE, LINES_FILE, RUN_FILE, SAMPLES_FILE
 from rooflines.profiler.monitor.monitored import MONITOR_FILE
-from rooflines.profiler.trace.sources import is_trace_name, rank_in_name
+from rooflines.profiler.read.sources import is_trace_name, rank_in_name
 
 # The limit for a log directory that holds far more than runs.
 MOST_ENTRIES = 100_000

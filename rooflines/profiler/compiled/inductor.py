@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.profiler.compiled.records import Access, CompiledCode, Graph, Kernel, as_buffer
-from rooflines.profiler.replaced import replaced, when_imported
-from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
+from rooflines.profiler.hooks.replaced import replaced, when_imported
+from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -304,7 +304,7 @@ def call_of(node: Any) -> StoredCall | None:
     import torch
     from torch.utils._pytree import tree_map
 
-    from rooflines.profiler.dispatch.signatures import argument_of, call_signature, tensor_arg
+    from rooflines.profiler.calls.signatures import argument_of, call_signature, tensor_arg
 
     target, value = node.target, node.meta.get("val")
     if isinstance(target, torch._ops.OpOverloadPacket) and hasattr(target, "default"):
@@ -349,7 +349,7 @@ def _bias_of(node: Any) -> StoredCall | None:
     """The addition of its bias, which inductor takes out of some operators to fuse it with what follows."""
     import torch
 
-    from rooflines.profiler.dispatch.signatures import tensor_arg
+    from rooflines.profiler.calls.signatures import tensor_arg
 
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not _fixed(value):

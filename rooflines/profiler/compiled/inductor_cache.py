@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.records import Access
-from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
+from rooflines.profiler.read.signature import MISSING, Argument, Signature, TensorArg
 
 # --- loads and stores of Triton code -----------------------------------------------------------------------------------------------
 # Inductor writes one statement for each variable of an index (``x0 = (xindex % 128)``, ``x1 = xindex // 128``), and loads and stores

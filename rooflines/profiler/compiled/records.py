@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from rooflines.errors import RunError
-from rooflines.profiler.trace.signature import StoredCall, TensorArg
+from rooflines.profiler.read.signature import StoredCall, TensorArg
 from rooflines.serial import read_json, write_json
 
 COMPILED_FILE = "compiled.json"

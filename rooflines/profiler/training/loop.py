@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError, RooflinesError, WorkloadError, writing
+from rooflines.profiler.machine.others import OthersMeter
 from rooflines.profiler.options import PointOptions
-from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.process import PeakMemory
+from rooflines.profiler.record.process import PeakMemory
 from rooflines.profiler.records import FINDS_THE_OPERATOR
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.profiler.training.records import Epoch, Failure

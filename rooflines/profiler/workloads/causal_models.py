@@ -28,7 +28,7 @@ def causal_network(name: str, config: Any, options: PointOptions) -> tuple[torch
     import torch
     import transformers
 
-    from rooflines.profiler.dispatch.fakes import fake_mode_of
+    from rooflines.profiler.calls.fakes import fake_mode_of
 
     known, masked = transformers.AutoModelForCausalLM._model_mapping, transformers.AutoModelForMaskedLM._model_mapping
     asked = arg("mode", "generate")
@@ -149,7 +149,7 @@ def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
     """The sizes of what generates, a module or an object that has some, and of ``cache``, a transformers cache or None."""
     import torch
 
-    from rooflines.profiler.dispatch.memory import storages
+    from rooflines.profiler.calls.memory import storages
 
     layers = getattr(cache, "layers", ())
     each = [

@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from rooflines.profiler.generation_phases import generating
-from rooflines.profiler.step_clock import StepClock
+from rooflines.profiler.hooks.generation_phases import generating
+from rooflines.profiler.hooks.step_clock import StepClock
 
 if TYPE_CHECKING:
     import torch

@@ -86,7 +86,7 @@ def quantize(
     """
     from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
-    from rooflines.profiler.dispatch.fakes import fake_mode_of
+    from rooflines.profiler.calls.fakes import fake_mode_of
     from rooflines.profiler.workloads.quantized_graph import lowered, static_graph, training_graph
 
     name = type(network).__name__

@@ -119,7 +119,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         """Begin, end and a gap of each stretch by category; narrow neighbors are one, of the category with most of their time."""
         import numpy as np
 
-        from rooflines.roofline.step.activity import Line, merged
+        from rooflines.roofline.judge.step.activity import Line, merged
 
         categories = ["", *(name for (name,) in self.legend)]
         of = np.array([categories.index(self.items[item].category) for item in lane.items])

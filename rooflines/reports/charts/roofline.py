@@ -16,7 +16,7 @@ from rooflines.reports.charts.palette import SERIES_COLORS, category_order
 from rooflines.reports.charts.paper import Drawing, Mark, PaperSheet
 from rooflines.reports.words.ceilings import SOURCE_WORDS, shares_of_roofs
 from rooflines.reports.words.text import clip
-from rooflines.roofline.by_key import grouped, longest_first
+from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.units import scale, si, significant
 
 if TYPE_CHECKING:

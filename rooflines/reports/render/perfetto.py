@@ -19,16 +19,16 @@ import msgspec
 import numpy as np
 
 from rooflines.errors import TraceError, UsageError
+from rooflines.profiler.read.distinct import distinct, distinct_rows
+from rooflines.profiler.read.perfetto import as_kineto
+from rooflines.profiler.read.records import ADDED, Int64s, Mask, Trace
+from rooflines.profiler.read.sources import pieces, shown
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample
-from rooflines.profiler.trace.distinct import distinct, distinct_rows
-from rooflines.profiler.trace.perfetto import as_kineto
-from rooflines.profiler.trace.records import ADDED, Int64s, Mask, Trace
-from rooflines.profiler.trace.sources import pieces, shown
-from rooflines.profiler.trace.tree import PHASES
+from rooflines.profiler.tree.tree import PHASES
 from rooflines.roofline.analysis import OperatorRow
-from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.rows import TimeRow
-from rooflines.roofline.judge import Judged
+from rooflines.roofline.judge.judge import Judged
+from rooflines.roofline.own.own import Attribution
+from rooflines.roofline.own.rows import TimeRow
 from rooflines.roofline.uncertainty import Floats
 
 # Above the process ids of Linux, which end at 2^22, and the numbers of devices.

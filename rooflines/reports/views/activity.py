@@ -15,7 +15,7 @@ from rooflines.reports.views.timeline import usage_timeline
 from rooflines.reports.words.sentences import RUNS_NOTHING
 from rooflines.reports.words.text import clip, operator_name, shorten_path
 from rooflines.roofline.analysis import Activity, Analysis, Lane, OperatorRow
-from rooflines.roofline.kernel_names import kernel_category
+from rooflines.roofline.count.kernel_names import kernel_category
 from rooflines.units import counted, percent, seconds
 
 # A caption is about idle time, or about work of several streams at once, from this share of the step on.

@@ -9,7 +9,7 @@ from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, module_text, table_rows
 from rooflines.reports.words.text import efficiency_text, operator_name, shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.by_key import longest_first
+from rooflines.roofline.count.by_key import longest_first
 from rooflines.units import seconds
 
 _MOST_ROWS, _MOST_NAMED = 12, 5

@@ -31,7 +31,7 @@ from rooflines.reports.document import (
 from rooflines.reports.words.ceilings import SOURCE_WORDS, ago, ceiling_name, roof_order
 from rooflines.reports.words.sentences import listed
 from rooflines.reports.words.text import csv_text
-from rooflines.roofline.by_key import grouped
+from rooflines.roofline.count.by_key import grouped
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, counted, percent, si
 

@@ -30,9 +30,9 @@ from rooflines.reports.document import (
 from rooflines.reports.words.sentences import subject
 from rooflines.reports.words.text import csv_text, decimals_of, fixed, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.comparison.compare import count_of_calls, place_of, signed_seconds
-from rooflines.roofline.comparison.records import CHANGE_COLUMNS, Change, Comparison, Figures, Noise, Pace, Subject
-from rooflines.roofline.step.interference import shared_by
+from rooflines.roofline.compare.compare import count_of_calls, place_of, signed_seconds
+from rooflines.roofline.compare.records import CHANGE_COLUMNS, Change, Comparison, Figures, Noise, Pace, Subject
+from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.units import counted, interval, percent, quantity, scale, seconds, sentence, significant
 
 By = Literal["operator", "module"]

@@ -22,13 +22,13 @@ from rooflines.reports.document import (
     table,
 )
 from rooflines.reports.words.text import struct_csv
-from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
+from rooflines.roofline.dry_run.count import Count, ModuleCount, OperatorCount
 from rooflines.units import counted, percent, sentence, si
 
 if TYPE_CHECKING:
     from rooflines.profiler.records import StepMemory, Workload
-    from rooflines.roofline.counting.other_counters import OtherCount
-    from rooflines.roofline.counting.phases import GenerationCount
+    from rooflines.roofline.dry_run.other_counters import OtherCount
+    from rooflines.roofline.dry_run.phases import GenerationCount
 
 By = Literal["operator", "module"]
 _MOST_UNKNOWN = 8

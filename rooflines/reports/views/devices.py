@@ -10,7 +10,7 @@ from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Sheet, SheetFigure, SheetRate
 from rooflines.reports.document import Column, Facts, Page, Row, Section, said, section, table
 from rooflines.reports.words.text import csv_text
-from rooflines.roofline.by_key import grouped
+from rooflines.roofline.count.by_key import grouped
 from rooflines.units import counted, sentence, significant
 
 _NONE = "-"

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from rooflines._version import __version__
-from rooflines.profiler.doctor import Check
+from rooflines.profiler.machine.doctor import Check
 from rooflines.reports.document import Cell, Column, Page, Paragraph, section, table
-from rooflines.roofline.by_key import grouped
+from rooflines.roofline.count.by_key import grouped
 
 _COLUMNS = (Column("check", format="text"), Column("status", format="text"), Column("found", format="text", least=20))
 

@@ -11,9 +11,9 @@ from rooflines.reports.views.roofline import roofline_warning
 from rooflines.reports.words.rows import known_share
 from rooflines.reports.words.text import bound_words, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
-from rooflines.roofline.by_key import grouped, longest_first
-from rooflines.roofline.call_sites import merged_kernel
-from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.count.by_key import grouped, longest_first
+from rooflines.roofline.count.kernel_names import short_kernel
+from rooflines.roofline.judge.call_sites import merged_kernel
 from rooflines.units import seconds
 
 _PRINTED = 20

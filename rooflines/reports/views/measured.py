@@ -14,7 +14,7 @@ from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import CurvePoint, Measured
 from rooflines.reports.words.text import csv_text
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.usage.device_usage import THROTTLED, MonitorAnalysis, held_down
+from rooflines.roofline.judge.usage.device_usage import THROTTLED, MonitorAnalysis, held_down
 
 # TensorBoard itself shows a thousand points of a curve; samples.csv has all.
 MOST_READINGS = 5_000

@@ -16,8 +16,8 @@ from rooflines.reports.document import Column, Facts, Page, Paragraph, Section, 
 from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
 from rooflines.roofline.analysis import Analysis, DeviceUsage
-from rooflines.roofline.step.interference import shared_by
-from rooflines.roofline.usage.device_usage import HOST, MonitorAnalysis, figure, is_accelerator, is_host
+from rooflines.roofline.judge.step.interference import shared_by
+from rooflines.roofline.judge.usage.device_usage import HOST, MonitorAnalysis, figure, is_accelerator, is_host
 from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
 
 # What each of the host's energy counters counts.

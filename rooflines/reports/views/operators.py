@@ -29,11 +29,11 @@ from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, flagged, known_share, module_text, operators_summary, share_of_step, table_rows
 from rooflines.reports.words.text import is_graph, is_kernel, marked_name
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
-from rooflines.roofline.by_key import grouped, longest_first
-from rooflines.roofline.call_sites import merged_kernel
-from rooflines.roofline.formulas.counter import NO_FORMULA
-from rooflines.roofline.formulas.families import evidence_of
-from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.count.by_key import grouped, longest_first
+from rooflines.roofline.count.formulas.counter import NO_FORMULA
+from rooflines.roofline.count.formulas.families import evidence_of
+from rooflines.roofline.count.kernel_names import short_kernel
+from rooflines.roofline.judge.call_sites import merged_kernel
 from rooflines.units import percent, seconds, si
 
 # Rows in the short form, and in print.

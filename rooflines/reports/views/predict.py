@@ -27,9 +27,9 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.views.roofline import rate_lines
 from rooflines.reports.words.text import csv_text, short_name, shorten_path
-from rooflines.roofline.by_key import grouped
-from rooflines.roofline.forecast.counted_step import MASKED, UNFUSED
-from rooflines.roofline.forecast.forecast import (
+from rooflines.roofline.count.by_key import grouped
+from rooflines.roofline.predict.counted_step import MASKED, UNFUSED
+from rooflines.roofline.predict.forecast import (
     DeviceForecast,
     Forecast,
     Operator,
@@ -39,7 +39,7 @@ from rooflines.roofline.forecast.forecast import (
     StepBound,
     forecast_rows,
 )
-from rooflines.roofline.forecast.layout import LayoutBound
+from rooflines.roofline.predict.layout import LayoutBound
 from rooflines.units import binary_bytes, interval, percent, quantity, seconds, sentence, si
 
 _BRIEF = 12

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from rooflines._version import __version__
 from rooflines.reports.document import Bar, BarRow, Cell, Column, Page, Paragraph, Part, Row, Section, Table, said, section, table
 from rooflines.reports.views.advice import recommended
-from rooflines.roofline.findings import WORTH
+from rooflines.roofline.advise.findings import WORTH
+from rooflines.roofline.advise.verdict import bound_of_classes
 from rooflines.roofline.ranks.analyze import EVEN, hosts_apart, in_steps_s
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow
-from rooflines.roofline.verdict import bound_of_classes
 from rooflines.units import percent, seconds, si
 
 _MOST_RANKS = 24

@@ -10,10 +10,10 @@ from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Ring, Ro
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import share_of_step, table_rows
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
+from rooflines.roofline.advise.verdict import category_efficiency, plural, runs
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.by_key import grouped, longest_first
-from rooflines.roofline.call_sites import summed
-from rooflines.roofline.verdict import category_efficiency, plural, runs
+from rooflines.roofline.count.by_key import grouped, longest_first
+from rooflines.roofline.judge.call_sites import summed
 from rooflines.units import percent, seconds, sentence, si, significant
 
 # An operator this far above its bound is more than the noise of a measurement.

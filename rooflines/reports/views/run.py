@@ -43,11 +43,11 @@ from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, ceiling_scope, conditions_words, roof_order, source_and_age, source_words
 from rooflines.reports.words.rows import bound_times, operators_summary, share_of_step
 from rooflines.reports.words.text import size_text
-from rooflines.roofline.advice.host import WAITS
+from rooflines.roofline.advise.host import WAITS
+from rooflines.roofline.advise.verdict import rates_sentence
 from rooflines.roofline.analysis import PARTS, Analysis
+from rooflines.roofline.judge.step.input_pipeline import input_fraction
 from rooflines.roofline.predict.trials import Trials
-from rooflines.roofline.step.input_pipeline import input_fraction
-from rooflines.roofline.verdict import rates_sentence
 from rooflines.units import counted, percent, seconds, sentence, si
 
 _QUALITY = "Measurement quality"

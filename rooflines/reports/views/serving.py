@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rooflines.reports.document import Cell, Column, Paragraph, Section, Table, filled, said, section
 from rooflines.reports.words.text import INFERRED_MARK
+from rooflines.roofline.advise.verdict import plural, rate_text
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.by_key import longest_first
+from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.served_steps import ServedSteps, ServedWork
-from rooflines.roofline.verdict import plural, rate_text
 from rooflines.units import counted, percent, seconds, si
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rooflines.reports.charts.curves import StepTimesCurve
 from rooflines.reports.document import Bar, BarRow, CellValue, Column, Figure, Section, Table, said, section, table, timed_parts
 from rooflines.reports.words import sentences
+from rooflines.roofline.advise.verdict import steps_differ
 from rooflines.roofline.analysis import Analysis, TracedStep
-from rooflines.roofline.verdict import steps_differ
 from rooflines.units import seconds
 
 # More traced steps than this are a sweep, not a table.

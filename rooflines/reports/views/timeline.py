@@ -11,7 +11,7 @@ from rooflines.profiler.samplers.fields import FIELDS, Field
 from rooflines.reports.charts.timeline import Held, Level, TimelineFigure, TimelineLine, TimelineRow
 from rooflines.reports.document import Figure
 from rooflines.roofline.analysis import Analysis, Series
-from rooflines.roofline.usage.device_usage import HOST, THROTTLED, is_host
+from rooflines.roofline.judge.usage.device_usage import HOST, THROTTLED, is_host
 from rooflines.units import UNITS, scale
 
 # More steps than this are a band and not single marks.

@@ -9,7 +9,7 @@ from rooflines.profiler.training.records import Training
 from rooflines.reports.charts.curves import Curves, CurveSeries
 from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, section, sections_of, table
 from rooflines.reports.words.sentences import subject
-from rooflines.roofline.step.interference import shared_by
+from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.units import binary_bytes, counted, percent, seconds, sentence, significant
 
 _INPUT_SHARE = 0.05  # waiting below this share of an epoch is not worth a sentence

@@ -11,7 +11,7 @@ from rooflines.reports.document import ABSENT, Column, Table, table
 from rooflines.reports.words.sentences import listed
 from rooflines.reports.words.text import csv_text
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Unresolved, Usage
-from rooflines.roofline.usage.device_usage import figure, is_host
+from rooflines.roofline.judge.usage.device_usage import figure, is_host
 from rooflines.units import counted, percent, quantity, seconds, si
 
 _METHODS = {"counter": "by its energy counter", "power": "by integrating its power"}

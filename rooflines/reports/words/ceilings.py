@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
-from rooflines.roofline.by_key import longest_first
+from rooflines.roofline.count.by_key import longest_first
 from rooflines.units import binary_bytes, counted, percent, si
 
 SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.call_sites import summed
-from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.shapes import repeated
+from rooflines.roofline.count.kernel_names import short_kernel
+from rooflines.roofline.judge.call_sites import summed
+from rooflines.roofline.judge.shapes import repeated
 
 
 class TableRow(NamedTuple):

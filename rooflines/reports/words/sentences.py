@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 
 from rooflines.arguments import arg, as_options
 from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.profiler.records import RunFile
-from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.ceilings import shares_of_roofs
 from rooflines.reports.words.rows import TableRow, bound_times, flagged, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
+from rooflines.roofline.advise.findings import WORTH
 from rooflines.roofline.analysis import Analysis, Example, Finding
-from rooflines.roofline.bounds import way_of
-from rooflines.roofline.by_key import longest_first
-from rooflines.roofline.findings import WORTH
-from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.step.interference import noise_s, shared_machine
+from rooflines.roofline.count.by_key import longest_first
+from rooflines.roofline.count.kernel_names import short_kernel
+from rooflines.roofline.judge.bounds import way_of
+from rooflines.roofline.judge.step.interference import noise_s, shared_machine
 from rooflines.units import counted, percent, seconds, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from rooflines.roofline.analysis import OperatorRow, Unmodelled
-from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.units import binary_bytes, significant
 
 ELLIPSIS = "…"
@@ -18,7 +18,7 @@ ELLIPSIS = "…"
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
 # Behind the name of an operator whose work the trace does not tell by itself.
 INFERRED_MARK = "*"
-# Rows of graphs whose operators are not known (``roofline/attribution/graphs.py``).
+# Rows of graphs whose operators are not known (``roofline/own/graphs.py``).
 _GRAPH = re.compile(r"(?:CUDA|HIP) graph \d+")
 # A spreadsheet reads a cell that starts with one of these as a formula, and an operator's name comes from the trace.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")

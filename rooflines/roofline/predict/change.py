@@ -11,11 +11,11 @@ import msgspec
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.options import OptionValue
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.bounds import memory_seconds, place_on_roofline
-from rooflines.roofline.formulas import Work
+from rooflines.roofline.count.formulas import Work
+from rooflines.roofline.judge.bounds import memory_seconds, place_on_roofline
+from rooflines.roofline.judge.shapes import tensor_bytes, tensors
+from rooflines.roofline.judge.step.interference import busy_cores, paging_s
 from rooflines.roofline.predict.rows import FUSABLE, chains, conversion_s, in_loop
-from rooflines.roofline.shapes import tensor_bytes, tensors
-from rooflines.roofline.step.interference import busy_cores, paging_s
 from rooflines.units import counted, percent, seconds, significant
 
 Kind = Literal[

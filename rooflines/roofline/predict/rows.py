@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rooflines.roofline.analysis import OperatorRow, Unmodelled
-from rooflines.roofline.by_key import grouped, longest_first
-from rooflines.roofline.shapes import tensor_bytes, tensors
+from rooflines.roofline.count.by_key import grouped, longest_first
+from rooflines.roofline.judge.shapes import tensor_bytes, tensors
 
 FUSABLE = ("element-wise", "normalization", "reduction", "copy")
 CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|SubTensorOp|transpose_NHWC|transpose_NCHW", re.I)

@@ -17,23 +17,23 @@ import numpy as np
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError, UsageError
-from rooflines.profiler.external_trace import run_of_trace
+from rooflines.profiler.read.distinct import distinct_rows
+from rooflines.profiler.read.exchanges import bus_factor
+from rooflines.profiler.read.missing_device import lacks_device
+from rooflines.profiler.read.reader import read
+from rooflines.profiler.read.records import READ_DEFAULTS, Int64s, Rank, ReadOptions
+from rooflines.profiler.read.sources import rank_in_name, shown
 from rooflines.profiler.records import Environment
-from rooflines.profiler.trace.collectives import Collectives, read_collectives
-from rooflines.profiler.trace.distinct import distinct_rows
-from rooflines.profiler.trace.exchanges import bus_factor
-from rooflines.profiler.trace.missing_device import lacks_device
-from rooflines.profiler.trace.reader import read
-from rooflines.profiler.trace.records import READ_DEFAULTS, Int64s, Rank, ReadOptions
-from rooflines.profiler.trace.sources import rank_in_name, shown
-from rooflines.roofline.advice.communication import ALL_RANKS, FIND_LATE_RANK
+from rooflines.profiler.tree.collectives import Collectives, read_collectives
+from rooflines.profiler.tree.external_trace import run_of_trace
+from rooflines.roofline.advise.communication import ALL_RANKS, FIND_LATE_RANK
+from rooflines.roofline.advise.findings import MOST, WORTH
+from rooflines.roofline.advise.verdict import differing
 from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.by_key import grouped, longest_first
-from rooflines.roofline.findings import MOST, WORTH
+from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.ranks.matching import SYNCHRONIZING, MatchedCollectives, Waits, match_collectives, side_by_side, waits_at_start
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler
-from rooflines.roofline.verdict import differing
 from rooflines.units import counted, percent, seconds
 
 # Times after this are dates, and ranks of one job begin less than an hour apart.

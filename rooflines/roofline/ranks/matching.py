@@ -21,9 +21,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rooflines.profiler.trace.collectives import Collectives
-from rooflines.profiler.trace.distinct import distinct_rows
-from rooflines.profiler.trace.records import Int64s
+from rooflines.profiler.read.distinct import distinct_rows
+from rooflines.profiler.read.records import Int64s
+from rooflines.profiler.tree.collectives import Collectives
 from rooflines.roofline.ranks.records import By, Straggler, UnmatchedRow, Waiting
 
 # In these no rank can leave before every rank has entered.

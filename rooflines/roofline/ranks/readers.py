@@ -17,8 +17,8 @@ from typing import Any
 
 from rooflines.arguments import arg
 from rooflines.errors import TraceError, UsageError
-from rooflines.profiler.trace.records import READ_DEFAULTS, ReadOptions
-from rooflines.profiler.trace.sources import is_url
+from rooflines.profiler.read.records import READ_DEFAULTS, ReadOptions
+from rooflines.profiler.read.sources import is_url
 from rooflines.roofline.ranks.analyze import Judge, RankPart, read_rank, unjudged
 
 # A process takes about a second to start: below this many bytes a process the ranks are read sooner without it.

@@ -24,7 +24,7 @@ from rooflines.roofline.analysis import (
     Unresolved,
     Usage,
 )  # fmt: skip
-from rooflines.roofline.usage.device_usage import MonitorAnalysis
+from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis
 from tests import traces
 from tests.gpu import laws
 from tests.gpu.laws import Profiled, energy_verdict

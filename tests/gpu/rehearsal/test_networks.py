@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from rooflines.profiler.read.reader import read
+from rooflines.profiler.read.records import KERNEL
 from rooflines.profiler.records import Environment
-from rooflines.profiler.trace.reader import read
-from rooflines.profiler.trace.records import KERNEL
 from tests.gpu import test_networks as networks
 from tests.gpu.parts import Device, Findings, Recorder
 from tests.gpu.test_networks import TorchCnn

@@ -11,7 +11,7 @@ from torch import nn
 
 import rooflines
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.count import count_network
+from rooflines.roofline.dry_run.count import count_network
 from tests.pipeline.networks.recordings import CASES
 
 transformers = pytest.importorskip("transformers")

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import rooflines
-from rooflines.profiler.dispatch.recorder import record
+from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.options import PointOptions
-from rooflines.profiler.trace.reader import read
-from rooflines.profiler.trace.tree import tree
+from rooflines.profiler.read.reader import read
+from rooflines.profiler.tree.tree import tree
 from rooflines.profiler.workloads.prepare import prepare
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.counting.count import record_network, summarize
-from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.resolvers.counts import Known
+from rooflines.roofline.count.count import count as count_calls
+from rooflines.roofline.count.counts import Known
+from rooflines.roofline.count.formulas import count
+from rooflines.roofline.dry_run.count import record_network, summarize
+from rooflines.roofline.own.own import own
 from tests.commands import write_ceilings
 from tests.pipeline.networks.recordings import CASES, full_name, options
 

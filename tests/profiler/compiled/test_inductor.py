@@ -25,9 +25,9 @@ from rooflines.profiler.compiled.records import (
     read_compiled,
     write_compiled,
 )
-from rooflines.profiler.trace.signature import MISSING, Signature, StoredCall, TensorArg
-from rooflines.roofline.formulas.costs import MEAN_AND_VARIANCE, SOFTMAX
-from rooflines.roofline.formulas.graph import count_kernel, count_node
+from rooflines.profiler.read.signature import MISSING, Signature, StoredCall, TensorArg
+from rooflines.roofline.count.formulas.costs import MEAN_AND_VARIANCE, SOFTMAX
+from rooflines.roofline.count.formulas.graph import count_kernel, count_node
 
 R, C = 64, 48
 N = R * C
@@ -275,7 +275,7 @@ def test_it_begins_when_inductor_is_loaded_and_loads_nothing_itself():
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1 () ")
-    assert "rooflines.profiler.replaced" not in done.stdout
+    assert "rooflines.profiler.hooks.replaced" not in done.stdout
 
 
 @pytest.mark.parametrize(("source", "path"), [

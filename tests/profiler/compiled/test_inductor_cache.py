@@ -7,7 +7,7 @@ import pytest
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.inductor_cache import read_cache, read_fragment, read_triton
 from rooflines.profiler.compiled.records import Access
-from rooflines.profiler.trace.signature import TensorArg
+from rooflines.profiler.read.signature import TensorArg
 
 DATA = Path(__file__).parents[2] / "data" / "inductor"
 BF16 = "bfloat16"

@@ -8,8 +8,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 import rooflines
-from rooflines.profiler.dispatch.fakes import Building, fake_tensors
-from rooflines.profiler.dispatch.recorder import record
+from rooflines.profiler.calls.fakes import Building, fake_tensors
+from rooflines.profiler.calls.recorder import record
 
 DATA = torch.rand(4)
 

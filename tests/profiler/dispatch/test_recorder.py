@@ -9,11 +9,11 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import rooflines
-from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors, must_be_real
-from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.dispatch.signatures import call_signature
-from rooflines.profiler.trace.signature import MISSING, TensorArg
-from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER
+from rooflines.profiler.calls.fakes import fake_mode_of, fake_tensors, must_be_real
+from rooflines.profiler.calls.recorder import record
+from rooflines.profiler.calls.signatures import call_signature
+from rooflines.profiler.read.signature import MISSING, TensorArg
+from rooflines.profiler.tree.tree import BACKWARD, FORWARD, OPTIMIZER
 
 
 def names(recording, phase=None):

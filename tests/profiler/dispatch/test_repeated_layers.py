@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 import torch
 
-from rooflines.profiler.dispatch.fakes import Building, fake_tensors
-from rooflines.profiler.dispatch.memory import record_with_memory
-from rooflines.profiler.dispatch.repeated_layers import RepeatedLayers
+from rooflines.profiler.calls.fakes import Building, fake_tensors
+from rooflines.profiler.calls.memory import record_with_memory
+from rooflines.profiler.calls.repeated_layers import RepeatedLayers
 from rooflines.profiler.workloads.causal_models import cache_tensors, make_cache
 
 transformers = pytest.importorskip("transformers")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rooflines import pipeline
 from rooflines.pipeline.options import ProfileOptions
-from rooflines.profiler.recording.script import NoOperators
+from rooflines.profiler.record.script import NoOperators
 
 STEPS = textwrap.dedent("""
     import sys, threading

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 import rooflines
-from rooflines.profiler.recording.children import starts_python
+from rooflines.profiler.record.children import starts_python
 from tests.commands import environment, quick, run
 
 # Two products forward, two for the weights and one for the input of the second layer.

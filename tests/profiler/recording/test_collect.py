@@ -16,12 +16,12 @@ from torch.nn.modules import module as hooks
 import rooflines
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.directory import JOURNAL_FILE, load
-from rooflines.profiler.module_hooks import ModuleRanges
-from rooflines.profiler.recording import passes
-from rooflines.profiler.recording.collect import Recording, collect
-from rooflines.profiler.recording.data_loading import DataLoading
-from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.process import RunQueue
+from rooflines.profiler.hooks.module_hooks import ModuleRanges
+from rooflines.profiler.record import passes
+from rooflines.profiler.record.collect import Recording, collect
+from rooflines.profiler.record.data_loading import DataLoading
+from rooflines.profiler.record.passes import TRACED_STEPS
+from rooflines.profiler.record.process import RunQueue
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.samplers.storage import read_journal
 from tests.processes import wait_until
@@ -259,7 +259,7 @@ def test_steps_of_a_warm_up_that_the_program_ends_stand_for_timed_ones(tmp_path,
 
 
 def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_not_timed(tmp_path, monkeypatch):
-    monkeypatch.setattr("rooflines.profiler.recording.step_counts.SETTLE_LIMIT", 1e9)  # settled as soon as there are enough to compare
+    monkeypatch.setattr("rooflines.profiler.record.step_counts.SETTLE_LIMIT", 1e9)  # settled as soon as there are enough to compare
     marked = []
     with record(tmp_path / "run") as recording:
         for number in range(12):

@@ -7,9 +7,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import rooflines
-from rooflines.profiler.recording.generate_calls import GenerateCalls
-from rooflines.profiler.recording.script import StepHooks
-from rooflines.profiler.trace.request_marks import phase_mark
+from rooflines.profiler.read.request_marks import phase_mark
+from rooflines.profiler.record.generate_calls import GenerateCalls
+from rooflines.profiler.record.script import StepHooks
 from tests.commands import quick, run
 
 transformers = pytest.importorskip("transformers")

@@ -7,20 +7,20 @@ import pytest
 import torch
 from torch import nn
 
-from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.recording import device as device_module
-from rooflines.profiler.recording import passes, step_counts
-from rooflines.profiler.recording.collect import Recording, collect
-from rooflines.profiler.recording.device import RecordedDevice, wall_step_ns
-from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.step_counts import WarmUp, planned_steps
-from rooflines.profiler.recording.tracer import Tracer
+from rooflines.profiler.hooks.step_clock import StepClock
+from rooflines.profiler.machine.environment import collect_environment
+from rooflines.profiler.record import device as device_module
+from rooflines.profiler.record import passes, step_counts
+from rooflines.profiler.record.collect import Recording, collect
+from rooflines.profiler.record.device import RecordedDevice, wall_step_ns
+from rooflines.profiler.record.passes import TRACED_STEPS
+from rooflines.profiler.record.step_counts import WarmUp, planned_steps
+from rooflines.profiler.record.tracer import Tracer
 from rooflines.profiler.records import WALL_CLOCK, Settings, Workload
 from rooflines.profiler.samplers.process import SamplerProcess
-from rooflines.profiler.step_clock import StepClock
 from rooflines.reports.words.sentences import steps_sentences
+from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.verdict import verdict
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 1)
@@ -123,7 +123,7 @@ def _short(monkeypatch):
 
 
 def put(device, monkeypatch):
-    monkeypatch.setattr("rooflines.profiler.recording.collect.RecordedDevice", lambda _: device)
+    monkeypatch.setattr("rooflines.profiler.record.collect.RecordedDevice", lambda _: device)
 
 
 def model(device, directory, monkeypatch, **settings):

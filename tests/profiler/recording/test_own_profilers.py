@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 import rooflines
-from rooflines.profiler.recording.own_profilers import _is_profiling
+from rooflines.profiler.record.own_profilers import _is_profiling
 from tests.commands import quick, run, write_ceilings
 from tests.profiler.recording import random_programs
 

@@ -11,10 +11,10 @@ from rooflines.pipeline.ceilings import given_ceilings
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.pipeline.recording import profile_script, record
 from rooflines.profiler import options
-from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.hooks.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Silent
-from rooflines.profiler.recording.device import gpus_of, program_device
-from rooflines.profiler.recording.tracer import Tracer
+from rooflines.profiler.record.device import gpus_of, program_device
+from rooflines.profiler.record.tracer import Tracer
 from rooflines.profiler.records import Environment, Run, RunFile, Workload
 from tests.samples import ceilings
 

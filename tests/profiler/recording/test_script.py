@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import rooflines
-from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.script import StepHooks
+from rooflines.profiler.record.passes import TRACED_STEPS
+from rooflines.profiler.record.script import StepHooks
 from tests.commands import quick, run, start
 
 TRAINS = """

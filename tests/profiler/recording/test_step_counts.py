@@ -15,12 +15,12 @@ import numpy as np
 import psutil
 import pytest
 
-from rooflines.profiler import others
-from rooflines.profiler.others import OthersMeter, alike_steps, busy_elsewhere, is_quiet, is_shared, quiet_steps
-from rooflines.profiler.recording import tracer
-from rooflines.profiler.recording.process import HeapReserve, RunQueue, page_faults
-from rooflines.profiler.recording.step_counts import WarmUp
-from rooflines.profiler.recording.tracer import TraceBound, heap_bytes
+from rooflines.profiler.machine import others
+from rooflines.profiler.machine.others import OthersMeter, alike_steps, busy_elsewhere, is_quiet, is_shared, quiet_steps
+from rooflines.profiler.record import tracer
+from rooflines.profiler.record.process import HeapReserve, RunQueue, page_faults
+from rooflines.profiler.record.step_counts import WarmUp
+from rooflines.profiler.record.tracer import TraceBound, heap_bytes
 from rooflines.profiler.samplers.fields import DeviceSample
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import rooflines
-from rooflines.profiler.recording.script import StepHooks
-from rooflines.profiler.recording.tracer import Tracer
-from rooflines.roofline.findings import find
+from rooflines.profiler.record.script import StepHooks
+from rooflines.profiler.record.tracer import Tracer
+from rooflines.roofline.advise.findings import find
 from tests.commands import command, environment, quick, run
 
 POOL = """
@@ -101,7 +101,7 @@ def test_where_torch_traces_one_thread_nothing_is_concluded_from_the_others(tmp_
         other.join()
     """)
     )
-    older = "import rooflines.profiler.recording.tracer as tracer; tracer._has_setting = lambda name: name != 'profile_all_threads'; "
+    older = "import rooflines.profiler.record.tracer as tracer; tracer._has_setting = lambda name: name != 'profile_all_threads'; "
     line = command("profile", "mixed.py", "--to-end", *quick(tmp_path), "-o", "out")
     line[1:3] = ["-c", older + "from rooflines.cli import main; main()"]
     done = subprocess.run(line, cwd=tmp_path, env=environment(), capture_output=True, text=True)

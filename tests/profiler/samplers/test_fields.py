@@ -15,7 +15,7 @@ from rooflines.profiler.samplers.fields import COLUMNS, FIELDS, NUMBERS, DeviceS
 from rooflines.profiler.samplers.host import HostSampler
 from rooflines.profiler.samplers.storage import read_samples, write_samples
 from rooflines.reports.views.usage import SUMMARY_WORDS
-from rooflines.roofline.usage.device_usage import figure, usage_of
+from rooflines.roofline.judge.usage.device_usage import figure, usage_of
 from rooflines.units import UNITS, quantity
 from tests.usage_samples import machine_samples
 

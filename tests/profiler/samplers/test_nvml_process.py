@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from rooflines.profiler.recording.device import MpsMemory
+from rooflines.profiler.record.device import MpsMemory
 from rooflines.profiler.samplers.process import SamplerProcess
 from tests.processes import wait_until
 from tests.profiler.samplers.nvml_driver.scripts import FULL

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rooflines.profiler.directory import JOURNAL_FILE, SAMPLES_FILE, load
-from rooflines.profiler.recording.collect import Recording
+from rooflines.profiler.record.collect import Recording
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.samplers.loop import GAP_S
 from rooflines.profiler.samplers.process import SamplerProcess
@@ -28,7 +28,7 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 ENDLESS = """
 import os, sys, time, torch
 from pathlib import Path
-from rooflines.profiler.recording.collect import Recording
+from rooflines.profiler.record.collect import Recording
 from rooflines.profiler.records import Settings, Workload
 with Recording(Path(sys.argv[1]), Workload(name="sleep", mode="inference"), torch.device("cpu"),
                settings=Settings(steps=10**6, warmup=1)) as recording:

@@ -24,17 +24,17 @@ from rooflines import serial
 from rooflines.device_specs import catalog
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError
-from rooflines.profiler.external_trace import run_of_trace
-from rooflines.profiler.trace import document, sources
-from rooflines.profiler.trace.nesting import nest, parents
-from rooflines.profiler.trace.reader import read, read_pieces, whole_part
-from rooflines.profiler.trace.records import ReadOptions, Trace
-from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto
-from rooflines.profiler.trace.tree import tree
+from rooflines.profiler.read import document, sources
+from rooflines.profiler.read.nesting import nest, parents
+from rooflines.profiler.read.reader import read, read_pieces, whole_part
+from rooflines.profiler.read.records import ReadOptions, Trace
+from rooflines.profiler.read.signature import MISSING, TensorArg, from_kineto
+from rooflines.profiler.tree.external_trace import run_of_trace
+from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
+from rooflines.roofline.count.count import count as count_calls
+from rooflines.roofline.own.own import own
 from tests.traces import add, allocation, kernel, launch, mm, op, parse_trace, span, trace
 
 if sys.version_info >= (3, 14):

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.idle import idle_causes
-from rooflines.profiler.trace.reader import read
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.step.traced_work import launch_queue
+from rooflines.profiler.read import intervals
+from rooflines.profiler.read.reader import read
+from rooflines.profiler.tree.breakdown import step_breakdown
+from rooflines.profiler.tree.idle import idle_causes
+from rooflines.profiler.tree.tree import tree
+from rooflines.roofline.count.count import count as count_calls
+from rooflines.roofline.judge.step.traced_work import launch_queue
+from rooflines.roofline.own.own import own
 from tests.traces import add, kernel, launch, mm, span, trace
 
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"

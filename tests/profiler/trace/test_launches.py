@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.trace.collectives import read_collectives
-from rooflines.profiler.trace.exchanges import kind_of
-from rooflines.profiler.trace.launches import launching
-from rooflines.profiler.trace.reader import read, whole_part
-from rooflines.profiler.trace.records import Exchange
-from rooflines.profiler.trace.request_marks import RequestMark, request_mark
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.step.traced_work import _quantile
+from rooflines.profiler.read.exchanges import kind_of
+from rooflines.profiler.read.launches import launching
+from rooflines.profiler.read.reader import read, whole_part
+from rooflines.profiler.read.records import Exchange
+from rooflines.profiler.read.request_marks import RequestMark, request_mark
+from rooflines.profiler.tree.collectives import read_collectives
+from rooflines.profiler.tree.tree import tree
+from rooflines.roofline.count.count import count as count_calls
+from rooflines.roofline.judge.step.traced_work import _quantile
+from rooflines.roofline.own.own import own
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
 

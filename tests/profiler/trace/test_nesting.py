@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.nesting import innermost, nest, parents
+from rooflines.profiler.read import intervals
+from rooflines.profiler.read.nesting import innermost, nest, parents
 
 
 def walk(threads, starts, ends):

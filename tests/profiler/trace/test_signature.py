@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.distinct import distinct, distinct_rows
-from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto
+from rooflines.profiler.read.distinct import distinct, distinct_rows
+from rooflines.profiler.read.signature import MISSING, TensorArg, from_kineto
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from rooflines.errors import UsageError, WorkloadError
-from rooflines.profiler.dispatch.memory import storages
+from rooflines.profiler.calls.memory import storages
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.workloads.causal_models import cache_tensors, generation_sizes
 from rooflines.profiler.workloads.prepare import from_module, from_step, prepare
-from rooflines.roofline.counting.phases import count_generation
+from rooflines.roofline.dry_run.phases import count_generation
 
 transformers = pytest.importorskip("transformers")
 

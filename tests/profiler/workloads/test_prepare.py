@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rooflines.errors import DeviceError, WorkloadError
-from rooflines.profiler.dispatch.recorder import record
+from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.options import PointOptions, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.prepare import from_module, from_step, prepare

@@ -14,12 +14,12 @@ from rooflines import analyze, report
 from rooflines.errors import TraceError, UsageError
 from rooflines.pipeline.reading import analyze_source
 from rooflines.pipeline.reporting import report_run
+from rooflines.profiler.read.records import ADDED
 from rooflines.profiler.records import Run
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.trace.records import ADDED
 from rooflines.reports.render import perfetto
 from rooflines.reports.render.perfetto import summed
-from rooflines.roofline.attribution.device import OUTSIDE_STEPS
+from rooflines.roofline.own.device import OUTSIDE_STEPS
 from rooflines.serial import to_plain
 from tests.traces import add, kernel, launch, mm, op, span
 

@@ -6,9 +6,9 @@ import pytest
 from rooflines.profiler.records import GenerationSizes
 from rooflines.reports.document import texts
 from rooflines.reports.views import comparison, generation, run, serving
-from rooflines.roofline.comparison.compare import compare
+from rooflines.roofline.advise.verdict import verdict
+from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.served_steps import DecodeReads, Generation, MemoryFit, ServedSteps, ServedWork, TokenLatency
-from rooflines.roofline.verdict import verdict
 from tests.printing import in_terminal
 from tests.samples import analysis
 

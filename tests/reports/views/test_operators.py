@@ -5,7 +5,7 @@ import re
 from msgspec.structs import replace
 
 import rooflines
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.reports.document import Paragraph, Table
 from rooflines.reports.render import html
 from rooflines.reports.views import operators, run
@@ -13,8 +13,8 @@ from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.sentences import inferred_sentence
 from rooflines.roofline.analysis import Unmodelled
-from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.families import load_file
+from rooflines.roofline.count.formulas import count
+from rooflines.roofline.count.formulas.families import load_file
 from tests import samples
 from tests.printing import in_terminal
 

@@ -11,8 +11,8 @@ from rooflines.reports.render.html import render
 from rooflines.reports.views import run as view
 from rooflines.reports.views.run import division_rows, division_title, input_sentences
 from rooflines.reports.words.sentences import device_sentences
+from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import PARTS, Input, Rate, StepDivision
-from rooflines.roofline.verdict import verdict
 from tests.printing import in_terminal
 from tests.samples import analysis as sample
 

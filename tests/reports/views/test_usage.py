@@ -16,7 +16,7 @@ from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
 from rooflines.roofline.analysis import Finding
-from rooflines.roofline.usage.device_usage import Window, usage, usage_of
+from rooflines.roofline.judge.usage.device_usage import Window, usage, usage_of
 from tests import samples
 from tests.printing import in_terminal
 from tests.reports import variants

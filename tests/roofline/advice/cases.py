@@ -6,7 +6,7 @@ from typing import Any
 
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.advice.case import Case
+from rooflines.roofline.advise.case import Case
 from rooflines.roofline.analysis import Analysis, Coverage, Kernel, OperatorRow, StepDivision, Timeline, Unmodelled
 
 SHEET = Source(kind="spec", detail="data sheet", date="2026-01-01")

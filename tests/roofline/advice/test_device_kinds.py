@@ -6,11 +6,11 @@ import re
 import msgspec
 import pytest
 
-from rooflines.roofline.advice import categories
-from rooflines.roofline.advice.case import Case, device_kind
-from rooflines.roofline.advice.usage import find_in_usage
+from rooflines.roofline.advise import categories
+from rooflines.roofline.advise.case import Case, device_kind
+from rooflines.roofline.advise.findings import RULES
+from rooflines.roofline.advise.usage import find_in_usage
 from rooflines.roofline.analysis import Basis, HostWork
-from rooflines.roofline.findings import RULES
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
 from tests.roofline.real import TRACES, analysis_of
 from tests.usage_samples import machine_analysis

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from rooflines import pipeline
-from rooflines.roofline.advice.case import Case
+from rooflines.roofline.advise.case import Case
+from rooflines.roofline.advise.findings import RULES, _found, find
+from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronization
-from rooflines.roofline.findings import RULES, _found, find
+from rooflines.roofline.judge.step.interference import noise_s, unsteady
 from rooflines.roofline.predict.change import Change, predict
-from rooflines.roofline.step.interference import noise_s, unsteady
-from rooflines.roofline.verdict import verdict
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
 from tests.roofline.real import DATA, TRACES, analysis_of
 

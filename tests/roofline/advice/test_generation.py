@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rooflines.profiler.records import Workload
-from rooflines.roofline.advice import generation, host, small_kernels
+from rooflines.roofline.advise import generation, host, small_kernels
 from rooflines.roofline.analysis import Basis, Coverage
 from rooflines.roofline.served_steps import DecodeReads, Generation, ServedSteps
 from tests.roofline.advice.cases import case, row

@@ -7,10 +7,10 @@ import pytest
 
 from rooflines.device_specs.records import Source
 from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.advice import categories, copies, matrix, small_kernels
-from rooflines.roofline.advice.case import MORE_WORK, Setting
+from rooflines.roofline.advise import categories, copies, matrix, small_kernels
+from rooflines.roofline.advise.case import MORE_WORK, Setting
+from rooflines.roofline.advise.findings import find
 from rooflines.roofline.analysis import HostWork, ModuleRow
-from rooflines.roofline.findings import find
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
 CK_MOE = "_ZN2ck27kernel_moe_gemm_2lds"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rooflines.roofline.attribution.device import alternating, alternating_attention
+from rooflines.roofline.own.device import alternating, alternating_attention
 
 
 def times(*values):

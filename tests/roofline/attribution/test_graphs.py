@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.records import CaptureTrace
-from rooflines.profiler.trace.tree import FORWARD, OPTIMIZER, module_annotation
-from rooflines.roofline.attribution.graphs import NO_CAPTURE
+from rooflines.profiler.read.records import CaptureTrace
+from rooflines.profiler.tree.tree import FORWARD, OPTIMIZER, module_annotation
+from rooflines.roofline.own.graphs import NO_CAPTURE
 from tests.roofline.rooms import divided, frame, runtime
 from tests.traces import add, kernel, launch, mm, op, span, trace
 

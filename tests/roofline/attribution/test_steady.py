@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rooflines.roofline.attribution.host import call_sites, steady_times
+from rooflines.roofline.own.host import call_sites, steady_times
 
 EVERY = np.ones(20, bool)
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.errors import UsageError
-from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment, Workload
+from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.roofline.analysis import (
     Analysis,
     Basis,
@@ -27,8 +27,8 @@ from rooflines.roofline.analysis import (
     Unmodelled,
 )
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.comparison.compare import FEWEST_STEPS, compare, differing_facts
-from rooflines.roofline.comparison.records import Comparison
+from rooflines.roofline.compare.compare import FEWEST_STEPS, compare, differing_facts
+from rooflines.roofline.compare.records import Comparison
 from tests.samples import analysis as sample
 from tests.traces import add, kernel, launch, mm, span, trace
 

@@ -5,8 +5,8 @@ import math
 import msgspec
 import pytest
 
-from rooflines.roofline.comparison.compare import compare
-from rooflines.roofline.comparison.rounds import combine
+from rooflines.roofline.compare.compare import compare
+from rooflines.roofline.compare.rounds import combine
 from rooflines.roofline.uncertainty import quantile
 from tests.samples import analysis as sample
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 pytest.importorskip("transformers")
 
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.phases import count_generation
-from rooflines.roofline.formulas.experts import UNIFORM, experts_hit
+from rooflines.roofline.count.formulas.experts import UNIFORM, experts_hit
+from rooflines.roofline.dry_run.phases import count_generation
 
 HEADS, DEPTH, ITEM = 8, 16, 2
 SMALL = {

@@ -13,10 +13,10 @@ from torch import nn
 
 import rooflines
 from rooflines.errors import UsageError, WorkloadError
-from rooflines.profiler.dispatch.fakes import fake_tensors
+from rooflines.profiler.calls.fakes import fake_tensors
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.count import count_network
-from rooflines.roofline.formulas.registry import FORMULAS
+from rooflines.roofline.count.formulas.registry import FORMULAS
+from rooflines.roofline.dry_run.count import count_network
 
 
 @settings(max_examples=30, deadline=None)

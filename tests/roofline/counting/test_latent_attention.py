@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("transformers")
 
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.phases import count_generation
-from rooflines.roofline.formulas.costs import SOFTMAX
-from rooflines.roofline.formulas.experts import experts_hit
+from rooflines.roofline.count.formulas.costs import SOFTMAX
+from rooflines.roofline.count.formulas.experts import experts_hit
+from rooflines.roofline.dry_run.phases import count_generation
 
 SMALL = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4,

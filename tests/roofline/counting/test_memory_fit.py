@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.records import GenerationSizes, Workload
-from rooflines.roofline.counting.memory_fit import MemoryGrowth, check_memory
-from rooflines.roofline.counting.phases import GenerationCount
+from rooflines.roofline.dry_run.memory_fit import MemoryGrowth, check_memory
+from rooflines.roofline.dry_run.phases import GenerationCount
 
 
 def generation(batch, **facts):

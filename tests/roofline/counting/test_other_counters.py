@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from rooflines.errors import UsageError
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.other_counters import NOT_EXPLAINED, check_counters, count_against
+from rooflines.roofline.dry_run.other_counters import NOT_EXPLAINED, check_counters, count_against
 
 NOT_MATRIX, ROUND_PRODUCTS = "counts matrix products only", "counts no bias, softmax or activation"
 

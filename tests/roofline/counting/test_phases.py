@@ -4,7 +4,7 @@ import pytest
 
 from rooflines.errors import WorkloadError
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.phases import count_generation
+from rooflines.roofline.dry_run.phases import count_generation
 
 transformers = pytest.importorskip("transformers")
 

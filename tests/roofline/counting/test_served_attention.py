@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 pytest.importorskip("transformers")
 
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.phases import count_generation
-from rooflines.roofline.formulas.costs import SOFTMAX
+from rooflines.roofline.count.formulas.costs import SOFTMAX
+from rooflines.roofline.dry_run.phases import count_generation
 
 HEADS, GROUPS, DEPTH, ITEM = 8, 2, 16, 2
 SIZES = {

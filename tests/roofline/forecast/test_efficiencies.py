@@ -9,9 +9,9 @@ import pytest
 
 import rooflines
 from rooflines.device_specs.catalog import ceilings_of, matching
-from rooflines.roofline.bounds import IMPLAUSIBLE
-from rooflines.roofline.forecast.calls import Call, HostTime, MeasuredCall, host_time, measured_calls, public_calls, sheet_name
-from rooflines.roofline.forecast.efficiencies import Efficiencies, Estimate
+from rooflines.roofline.judge.bounds import IMPLAUSIBLE
+from rooflines.roofline.predict.calls import Call, HostTime, MeasuredCall, host_time, measured_calls, public_calls, sheet_name
+from rooflines.roofline.predict.efficiencies import Efficiencies, Estimate
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 

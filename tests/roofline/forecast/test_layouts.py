@@ -17,10 +17,10 @@ pytest.importorskip("transformers")
 from rooflines.device_specs import catalog, search
 from rooflines.errors import UsageError
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.phases import count_generation
-from rooflines.roofline.forecast.device_bounds import bound_operator, folded
-from rooflines.roofline.forecast.layouts import Layout, bound_layouts, cache_share, layouts_of, network_facts, parse_layouts
-from rooflines.roofline.formulas.experts import experts_hit
+from rooflines.roofline.count.formulas.experts import experts_hit
+from rooflines.roofline.dry_run.phases import count_generation
+from rooflines.roofline.predict.device_bounds import bound_operator, folded
+from rooflines.roofline.predict.layouts import Layout, bound_layouts, cache_share, layouts_of, network_facts, parse_layouts
 
 SHEET = search.only("H100 SXM5").sheet
 ROOFS, LINK = catalog.ceilings_of(SHEET), catalog.peer_link(SHEET)
@@ -148,8 +148,8 @@ def test_volume_of_expert_parallelism():
 
 def test_experts_of_all_replicas_tokens():
     """A device reads its part of the experts that the tokens of all replicas use."""
-    from rooflines.roofline.forecast.layouts import on_device
-    from rooflines.roofline.forecast.weights import weights_read
+    from rooflines.roofline.predict.layouts import on_device
+    from rooflines.roofline.predict.weights import weights_read
 
     counted = generation("mixtral").phases[1]
     (row, *_) = [row for row in folded(counted.count, "decode") if row.name == "aten::_grouped_mm"]
@@ -164,8 +164,8 @@ def test_experts_of_all_replicas_tokens():
 
 def test_fewer_sequences_than_replicas_bring_no_more_tokens():
     """One token uses its two experts, wherever they are."""
-    from rooflines.roofline.forecast.layouts import on_device
-    from rooflines.roofline.forecast.weights import weights_read
+    from rooflines.roofline.predict.layouts import on_device
+    from rooflines.roofline.predict.weights import weights_read
 
     alone = generation("mixtral", 1)
     (row, *_) = [row for row in folded(alone.phases[1].count, "decode") if row.name == "aten::_grouped_mm"]

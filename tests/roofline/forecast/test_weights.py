@@ -9,11 +9,11 @@ pytest.importorskip("transformers")
 
 from rooflines.errors import UsageError
 from rooflines.profiler.options import PointOptions
-from rooflines.roofline.counting.phases import count_generation
-from rooflines.roofline.forecast.counted_step import count_step
-from rooflines.roofline.forecast.layouts import network_facts
-from rooflines.roofline.forecast.weights import BITS, weights_read, with_fewer_bits
-from rooflines.roofline.formulas.experts import experts_hit
+from rooflines.roofline.count.formulas.experts import experts_hit
+from rooflines.roofline.dry_run.phases import count_generation
+from rooflines.roofline.predict.counted_step import count_step
+from rooflines.roofline.predict.layouts import network_facts
+from rooflines.roofline.predict.weights import BITS, weights_read, with_fewer_bits
 
 # hidden size, layers, query heads, key heads, size of a head, feed-forward, vocabulary, experts, experts per token
 H, L, A, K, D, F, V, E, TOP = 64, 3, 4, 2, 16, 96, 128, 8, 2

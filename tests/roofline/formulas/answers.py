@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import torch
 
-from rooflines.profiler.trace.signature import StoredCall
-from rooflines.roofline.formulas import count
+from rooflines.profiler.read.signature import StoredCall
+from rooflines.roofline.count.formulas import count
 from tests.roofline.formulas import samples
 from tests.roofline.formulas.oracle import Bytes, Call, Verdict, judge
 

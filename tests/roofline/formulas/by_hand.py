@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import CallCount, Work, count
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import CallCount, Work, count
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorArg:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from rooflines.profiler.dispatch.signatures import call_signature
-from rooflines.profiler.trace.signature import from_kineto
-from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.families import files, paragraphs
+from rooflines.profiler.calls.signatures import call_signature
+from rooflines.profiler.read.signature import from_kineto
+from rooflines.roofline.count.formulas import Work, count
+from rooflines.roofline.count.formulas.families import files, paragraphs
 from tests.roofline.formulas.oracle import tensors_of
 from tests.roofline.formulas.traces import operator_events, outermost
 

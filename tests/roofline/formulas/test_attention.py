@@ -11,12 +11,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import CausalVariant, causal_lower_right, causal_upper_left
 
 import rooflines
-from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
-from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.costs import SOFTMAX
-from rooflines.roofline.formulas.lengths import EQUAL, Sequences, pairs
+from rooflines.profiler.calls.recorder import record
+from rooflines.profiler.calls.signatures import call_signature, tensor_arg
+from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
+from rooflines.roofline.count.formulas import count
+from rooflines.roofline.count.formulas.costs import SOFTMAX
+from rooflines.roofline.count.formulas.lengths import EQUAL, Sequences, pairs
 from tests.marks import recent_torch
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import called, meta, nbytes, work_of_trace

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rooflines.roofline.formulas import count
+from rooflines.roofline.count.formulas import count
 from tests.roofline.formulas.oracle import storage, tensors_of
 from tests.roofline.formulas.traces import signatures
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.ops import aten
 
-from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.roofline.formulas import Work, count
+from rooflines.profiler.calls.recorder import record
+from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
+from rooflines.roofline.count.formulas import Work, count
 from tests.roofline.formulas.helpers import nbytes
 
 HALF, SINGLE, LONG = (TensorArg((3, 4), dtype) for dtype in ("bfloat16", "float32", "int64"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rooflines.roofline.formulas import costs
+from rooflines.roofline.count.formulas import costs
 
 PAGE = (Path(__file__).parents[3] / "docs" / "counting.md").read_text(encoding="utf-8")
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import Work, count
+from rooflines.profiler.calls.recorder import record
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import Work, count
 from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.formulas.traces import record_trace
 from tests.roofline.rooms import attributed

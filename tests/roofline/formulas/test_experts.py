@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import rooflines
-from rooflines.profiler.dispatch.recorder import record
-from rooflines.roofline.formulas.experts import SPREAD, UNIFORM, experts_hit
+from rooflines.profiler.calls.recorder import record
+from rooflines.roofline.count.formulas.experts import SPREAD, UNIFORM, experts_hit
 from tests.roofline.formulas.by_hand import tensor, work
 
 GROUPED = "aten::_grouped_mm"

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.roofline.formulas.families import evidence_of, files, is_librarys, paragraphs
-from rooflines.roofline.formulas.library_names import canonical
+from rooflines.roofline.count.formulas.families import evidence_of, files, is_librarys, paragraphs
+from rooflines.roofline.count.formulas.library_names import canonical
 
 TESTS = Path(__file__).parents[2]
 ASKED = """
 import json, sys
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import counter, registry
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import counter, registry
 if sys.argv[1] == "all":
     counter.registered()
 calls = [(name, Signature(name, (TensorArg((4, 4), "float32"),) * 2)) for name in sys.argv[2:]]
 counts = {name: repr(counter.count(signature)) for name, signature in calls}
-package = "rooflines.roofline.formulas."
+package = "rooflines.roofline.count.formulas."
 modules = sorted(name.removeprefix(package) for name in sys.modules if name.startswith(package))
 print(json.dumps([counts, modules, len(registry.FORMULAS)]))
 """

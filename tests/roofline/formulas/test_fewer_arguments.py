@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rooflines.profiler.trace.signature import MISSING, Signature
-from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.convolution import output_size, transposed_output_size
+from rooflines.profiler.read.signature import MISSING, Signature
+from rooflines.roofline.count.formulas import Work, count
+from rooflines.roofline.count.formulas.convolution import output_size, transposed_output_size
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 UNKNOWN = (MISSING,) * 6  # stride, padding, dilation, transposed, output_padding, groups

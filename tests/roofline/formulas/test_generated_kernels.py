@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.generated_kernels import parse_name
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import count
+from rooflines.roofline.count.formulas.generated_kernels import parse_name
 
 BF16, FP32 = "bfloat16", "float32"
 GELU, SILU, ADD = 24, 14, 1  # FLOPs an element, as in costs.py: erf 20 + 4, sigmoid 13 + 1

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.compiled.records import Access, Buffer, Kernel
-from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
-from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.costs import ERF, TRANSCENDENTAL
-from rooflines.roofline.formulas.graph import count_kernel
+from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
+from rooflines.roofline.count.formulas import count
+from rooflines.roofline.count.formulas.costs import ERF, TRANSCENDENTAL
+from rooflines.roofline.count.formulas.graph import count_kernel
 
 N = 1000
 VECTOR = Buffer((N,), "float32", (1,))

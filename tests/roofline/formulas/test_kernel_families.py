@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import SCALAR_TYPES, Signature, TensorArg
-from rooflines.roofline.formulas.kernels import Launch, count_launch
+from rooflines.profiler.read.signature import SCALAR_TYPES, Signature, TensorArg
+from rooflines.roofline.count.formulas.kernels import Launch, count_launch
 
 NUMBERS = {name: number for number, name in SCALAR_TYPES.items()}
 TOKENS, TOP_K, EXPERTS, HIDDEN, INNER = 5, 3, 11, 64, 40

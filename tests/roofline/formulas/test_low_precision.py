@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rooflines
-from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
-from rooflines.profiler.trace.signature import MISSING, Signature
-from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.costs import DEQUANTIZE, GELU, QUANTIZE
+from rooflines.profiler.calls.signatures import call_signature, tensor_arg
+from rooflines.profiler.read.signature import MISSING, Signature
+from rooflines.roofline.count.formulas import Work, count
+from rooflines.roofline.count.formulas.costs import DEQUANTIZE, GELU, QUANTIZE
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import nbytes
 

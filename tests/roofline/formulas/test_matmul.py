@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 import rooflines
-from rooflines.profiler.dispatch.signatures import call_signature
-from rooflines.profiler.trace.signature import MISSING, Signature, from_kineto
-from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.costs import COMPLEX_ADD, GELU
+from rooflines.profiler.calls.signatures import call_signature
+from rooflines.profiler.read.signature import MISSING, Signature, from_kineto
+from rooflines.roofline.count.formulas import Work, count
+from rooflines.roofline.count.formulas.costs import COMPLEX_ADD, GELU
 from tests.marks import recent_torch
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import called, nbytes

@@ -17,12 +17,12 @@ import torch
 import torchvision  # noqa: F401 (registers its operators)
 from torch.ops import aten
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import CallCount, Work, count
-from rooflines.roofline.formulas.counter import registered
-from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
-from rooflines.roofline.formulas.families import is_torchs
-from rooflines.roofline.formulas.registry import FORMULAS
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import CallCount, Work, count
+from rooflines.roofline.count.formulas.counter import registered
+from rooflines.roofline.count.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
+from rooflines.roofline.count.formulas.families import is_torchs
+from rooflines.roofline.count.formulas.registry import FORMULAS
 from tests.roofline.formulas import answers, samples
 from tests.roofline.formulas.calls import rand
 from tests.roofline.formulas.helpers import UNCOUNTED, operators

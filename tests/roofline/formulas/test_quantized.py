@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the operators of exported graphs
 
-from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.costs import (
+from rooflines.profiler.calls.signatures import call_signature, tensor_arg
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import Work, count
+from rooflines.roofline.count.formulas.costs import (
     DEQUANTIZE,
     FAKE_QUANTIZE,
     FAKE_QUANTIZE_BACKWARD,

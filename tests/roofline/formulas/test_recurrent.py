@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import rooflines
-from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.costs import GRU_CELL, GRU_CELL_BACKWARD, LSTM_CELL, LSTM_CELL_BACKWARD, QUANTIZE, RNN_CELL
+from rooflines.profiler.calls.signatures import call_signature, tensor_arg
+from rooflines.profiler.read.signature import Signature
+from rooflines.roofline.count.formulas import Work, count
+from rooflines.roofline.count.formulas.costs import GRU_CELL, GRU_CELL_BACKWARD, LSTM_CELL, LSTM_CELL_BACKWARD, QUANTIZE, RNN_CELL
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import meta, nbytes, work_of_trace
 

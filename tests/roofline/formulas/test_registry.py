@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, Signature, TensorArg
+from rooflines.profiler.read.signature import DTYPE_BYTES, MISSING, Signature, TensorArg
 from rooflines.roofline.analysis import CATEGORIES
-from rooflines.roofline.formulas import CallCount, Work, count, formula
-from rooflines.roofline.formulas.counter import registered
-from rooflines.roofline.formulas.registry import FORMULAS
+from rooflines.roofline.count.formulas import CallCount, Work, count, formula
+from rooflines.roofline.count.formulas.counter import registered
+from rooflines.roofline.count.formulas.registry import FORMULAS
 from tests.roofline.formulas.by_hand import tensor
 
 
@@ -22,7 +22,7 @@ def test_categories_are_those_of_the_analysis():
 
 
 def test_importing_the_formulas_loads_no_torch():
-    code = "import sys, rooflines.roofline.formulas; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    code = "import sys, rooflines.roofline.count.formulas; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

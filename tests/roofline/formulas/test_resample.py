@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from torch.ops import aten
 
-from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import Work, count
+from rooflines.profiler.calls.recorder import record
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import Work, count
 
 sides = st.integers(1, 9)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints
-from rooflines.roofline.formulas.rows import Row, formula_of, function_work, row_work
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import costs
+from rooflines.roofline.count.formulas.arguments import NotCounted
+from rooflines.roofline.count.formulas.record import Work
+from rooflines.roofline.count.formulas.registry import Hints
+from rooflines.roofline.count.formulas.rows import Row, formula_of, function_work, row_work
 
 LEFT, RIGHT, BIAS = TensorArg((4, 6), "bfloat16"), TensorArg((6, 5), "bfloat16"), TensorArg((5,), "float32")
 PRODUCT = Row(

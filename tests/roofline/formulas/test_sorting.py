@@ -7,8 +7,8 @@ from math import ceil, log2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.trace.signature import MISSING, Signature
-from rooflines.roofline.formulas import Work, count
+from rooflines.profiler.read.signature import MISSING, Signature
+from rooflines.roofline.count.formulas import Work, count
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 X = tensor(6, 100)

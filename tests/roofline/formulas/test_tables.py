@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.families import files, paragraphs
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints
-from rooflines.roofline.formulas.tables import formulas_of, problems
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas.families import files, paragraphs
+from rooflines.roofline.count.formulas.record import Work
+from rooflines.roofline.count.formulas.registry import Hints
+from rooflines.roofline.count.formulas.tables import formulas_of, problems
 
 LEFT, RIGHT = TensorArg((4, 6), "bfloat16"), TensorArg((6, 5), "bfloat16")
 GOOD = """# A library.
@@ -73,7 +73,7 @@ def test_what_a_file_says(write):
         ("op: read x -> y", "3: no argument is called 'y'"),
         ("op: read x\nop: read y", "4: 'op' stands in lib.rows:3 too"),
         ("op like missing: ; cost = 1", "3: no operator 'missing' in this file"),
-        ("[other by=scaled.missing]\nop: left", "4: module 'rooflines.roofline.formulas.scaled' has no attribute 'missing'"),
+        ("[other by=scaled.missing]\nop: left", "4: module 'rooflines.roofline.count.formulas.scaled' has no attribute 'missing'"),
         ("[other by=scaled.scaled_work]\nop: left, right; rank = 2", "4: got an unexpected keyword argument 'rank'"),
         ("[other warps]\nop: read x", "4: 'warps' is no option of a heading"),
     ],

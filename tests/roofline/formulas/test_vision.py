@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchvision import ops
 
-from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import Work, count
+from rooflines.profiler.calls.recorder import record
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import Work, count
 from tests.roofline.formulas.traces import operator_events
 from tests.traces import trace
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from rooflines.profiler.trace.signature import Signature, from_kineto
-from rooflines.roofline.formulas import Work, count
+from rooflines.profiler.read.signature import Signature, from_kineto
+from rooflines.roofline.count.formulas import Work, count
 
 Event = dict[str, Any]
 

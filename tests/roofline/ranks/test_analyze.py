@@ -10,7 +10,7 @@ import pytest
 
 from rooflines.errors import TraceError, UsageError
 from rooflines.pipeline.ceilings import sheet_of
-from rooflines.profiler.trace.records import ReadOptions
+from rooflines.profiler.read.records import ReadOptions
 from rooflines.roofline.ranks.analyze import analyze_parts, read_rank
 from rooflines.roofline.ranks.records import RankAnalysis, Waiting
 from tests.traces import kernel, launch, span

@@ -9,9 +9,9 @@ import pytest
 import rooflines
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.inductor_cache import read_cache
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.cached_kernels import count_cached
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.cached_kernels import count_cached
+from rooflines.roofline.count.formulas import count
 from tests.roofline.rooms import attributed
 from tests.traces import kernel, launch, op
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.resolvers.count import RESOLVERS, count
-from rooflines.roofline.resolvers.counts import Known, count_signatures
+from rooflines.profiler.tree.tree import tree
+from rooflines.roofline.count.count import RESOLVERS, count
+from rooflines.roofline.count.counts import Known, count_signatures
 from tests.roofline.real import DATA
 from tests.roofline.rooms import read
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rooflines.roofline.step.activity import MOST_SEGMENTS, activity
+from rooflines.roofline.judge.step.activity import MOST_SEGMENTS, activity
 from rooflines.serial import to_json
 from tests.roofline.real import analysis_of, every_trace, named
 from tests.roofline.rooms import analyzed, attributed, runtime

@@ -8,14 +8,14 @@ from torch.profiler import ProfilerActivity, profile
 
 import rooflines
 from rooflines import generating
-from rooflines.profiler.external_trace import run_of_trace
+from rooflines.profiler.read.reader import read
 from rooflines.profiler.records import Environment, GenerationSizes, Run, RunFile, StepTimes, Workload
-from rooflines.profiler.trace.reader import read
+from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.profiler.workloads.causal_models import generation_sizes
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.judge import judge_times
-from rooflines.roofline.shapes import repeated
-from rooflines.roofline.step.generation import token_latency
+from rooflines.roofline.judge.judge import judge_times
+from rooflines.roofline.judge.shapes import repeated
+from rooflines.roofline.judge.step.generation import token_latency
 from tests.roofline.rooms import analyzed
 from tests.traces import kernel, launch, mm, span, trace
 

@@ -7,10 +7,10 @@ import json
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.attribution.rows import TimeRow
-from rooflines.roofline.bounds import judge
-from rooflines.roofline.formulas import CallCount, Work
+from rooflines.profiler.read.signature import Signature
+from rooflines.roofline.count.formulas import CallCount, Work
+from rooflines.roofline.judge.bounds import judge
+from rooflines.roofline.own.rows import TimeRow
 from tests.roofline.real import DATA, analysis_of, every_trace
 from tests.roofline.rooms import analyzed, attributed, copied, printed, runtime
 from tests.traces import kernel, launch, mm, span

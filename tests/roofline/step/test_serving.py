@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from rooflines.profiler.trace.signature import TensorArg
-from rooflines.roofline.formulas import Work
-from rooflines.roofline.formulas.registry import hinted_formula
+from rooflines.profiler.read.signature import TensorArg
+from rooflines.roofline.count.formulas import Work
+from rooflines.roofline.count.formulas.registry import hinted_formula
 from tests.roofline import rooms
 from tests.roofline.real import named
 from tests.roofline.rooms import runtime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.tree import tree
+from rooflines.profiler.tree.tree import tree
 from tests.roofline.rooms import analyzed
 from tests.traces import add, kernel, launch, op, span, trace
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.samplers.fields import Counter
 from rooflines.roofline.analysis import Energy, Unresolved
-from rooflines.roofline.usage.energy import LIMIT, WRAPS_J, EnergyReadings, better, by_counter, by_power, unwrapped
+from rooflines.roofline.judge.usage.energy import LIMIT, WRAPS_J, EnergyReadings, better, by_counter, by_power, unwrapped
 
 BEGAN_NS = 1_763_000_000_000_000_000
 

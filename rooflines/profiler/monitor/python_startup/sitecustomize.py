@@ -41,7 +41,7 @@ def _leave_no_trace() -> None:
 
 def record(order: str) -> Any:
     """Record this process by ``order``: called when it runs PyTorch."""
-    from rooflines.profiler.recording.child import Child
+    from rooflines.profiler.record.child import Child
 
     return Child.begun(order)
 
@@ -50,7 +50,7 @@ _order = os.environ.pop(ORDER, None)
 if _order is not None:
     _leave_no_trace()
     try:
-        from rooflines.profiler.recording.children import Children
+        from rooflines.profiler.record.children import Children
     except ImportError:
         pass  # the interpreter of another environment
     else:

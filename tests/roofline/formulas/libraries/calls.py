@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import count
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import count
 
 
 def bf16(*shape):

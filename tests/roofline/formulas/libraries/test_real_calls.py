@@ -10,7 +10,7 @@ import inspect
 import pytest
 import torch
 
-from rooflines.roofline.formulas import count
+from rooflines.roofline.count.formulas import count
 from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.rooms import attributed, read
 

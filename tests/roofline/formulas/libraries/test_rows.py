@@ -9,14 +9,14 @@ from functools import cache
 
 import pytest
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.arguments import NotCounted, size
-from rooflines.roofline.formulas.counter import registered
-from rooflines.roofline.formulas.families import is_torchs
-from rooflines.roofline.formulas.registry import FORMULAS, Hints
-from rooflines.roofline.formulas.rows import fields_of, row_work, steps_of
-from rooflines.roofline.formulas.tables import FileFormula
+from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.roofline.count.formulas import count
+from rooflines.roofline.count.formulas.arguments import NotCounted, size
+from rooflines.roofline.count.formulas.counter import registered
+from rooflines.roofline.count.formulas.families import is_torchs
+from rooflines.roofline.count.formulas.registry import FORMULAS, Hints
+from rooflines.roofline.count.formulas.rows import fields_of, row_work, steps_of
+from rooflines.roofline.count.formulas.tables import FileFormula
 
 registered()
 OF_FILES = {name: entry.formula for name, entry in FORMULAS.items() if isinstance(entry.formula, FileFormula)}

@@ -1,0 +1,1 @@
+"""What runs inside of the program that is recorded, besides the passes."""

@@ -1,0 +1,1 @@
+"""The machine: its facts, other programs on it, what it lacks."""

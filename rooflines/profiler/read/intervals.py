@@ -1,0 +1,123 @@
+"""Sets of time intervals as sorted integer arrays: unions and differences, so that no nanosecond is counted twice.
+
+An interval set is an int64 array [n, 2] of half-open ``[start, end)`` nanoseconds, sorted and disjoint (what ``union`` returns).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflines.profiler.read.distinct import Int64s, distinct
+
+Intervals = Int64s
+
+
+def union(starts: Int64s, ends: Int64s) -> Intervals:
+    """The union of ``[starts[i], ends[i])`` in any order; empty and negative intervals vanish."""
+    keep = ends > starts
+    if not keep.all():
+        starts, ends = starts[keep], ends[keep]
+    if starts.size == 0:
+        return np.empty((0, 2), np.int64)
+    if (starts[1:] < starts[:-1]).any():  # most columns are in order, and copies of them would take most of the time
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    ends = np.maximum.accumulate(ends)
+    between = np.flatnonzero(starts[1:] > ends[:-1])
+    return np.stack((starts[np.append(0, between + 1)], ends[np.append(between, len(ends) - 1)]), axis=1)
+
+
+def length(intervals: Intervals) -> int:
+    """Total nanoseconds covered."""
+    return int((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def lengths_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -> Int64s:
+    """Total nanoseconds covered by the union of the intervals of each group, numbered 0 to ``groups`` - 1."""
+    total = np.zeros(groups, np.int64)
+    order = np.lexsort((starts, group))
+    group, starts, ends = group[order], starts[order], ends[order]
+    if not len(group):
+        return total
+    # A running maximum over many groups at once: those before end, shifted, before the next one begins. As many as 62 bits can shift.
+    low, high = int(starts.min()), int(max(ends.max(), starts.max()))
+    width = high - low + 1
+    present, which = distinct(group)
+    together = min(max(1, (1 << 62) // width - 1), len(present))
+    edges = np.searchsorted(which, np.arange(0, len(present) + together, together))
+    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        part = slice(first, last)
+        shift = (which[part] - which[first]) * width - low
+        end, start = ends[part] + shift, starts[part] + shift
+        before = np.concatenate(([-1], np.maximum.accumulate(end)[:-1]))
+        np.add.at(total, group[part], np.maximum(0, end - np.maximum(start, before)))
+    return total
+
+
+def alone_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -> Int64s:
+    """Nanoseconds in which only the intervals of one group run, for each group, numbered 0 to ``groups`` - 1."""
+    times, rank = distinct(np.concatenate((starts, ends)))
+    # Ranks instead of times, so that the groups fit next to each other on one line.
+    own = union(rank[: len(starts)] + group * len(times), rank[len(starts) :] + group * len(times))
+    which = own[:, 0] // max(1, len(times))
+    low, high = own[:, 0] - which * len(times), own[:, 1] - which * len(times)
+    running = np.bincount(low, minlength=len(times)) - np.bincount(high, minlength=len(times))
+    number = np.bincount(low, which, len(times)) - np.bincount(high, which, len(times))
+    is_alone = np.cumsum(running)[:-1] == 1
+    total = np.bincount(np.cumsum(number)[:-1][is_alone].astype(np.int64), np.diff(times)[is_alone], groups)
+    return total.astype(np.int64)
+
+
+def covered(intervals: Intervals, windows: Intervals) -> Int64s:
+    """Nanoseconds of ``intervals`` inside each of ``windows``, which may touch or overlap."""
+    if intervals.size == 0:
+        return np.zeros(len(windows), np.int64)
+    total = np.concatenate(([0], np.cumsum(intervals[:, 1] - intervals[:, 0])))
+
+    def before(times: Int64s) -> Int64s:
+        number = np.searchsorted(intervals[:, 0], times, side="right")
+        last = np.maximum(number - 1, 0)
+        beyond = np.where(number > 0, np.maximum(0, intervals[last, 1] - np.maximum(times, intervals[last, 0])), 0)
+        return total[number] - beyond
+
+    lengths_ns: Int64s = before(windows[:, 1]) - before(windows[:, 0])
+    return lengths_ns
+
+
+def split(starts: Int64s, ends: Int64s, windows: Intervals) -> tuple[Int64s, Int64s, Int64s]:
+    """The parts of ``[starts[i], ends[i])`` that lie in the disjoint ``windows``: the ``i`` of each part, its start and its end."""
+    begin = np.searchsorted(windows[:, 1], starts, side="right")
+    stop = np.searchsorted(windows[:, 0], ends, side="left")
+    counts = np.maximum(stop - begin, 0) * (ends > starts)
+    index = np.repeat(np.arange(len(starts)), counts)
+    at = begin[index] + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return index, np.maximum(starts[index], windows[at, 0]), np.minimum(ends[index], windows[at, 1])
+
+
+def clip(intervals: Intervals, start: int, end: int) -> Intervals:
+    """The part of ``intervals`` inside ``[start, end)``."""
+    return union(np.maximum(intervals[:, 0], start), np.minimum(intervals[:, 1], end))
+
+
+def merge(*sets: Intervals) -> Intervals:
+    """The union of several sets."""
+    every = np.concatenate(sets) if sets else np.empty((0, 2), np.int64)
+    return union(every[:, 0], every[:, 1])
+
+
+def subtract(intervals: Intervals, removed: Intervals) -> Intervals:
+    """The part of ``intervals`` that is not in ``removed``."""
+    if intervals.size == 0 or removed.size == 0:
+        return intervals
+    # The complement of `removed`, as intervals, intersected with `intervals` by a sweep over both.
+    low, high = min(intervals[0, 0], removed[0, 0]) - 1, max(intervals[-1, 1], removed[-1, 1]) + 1
+    gaps = np.stack((np.concatenate(([low], removed[:, 1])), np.concatenate((removed[:, 0], [high]))), axis=1)
+    return intersect(intervals, gaps)
+
+
+def intersect(left: Intervals, right: Intervals) -> Intervals:
+    """The part that is in both sets."""
+    if left.size == 0 or right.size == 0:
+        return np.empty((0, 2), np.int64)
+    _, starts, ends = split(left[:, 0], left[:, 1], right)
+    return union(starts, ends)

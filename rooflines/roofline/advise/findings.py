@@ -1,0 +1,143 @@
+"""Ranked advice: what to change first, the seconds a step it could save at most, the evidence, and what to try.
+
+Every finding is computed from the analysis, names the figures it rests on, and claims no more than the time it is about. Each rule is
+one function in a file of ``advise/`` with a line in ``RULES``, or in another package; ``find`` runs them all and keeps the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from rooflines.installed import load_all
+from rooflines.roofline.advise import categories, communication, copies, experts, generation, host, matrix, small_kernels, training
+from rooflines.roofline.advise.case import Advice, Case, Setting
+from rooflines.roofline.analysis import Analysis, Finding
+from rooflines.roofline.judge.step.interference import delayed, noise_s
+from rooflines.roofline.predict.change import Change, Kind, predict
+
+# What is below this share of a step is not worth a sentence.
+WORTH = 0.02
+MOST = 6
+
+_LATE = "; faster kernels alone save no more: the host launches what follows them too late"
+
+Rule = Callable[[Case], Advice | None]
+
+# Special rules first: what they are about is taken out of the times that the general ones see.
+RULES: tuple[Rule, ...] = (
+    host.load_faster,
+    matrix.hand_written,
+    matrix.fallback,
+    copies.conversions,
+    copies.pageable,
+    communication.late_rank,
+    communication.exposed,
+    training.evaluating,
+    training.recomputed,
+    training.page_faults,
+    training.zeroed_gradients,
+    training.loop,
+    experts.dense,
+    matrix.lower_precision,
+    matrix.named_in_full_precision,
+    generation.read_weights,
+    small_kernels.chained,
+    copies.of_ddp,
+    copies.on_device,
+    small_kernels.small_operators,
+    *(categories.slow(category) for category in categories.CATEGORIES),
+    small_kernels.larger_grids,
+    host.synchronization,
+    host.preprocessing,
+    host.beginning,
+    host.allocating,
+    host.unrecorded,
+    host.eager_decode,
+    host.launching,
+    host.late_start,
+    host.in_graphs,
+    host.between_operators,
+    host.oversubscribed,
+)
+# What can be said of a run without a trace.
+_UNTRACED_RULES: tuple[Rule, ...] = (training.page_faults, host.oversubscribed)
+# Of a device that was not traced, only the wait for data is known; a cost that occurs once is not advice for a step.
+_INPUT_RULES: tuple[Rule, ...] = (host.load_faster,)
+
+_MORE_STEPS = Finding(
+    title="Record more steps",
+    evidence="the only step contains start-up, so the time of a step is unknown",
+    suggestion="profile at least five steps",
+)
+
+
+def find(analysis: Analysis) -> tuple[Finding, ...]:
+    """The findings of ``analysis``, largest saving first, in seconds of the step; no two about the same time, together at most it."""
+    if analysis.other_programs is not None and not analysis.other_programs.judged:
+        return (_quieter(analysis),)
+    start_up = analysis.basis.start_up
+    only_input = start_up or analysis.basis.served or analysis.device_untraced
+    rules = _UNTRACED_RULES if analysis.timeline is None else _INPUT_RULES if only_input else (*load_all("findings"), *RULES)
+    found = sorted(_found(Case(analysis), rules), key=lambda finding: (-finding.most_s, -(finding.later_s or 0.0)))
+    return (*found[:MOST], *([_MORE_STEPS] if start_up else []))
+
+
+def _quieter(analysis: Analysis) -> Finding:
+    """The retry of a run that other programs disturbed too much to judge it."""
+    again = Setting("wait_quiet", True)
+    ours = analysis.workload.source != "loop"
+    threads, others = analysis.environment.threads or 1, analysis.other_programs
+    # One thread is left alone only where others leave a processor free.
+    fewer = ours and threads > 1 and others is not None and others.busy <= others.threads - 1
+    return Finding(
+        title="Repeat the run while other programs pause",
+        evidence=delayed(analysis) + ("; they leave a processor free for a step on 1 thread" if fewer else ""),
+        suggestion=str(again) if ours else "the same loop when the machine is idle",
+        **(_option(again) if ours else {}),
+    )
+
+
+def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
+    least_s = max(WORTH * case.step_s, noise_s(case.analysis))
+    promised: dict[Setting | str, float] = defaultdict(float)  # an option gives what is predicted for it once
+    critical_s = case.critical_s  # what faster kernels save together
+    for rule in rules:
+        advice = rule(case)
+        if advice is None:
+            continue
+        saves_s, later_s = 0.0, None
+        if advice.saves_s is not None:
+            left_s = _predicted_s(advice.suggestion, case) - promised[advice.suggestion]
+            saves_s = min(advice.saves_s, sum(advice.of.values()), left_s, case.step_s - sum(promised.values()))
+            if saves_s <= 0 or saves_s < least_s:
+                continue
+            if advice.faster and critical_s < saves_s:
+                saves_s, later_s = critical_s * (critical_s >= least_s), saves_s
+            critical_s -= saves_s * advice.faster
+        case.take(advice)
+        promised[advice.suggestion] += saves_s
+        yield Finding(
+            title=advice.title, saves_s=saves_s or None, later_s=later_s,
+            evidence=advice.evidence + case.left_out(advice) + _LATE * bool(later_s),
+            suggestion=str(advice.suggestion), example=case.example(advice), **_option(advice.suggestion),
+        )  # fmt: skip
+
+
+def _option(suggestion: Setting | str) -> dict[str, Any]:
+    """What repeats the run with ``suggestion``."""
+    if not isinstance(suggestion, Setting) or suggestion.in_code is not None:
+        return {}
+    return {"option": suggestion.option, "value": suggestion.value}
+
+
+def _predicted_s(suggestion: Setting | str, case: Case) -> float:
+    """What an option is predicted to save, as in the table of ``rooflines advise``; infinite where there is no prediction."""
+    if not isinstance(suggestion, Setting):
+        return math.inf
+    kind = cast("Kind", suggestion.option.replace("_", "-"))
+    change = Change(kind=kind, label="", options={suggestion.option: suggestion.value})
+    found = predict(change, case.analysis)
+    return case.step_s * (1 - 1 / found.speedup) if found is not None else math.inf

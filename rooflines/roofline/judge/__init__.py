@@ -1,0 +1,1 @@
+"""Judge the divided time by the ceilings."""

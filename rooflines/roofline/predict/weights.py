@@ -1,0 +1,81 @@
+"""Weights of a generation: what its products read of them, and less of it where they are stored in fewer bits.
+
+Products compute in the precision of the model, so that weights of fewer bits save bytes and no FLOPs. Quantized are the weights of all
+products, experts and head included; embeddings, norms and biases stay.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from rooflines.roofline.dry_run.count import Count, with_rows
+from rooflines.roofline.judge.shapes import ITEM_BYTES, sizes_in
+
+if TYPE_CHECKING:
+    from rooflines.roofline.dry_run.count import OperatorCount
+    from rooflines.roofline.dry_run.phases import GenerationCount
+    from rooflines.roofline.predict.forecast import Operator
+
+# Bits of a weight by how ``profile`` quantizes: int4 has a scale and a zero of 16 bits for each 32 weights.
+BITS: Final = {"int8-weight": 8.0, "int4-weight": 5.0}
+
+
+def item_bytes(generation: GenerationCount) -> int:
+    """Bytes of a number in the precision that the model computes in."""
+    return ITEM_BYTES.get(generation.workload.precision, 2)
+
+
+def is_grouped(row: Operator | OperatorCount) -> bool:
+    """Whether the row is a product of tokens [t, k] with experts [e, k, n]."""
+    return bool(row.matrix_flops) and [len(size) for size in sizes_in(row.shapes)[:2]] == [2, 3]
+
+
+def weights_read(one: Operator | OperatorCount, item: int) -> int:
+    """Bytes of weights that a call reads: what a product reads besides its first matrix, which is tokens. Where both operands are
+    batches of matrices, the second is weights in a projection only."""
+    sizes = [size for size in sizes_in(one.shapes) if len(size) > 1]
+    if not one.matrix_flops or one.category == "attention" or len(sizes) < 2:
+        return 0
+    if len(sizes[0]) == len(sizes[1]) == 3 and not one.module.endswith("_proj"):
+        return 0
+    return max(0, (one.bytes_read or 0) // one.calls - prod(sizes[0]) * item)
+
+
+def weights_held(one: Operator | OperatorCount, generation: GenerationCount) -> int:
+    """Bytes of weights of the calls of a row as they are stored: experts are held whether or not they are read."""
+    item = item_bytes(generation)
+    bits = BITS.get(generation.workload.quantized or "", 8.0 * item)
+    each = prod(sizes_in(one.shapes)[1]) * bits / 8 if is_grouped(one) else weights_read(one, item)
+    return round(each * one.calls)
+
+
+def with_fewer_bits(generation: GenerationCount, quantize: str) -> GenerationCount:
+    """Return ``generation`` with the weights of its products stored and read as ``quantize`` says, a key of ``BITS``.
+
+    Of two products with the same weights, such as a head that is the embedding, both are taken off what the parameters need: a lower
+    bound.
+    """
+    item = item_bytes(generation)
+    less = 1 - BITS[quantize] / (8 * item)
+    held = sum(weights_held(row, generation) for row in generation.phases[0].count.operators)
+    return replace(
+        generation, workload=replace(generation.workload, quantized=quantize),
+        phases=tuple(replace(phase, count=_narrowed(phase.count, item, less)) for phase in generation.phases),
+        parameter_bytes=generation.parameter_bytes - round(less * held),
+    )  # fmt: skip
+
+
+def _narrowed(count: Count, item: int, less: float) -> Count:
+    """``count`` with this fraction of the bytes of weights not read."""
+    changed: dict[OperatorCount, OperatorCount] = {}
+    for row in count.operators:
+        if saved := round(less * weights_read(row, item) * row.calls):
+            left = {name: getattr(row, name) - saved for name in ("bytes", "bytes_read")}
+            changed[row] = replace(row, **left)
+    rows = [changed.get(row, row) for row in count.operators]
+    modules = with_rows(with_rows(count.modules, changed, -1), changed.values())
+    facts = {name: getattr(count, name) for name in ("coverage", "tensors", "note", "memory")}
+    return Count.of(rows, modules=modules, **facts)
