@@ -29,7 +29,7 @@ FOR_ALL = ("arguments", "errors", "extras", "installed", "lazy", "units", "seria
 # docs/design.md).
 HOOKS = {
     "rooflines.shown": ("rooflines.reports.glance",),
-    "rooflines.profiler.records": ("rooflines.pipeline.reading", "rooflines.roofline.analysis.Analysis"),
+    "rooflines.profiler.records": ("rooflines.pipeline.reading",),
 }
 COMMAND = "import sys; sys.argv = {}; import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit: pass"
 HEAVY = (
@@ -102,7 +102,7 @@ def import_graph():
     """The modules that each module imports when it runs; ``from a import b`` is module ``a.b`` where that exists, else ``a``."""
     graph = {}
     for name, path in NAMES.items():
-        found = (one if one in NAMES else one.rpartition(".")[0] for one in imports(path, for_types=False))
+        found = (one if one in NAMES else one.rpartition(".")[0] for one in imports(path))
         graph[name] = {one for one in found if one in NAMES and one != name}
     return graph
 

@@ -24,7 +24,6 @@ from rooflines.shown import Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rooflines.roofline.analysis import Analysis
 
 # Analyses of runs lie above their records (docs/design.md, "Records show themselves through a name").
 _READING = "rooflines.pipeline.reading"
@@ -429,10 +428,9 @@ class Run(Shown, frozen=True, kw_only=True):
         return self.directory / Path(self.facts.compiled_code).name if self.facts.compiled_code else None
 
     @property
-    def analysis(self) -> Analysis:
-        """Its analysis, derived from the stored files with the formulas of this version; ``rooflines.analyze`` has options."""
-        found: Analysis = import_module(_READING).analyze(self)
-        return found
+    def analysis(self) -> Any:
+        """Its ``Analysis``, derived from the stored files with the formulas of this version; ``rooflines.analyze`` has options."""
+        return import_module(_READING).analyze(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the directory and the facts in ``run.json`` as plain Python containers."""

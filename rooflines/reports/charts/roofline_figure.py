@@ -16,7 +16,7 @@ from rooflines.units import percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rooflines.reports.charts.roofline import Ring, Roof, RooflineChart, RooflinePoint
+    from rooflines.reports.charts.roofline_parts import Ring, Roof, RooflineParts, RooflinePoint
 
 _SHAPE, _TALLEST_IN = 0.63, 4.4
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40.0, 10.0, 16.0, 30.0
@@ -38,7 +38,7 @@ _MARKED = 0.02
 class _Plot:
     """The axes of a chart whose size in points is known, with what was drawn and written on them so far."""
 
-    def __init__(self, chart: RooflineChart, sheet: PaperSheet) -> None:
+    def __init__(self, chart: RooflineParts, sheet: PaperSheet) -> None:
         width, height = sheet.width_in * POINTS_PER_INCH, min(_SHAPE * sheet.width_in, _TALLEST_IN) * POINTS_PER_INCH
         # A page has the key as switches above the figure.
         self.keyed = bool(chart.legend) and not sheet.page
@@ -97,7 +97,7 @@ class _Plot:
                 return
 
 
-def roofline_figure(chart: RooflineChart, sheet: PaperSheet) -> Figure:
+def roofline_figure(chart: RooflineParts, sheet: PaperSheet) -> Figure:
     """Roofs with their sources, points by time and category, those with the largest gain named."""
     plot = _Plot(chart, sheet)
     limits, axes = chart.limits, plot.axes

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Ring, RooflineChart, RooflinePoint, roofline_drawing
+from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, RooflineChart, roofline_drawing
+from rooflines.reports.charts.roofline_parts import Ring, RooflinePoint
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import share_of_step, table_rows
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rooflines.profiler.workloads.prepare import Prepared
 
 COUNT_SCHEMA = "rooflines.count/1"
+Phase: TypeAlias = Literal["prefill", "decode"]
 _OF_MODULES = ("flops", "matrix_flops", "bytes")
 _NEVER_FAKE = "run on real tensors, because quantized kernels read their packed weights, and TorchScript its constants"
 # Steps in which TorchScript compiles forward and backward, and lazy modules are made.
@@ -128,6 +129,19 @@ class Count(Shown, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """Return the count as plain Python containers, as ``rooflines count --format json`` prints it."""
         return {"schema": COUNT_SCHEMA, **super().to_dict()}
+
+
+class PhaseCount(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a phase: it computes ``tokens`` of each sequence, which may attend to ``keys`` tokens with those in the KV cache.
+
+    ``calls`` is how many such calls a generation has; where decode is counted at several contexts, how many at all of them.
+    """
+
+    phase: Phase
+    tokens: int
+    keys: int
+    calls: int
+    count: Count
 
 
 def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: bool = False, **keywords: Any) -> Count:

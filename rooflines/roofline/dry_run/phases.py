@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensor
 from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
-from rooflines.roofline.dry_run.count import Count, summarize
+from rooflines.roofline.dry_run.count import Count, Phase, PhaseCount, summarize
 from rooflines.roofline.dry_run.served_attention import one_kernel, with_served_latent_attention
 from rooflines.serial import to_plain
 
@@ -33,20 +33,6 @@ if TYPE_CHECKING:
     from rooflines.profiler.options import PointOptions
 
 GENERATION_SCHEMA = "rooflines.generation-count/1"
-Phase: TypeAlias = Literal["prefill", "decode"]
-
-
-class PhaseCount(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a phase: it computes ``tokens`` of each sequence, which may attend to ``keys`` tokens with those in the KV cache.
-
-    ``calls`` is how many such calls a generation has; where decode is counted at several contexts, how many at all of them.
-    """
-
-    phase: Phase
-    tokens: int
-    keys: int
-    calls: int
-    count: Count
 
 
 class GenerationCount(GenerationSizes, frozen=True, kw_only=True):

@@ -24,14 +24,12 @@ from msgspec.structs import replace
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.count.formulas.costs import SOFTMAX
 from rooflines.roofline.count.formulas.lengths import pairs
-from rooflines.roofline.dry_run.count import Count, OperatorCount, with_rows
+from rooflines.roofline.dry_run.count import Count, OperatorCount, PhaseCount, with_rows
 from rooflines.roofline.judge.operator_rows import with_ancestors
 from rooflines.roofline.judge.shapes import sizes_in
 
 if TYPE_CHECKING:
     import torch
-
-    from rooflines.roofline.dry_run.phases import PhaseCount
 
 KERNEL: Final = "latent_attention"
 FLASH: Final = "aten::_flash_attention_forward"

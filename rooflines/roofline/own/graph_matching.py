@@ -206,7 +206,8 @@ class GraphMatcher:
     def _copied(self, events: Int64s) -> Mask:
         device = self._trace.device
         by_kernel = np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
-        return of_kinds(device.kind[events], (MEMCPY, MEMSET)) | by_kernel
+        copied: Mask = of_kinds(device.kind[events], (MEMCPY, MEMSET)) | by_kernel
+        return copied
 
     def _compared(self, events: Int64s) -> list[GraphMatch] | GraphDifference:
         """Return the captured graphs that match these device events: exact matches, otherwise those that lack only the last kernel."""

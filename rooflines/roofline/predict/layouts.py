@@ -39,7 +39,8 @@ from rooflines.roofline.predict.layout import Layout, LayoutBound, LayoutPhase
 from rooflines.roofline.predict.weights import is_grouped, item_bytes, weights_held, weights_read
 
 if TYPE_CHECKING:
-    from rooflines.roofline.dry_run.phases import GenerationCount, PhaseCount
+    from rooflines.roofline.dry_run.count import PhaseCount
+from rooflines.roofline.dry_run.phases import GenerationCount
 
 _SHARDED: Final = ("attention", "MLP", "experts", "embedding", "head")
 _WAYS: Final = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
