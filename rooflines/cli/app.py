@@ -8,6 +8,7 @@ import gc
 import shlex
 import sys
 from importlib import import_module
+from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -123,24 +124,22 @@ def _print_cause(error: RooflinesError) -> None:
     if not isinstance(error, WorkloadError) or cause is None or error.is_told:
         return
     shown = traceback.TracebackException.from_exception(cause)
-    ours = False
+    users = False
     chain: list[traceback.TracebackException] = []
     link: traceback.TracebackException | None = shown
     while link is not None and link not in chain:
         chain.append(link)
-        link.stack = traceback.StackSummary.from_list(_from_users(link.stack))
-        ours = ours or any("site-packages" not in frame.filename and _HERE not in Path(frame.filename).parents for frame in link.stack)
+        # Without leading frames of rooflines and of Python's import machinery.
+        of_users = dropwhile(lambda frame: _is_ours(frame) or frame.filename.startswith("<frozen"), link.stack)
+        link.stack = traceback.StackSummary.from_list(list(of_users))
+        users = users or any("site-packages" not in frame.filename and not _is_ours(frame) for frame in link.stack)
         link = link.__cause__ or link.__context__
-    if ours or isinstance(cause, SyntaxError):
+    if users or isinstance(cause, SyntaxError):
         print("".join(shown.format()), end="", file=sys.stderr)
 
 
-def _from_users(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """Return ``stack`` without leading frames of rooflines and of Python's import machinery."""
-    for index, frame in enumerate(stack):
-        if not (_HERE in Path(frame.filename).parents or frame.filename.startswith("<frozen")):
-            return stack[index:]
-    return []
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return _HERE in Path(frame.filename).parents
 
 
 def _print_version(wanted: bool) -> None:

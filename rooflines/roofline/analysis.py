@@ -7,6 +7,7 @@ it is ``trace``; ``basis.steps`` is the number of steps in the trace.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -15,7 +16,6 @@ from rooflines.device_specs.records import Ceiling
 from rooflines.errors import UsageError
 from rooflines.profiler.records import Environment, HeldTensor, MemoryAtPeak, MemoryCurve, ResultError, Workload
 from rooflines.profiler.samplers.fields import Field
-from rooflines.roofline.frames import frame_of, struct_columns
 from rooflines.roofline.served_steps import Generation, Serving
 from rooflines.shown import Shown
 
@@ -31,6 +31,12 @@ CATEGORIES = (
     "convolution", "matmul", "attention", "moe", "normalization", "element-wise", "reduction", "copy", "embedding",
     "communication", "optimizer", "other",
 )  # fmt: skip
+
+# The columns of a table that hold words; every other column holds a number.
+WORDS = frozenset((
+    "name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "inferred",
+    "assumption", "caller", "path", "type", "nearest_roof", "kernels", "step_times_s",
+))  # fmt: skip
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
@@ -920,5 +926,28 @@ class Analysis(Shown, frozen=True, kw_only=True):
 
     def to_dataframe(self, rows: Literal["operators", "modules", "steps"] = "operators") -> pd.DataFrame:
         """Return the ``columns`` as a DataFrame: a row each, a column for each field."""
-        frame = frame_of(self.columns(rows))
+        import pandas as pd
+
+        # The types do not depend on what was measured.
+        columns = self.columns(rows).items()
+        frame = pd.DataFrame({name: pd.Series(values, dtype="string" if name in WORDS else "float64") for name, values in columns})
         return frame.astype({"step": "int64"}) if rows == "steps" else frame
+
+
+def struct_columns(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> dict[str, list[Any]]:
+    """Return ``rows`` of operators or modules, which are of ``kind``, as columns: words are strings, numbers floats, absent is None.
+
+    ``kernels`` are their names, longest first, and ``step_times_s`` the times in order, each with semicolons between. ``example`` is
+    where to look in the trace: seconds after its first event.
+    """
+    columns: dict[str, list[Any]] = {}
+    for field in kind.__struct_fields__:
+        values = [getattr(row, field) for row in rows]
+        if field == "kernels":
+            values = ["; ".join(kernel.name for kernel in ran) for ran in values]
+        elif field == "step_times_s":
+            values = [None if times is None else "; ".join(map(str, times)) for times in values]
+        elif field == "example":
+            values = [None if one is None else one.at_s for one in values]
+        columns[field] = [value if value is None or field in WORDS else float(value) for value in values]
+    return columns

@@ -64,10 +64,9 @@ class StepLengths:
 def _mean(works: list[tuple[int, Work]]) -> Work:
     """The mean work of calls, rounded to whole FLOPs and bytes; each work with its number of calls."""
     calls = sum(number for number, _ in works)
-    sums = (sum(number * getattr(work, name) for number, work in works) for name in _AMOUNTS)
-    amounts = {name: (2 * whole + calls) // (2 * calls) for name, whole in zip(_AMOUNTS, sums, strict=True)}
+    amounts = {name: (2 * sum(number * getattr(work, name) for number, work in works) + calls) // (2 * calls) for name in _AMOUNTS}
     assumptions = dict.fromkeys(work.assumption for _, work in works if work.assumption)
-    return replace(works[0][1], assumption="; ".join(assumptions), **amounts)
+    return Work(**amounts, precision=works[0][1].precision, assumption="; ".join(assumptions))
 
 
 def _lengths(batch: RequestMark) -> tuple[Sequences, ...]:

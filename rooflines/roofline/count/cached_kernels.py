@@ -45,12 +45,8 @@ def missing_kernels(counts: Counts) -> tuple[str, ...]:
         return ()
     called = {variant.signature.name for variant in counts.variants if _GENERATED.match(variant.signature.name)}
     missing = sorted(name for name in called if not cached(name, counts.known.inductor_cache))
-    if not missing:
-        return ()
-    return (
-        f"The inductor cache has {len(called) - len(missing)} of the {len(called)} generated kernels in the trace. Missing, for "
-        f"example: {missing[0]}.",
-    )
+    here = f"The inductor cache has {len(called) - len(missing)} of the {len(called)} generated kernels in the trace."
+    return (f"{here} Missing, for example: {missing[0]}.",) if missing else ()
 
 
 def cached(name: str, cache: dict[str, tuple[CachedKernel, ...]]) -> tuple[CachedKernel, ...]:

@@ -145,6 +145,10 @@ class OfCounts:
         """The trace of the calls."""
         return self.counts.trace
 
+    def path(self, module: int) -> str:
+        """The path of a module of the calls; empty for none (-1)."""
+        return self.calls.modules[module].path if module >= 0 else ""
+
 
 def count_signatures(calls: Calls, known: Known = NOTHING) -> Counts:
     """The counts from the recorded signatures alone, each distinct one counted once."""

@@ -125,7 +125,9 @@ def broadcast_operand(call: Signature, forward: Signature) -> Evidence | None:
     grad = call.arg(0)
     if forward.name not in _BROADCASTING or not isinstance(grad, TensorArg):
         return None
-    shapes = {one.shape for one in forward.tensors if one.numel < grad.numel and _broadcasts(one.shape, grad.shape)}
+    smaller = {tensor.shape for tensor in forward.tensors if tensor.numel < grad.numel and len(tensor.shape) <= len(grad.shape)}
+    # Those that were stretched to the shape of the gradient.
+    shapes = {shape for shape in smaller if all(own in (1, size) for own, size in zip(shape[::-1], grad.shape[::-1], strict=False))}
     if len({prod(shape) for shape in shapes}) != 1:
         return None
     return Evidence(f"output from the operand of {forward.name}", outputs=(TensorArg(min(shapes), grad.dtype),))
@@ -137,12 +139,6 @@ def _reduces(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
         return all(after in (before, 1) for before, after in zip(operand, result, strict=True))
     rest = iter(operand)
     return len(result) < len(operand) and all(extent in rest for extent in result)
-
-
-def _broadcasts(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    """Whether a tensor of shape ``operand`` was stretched to ``result``."""
-    aligned = result[len(result) - len(operand) :]
-    return len(operand) <= len(result) and all(one in (1, other) for one, other in zip(operand, aligned, strict=True))
 
 
 def filled(call: Signature, other: Signature, position: int, value: Argument, source: str) -> Evidence | None:

@@ -154,14 +154,14 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     ``run`` has the facts recorded with the trace; without one they are those that the trace itself tells. What follows from the
     analysis, its findings and its verdict, is ``conclude``'s.
     """
-    trace, per_step = attribution.trace, attribution.steps or 1
+    trace = attribution.trace
     given = _given(run or run_of_trace("", trace), ceilings)
     facts, untraced = given.facts, given.untraced
     start_up = facts.steps is not None and facts.steps.traced == "program"
     roofs = _judging_roofs(given, trace)
     clocked = _clocked(attribution, given, start_up=start_up)
     timed = clocked.attribution
-    rows = tuple(operator_row(row, timed.calls, roofs, per_step, facts, trace.began_ns) for row in timed.rows)
+    rows = tuple(operator_row(row, timed, roofs, facts) for row in timed.rows)
     traced = partition(timed, rows)
     divided, fed = _divided(traced, clocked.step_s, clocked.waits, facts, given.quiet)
     breakdown = step_breakdown(timed.calls, timed.windows, timed.overhead)
@@ -169,7 +169,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     lost = lost_work(timed, rows)
     served = bool(timed.calls.batches)
     operators, place = by_call_site(rows, summed, apart=served)
-    uncounted = [unmodelled_row(gap, timed.calls, per_step, trace.began_ns) for gap in timed.gaps]
+    uncounted = [unmodelled_row(gap, timed) for gap in timed.gaps]
     gaps, place_of_gaps = by_call_site(uncounted, unmodelled, apart=served)
     coverage = msgspec.structs.replace(_coverage(timed, divided, gaps), lost=lost)
     of_the_host = _is_of_the_host(facts, trace)
@@ -191,7 +191,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         totals=totals,
         timeline=divided.timeline,
         trace_timeline=whole_trace(trace, timed.earlier_ns),
-        step_breakdown={kind: int(in_steps.sum()) / 1e9 / per_step for kind, in_steps in breakdown.items()},
+        step_breakdown={kind: int(in_steps.sum()) / 1e9 / timed.per for kind, in_steps in breakdown.items()},
         bound_breakdown=divided.bounds(),
         category_breakdown=divided.categories(),
         division=divided.division(),
@@ -211,7 +211,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         compiled=facts.workload.compiled or is_compiled(trace),
         coverage=coverage,
         operators=operators,
-        modules=module_rows(timed, rows, per_step, roofs is not None and divided.is_bounded),
+        modules=module_rows(timed, rows, roofs is not None and divided.is_bounded),
         usage=used,
         notes=(
             *untraced.notes,
@@ -234,7 +234,7 @@ def _trace_notes(given: _Given, attribution: Attribution) -> Iterator[str]:
 
 
 def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: bool) -> Basis:
-    trace, steps = attribution.trace, attribution.steps or 1
+    trace, steps = attribution.trace, attribution.per
     rows = (*attribution.rows, *attribution.gaps)
     loaders = [name for name in trace.names if name.startswith("enumerate(DataLoader)#_")]
     before_s = None
@@ -261,7 +261,7 @@ def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: 
 
 def _coverage(attribution: Attribution, divided: Partition, gaps: tuple[Unmodelled, ...]) -> Coverage:
     """The share of the busy time with a work model, and the time without one: ``gaps``."""
-    count, busy_s = attribution.steps or 1, divided.timeline.busy_s
+    count, busy_s = attribution.per, divided.timeline.busy_s
     return Coverage(
         modelled_time_fraction=max(0.0, 1 - divided.uncounted_s / busy_s) if busy_s > 0 else None,
         shapes_recorded=attribution.trace.shapes_recorded,

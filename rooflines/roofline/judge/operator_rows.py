@@ -10,7 +10,7 @@ from typing import Any
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import RunFile
-from rooflines.profiler.tree.tree import PHASES, Calls
+from rooflines.profiler.tree.tree import PHASES
 from rooflines.roofline.analysis import Example, Kernel, ModuleRow, OperatorRow, Totals, Unmodelled
 from rooflines.roofline.count.kernel_names import matrix_precision
 from rooflines.roofline.judge.bounds import judge
@@ -26,12 +26,13 @@ _WORK = ("flops", "matrix_flops", "bytes")
 _THREE_PASSES = re.compile(r"fmha_cutlass[FB]_f32_\w*_sm(?:8|9|1\d)\d")
 
 
-def operator_row(row: TimeRow, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile, began_ns: int) -> OperatorRow:
-    """``row`` per step, judged by ``ceilings``; ``began_ns`` is the begin of the trace."""
+def operator_row(row: TimeRow, attribution: Attribution, ceilings: Ceilings | None, facts: RunFile) -> OperatorRow:
+    """A ``row`` of ``attribution`` per step, judged by ``ceilings``."""
+    steps = attribution.per
     flops, matrix, size = row.work.flops, row.work.matrix_flops, row.work.bytes
     time_s = row.time_ns / 1e9
     # The times of a device that was not traced are the host's.
-    complete = time_s > 0 and row.doubt is None and (facts.environment.device.startswith("cpu") or len(calls.trace.device) > 0)
+    complete = time_s > 0 and row.doubt is None and (facts.environment.device.startswith("cpu") or len(attribution.trace.device) > 0)
     precision = _judged_precision(row, facts, ceilings)
     if ceilings is not None and any(_THREE_PASSES.match(kernel.name) for kernel in row.kernels):
         ceilings = ceilings.with_three_passes()
@@ -39,7 +40,7 @@ def operator_row(row: TimeRow, calls: Calls, ceilings: Ceilings | None, steps: i
     for name in ("lower_bound_s", "headroom_s"):
         figures[name] = None if figures[name] is None else figures[name] / steps
     return OperatorRow(
-        **_shared(row, calls, steps, began_ns),
+        **_shared(row, attribution),
         **figures,
         precision=precision,
         category="optimizer" if PHASES[row.phase] == "optimizer" else row.count.category,
@@ -54,16 +55,17 @@ def operator_row(row: TimeRow, calls: Calls, ceilings: Ceilings | None, steps: i
     )
 
 
-def unmodelled_row(gap: TimeRow, calls: Calls, steps: int, began_ns: int) -> Unmodelled:
-    """``gap`` per step."""
-    return Unmodelled(reason=gap.reason, **_shared(gap, calls, steps, began_ns))
+def unmodelled_row(gap: TimeRow, attribution: Attribution) -> Unmodelled:
+    """A ``gap`` of ``attribution`` per step."""
+    return Unmodelled(reason=gap.reason, **_shared(gap, attribution))
 
 
-def _shared(row: TimeRow, calls: Calls, steps: int, began_ns: int) -> dict[str, Any]:
+def _shared(row: TimeRow, attribution: Attribution) -> dict[str, Any]:
     """The fields that every row has, per step."""
+    steps = attribution.per
     return {
         "name": row.name,
-        "module": calls.modules[row.module].path if row.module >= 0 else "",
+        "module": attribution.path(row.module),
         "phase": PHASES[row.phase],
         "shapes": row.signature.shapes(),
         "calls": per_step(row.calls, steps),
@@ -86,7 +88,7 @@ def _shared(row: TimeRow, calls: Calls, steps: int, began_ns: int) -> dict[str, 
             for kernel in row.kernels
             for grid, block in (kernel.shape or (None, None),)
         ),
-        "example": _example(row.longest, calls, began_ns),
+        "example": _example(row.longest, attribution),
     }
 
 
@@ -146,14 +148,15 @@ def total(operators: Sequence[OperatorRow], facts: RunFile, *, bounded: bool) ->
     )
 
 
-def _example(longest: Longest | None, calls: Calls, began_ns: int) -> Example | None:
+def _example(longest: Longest | None, attribution: Attribution) -> Example | None:
     if longest is None:
         return None
+    names = attribution.calls.step_names
     return Example(
         ts_us=longest.start_ns // 1000 + longest.start_ns % 1000 / 1e3,  # nanoseconds since 1970 are more than a float holds
-        at_s=(longest.start_ns - began_ns) / 1e9,
+        at_s=(longest.start_ns - attribution.trace.began_ns) / 1e9,
         lasts_s=longest.lasting_ns / 1e9,
-        step=calls.step_names[longest.step] if 0 <= longest.step < len(calls.step_names) else "",
+        step=names[longest.step] if 0 <= longest.step < len(names) else "",
         stream=longest.stream if longest.stream >= 0 else None,
     )
 
@@ -161,9 +164,9 @@ def _example(longest: Longest | None, calls: Calls, began_ns: int) -> Example | 
 # Module rows of an analysis: each module with everything that runs below it.
 
 
-def module_rows(attribution: Attribution, judged: Sequence[OperatorRow], steps: int, has_ceilings: bool) -> tuple[ModuleRow, ...]:
+def module_rows(attribution: Attribution, judged: Sequence[OperatorRow], has_ceilings: bool) -> tuple[ModuleRow, ...]:
     """Every module with all that runs below it, forward and backward, in the order of first call; ``judged`` goes with the rows."""
-    modules, module_calls = attribution.calls.modules, attribution.calls.module_calls.tolist()
+    modules, module_calls, steps = attribution.calls.modules, attribution.calls.module_calls.tolist(), attribution.per
     times: dict[str, list[float]] = defaultdict(list)
     below: dict[str, list[tuple[TimeRow, OperatorRow]]] = defaultdict(list)
     for row in (*attribution.gaps, *attribution.rows):

@@ -73,6 +73,11 @@ class Attribution(OfCounts):
     lost: Lost = field(default_factory=Lost)
 
     @property
+    def per(self) -> int:
+        """What sums over the window are divided by: the number of steps, 1 for a whole trace."""
+        return self.steps or 1
+
+    @property
     def is_steady(self) -> bool:
         """Whether the times of a processor are those of undisturbed calls: steps of a server differ in what they do."""
         return len(self.quiet) >= FEWEST_STEPS and not self.calls.batches

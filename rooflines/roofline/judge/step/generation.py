@@ -164,7 +164,7 @@ def phase_factors(attribution: Attribution, ready_s: Sequence[Floats]) -> dict[s
     unknown = [Label("unknown", "other")] * len(attribution.rows)
     factors: dict[str, float] = {}
     for kind, calls in phase_calls(attribution).items():
-        timed_s, traced_s = call_seconds(kind, calls, latency, attribution.steps or 1), partition(calls.attribution, unknown).step_s
+        timed_s, traced_s = call_seconds(kind, calls, latency, attribution.per), partition(calls.attribution, unknown).step_s
         if timed_s is not None and traced_s > 0:
             factors[kind] = timed_s / traced_s
     return factors
@@ -180,7 +180,7 @@ def generation(
     """
     start_up = facts.steps is not None and facts.steps.traced == "program"
     calls = phase_calls(attribution, start_up=start_up) if attribution is not None else {}
-    generations = attribution.steps or 1 if attribution is not None else 1
+    generations = attribution.per if attribution is not None else 1
     lengths = _lengths(facts, calls, generations)
     if lengths is None:
         return None

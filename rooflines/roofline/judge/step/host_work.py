@@ -63,7 +63,7 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
 
     ``causes`` are the idle times of the device by cause.
     """
-    host, steps = attribution.trace.host, attribution.steps or 1
+    host, steps = attribution.trace.host, attribution.per
     waits = np.flatnonzero(waiting(attribution.calls))
     if not len(waits):
         return ()
@@ -103,7 +103,7 @@ def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork
     launched = attribution.calls.launch[attribution.calls.launch >= 0]
     if not len(launched) or not len(host_bound):
         return ()
-    trace, calls, steps = attribution.trace, attribution.calls, attribution.steps or 1
+    trace, calls, steps = attribution.trace, attribution.calls, attribution.per
     threads, _ = distinct(trace.host.thread[launched])
     host, on_launching = trace.host, np.isin(trace.host.thread, threads)
     compiling = _ranges(calls, host_bound, on_launching, "runtime", _is_compiling)
@@ -305,7 +305,7 @@ def recomputation(attribution: Attribution) -> Recomputation | None:
         around = events[np.maximum(np.searchsorted(events, launch, side="right") - 1, 0)]
         below = (launch >= around) & (launch < attribution.calls.after[around])
         ran = intervals.union(device.start_ns[below], device.end_ns[below])
-    time_ns, steps = intervals.length(intervals.intersect(ran, attribution.window)), attribution.steps or 1
+    time_ns, steps = intervals.length(intervals.intersect(ran, attribution.window)), attribution.per
     names = Counter(attribution.trace.names[code] for code in np.sort(host.name[events]).tolist())
     time_s = time_ns * attribution.pace / 1e9 / steps
     most = tuple(name for name, _ in names.most_common(_MOST))

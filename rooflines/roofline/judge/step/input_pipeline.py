@@ -54,9 +54,8 @@ def feeding(facts: RunFile, division: StepDivision | None, quiet: npt.NDArray[np
         without = timed - delay_s if delay_s is not None else None
     told = bool(loading.timed_samples)
     per_step = float(np.mean(loading.timed_samples if told else loading.timed_batches))
-    busy = None
-    if loading.workers and loading.workers_cpu_s is not None:
-        busy = loading.workers_cpu_s / (whole_s * loading.workers)
+    spent_s = loading.workers_cpu_s
+    busy = spent_s / (whole_s * loading.workers) if loading.workers and spent_s is not None else None
     return Input(
         loader=loading.loader,
         wait_s=wait_s,

@@ -135,7 +135,7 @@ class Partition(NamedTuple):
 
 def partition(attribution: Attribution, labels: Labels) -> Partition:
     """Divide the steps of ``attribution``, or the whole trace where it has none, per step; ``labels`` go with its rows."""
-    seconds = 1 / 1e9 / (attribution.steps or 1)
+    seconds = 1 / 1e9 / attribution.per
     window = attribution.window
     loading = intervals.intersect(_in_loader(attribution.calls), window)
     on_device = len(attribution.trace.device) > 0
@@ -170,7 +170,7 @@ def clock_factor(attribution: Attribution, step_s: float, waits: float | None = 
     Kernels of a device count as traced, but where they would take longer than the whole step. Of a processor everything but the waiting
     for data, the share ``waits`` of the step, is slower under the profiler.
     """
-    trace, calls, count = attribution.trace, attribution.calls, attribution.steps or 1
+    trace, calls, count = attribution.trace, attribution.calls, attribution.per
     busy_s = attribution.busy_ns / 1e9 / count
     if len(trace.device):
         return min(1.0, step_s / busy_s) if busy_s > 0 else 1.0
@@ -224,7 +224,7 @@ def _idle(attribution: Attribution, gaps: Intervals, loading: Intervals) -> tupl
     The time of a processor outside of operators is steady, as theirs is, and without that of the ranges of modules; waiting for data is
     not the same in every step, and has its mean.
     """
-    seconds = attribution.factor / 1e9 / (attribution.steps or 1)
+    seconds = attribution.factor / 1e9 / attribution.per
     if len(attribution.trace.device):
         causes = idle_causes(attribution.calls, gaps)
         causes = {cause: intervals.subtract(times, attribution.overhead) for cause, times in causes.items()}

@@ -17,7 +17,6 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.request_marks import KINDS, Kind, RequestMark
 from rooflines.profiler.records import GenerationSizes
-from rooflines.profiler.tree.tree import Module
 from rooflines.profiler.tree.windows import launched_ns, step_number
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.count.batches import MARKED
@@ -141,23 +140,22 @@ def steps_of_kind(
         modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
         attention=work_of([one for one in ran if one.judged.category == "attention"], count),
         moe=work_of([one for one in ran if one.judged.category == "moe"], count), reads=reads,
-        parts=_parts(kind, ran, gaps, attribution.calls.modules, count, reads),
+        parts=_parts(kind, ran, gaps, attribution, count, reads),
     )  # fmt: skip
 
 
 def _parts(
-    kind: Kind, ran: list[Ran], gaps: Sequence[tuple[TimeRow, float]], modules: Sequence[Module], steps: int,
+    kind: Kind, ran: list[Ran], gaps: Sequence[tuple[TimeRow, float]], attribution: Attribution, steps: int,
     reads: DecodeReads | None,
 ) -> dict[str, ServedWork]:  # fmt: skip
     """The work of the parts of a language model per step, longest first; empty of a network that shows no attention and embedding.
 
     In decode a part takes at least its share of the time to read all weights and the KV cache, which no cache holds together.
     """
-    types = {module.path: module.type for module in modules}
+    types = {module.path: module.type for module in attribution.calls.modules}
 
     def part(row: TimeRow) -> str:
-        path = modules[row.module].path if row.module >= 0 else ""
-        return part_of(path, row.name, row.count.category, phase=kind, types=types)
+        return part_of(attribution.path(row.module), row.name, row.count.category, phase=kind, types=types)
 
     groups = grouped(ran, lambda one: part(one.row))
     uncounted = longest_first((part(gap), time_ns / 1e9 / steps) for gap, time_ns in gaps)

@@ -131,7 +131,6 @@ def allocated(attribution: Attribution) -> Allocated | None:
     around = np.flatnonzero((host.thread == memory.thread[peak]) & (host.start_ns <= when) & (calls.end_ns >= when))
     operators = calls.operators_around(int(around[-1])) if len(around) else ()
     operator = next((event for event in operators if not trace.names[host.name[event]].startswith(_ALLOCATING)), -1)
-    module = int(calls.module[operator]) if operator >= 0 else -1
     times = tuple(round(time / 1e9, 9) for time in (time_ns[kept] - int(windows[step[peak], 0])).tolist())
     return Allocated(
         peak_bytes=int(memory.allocated_bytes[peak]),
@@ -139,7 +138,7 @@ def allocated(attribution: Attribution) -> Allocated | None:
         curve=MemoryCurve(unit="s", at=times, parts={"allocated": tuple(held[kept].tolist())}),
         step=calls.step_names[step[peak]] if attribution.steps else "",
         operator=trace.names[host.name[operator]] if operator >= 0 else "",
-        module=calls.modules[module].path if module >= 0 else "",
+        module=attribution.path(int(calls.module[operator])) if operator >= 0 else "",
         phase=cast("Phase", PHASES[calls.phase[operator]]) if operator >= 0 else "",
     )
 
@@ -155,7 +154,7 @@ def collective_rows(attribution: Attribution) -> tuple[CollectiveRow, ...]:
     alone = intervals.subtract(device_intervals(trace, COMMUNICATION), hiding)
     exposed = intervals.covered(alone, np.stack((collectives.start_ns, collectives.end_ns), axis=1))
     ours = np.flatnonzero(np.isin(kernels, attribution.pieces.event))
-    steps = attribution.steps or 1
+    steps = attribution.per
     rows = []
     for which, places in places_of(collectives.what[ours]):
         exchange, lasting_ns = collectives.exchanges[which], collectives.duration_ns[ours[places]]
@@ -194,7 +193,7 @@ def lost_work(attribution: Attribution, operators: Sequence[OperatorRow]) -> Los
         flops_fraction=unjudged / flops if flops else None,
         events=lost.ran,
         without_launch=len(lost.events),
-        without_launch_s=intervals.length(intervals.union(starts, ends)) / 1e9 / (attribution.steps or 1),
+        without_launch_s=intervals.length(intervals.union(starts, ends)) / 1e9 / attribution.per,
         streams=tuple(distinct(device.stream[lost.events])[0].tolist()),
         steps=tuple(attribution.calls.step_names[number] for number in numbers if number >= 0),
     )
