@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-
 import rooflines
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.judge.bounds import IMPLAUSIBLE

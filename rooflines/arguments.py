@@ -25,13 +25,18 @@ def in_python(text: str) -> str:
 
 
 def as_options(text: str) -> str:
-    """Return ``text`` with each argument as an option: ``--batch-size 8``, and without its unit ``--period`` (``period_s``)."""
+    """Return ``text`` with each argument as an option: ``--batch-size 8``, and without its unit ``--period``
+    (``period_s``)."""
     return _ARGUMENT.sub(_option, text)
 
 
 def escaped(name: str) -> str:
     """The name of a file as text that every format can hold: bytes that are not UTF-8 as ``\\xe9``."""
-    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return (
+        name
+        if name.isascii()
+        else name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    )
 
 
 def _option(argument: re.Match[str]) -> str:

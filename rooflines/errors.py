@@ -12,9 +12,9 @@ RooflinesError                  base class; carries a hint and an exit code
 ├── OutOfMemoryError            the workload did not fit (exit 2)
 └── Interrupted                 Ctrl-C during a run (exit 130)
 
-A message says what was asked and what was found; the hint says what to do next. The command line prints both on one line each and
-exits with ``exit_code``; from Python they are ordinary exceptions. Both name arguments with ``arguments.arg``, so that Python shows
-``batch_size=8`` and the command line ``--batch-size 8``.
+A message says what was asked and what was found; the hint says what to do next. The command line prints both
+on one line each and exits with ``exit_code``; from Python they are ordinary exceptions. Both name arguments
+with ``arguments.arg``, so that Python shows ``batch_size=8`` and the command line ``--batch-size 8``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from rooflines.arguments import in_python
 class RooflinesError(Exception):
     """Base class.
 
-    ``marked_message`` and ``marked_hint`` have their arguments marked, for ``arguments.as_options``. ``reported`` is the run whose
-    reports were written all the same; ``is_told`` says that the traceback of the cause was printed.
+    ``marked_message`` and ``marked_hint`` have their arguments marked, for ``arguments.as_options``.
+    ``reported`` is the run whose reports were written all the same; ``is_told`` says that the traceback of
+    the cause was printed.
     """
 
     exit_code = 1
@@ -42,7 +43,11 @@ class RooflinesError(Exception):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         # torch raises an error of a loader's worker again with the worker's traceback as its message.
-        message = message.rpartition(f"{type(self).__name__}: ")[2].strip() if message.startswith("Caught ") else message
+        message = (
+            message.rpartition(f"{type(self).__name__}: ")[2].strip()
+            if message.startswith("Caught ")
+            else message
+        )
         super().__init__(in_python(message))
         self.marked_message = message
         self.marked_hint = hint
@@ -87,7 +92,8 @@ class OutputError(UsageError):
 
 @contextlib.contextmanager
 def writing(action: str, hint: str = "") -> Iterator[None]:
-    """Turn an OSError into an OutputError with the sentence ``cannot <action>: <reason>.`` and the ``hint``."""
+    """Turn an OSError into an OutputError with the sentence ``cannot <action>: <reason>.`` and the
+    ``hint``."""
     try:
         yield
     except OSError as error:
@@ -117,12 +123,17 @@ def first_line(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """The class of an exception, its message, and its place in the user's code: ``TypeError: message (file.py:12)``."""
+    """The class of an exception, its message, and its place in the user's code: ``TypeError: message
+    (file.py:12)``."""
     import sysconfig
     import traceback
 
     installed = (*sysconfig.get_paths().values(), str(Path(__file__).parent), "<")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(installed)]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(installed)
+    ]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {first_line(error)}{place}"
 

@@ -1,4 +1,5 @@
-"""The packages that only some commands need, and the extra of rooflines that installs each: ``pip install 'rooflines[torch]'``."""
+"""The packages that only some commands need, and the extra of rooflines that installs each: ``pip install
+'rooflines[torch]'``."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ def is_installed(*packages: str) -> bool:
 
 
 def missing(error: ModuleNotFoundError) -> tuple[str, str] | None:
-    """What to say of a package that is not installed and how to install it; None if no extra of rooflines has it."""
+    """What to say of a package that is not installed and how to install it; None if no extra of rooflines has
+    it."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRA_OF.get(package)
-    return None if extra is None else (f"this needs {package}, which is not installed.", f"pip install 'rooflines[{extra}]'")
+    return (
+        None
+        if extra is None
+        else (f"this needs {package}, which is not installed.", f"pip install 'rooflines[{extra}]'")
+    )

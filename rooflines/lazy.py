@@ -28,8 +28,9 @@ def lazy(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def stubbed(module: str, file: str) -> tuple[Callable[[str], Any], list[str], Callable[[], list[str]]]:
-    """Return ``__getattr__``, ``__all__`` and ``__dir__`` of ``module``: the names that its stub, the ``.pyi`` beside
-    ``file``, imports ``as`` its own, one a line. So one list serves type checkers and the interpreter."""
+    """Return ``__getattr__``, ``__all__`` and ``__dir__`` of ``module``: the names that its stub, the
+    ``.pyi`` beside ``file``, imports ``as`` its own, one a line. So one list serves type checkers and the
+    interpreter."""
     text = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
     homes = {own: f"{home}:{name}" for home, name, own in _IMPORT.findall(text)}
     names = sorted(homes)

@@ -1,6 +1,7 @@
 """Stored records to and from JSON: absent instead of null, types checked on the way in, written atomically.
 
-A field that is None was not measured; it is left out of the file, so that a reader can tell "zero" from "not measured".
+A field that is None was not measured; it is left out of the file, so that a reader can tell "zero" from "not
+measured".
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def to_plain(record: Any) -> Any:
 
 
 def from_plain(plain: Any, kind: type[T]) -> T:
-    """The record of ``kind`` in ``plain``; raises msgspec.ValidationError naming the field that does not fit."""
+    """The record of ``kind`` in ``plain``; raises msgspec.ValidationError naming the field that does not
+    fit."""
     return msgspec.convert(plain, kind)
 
 
@@ -39,9 +41,11 @@ def to_json(record: Any) -> str:
 
 
 def part(plain: Any, pointer: str) -> Any:
-    """What the JSON pointer (RFC 6901) names in ``plain`` containers; raises KeyError with what is there instead.
+    """What the JSON pointer (RFC 6901) names in ``plain`` containers; raises KeyError with what is there
+    instead.
 
-    Commas and ranges select several: ``/operators/3,5-7/time_s`` is a list of four times, ``/operators/3/calls,time_s`` an object.
+    Commas and ranges select several: ``/operators/3,5-7/time_s`` is a list of four times,
+        ``/operators/3/calls,time_s`` an object.
     """
     whole = pointer
     while pointer:
@@ -54,7 +58,13 @@ def part(plain: Any, pointer: str) -> Any:
         try:
             plain = plain[int(name) if isinstance(plain, list) else name]
         except (KeyError, IndexError, ValueError, TypeError):
-            there = f"a list of {len(plain)}" if isinstance(plain, list) else ", ".join(plain) if isinstance(plain, dict) else "a value"
+            there = (
+                f"a list of {len(plain)}"
+                if isinstance(plain, list)
+                else ", ".join(plain)
+                if isinstance(plain, dict)
+                else "a value"
+            )
             raise KeyError(f"{whole!r}: there is no {name!r} in {there}") from None
         pointer = f"/{rest}" if slash else ""
     return plain
@@ -68,7 +78,8 @@ def _places(selected: str) -> Iterator[int]:
 
 
 def write_json(path: Path, record: Any) -> None:
-    """Write ``record`` to ``path`` so that a reader sees the old file or the whole new one, never half of it."""
+    """Write ``record`` to ``path`` so that a reader sees the old file or the whole new one, never half of
+    it."""
     write_text(path, to_json(record))
 
 
@@ -89,12 +100,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """The record of ``kind`` in the file at ``path``; raises OSError, or msgspec.DecodeError with what does not fit."""
+    """The record of ``kind`` in the file at ``path``; raises OSError, or msgspec.DecodeError with what does
+    not fit."""
     return msgspec.json.decode(path.read_bytes(), type=kind)
 
 
 def read_json_if_whole(path: Path, kind: type[T]) -> T | None:
-    """The record in the file at ``path``; None where there is no such file, or it is broken or of another version."""
+    """The record in the file at ``path``; None where there is no such file, or it is broken or of another
+    version."""
     try:
         return read_json(path, kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

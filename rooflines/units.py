@@ -1,7 +1,8 @@
 """The only place that formats and parses SI prefixes.
 
-Everywhere else numbers are floats or integers in SI base units (seconds, bytes, FLOP, watts, hertz). Memory sizes use binary
-prefixes (GiB) because that is how memory is sold and reported; rates use decimal ones (GB/s).
+Everywhere else numbers are floats or integers in SI base units (seconds, bytes, FLOP, watts, hertz). Memory
+sizes use binary prefixes (GiB) because that is how memory is sold and reported; rates use decimal ones
+(GB/s).
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-_DECIMAL = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_DECIMAL = (
+    (1e15, "P"),
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "µ"),
+    (1e-9, "n"),
+)
 _BINARY = ((1 << 50, "Pi"), (1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"), (1, ""))
 
 
@@ -42,7 +53,8 @@ def si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def scale(value: float) -> tuple[float, str]:
-    """The factor and prefix to show a whole column or axis in, chosen for its largest ``value``: ``(1e9, "G")`` for 4.6e11."""
+    """The factor and prefix to show a whole column or axis in, chosen for its largest ``value``: ``(1e9,
+    "G")`` for 4.6e11."""
     if value == 0 or not math.isfinite(value):
         return 1.0, ""
     return next(((factor, prefix) for factor, prefix in _DECIMAL if abs(value) >= factor), _DECIMAL[-1])
@@ -70,7 +82,8 @@ def seconds(value: float, digits: int = 3) -> str:
 
 
 def percent(fraction: float, digits: int = 0) -> str:
-    """A share: ``percent(0.783)`` is ``78 %``; a share that rounds to nothing but is not nothing is ``<1 %``."""
+    """A share: ``percent(0.783)`` is ``78 %``; a share that rounds to nothing but is not nothing is ``<1
+    %``."""
     smallest = 10.0**-digits
     if 0 < fraction * 100 < smallest / 2:
         return f"<{smallest:.{digits}f} %"
@@ -78,18 +91,21 @@ def percent(fraction: float, digits: int = 0) -> str:
 
 
 def known_to(error: float) -> str:
-    """How well a value with this relative ``error`` is known: ``known to ±40 % only``, ``not known`` of more than ±100 %."""
+    """How well a value with this relative ``error`` is known: ``known to ±40 % only``, ``not known`` of more
+    than ±100 %."""
     return f"known to ±{percent(error)} only" if error <= 1 else "not known"
 
 
 def plus_minus(value: float, low: float, high: float, text: Callable[[float], str]) -> str:
-    """The interval of a positive ``value``: ``±2 %``; of more than ±100 % its ends: ``95 % interval 8.00 ms to 130 ms``."""
+    """The interval of a positive ``value``: ``±2 %``; of more than ±100 % its ends: ``95 % interval 8.00 ms
+    to 130 ms``."""
     error = max(high - value, value - low) / value
     return f"±{percent(error)}" if error <= 1 else f"95 % interval {interval(low, high, text)}"
 
 
 def interval(low: float | None, high: float | None, text: Callable[[float], str] = significant) -> str:
-    """The ends of an interval of a positive value: ``1.20 to 3.40``, ``at most 3.40``, ``at least 1.20``; empty without any."""
+    """The ends of an interval of a positive value: ``1.20 to 3.40``, ``at most 3.40``, ``at least 1.20``;
+    empty without any."""
     if low and high:
         return f"{text(low)} to {text(high)}"
     return f"at most {text(high)}" if high else f"at least {text(low)}" if low else ""
@@ -123,7 +139,8 @@ UNITS: dict[str, Callable[[float], str]] = {
 
 
 def quantity(value: float, unit: str) -> str:
-    """``value`` in ``unit`` as tables show it: ``quantity(0.78, "1")`` is ``78 %``. An unknown unit is appended without a prefix."""
+    """``value`` in ``unit`` as tables show it: ``quantity(0.78, "1")`` is ``78 %``. An unknown unit is
+    appended without a prefix."""
     written = UNITS.get(unit)
     return written(value) if written is not None else f"{significant(value)} {unit}"
 
@@ -132,7 +149,8 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMGTPE]?)(i?)[bB]?\s*\Z")
 
 
 def parse_bytes(text: str) -> int:
-    """The number of bytes that a person writes: ``800MB``, ``4 GiB``, ``1e9`` is none. Raises ValueError for anything else."""
+    """The number of bytes that a person writes: ``800MB``, ``4 GiB``, ``1e9`` is none. Raises ValueError for
+    anything else."""
     found = _SIZE.match(text)
     if found is None or (found[3] and not found[2]):
         raise ValueError("expected a number followed by B, kB, MB, GB, TB, KiB, MiB, GiB or TiB")

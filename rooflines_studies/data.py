@@ -1,8 +1,9 @@
-"""The images that studies train on: MNIST from a folder, scikit-learn's digits scaled up, or synthetic ones; always labeled.
+"""The images that studies train on: MNIST from a folder, scikit-learn's digits scaled up, or synthetic ones;
+always labeled.
 
-Nothing is downloaded. MNIST is read from Kaggle's ``train.csv``, or as torchvision stores it. Where there is none,
-accuracy is measured on the digits, which are real but few, and speed on synthetic images of MNIST's size, which are
-many but mean nothing.
+Nothing is downloaded. MNIST is read from Kaggle's ``train.csv``, or as torchvision stores it. Where there is
+none, accuracy is measured on the digits, which are real but few, and speed on synthetic images of MNIST's
+size, which are many but mean nothing.
 """
 
 from __future__ import annotations
@@ -47,11 +48,21 @@ class DataSet(NamedTuple):
     def facts(self) -> DataFacts:
         """What a report says of it."""
         label = LABELS[self.name] + (f" ({self.remark})" if self.remark else "")
-        return DataFacts(name=self.name, label=label, train_samples=len(self.train_images), test_samples=len(self.test_images))
+        return DataFacts(
+            name=self.name,
+            label=label,
+            train_samples=len(self.train_images),
+            test_samples=len(self.test_images),
+        )
 
 
 def load(
-    name: DataName, data_dir: str | None = None, *, seed: int = 0, train_samples: int | None = None, test_samples: int | None = None
+    name: DataName,
+    data_dir: str | None = None,
+    *,
+    seed: int = 0,
+    train_samples: int | None = None,
+    test_samples: int | None = None,
 ) -> DataSet:
     """The data set called ``name``; at most ``train_samples`` and ``test_samples`` of it, the first ones.
 
@@ -64,9 +75,11 @@ def load(
     else:
         return _synthetic(seed, train_samples or MNIST_TRAIN, test_samples or MNIST_TEST)
     return found._replace(
-        train_images=found.train_images[:train_samples], train_classes=found.train_classes[:train_samples],
-        test_images=found.test_images[:test_samples], test_classes=found.test_classes[:test_samples],
-    )  # fmt: skip
+        train_images=found.train_images[:train_samples],
+        train_classes=found.train_classes[:train_samples],
+        test_images=found.test_images[:test_samples],
+        test_classes=found.test_classes[:test_samples],
+    )
 
 
 def or_synthetic(name: DataName, data_dir: str | None) -> DataName:
@@ -75,7 +88,8 @@ def or_synthetic(name: DataName, data_dir: str | None) -> DataName:
 
 
 def normalized(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Bytes [N, 28, 28] as the network's input [N, 1, 28, 28]: (pixel / 255 - mean) / standard deviation, MNIST's constants."""
+    """Bytes [N, 28, 28] as the network's input [N, 1, 28, 28]: (pixel / 255 - mean) / standard deviation,
+    MNIST's constants."""
     scaled = images.astype(np.float32)[:, None]
     scaled *= 1 / 255 / STANDARD_DEVIATION
     scaled -= MEAN / STANDARD_DEVIATION
@@ -83,7 +97,8 @@ def normalized(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def padded(count: int, batch_size: int) -> NDArray[np.int64]:
-    """Numbers of samples that fill whole batches: 0 ... ``count`` - 1, and from the start again to the end of the last batch."""
+    """Numbers of samples that fill whole batches: 0 ... ``count`` - 1, and from the start again to the end of
+    the last batch."""
     return np.arange(-(-count // batch_size) * batch_size) % count
 
 
@@ -97,13 +112,16 @@ def _mnist(data_dir: str | None) -> DataSet:
     try:
         train, test, remark = read_images("mnist", data_dir, "MNIST")
     except DataError as error:
-        raise DataError(error.message, hint=f"{error.hint} Or FOLDER/train.csv with the columns label, pixel0, ...") from None
+        raise DataError(
+            error.message, hint=f"{error.hint} Or FOLDER/train.csv with the columns label, pixel0, ..."
+        ) from None
     images, test_images = np.asarray(train.images), np.asarray(test.images)
     return DataSet("mnist", images, np.asarray(train.labels), test_images, np.asarray(test.labels), remark)
 
 
 def _mnist_csv(path: Path) -> DataSet:
-    """Kaggle's CSV files. Without a test file with labels, samples are held out, the same on every machine."""
+    """Kaggle's CSV files. Without a test file with labels, samples are held out, the same on every
+    machine."""
     images, classes = _digits_of(path)
     tests = path.with_name(path.name.replace("train", "test"))
     if tests.is_file() and _first_column(tests) == "label":
@@ -157,7 +175,8 @@ def scaled_up(images: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _synthetic(seed: int, train_samples: int, test_samples: int) -> DataSet:
-    """A blurred random picture for each class, with noise: enough for a falling loss, not for a meaningful accuracy."""
+    """A blurred random picture for each class, with noise: enough for a falling loss, not for a meaningful
+    accuracy."""
     generator = np.random.default_rng(seed)
     coarse = generator.integers(0, 192, (10, 7, 7), np.uint8)
     pictures = coarse.repeat(4, axis=1).repeat(4, axis=2)

@@ -1,4 +1,5 @@
-"""What the pages of studies of networks written for each backend share: their rows by backend, and the section of their operators."""
+"""What the pages of studies of networks written for each backend share: their rows by backend, and the
+section of their operators."""
 
 from __future__ import annotations
 
@@ -34,11 +35,15 @@ from rooflines_studies.records import DETAIL_FILE, Detail, NetworkResult, TimedO
 from rooflines_studies.study import Study, device_of
 
 D = TypeVar("D", bound=Detail)
-_ROOFLINE_NOTE = "Color and shape: backend. Area: time. Work: FLOPs and bytes that the kernel executes. Time: fastest of 15 rounds."
+_ROOFLINE_NOTE = (
+    "Color and shape: backend. Area: time. Work: FLOPs and bytes that the kernel executes. Time: "
+    "fastest of 15 rounds."
+)
 
 
 class BackendRows(NamedTuple):
-    """The rows of one backend on one machine. ``name`` has the device in it where several machines have the backend."""
+    """The rows of one backend on one machine. ``name`` has the device in it where several machines have the
+    backend."""
 
     name: str
     backend: str
@@ -63,7 +68,9 @@ def by_backend(study: Study) -> tuple[BackendRows, ...]:
     found = grouped(measured, lambda row: (str(row.point.options["backend"]), device_of(row)))
     backends = [backend for backend, _ in found]
     return tuple(
-        BackendRows(f"{backend} ({device})" if backends.count(backend) > 1 else backend, backend, device, tuple(rows))
+        BackendRows(
+            f"{backend} ({device})" if backends.count(backend) > 1 else backend, backend, device, tuple(rows)
+        )
         for (backend, device), rows in found.items()
     )
 
@@ -76,9 +83,11 @@ def process_text(one: NetworkResult) -> str:
     return versions + (f", {one.speed.threads} threads" if one.speed.threads else "")
 
 
-def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, by: str, unit: Literal["µs", "ms"]) -> Section:
-    """A roofline for each device with ceilings, with the operators ``of`` a step or an iteration, and a table under ``title`` of
-    all operators, whose first column is headed ``by`` and whose times are in ``unit``."""
+def operators_section(
+    results: Sequence[NetworkResult], *, of: str, title: str, by: str, unit: Literal["µs", "ms"]
+) -> Section:
+    """A roofline for each device with ceilings, with the operators ``of`` a step or an iteration, and a table
+    under ``title`` of all operators, whose first column is headed ``by`` and whose times are in ``unit``."""
     places: dict[tuple[str, str], tuple[Ceilings, list[tuple[str, Sequence[TimedOperator]]]]] = {}
     for one in results:
         if one.speed is not None and one.operators and one.speed.ceilings is not None:
@@ -87,7 +96,10 @@ def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, 
     blocks: list[Block] = [
         Figure(
             name=f"roofline-{number}",
-            caption=f"Operators of {of} and the roofs of {roofs.device}. Operators with the most headroom are labeled.",
+            caption=(
+                f"Operators of {of} and the roofs of {roofs.device}. Operators with the most headroom "
+                "are labeled."
+            ),
             note=_ROOFLINE_NOTE,
             drawing=chart,
         )
@@ -95,39 +107,62 @@ def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, 
         if (chart := roofline_drawing(_points(ours), roofs.ceilings)) is not None
     ]
     columns = (
-        Column(by, format="text"), Column("operator", format="text"), Column("phase", format="text"), Column("time", unit),
-        Column("speed"), Column("traffic"), Column("FLOP/byte"), Column("of its roof"), Column("bound", format="text"),
-    )  # fmt: skip
+        Column(by, format="text"),
+        Column("operator", format="text"),
+        Column("phase", format="text"),
+        Column("time", unit),
+        Column("speed"),
+        Column("traffic"),
+        Column("FLOP/byte"),
+        Column("of its roof"),
+        Column("bound", format="text"),
+    )
     rows = [
         Row(
             (
-                one.name, f"{each.layer} {each.name}".strip(), each.phase,
+                one.name,
+                f"{each.layer} {each.name}".strip(),
+                each.phase,
                 f"{each.time_s * 1e6:,.0f}" if unit == "µs" else f"{each.time_s * 1e3:.3g}",
-                si(each.executed / each.time_s, "FLOP/s"), si(each.bytes / each.time_s, "B/s"), significant(each.executed / each.bytes),
-                or_absent(each.efficiency, percent), bound_text(each),
+                si(each.executed / each.time_s, "FLOP/s"),
+                si(each.bytes / each.time_s, "B/s"),
+                significant(each.executed / each.bytes),
+                or_absent(each.efficiency, percent),
+                bound_text(each),
             ),
             color=one.backend,
         )
         for one in results
         for each in one.operators
-    ]  # fmt: skip
-    return section("operators", "Operators on the roofline", *blocks, table("operators", columns, rows, title=title) if rows else None)
+    ]
+    return section(
+        "operators",
+        "Operators on the roofline",
+        *blocks,
+        table("operators", columns, rows, title=title) if rows else None,
+    )
 
 
 def operator_records(results: Sequence[NetworkResult]) -> list[dict[str, Any]]:
     """Return every operator with its declared work, its rates and its bound."""
     return [
-        {"backend": one.name, **msgspec.to_builtins(each), "flop_per_s": each.executed / each.time_s,
-         "byte_per_s": each.bytes / each.time_s}
+        {
+            "backend": one.name,
+            **msgspec.to_builtins(each),
+            "flop_per_s": each.executed / each.time_s,
+            "byte_per_s": each.bytes / each.time_s,
+        }
         for one in results
         for each in one.operators
-    ]  # fmt: skip
+    ]
 
 
 def _points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[RooflinePoint]:
     """The operators of several backends on the roofline; the color of a point is that of its backend."""
     points = []
-    for number, (backend, one) in enumerate((backend, one) for backend, operators in backends for one in operators):
+    for number, (backend, one) in enumerate(
+        (backend, one) for backend, operators in backends for one in operators
+    ):
         if not (one.executed and one.bytes):
             continue
         name = " ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part)
@@ -139,15 +174,27 @@ def _points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[Roo
             "bound": bound_text(one),
             "warning": doubt,
         }
-        points.append(RooflinePoint(
-            key=number, name=name, label=f"{name} {backend}", category=backend, intensity=one.executed / one.bytes,
-            flop_per_s=one.executed / one.time_s, time_s=one.time_s, precision=one.precision,
-            engine="matrix" if one.matrix_flops else "vector", gain_s=headroom_s, warning=doubt,
-            lines=(
-                ("backend", backend), ("calls", str(one.calls)), *rate_lines(one.executed, one.bytes, one.time_s),
-                *((about, text) for about, text in judged.items() if text),
-            ),
-        ))  # fmt: skip
+        points.append(
+            RooflinePoint(
+                key=number,
+                name=name,
+                label=f"{name} {backend}",
+                category=backend,
+                intensity=one.executed / one.bytes,
+                flop_per_s=one.executed / one.time_s,
+                time_s=one.time_s,
+                precision=one.precision,
+                engine="matrix" if one.matrix_flops else "vector",
+                gain_s=headroom_s,
+                warning=doubt,
+                lines=(
+                    ("backend", backend),
+                    ("calls", str(one.calls)),
+                    *rate_lines(one.executed, one.bytes, one.time_s),
+                    *((about, text) for about, text in judged.items() if text),
+                ),
+            )
+        )
     return points
 
 

@@ -1,4 +1,5 @@
-"""The backends that studies know: how to make each, on which device, why one cannot run here; and the result of a training."""
+"""The backends that studies know: how to make each, on which device, why one cannot run here; and the result
+of a training."""
 
 from __future__ import annotations
 
@@ -36,8 +37,14 @@ T = TypeVar("T")
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 # In the order of reports: written by hand first, then PyTorch's.
 BACKENDS = (
-    "numba-cpu", "numba-cuda", "torch-cpu", "torch-cpu-compile", "torch-cuda", "torch-cuda-compile", "torch-mps",
-)  # fmt: skip
+    "numba-cpu",
+    "numba-cuda",
+    "torch-cpu",
+    "torch-cpu-compile",
+    "torch-cuda",
+    "torch-cuda-compile",
+    "torch-mps",
+)
 _DEVICES = {"cuda": "cuda:0", "mps": "mps", "cupy": "cuda:0"}
 OPERATOR_ROUNDS = 15
 
@@ -63,12 +70,16 @@ def read_options(given: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def available(
-    points: Iterable[SweepPoint], known: tuple[str, ...], kinds: Mapping[str, type[Any]], options: StudyOptions
+    points: Iterable[SweepPoint],
+    known: tuple[str, ...],
+    kinds: Mapping[str, type[Any]],
+    options: StudyOptions,
 ) -> Iterator[SweepPoint | Missing]:
     """Yield the points whose backend can run on this machine, and the reason for each of the others.
 
-    ``kinds`` are the records of the options by part. Raises UsageError for a backend that is not ``known``, for invalid options and for
-    several values of one, DataError where ``data_dir`` has no MNIST that can be read.
+    ``kinds`` are the records of the options by part. Raises UsageError for a backend that is not ``known``,
+    for invalid options and for several values of one, DataError where ``data_dir`` has no MNIST that can be
+    read.
     """
     seen = set()
     if options.data_dir is not None:
@@ -76,7 +87,9 @@ def available(
     for point in points:
         backend = str(point.options["backend"])
         if backend not in known:
-            raise UsageError(f"unknown backend {backend!r} for this study.", hint=f"Choose from {', '.join(known)}.")
+            raise UsageError(
+                f"unknown backend {backend!r} for this study.", hint=f"Choose from {', '.join(known)}."
+            )
         read_options(point.options, kinds[point.part])
         setting = point.part, backend, point.options.get("size")
         if setting in seen:
@@ -109,12 +122,15 @@ def why_not(backend: str) -> str | None:
 
 
 def network(backend: str, learning_rate: float, momentum: float, seed: int) -> Network:
-    """The convolutional network on ``backend`` with the initial parameters of ``seed``. Raises DeviceError where it cannot run."""
+    """The convolutional network on ``backend`` with the initial parameters of ``seed``. Raises DeviceError
+    where it cannot run."""
     from rooflines_studies.networks import cnn
 
     options: dict[str, Any] = {
-        "parameters": cnn.initial_parameters(seed), "learning_rate": learning_rate, "momentum": momentum,
-    }  # fmt: skip
+        "parameters": cnn.initial_parameters(seed),
+        "learning_rate": learning_rate,
+        "momentum": momentum,
+    }
     reason = why_not(backend)
     if reason is not None:
         raise DeviceError(f"{backend} cannot run here: {reason}.")
@@ -140,7 +156,12 @@ def versions_of(backend: str) -> dict[str, str]:
     """The versions of the packages that ``backend`` runs on."""
     from importlib.metadata import PackageNotFoundError, version
 
-    packages = {"numba": ("numba", "numpy"), "torch": ("torch",), "cupy": ("cupy-cuda12x", "cupy-cuda13x"), "numpy": ("numpy",)}
+    packages = {
+        "numba": ("numba", "numpy"),
+        "torch": ("torch",),
+        "cupy": ("cupy-cuda12x", "cupy-cuda13x"),
+        "numpy": ("numpy",),
+    }
     names = (*packages[backend.partition("-")[0]], *(("numba-cuda",) if backend == "numba-cuda" else ()))
     found = {}
     for name in names:
@@ -168,16 +189,22 @@ def _why_no_cuda(backend: str) -> str | None:
             return unusable()
         if cuda.is_available():
             return None
-    except Exception as error:  # whatever Numba raises when it looks for a driver means that there is none for it
+    except (
+        Exception
+    ) as error:  # whatever Numba raises when it looks for a driver means that there is none for it
         return f"Numba finds no CUDA ({error})"
     return "no NVIDIA GPU that Numba can use"
 
 
-# --- the result of a point: its facts, its operators, and the file of its details ----------------------------------------------------
+# --- the result of a point: its facts, its operators, and the file of its details -------------------------
 
 
 def make_result(
-    task: Mapping[str, Any], directory: Path, values: Mapping[str, float | None], detail: Detail | None = None, **facts: str
+    task: Mapping[str, Any],
+    directory: Path,
+    values: Mapping[str, float | None],
+    detail: Detail | None = None,
+    **facts: str,
 ) -> PointResult:
     """Return the result of a point with ``values`` and ``facts``, after writing its ``detail``."""
     backend = task["point"]["options"]["backend"]
@@ -188,13 +215,20 @@ def make_result(
         (directory / RUN_FOLDER).mkdir(exist_ok=True)
         write_json(directory / RUN_FOLDER / DETAIL_FILE, detail)
     return PointResult(
-        point=task["point"]["id"], round=task["round"], values={name: value for name, value in values.items() if value is not None},
-        facts=facts, run=RUN_FOLDER if detail is not None else None,
-    )  # fmt: skip
+        point=task["point"]["id"],
+        round=task["round"],
+        values={name: value for name, value in values.items() if value is not None},
+        facts=facts,
+        run=RUN_FOLDER if detail is not None else None,
+    )
 
 
 def detail_result(
-    task: Mapping[str, Any], directory: Path, values_of: Callable[[D], Mapping[str, float | None]], detail: D, remark: str = ""
+    task: Mapping[str, Any],
+    directory: Path,
+    values_of: Callable[[D], Mapping[str, float | None]],
+    detail: D,
+    remark: str = "",
 ) -> PointResult:
     """Return the result of a training with the values that ``values_of`` finds in its ``detail``."""
     return make_result(task, directory, values_of(detail), detail, remark=remark)
@@ -203,7 +237,11 @@ def detail_result(
 def process_facts(backend: str) -> dict[str, Any]:
     """Return the fields of a ``Detail`` that are facts of this process."""
     device = device_of(backend)
-    return {"device": device, "threads": _threads(backend) if device == "cpu" else None, "versions": versions_of(backend)}
+    return {
+        "device": device,
+        "threads": _threads(backend) if device == "cpu" else None,
+        "versions": versions_of(backend),
+    }
 
 
 def finish(
@@ -217,9 +255,11 @@ def finish(
     *,
     operators: bool,
 ) -> PointResult:
-    """End a training: time the ``operators`` of a step on ``x`` and ``y`` if asked for, bound them, and close the network.
+    """End a training: time the ``operators`` of a step on ``x`` and ``y`` if asked for, bound them, and close
+        the network.
 
-    ``result`` makes the result of a detail and a remark; what is known so far is sent before each part that takes long.
+    ``result`` makes the result of a detail and a remark; what is known so far is sent before each part that
+    takes long.
     """
     remark = ""
     if operators:
@@ -228,16 +268,32 @@ def finish(
         others = OthersMeter()
         timed = network.operators(x, y, rounds=OPERATOR_ROUNDS)
         busy = max(detail.others_cores, others.cores())
-        fields = ("name", "layer", "phase", "calls", "flops", "matrix_flops", "bytes", "precision", "executed_flops")
+        fields = (
+            "name",
+            "layer",
+            "phase",
+            "calls",
+            "flops",
+            "matrix_flops",
+            "bytes",
+            "precision",
+            "executed_flops",
+        )
         found = tuple(
-            TimedOperator(time_s=one.seconds, rounds=one.rounds, **{name: getattr(one.operator, name) for name in fields})
+            TimedOperator(
+                time_s=one.seconds,
+                rounds=one.rounds,
+                **{name: getattr(one.operator, name) for name in fields},
+            )
             for one in timed
         )
         detail = msgspec.structs.replace(detail, operators=found, others_cores=busy)
         channel.found(result(detail))
         try:
             ceilings = ceilings_of_device(job.ceilings, detail.device, job.threads, channel)
-            detail = msgspec.structs.replace(detail, ceilings=ceilings, operators=bounded(detail.operators, ceilings))
+            detail = msgspec.structs.replace(
+                detail, ceilings=ceilings, operators=bounded(detail.operators, ceilings)
+            )
         except RooflinesError as error:
             remark = f"no bounds on {detail.device}: {error.message}"
     network.close()
@@ -252,8 +308,8 @@ def bounded(operators: Iterable[TimedOperator], ceilings: Ceilings) -> tuple[Tim
 def _bounded(one: TimedOperator, ceilings: Ceilings) -> TimedOperator:
     calls = max(1, one.calls)
     executed = one.executed
-    # What is left out, or done beyond the direct algorithm, is products where there are any. The record keeps traffic as one number;
-    # the roofline does not ask which way it goes.
+    # What is left out, or done beyond the direct algorithm, is products where there are any. The record keeps
+    # traffic as one number; the roofline does not ask which way it goes.
     other = min(executed, one.flops - one.matrix_flops) if one.matrix_flops else executed
     work = Work(
         matrix_flops=(executed - other) // calls,
@@ -275,7 +331,8 @@ def _bounded(one: TimedOperator, ceilings: Ceilings) -> TimedOperator:
 
 
 def check_losses(losses: Sequence[float], before: int) -> None:
-    """Raise RooflinesError at the first loss that is not finite, which JSON could not carry; ``before`` is how many came before."""
+    """Raise RooflinesError at the first loss that is not finite, which JSON could not carry; ``before`` is
+    how many came before."""
     for number, loss in enumerate(losses, before + 1):
         if not math.isfinite(loss):
             raise RooflinesError(f"the loss is not finite (step {number}).")

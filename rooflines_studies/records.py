@@ -1,6 +1,7 @@
 """What a point of a network measured in detail: a file beside its result, which the page of its study reads.
 
-Units are SI base units, given in the field names. A field that is None was not measured and is absent from the JSON.
+Units are SI base units, given in the field names. A field that is None was not measured and is absent from
+the JSON.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one backend did on one machine. ``name`` has the device in it where several machines have the backend.
+    """What one backend did on one machine. ``name`` has the device in it where several machines have the
+    backend.
 
     ``speed`` is the training that times are taken from, ``remark`` what could not be measured.
     """

@@ -1,4 +1,5 @@
-"""The tables that a ``study.toml`` lists: what was measured here beside what the paper printed, by the names of their lines."""
+"""The tables that a ``study.toml`` lists: what was measured here beside what the paper printed, by the names
+of their lines."""
 
 from __future__ import annotations
 
@@ -60,11 +61,14 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def shown(self) -> Column:
         """The column of the report."""
-        return Column(self.label, self.unit, self.format, self.key, self.priority, self.help, self.note, self.least)
+        return Column(
+            self.label, self.unit, self.format, self.key, self.priority, self.help, self.note, self.least
+        )
 
 
 class TableFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of a study, with a line for each different name of the points of ``parts`` and for those of the paper."""
+    """A table of a study, with a line for each different name of the points of ``parts`` and for those of the
+    paper."""
 
     section: str
     name: str
@@ -96,7 +100,8 @@ class _Named(NamedTuple):
 
 @cache
 def printed(file: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the rows of a CSV file with a paper's numbers: numbers, text, and None for a cell that is empty or no number."""
+    """Return the rows of a CSV file with a paper's numbers: numbers, text, and None for a cell that is empty
+    or no number."""
     import csv
 
     with file.open(newline="", encoding="utf-8") as stream:
@@ -111,7 +116,8 @@ def _cell(text: str) -> float | str | None:
 
 
 def by_name(file: Path) -> dict[str, dict[str, float]]:
-    """Return a file with a row for each quantity and a column for each name as values by name and by quantity, in seconds and bytes."""
+    """Return a file with a row for each quantity and a column for each name as values by name and by
+    quantity, in seconds and bytes."""
     rows = printed(file)
     names = [name for name in rows[0] if name not in _NOT_NAMES]
     return {name: {row["quantity"]: row[name] * _UNITS[row["unit"]] for row in rows} for name in names}
@@ -127,8 +133,11 @@ def look(row: SweepRow, name: str, functions: Functions) -> CellValue:
     return value if value is not None else row.facts.get(name) or row.point.options.get(name)
 
 
-def make_table(file: TableFile, rows: Sequence[SweepRow], folder: Path, functions: Functions, more: str = "") -> Table | None:
-    """Return the table of ``file`` with the ``rows`` of a study, and ``more`` behind its note; None without a line."""
+def make_table(
+    file: TableFile, rows: Sequence[SweepRow], folder: Path, functions: Functions, more: str = ""
+) -> Table | None:
+    """Return the table of ``file`` with the ``rows`` of a study, and ``more`` behind its note; None without a
+    line."""
     lines = list(_lines(file, rows, folder, functions))
     if not lines:
         return None
@@ -140,12 +149,18 @@ def make_table(file: TableFile, rows: Sequence[SweepRow], folder: Path, function
         columns = tuple(one.shown() for one in file.columns)
         # that of a backend, else one for each first name
         colors = {
-            name: name if category_color(name) != category_color("other") else SERIES_COLORS[place % len(SERIES_COLORS)]
+            name: name
+            if category_color(name) != category_color("other")
+            else SERIES_COLORS[place % len(SERIES_COLORS)]
             for place, name in enumerate(first)
             if file.colored
         }
         drawn = tuple(
-            Row((*line.names, *line.cells), muted=line.printed, color="" if line.printed else colors.get(line.names[0], ""))
+            Row(
+                (*line.names, *line.cells),
+                muted=line.printed,
+                color="" if line.printed else colors.get(line.names[0], ""),
+            )
             for line in lines
         )
     note = " ".join(filter(None, (file.note, more)))
@@ -166,7 +181,11 @@ def _lines(file: TableFile, rows: Sequence[SweepRow], folder: Path, functions: F
             if any(cell is not None for cell in cells):
                 yield _Named(key, cells)
     for key, paper in theirs.items():
-        yield _Named(key, tuple(_as_printed(paper.get(one.paper or one.label), one) for one in values), printed=not file.joined)
+        yield _Named(
+            key,
+            tuple(_as_printed(paper.get(one.paper or one.label), one) for one in values),
+            printed=not file.joined,
+        )
 
 
 def _printed_lines(file: TableFile, folder: Path) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
@@ -189,7 +208,11 @@ def _printed_lines(file: TableFile, folder: Path) -> Iterator[tuple[tuple[str, .
 
 
 def _measured(
-    column: TableColumn, file: TableFile, parts: Mapping[str, SweepRow], functions: Functions, paper: Mapping[str, Any]
+    column: TableColumn,
+    file: TableFile,
+    parts: Mapping[str, SweepRow],
+    functions: Functions,
+    paper: Mapping[str, Any],
 ) -> CellValue | Cell:
     """The cell of a line of ours; in a joined table a column may be the paper's."""
     if column.paper and not column.here:
@@ -228,7 +251,10 @@ def _turned(file: TableFile, lines: Sequence[_Named]) -> tuple[tuple[Column, ...
     """The lines as columns, the columns behind the names as rows; each cell has its unit."""
     several = len({line.names[1:] for line in lines if not line.printed}) > 1
     heads = [
-        Column(line.names[0] + f" ({', '.join(line.names[1:])})" * (several and not line.printed), _PAPER if line.printed else "here")
+        Column(
+            line.names[0] + f" ({', '.join(line.names[1:])})" * (several and not line.printed),
+            _PAPER if line.printed else "here",
+        )
         for line in lines
     ]
     rows = tuple(

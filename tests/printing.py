@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-
 from rooflines.reports.document import Page
 from rooflines.reports.render.terminal import print_page
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
-
 import rooflines
 import rooflines.ext
 from rooflines.cli.app import COMMANDS

@@ -1,4 +1,5 @@
-"""The command line: one file per command, which parses, calls the library and prints. Heavy imports are deferred."""
+"""The command line: one file per command, which parses, calls the library and prints. Heavy imports are
+deferred."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines advise``: the recommendations of a run with their predicted gain, and what they gain when they are tried."""
+"""``rooflines advise``: the recommendations of a run with their predicted gain, and what they gain when they
+are tried."""
 
 from __future__ import annotations
 
@@ -20,17 +21,30 @@ _TRY = "With --try"
 @app.command()
 def advise(
     run: Annotated[Path, typer.Argument(help="Run directory.", metavar="RUN")],
-    trying: Annotated[bool, option("Measure each change in turn with the run as it was, then the best combination.", "--try")] = False,
-    rounds: Annotated[int, option("Number of rounds; an interval takes at least three.", group=_TRY, min=1)] = 4,
-    only: Annotated[str | None, option(
-        "Kinds of changes, separated by commas; also those that are predicted not to help.", group=_TRY, metavar="KIND,...",
-        show_default="all that are predicted to help"
-    )] = None,
+    trying: Annotated[
+        bool,
+        option("Measure each change in turn with the run as it was, then the best combination.", "--try"),
+    ] = False,
+    rounds: Annotated[
+        int, option("Number of rounds; an interval takes at least three.", group=_TRY, min=1)
+    ] = 4,
+    only: Annotated[
+        str | None,
+        option(
+            "Kinds of changes, separated by commas; also those that are predicted not to help.",
+            group=_TRY,
+            metavar="KIND,...",
+            show_default="all that are predicted to help",
+        ),
+    ] = None,
     output: Annotated[
-        Path | None, output_directory("Directory of the measurements; an unfinished one is continued.", "runs/NAME-advise-TIME")
+        Path | None,
+        output_directory(
+            "Directory of the measurements; an unfinished one is continued.", "runs/NAME-advise-TIME"
+        ),
     ] = None,
     formats: Annotated[str, option(f"With --try: {FORMATS_HELP}", *FORMAT_FLAGS, group=OUTPUT)] = "html",
-) -> None:  # fmt: skip
+) -> None:
     """Print what to change in a run and what that would gain; with --try, measure it.
 
     [bold]rooflines advise runs/resnet50-inference-20261120-105500[/bold]
@@ -60,7 +74,9 @@ def advise(
     interrupted: Interrupted | None = None
     with progress_bar(False) as progress:
         try:
-            try_changes(recorded, worth_trying(predicted, kinds), rounds=rounds, output=output, progress=progress)
+            try_changes(
+                recorded, worth_trying(predicted, kinds), rounds=rounds, output=output, progress=progress
+            )
         except Interrupted as error:
             interrupted = error
         written = report_run(recorded, chosen, judged=judged, progress=progress)

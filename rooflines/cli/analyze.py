@@ -12,7 +12,17 @@ import typer
 from rooflines.arguments import arg
 from rooflines.cli.app import app
 from rooflines.cli.options import At, format_option, is_file_name, option, reading_options
-from rooflines.cli.output import check_at, destination, json_of, page_of, print_page, print_written, progress_bar, show, sweep_of
+from rooflines.cli.output import (
+    check_at,
+    destination,
+    json_of,
+    page_of,
+    print_page,
+    print_written,
+    progress_bar,
+    show,
+    sweep_of,
+)
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT
@@ -24,25 +34,36 @@ def analyze(
     sources: Annotated[
         list[str],
         typer.Argument(
-            help="Run directory (from profile, monitor or sweep) or PyTorch trace (.json, .json.gz, .json.zst or URL)."
+            help="Run directory (from profile, monitor or sweep) or PyTorch trace (.json, .json.gz, "
+            ".json.zst or URL)."
             " For several ranks: trace files, a directory or a quoted pattern.",
             metavar="SOURCE...",
         ),
     ],
     format: Annotated[str | None, format_option("table", "json", traced=True)] = None,
-    output: Annotated[Path | None, option(
-        "Write the analysis (.json) or its page (.html, .pdf, .md, .txt) to a file, or reports into a directory.", "--output", "-o",
-        group=OUTPUT, metavar="PATH", show_default="RUN/analysis.json; not written for a trace"
-    )] = None,
+    output: Annotated[
+        Path | None,
+        option(
+            "Write the analysis (.json) or its page (.html, .pdf, .md, .txt) to a file, or "
+            "reports into a directory.",
+            "--output",
+            "-o",
+            group=OUTPUT,
+            metavar="PATH",
+            show_default="RUN/analysis.json; not written for a trace",
+        ),
+    ] = None,
     ceilings: Annotated[
-        str | None, option(CEILINGS_HELP, show_default="the run's own; for a trace, the data sheet of its device")
+        str | None,
+        option(CEILINGS_HELP, show_default="the run's own; for a trace, the data sheet of its device"),
     ] = None,
     at: At = None,
     **reading: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Analyze a run directory or any PyTorch trace.
 
-    Traces of several ranks are analyzed together: time per rank, waiting times between ranks, and bandwidth of the collectives.
+    Traces of several ranks are analyzed together: time per rank, waiting times between ranks, and bandwidth
+        of the collectives.
 
     [bold]rooflines analyze trace.json.gz[/bold]
 
@@ -63,7 +84,11 @@ def analyze(
     source = pipeline.open_source(sources)
     with progress_bar(chosen == "json") as progress:
         if reports:
-            print_written(pipeline.report(source, reports, output=output, ceilings=ceilings, **reading, progress=progress))
+            print_written(
+                pipeline.report(
+                    source, reports, output=output, ceilings=ceilings, **reading, progress=progress
+                )
+            )
             return
         analysis = pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress).analysis
     if output is None:

@@ -1,5 +1,6 @@
 # ruff: noqa: T201 (a command line prints)
-"""The Typer application. Commands register here, each when it runs; errors become one line, a hint and an exit code."""
+"""The Typer application. Commands register here, each when it runs; errors become one line, a hint and an
+exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +27,20 @@ if TYPE_CHECKING:
 
 # Each is the file of that name, which registers it. Further ones are entry points (``rooflines.commands``).
 COMMANDS = (
-    *("advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "formulas", "mcp", "monitor", "predict"),
+    *(
+        "advise",
+        "analyze",
+        "ceilings",
+        "check",
+        "compare",
+        "count",
+        "devices",
+        "doctor",
+        "formulas",
+        "mcp",
+        "monitor",
+        "predict",
+    ),
     *("profile", "report", "schema", "summary", "sweep", "train", "tune", "view"),
 )
 app = typer.Typer(
@@ -41,7 +55,8 @@ _HERE = Path(__file__).parent.parent
 
 
 def main() -> None:
-    """Run the command line. RooflinesErrors print one line, a hint and exit; other exceptions are bugs and show a traceback."""
+    """Run the command line. RooflinesErrors print one line, a hint and exit; other exceptions are bugs and
+    show a traceback."""
     atexit.register(gc.freeze)  # the interpreter would search all objects for cycles as it ends
     arguments = sys.argv[1:] or ["--help"]
     first = arguments[0]
@@ -65,7 +80,11 @@ def main() -> None:
     except UnicodeEncodeError:
         if not any(escaped(argument) != argument for argument in arguments):
             raise
-        _fail("a file name that is not UTF-8 cannot be used here.", f"Rename it: {shlex.join(map(escaped, arguments))}", 2)
+        _fail(
+            "a file name that is not UTF-8 cannot be used here.",
+            f"Rename it: {shlex.join(map(escaped, arguments))}",
+            2,
+        )
     except Exception as error:
         # A usage error of typer. Its class moved between the supported versions; this method did not.
         if not hasattr(error, "format_message"):
@@ -79,8 +98,8 @@ def main() -> None:
 
 
 def load(arguments: list[str]) -> None:
-    """Import the command that ``arguments`` begin with, none for the version, and every command in the order of the
-    alphabet if they begin with anything else."""
+    """Import the command that ``arguments`` begin with, none for the version, and every command in the order
+    of the alphabet if they begin with anything else."""
     first = arguments[0] if arguments else ""
     if first == "--version":
         return
@@ -91,7 +110,9 @@ def load(arguments: list[str]) -> None:
     for name in [first] if first in further else sorted({*COMMANDS, *further}):
         if name in further:
             command = load_entry("command", name, further[name])
-            app.add_typer(command, name=name) if isinstance(command, typer.Typer) else app.command(name)(command)
+            app.add_typer(command, name=name) if isinstance(command, typer.Typer) else app.command(name)(
+                command
+            )
         else:
             import_module(f"rooflines.cli.{name}")
 
@@ -117,7 +138,8 @@ def _fail(message: str, hint: str, code: int) -> NoReturn:
 
 
 def _print_cause(error: RooflinesError) -> None:
-    """Print the traceback of the user's code if that failed. Errors raised by torch for an input are already in the message."""
+    """Print the traceback of the user's code if that failed. Errors raised by torch for an input are already
+    in the message."""
     import traceback
 
     cause = error.__cause__
@@ -130,9 +152,13 @@ def _print_cause(error: RooflinesError) -> None:
     while link is not None and link not in chain:
         chain.append(link)
         # Without leading frames of rooflines and of Python's import machinery.
-        of_users = dropwhile(lambda frame: _is_ours(frame) or frame.filename.startswith("<frozen"), link.stack)
+        of_users = dropwhile(
+            lambda frame: _is_ours(frame) or frame.filename.startswith("<frozen"), link.stack
+        )
         link.stack = traceback.StackSummary.from_list(list(of_users))
-        users = users or any("site-packages" not in frame.filename and not _is_ours(frame) for frame in link.stack)
+        users = users or any(
+            "site-packages" not in frame.filename and not _is_ours(frame) for frame in link.stack
+        )
         link = link.__cause__ or link.__context__
     if users or isinstance(cause, SyntaxError):
         print("".join(shown.format()), end="", file=sys.stderr)
@@ -151,7 +177,8 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
     """Take the options of ``rooflines`` itself."""

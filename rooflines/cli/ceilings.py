@@ -20,17 +20,32 @@ _CHARTS = (".html", ".png", ".svg")
 @app.command()
 def ceilings(
     device: Annotated[str, option("Device: auto, cpu, cuda:N or mps.", group=MEASURE_GROUP)] = "auto",
-    threads: Annotated[int | None, option("Number of CPU threads.", group=MEASURE_GROUP, min=1, show_default="torch's choice")] = None,
+    threads: Annotated[
+        int | None,
+        option("Number of CPU threads.", group=MEASURE_GROUP, min=1, show_default="torch's choice"),
+    ] = None,
     sustained: Annotated[
         float | None,
-        option("Also measure sustained rates over this many seconds (CUDA).", group=MEASURE_GROUP, min=1, metavar="SECONDS"),
+        option(
+            "Also measure sustained rates over this many seconds (CUDA).",
+            group=MEASURE_GROUP,
+            min=1,
+            metavar="SECONDS",
+        ),
     ] = None,
-    force: Annotated[bool, option("Measure even if other processes are using the GPU.", "--force", group=MEASURE_GROUP)] = False,
-    remeasure: Annotated[
-        bool, option("Measure again and keep the best of all measurements.", "--remeasure", group=MEASURE_GROUP)
+    force: Annotated[
+        bool, option("Measure even if other processes are using the GPU.", "--force", group=MEASURE_GROUP)
     ] = False,
-    compare: Annotated[bool, option("Compare measured, data-sheet and derived ceilings.", "--compare", group=OUTPUT)] = False,
-    chart: Annotated[Path | None, option("Also write a chart (.html, .png or .svg).", group=OUTPUT, metavar="FILE")] = None,
+    remeasure: Annotated[
+        bool,
+        option("Measure again and keep the best of all measurements.", "--remeasure", group=MEASURE_GROUP),
+    ] = False,
+    compare: Annotated[
+        bool, option("Compare measured, data-sheet and derived ceilings.", "--compare", group=OUTPUT)
+    ] = False,
+    chart: Annotated[
+        Path | None, option("Also write a chart (.html, .png or .svg).", group=OUTPUT, metavar="FILE")
+    ] = None,
     format: Format = None,
     output: Output = None,
 ) -> None:
@@ -38,7 +53,8 @@ def ceilings(
 
     [bold]rooflines ceilings --compare --chart ceilings.html[/bold]
 
-    [bold]rooflines ceilings --output mine.json; rooflines profile --model resnet50 --ceilings mine.json[/bold]
+    [bold]rooflines ceilings --output mine.json; rooflines profile --model resnet50 --ceilings
+    mine.json[/bold]
     """
     from rooflines.reports.charts.paper import as_png, as_svg, draw
     from rooflines.reports.views import ceilings as view
@@ -46,7 +62,9 @@ def ceilings(
     reports, chosen = destination(format, output)
     if chart is not None:
         if chart.suffix not in _CHARTS:
-            raise UsageError(f"--chart {str(chart)!r}: unknown file type.", hint=f"Use one of {', '.join(_CHARTS)}.")
+            raise UsageError(
+                f"--chart {str(chart)!r}: unknown file type.", hint=f"Use one of {', '.join(_CHARTS)}."
+            )
         check_writable(chart)
     from rooflines.device_specs.compare import compare as put_beside
     from rooflines.device_specs.compare import references
@@ -59,12 +77,18 @@ def ceilings(
     try:
         with progress_bar(not sys.stderr.isatty()) as progress:
             measured = measure(
-                found, threads=threads, full=True, sustained_s=sustained, force=force, remeasure=remeasure,
+                found,
+                threads=threads,
+                full=True,
+                sustained_s=sustained,
+                force=force,
+                remeasure=remeasure,
                 progress=None if progress is None else lambda text: progress.stage(text, None),
-            )  # fmt: skip
+            )
     except KeyboardInterrupt:
         raise Interrupted(
-            "interrupted; ceilings measured earlier are unchanged.", hint="Run rooflines ceilings again to measure."
+            "interrupted; ceilings measured earlier are unchanged.",
+            hint="Run rooflines ceilings again to measure.",
         ) from None
     beside = references(measured, found) if compare else None
     rows = put_beside(measured, beside) if beside is not None else ()

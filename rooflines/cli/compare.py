@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import TRACE_OPTIONS, At, By, OtherCeilings, Output, format_option, option, reading_options
+from rooflines.cli.options import (
+    TRACE_OPTIONS,
+    At,
+    By,
+    OtherCeilings,
+    Output,
+    format_option,
+    option,
+    reading_options,
+)
 from rooflines.cli.output import RECORD_SUFFIXES, check_at, destination, json_of, progress_bar, show
 from rooflines.errors import RooflinesError, UsageError
 
@@ -29,7 +38,10 @@ Anyway = Annotated[bool, option("Compare even if device, threads or mode differ.
 @reading_options(*TRACE_OPTIONS)
 def compare(
     sources: Annotated[
-        list[str], typer.Argument(help="Run directories, traces (files or URLs) or analysis.json files. The first is the baseline.")
+        list[str],
+        typer.Argument(
+            help="Run directories, traces (files or URLs) or analysis.json files. The first is the baseline."
+        ),
     ],
     by: Rows = "operator",
     top: Top = 5,
@@ -37,13 +49,19 @@ def compare(
     output: Output = None,
     ceilings: OtherCeilings = None,
     anyway: Anyway = False,
-    fail_above: Annotated[float | None, option(
-        "Exit with code 1 if a run is slower than the baseline by more than this percentage, outside the noise.", metavar="PERCENT",
-        min=0, show_default="never"
-    )] = None,
+    fail_above: Annotated[
+        float | None,
+        option(
+            "Exit with code 1 if a run is slower than the baseline by more than this percentage, "
+            "outside the noise.",
+            metavar="PERCENT",
+            min=0,
+            show_default="never",
+        ),
+    ] = None,
     at: At = None,
     **reading: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Compare runs, traces or analyses with the first: slower, faster, new and gone operators or modules.
 
     [bold]rooflines compare runs/before runs/after[/bold]
@@ -53,13 +71,17 @@ def compare(
     Exit codes: 0 compared; 1 slower than --fail-above allows; 2 not comparable or not readable.
     """
     if len(sources) < 2:
-        raise UsageError("compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER")
+        raise UsageError(
+            "compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER"
+        )
     check_at(at, format, output)
     reports, chosen = destination(format, output, SUFFIXES)
     from rooflines import pipeline
 
     with progress_bar(not sys.stderr.isatty()) as progress:
-        comparisons = pipeline.compare_all(sources, anyway=anyway, ceilings=ceilings, **reading, progress=progress)
+        comparisons = pipeline.compare_all(
+            sources, anyway=anyway, ceilings=ceilings, **reading, progress=progress
+        )
     show_comparisons(comparisons, by, top, reports, chosen, output, fail_above, at)
     if fail_above is not None:
         fail_if_slower(comparisons, fail_above)
@@ -90,7 +112,8 @@ def show_comparisons(
 
 
 def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float) -> None:
-    """Raise RooflinesError if any is slower by more than ``fail_above`` percent. Says on standard error which cannot be judged."""
+    """Raise RooflinesError if any is slower by more than ``fail_above`` percent. Says on standard error which
+    cannot be judged."""
     from rooflines.units import percent
 
     for one in comparisons:

@@ -13,9 +13,18 @@ from rooflines.profiler.options import OUTPUT, PointOptions
 
 @app.command()
 @options_of(
-    PointOptions, "mode", "batch_size", "image_size", "sequence_length", "prompt_length", "new_tokens", "kv_cache", "precision",
-    "channels_last", "quantize",
-)  # fmt: skip
+    PointOptions,
+    "mode",
+    "batch_size",
+    "image_size",
+    "sequence_length",
+    "prompt_length",
+    "new_tokens",
+    "kv_cache",
+    "precision",
+    "channels_last",
+    "quantize",
+)
 def count(
     target: Target = None,
     model: Model = None,
@@ -23,15 +32,22 @@ def count(
     by: Annotated[By, option("Group rows by operator or module.", group=OUTPUT)] = "operator",
     format: Format = None,
     rows: Annotated[int, option("Maximum number of rows.", group=OUTPUT, min=1)] = 20,
-    against: Annotated[str, option(
-        "Compare with other counters and explain the differences. Comma-separated: torch, fvcore, profiler.", group=OUTPUT,
-        show_default=False
-    )] = "",
-    memory: Annotated[bool, option("Also show the peak memory of a step by category.", "--memory", group=OUTPUT)] = False,
+    against: Annotated[
+        str,
+        option(
+            "Compare with other counters and explain the differences. Comma-separated: torch, "
+            "fvcore, profiler.",
+            group=OUTPUT,
+            show_default=False,
+        ),
+    ] = "",
+    memory: Annotated[
+        bool, option("Also show the peak memory of a step by category.", "--memory", group=OUTPUT)
+    ] = False,
     output: Output = None,
     formulas: Formulas = None,
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Count FLOPs and bytes of a model per operator, without data and without running it.
 
     [bold]rooflines count --model resnet50[/bold]
@@ -61,7 +77,14 @@ def count(
         generation = count_generation(name, of)
         operators = [row for phase in generation.phases for row in phase.count.operators]
         own = {"json": lambda: serial.to_json(generation.to_dict()), "csv": lambda: count_csv(operators, by)}
-        show(lambda: generation_page(generation, by, rows, default_command()), "count", reports, chosen, output, own)
+        show(
+            lambda: generation_page(generation, by, rows, default_command()),
+            "count",
+            reports,
+            chosen,
+            output,
+            own,
+        )
         return
     workload, counted, others = count_against(name, of, against.split(","), memory=memory)
     beside = {"against": others} if others else {}
@@ -69,4 +92,11 @@ def count(
         "json": lambda: serial.to_json({"workload": workload, **counted.to_dict(), **beside}),
         "csv": lambda: count_csv(counted.operators if by == "operator" else counted.modules, by),
     }
-    show(lambda: page(counted, workload, by, rows, others, default_command()), "count", reports, chosen, output, own)
+    show(
+        lambda: page(counted, workload, by, rows, others, default_command()),
+        "count",
+        reports,
+        chosen,
+        output,
+        own,
+    )

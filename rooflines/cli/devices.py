@@ -22,23 +22,34 @@ def devices(
         list[str] | None,
         typer.Argument(help="Device name as the driver reports it, or words from it.", show_default=False),
     ] = None,
-    vendor: Annotated[str, option("Vendor: NVIDIA, AMD, Intel, Apple or AWS.", group=_WHICH, show_default=False)] = "",
+    vendor: Annotated[
+        str, option("Vendor: NVIDIA, AMD, Intel, Apple or AWS.", group=_WHICH, show_default=False)
+    ] = "",
     kind: Annotated[
-        Literal["cpu", "cuda", "mps", "xpu", "gpu"] | None, option("Torch device type; gpu selects all except cpu.", group=_WHICH)
+        Literal["cpu", "cuda", "mps", "xpu", "gpu"] | None,
+        option("Torch device type; gpu selects all except cpu.", group=_WHICH),
     ] = None,
     architecture: Annotated[
-        str, option("Part of the architecture name, or a compute capability.", group=_WHICH, show_default=False)
+        str,
+        option("Part of the architecture name, or a compute capability.", group=_WHICH, show_default=False),
     ] = "",
     precision: Annotated[
         Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"] | None,
         option("Only devices with a rate for this precision.", group=_WHICH),
     ] = None,
-    min_bandwidth: Annotated[float | None, option("Minimum memory bandwidth in GB/s.", group=_WHICH, metavar="GB/S")] = None,
+    min_bandwidth: Annotated[
+        float | None, option("Minimum memory bandwidth in GB/s.", group=_WHICH, metavar="GB/S")
+    ] = None,
     min_memory: Annotated[float | None, option("Minimum memory in GB.", group=_WHICH, metavar="GB")] = None,
     format: Format = None,
     output: Output = None,
-    add: Annotated[Path | None, option("Check and save a data sheet.", group=_OWN, metavar="FILE.toml", show_default=False)] = None,
-    remove: Annotated[str | None, option("Remove a saved data sheet.", group=_OWN, metavar="NAME", show_default=False)] = None,
+    add: Annotated[
+        Path | None,
+        option("Check and save a data sheet.", group=_OWN, metavar="FILE.toml", show_default=False),
+    ] = None,
+    remove: Annotated[
+        str | None, option("Remove a saved data sheet.", group=_OWN, metavar="NAME", show_default=False)
+    ] = None,
 ) -> None:
     """List device data sheets, or show one with the source of every figure.
 
@@ -59,9 +70,14 @@ def devices(
         print(f"removed {user_sheets.remove(remove)}")
         return
     found = search.search(
-        " ".join(name or ()), vendor=vendor, kind=kind or "", architecture=architecture,
-        precision=precision or "", min_bandwidth=min_bandwidth, min_memory=min_memory,
-    )  # fmt: skip
+        " ".join(name or ()),
+        vendor=vendor,
+        kind=kind or "",
+        architecture=architecture,
+        precision=precision or "",
+        min_bandwidth=min_bandwidth,
+        min_memory=min_memory,
+    )
     from rooflines.reports.views import devices as view
 
     page = view.device_page(found[0]) if name and len(found) == 1 else view.page(found)

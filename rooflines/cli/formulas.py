@@ -15,9 +15,15 @@ from rooflines.errors import UsageError
 @app.command()
 def formulas(
     action: Annotated[Literal["check"], typer.Argument(help="What to do with the file.")],
-    file: Annotated[Path, typer.Argument(help="File of operators, as in rooflines/roofline/count/formulas.", metavar="FILE.rows")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="File of operators, as in rooflines/roofline/count/formulas.", metavar="FILE.rows"
+        ),
+    ],
 ) -> None:
-    """Check a file of operators: every paragraph is read and every expression compiled. All errors are printed, with file and line.
+    """Check a file of operators: every paragraph is read and every expression compiled. All errors are
+        printed, with file and line.
 
     [bold]rooflines formulas check rooflines/roofline/count/formulas/libraries/vllm.rows[/bold]
 
@@ -26,7 +32,9 @@ def formulas(
     from rooflines.roofline.count.formulas.tables import problems
 
     if not file.is_file():
-        raise UsageError(f"no such file: {str(file)!r}.", hint="Give a file of operators, such as mylib.rows.")
+        raise UsageError(
+            f"no such file: {str(file)!r}.", hint="Give a file of operators, such as mylib.rows."
+        )
     try:
         file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

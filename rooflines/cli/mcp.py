@@ -14,7 +14,12 @@ from rooflines.cli.app import app
 def mcp(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="Folders with traces and runs. Nothing else is read.", metavar="FOLDER...", exists=True, file_okay=False),
+        typer.Argument(
+            help="Folders with traces and runs. Nothing else is read.",
+            metavar="FOLDER...",
+            exists=True,
+            file_okay=False,
+        ),
     ],
 ) -> None:
     """Serve summary, analyze, compare, count and devices over stdio to an agent.

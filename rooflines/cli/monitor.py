@@ -11,7 +11,14 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import MONITOR_FORMATS, QuietOption, ReportsOption, option, output_directory, parse_formats
+from rooflines.cli.options import (
+    MONITOR_FORMATS,
+    QuietOption,
+    ReportsOption,
+    option,
+    output_directory,
+    parse_formats,
+)
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
 from rooflines.profiler.monitor.monitored import OUTPUT_FILE
@@ -24,25 +31,52 @@ from rooflines.reports.progress import has_screen
 def monitor(
     command: Annotated[
         list[str] | None,
-        typer.Argument(help="Command and its arguments, after --.", show_default=False, metavar="[--] COMMAND [ARGS]..."),
+        typer.Argument(
+            help="Command and its arguments, after --.", show_default=False, metavar="[--] COMMAND [ARGS]..."
+        ),
     ] = None,
     pid: Annotated[
-        int | None, option("Monitor a running process until it exits or Ctrl-C is pressed.", group=WHAT_GROUP, show_default=False)
+        int | None,
+        option(
+            "Monitor a running process until it exits or Ctrl-C is pressed.",
+            group=WHAT_GROUP,
+            show_default=False,
+        ),
     ] = None,
     duration: Annotated[
         float | None,
-        option("Stop after this many seconds (requires --pid).", group=WHAT_GROUP, metavar="SECONDS", show_default="until it exits"),
+        option(
+            "Stop after this many seconds (requires --pid).",
+            group=WHAT_GROUP,
+            metavar="SECONDS",
+            show_default="until it exits",
+        ),
     ] = None,
-    gpus: Annotated[str, option("GPUs to sample: all, none, or numbers or UUIDs from nvidia-smi -L (0,2).", group=WHAT_GROUP)] = "all",
+    gpus: Annotated[
+        str,
+        option("GPUs to sample: all, none, or numbers or UUIDs from nvidia-smi -L (0,2).", group=WHAT_GROUP),
+    ] = "all",
     live: Annotated[
-        bool, option("Show a screen while the program runs; its terminal output goes to DIR/output.txt.", "--live", group=OUTPUT)
+        bool,
+        option(
+            "Show a screen while the program runs; its terminal output goes to DIR/output.txt.",
+            "--live",
+            group=OUTPUT,
+        ),
     ] = False,
     period: Annotated[float, option("Sampling period in seconds.", group=MEASURE_GROUP)] = 0.1,
-    json: Annotated[bool, option("Print the analysis as JSON instead of the summary.", "--json", group=OUTPUT)] = False,
+    json: Annotated[
+        bool, option("Print the analysis as JSON instead of the summary.", "--json", group=OUTPUT)
+    ] = False,
     output: Annotated[Path | None, output_directory("Output directory.", "runs/PROGRAM-monitor-TIME")] = None,
     formats: ReportsOption = MONITOR_FORMATS,
     show_command: Annotated[
-        bool, option("Include the command's arguments in the reports. They may contain secrets.", "--show-command", group=OUTPUT)
+        bool,
+        option(
+            "Include the command's arguments in the reports. They may contain secrets.",
+            "--show-command",
+            group=OUTPUT,
+        ),
     ] = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -58,20 +92,33 @@ def monitor(
 
     chosen = parse_formats(formats)
     if live and not has_screen():
-        print("rooflines: --live needs a terminal on standard error; monitoring without a screen.", file=sys.stderr)
+        print(
+            "rooflines: --live needs a terminal on standard error; monitoring without a screen.",
+            file=sys.stderr,
+        )
     if pid is None and not command:
-        raise UsageError("no command and no --pid was given.", hint="For example: rooflines monitor -- python train.py")
+        raise UsageError(
+            "no command and no --pid was given.", hint="For example: rooflines monitor -- python train.py"
+        )
     if pid is not None:
         refused = {"a command": bool(command), "--show-command": show_command}
         for name in (name for name, given in refused.items() if given):
-            raise UsageError(f"--pid {pid} cannot be combined with {name}.", hint="--pid monitors a process that is already running.")
-        monitored = pipeline.attach(pid, output=output, period_s=period, gpus=gpus, duration_s=duration, live=live)
+            raise UsageError(
+                f"--pid {pid} cannot be combined with {name}.",
+                hint="--pid monitors a process that is already running.",
+            )
+        monitored = pipeline.attach(
+            pid, output=output, period_s=period, gpus=gpus, duration_s=duration, live=live
+        )
     else:
         if duration is not None:
             raise UsageError(
-                "--duration requires --pid.", hint="A command is monitored until it exits. To stop it earlier: timeout 60 rooflines ..."
+                "--duration requires --pid.",
+                hint="A command is monitored until it exits. To stop it earlier: timeout 60 rooflines ...",
             )
-        monitored = pipeline.monitor(command or (), output=output, period_s=period, gpus=gpus, show_command=show_command, live=live)
+        monitored = pipeline.monitor(
+            command or (), output=output, period_s=period, gpus=gpus, show_command=show_command, live=live
+        )
     written = pipeline.report(monitored, chosen)
     # Standard output is the command's own.
     stream = sys.stdout if pid is not None else sys.stderr
@@ -84,7 +131,9 @@ def monitor(
         from rooflines.reports.views import monitor as view
 
         print_page(view.page(pipeline.analyze(monitored)), stderr=stream is sys.stderr)
-        print(f"\nreport    {shown}\nrebuild   rooflines report {shlex.quote(str(shown.parent))}", file=stream)
+        print(
+            f"\nreport    {shown}\nrebuild   rooflines report {shlex.quote(str(shown.parent))}", file=stream
+        )
         if (printed := monitored.directory / OUTPUT_FILE).is_file():
             print(f"output    {printed}", file=stream)
     ending = monitored.facts.ending

@@ -20,18 +20,29 @@ from rooflines.reports.formats import FORMATS, OF_PAGES, check_formats, usable
 
 # What commands write by default: those whose packages are installed.
 PAGE_FORMATS, SEARCH_FORMATS, MONITOR_FORMATS = (
-    ",".join(usable(names)) for names in (("html", "pdf"), ("html", "pdf", "tensorboard"), ("html", "json", "csv", "tensorboard"))
+    ",".join(usable(names))
+    for names in (("html", "pdf"), ("html", "pdf", "tensorboard"), ("html", "json", "csv", "tensorboard"))
 )
-FORMATS_HELP, _PAGES_HELP = (f"Reports to write, separated by commas, of {', '.join(names)}; or all." for names in (FORMATS, OF_PAGES))
+FORMATS_HELP, _PAGES_HELP = (
+    f"Reports to write, separated by commas, of {', '.join(names)}; or all." for names in (FORMATS, OF_PAGES)
+)
 
 By = Literal["operator", "module"]
 
 _RANKS = "Several ranks"
 
-At = Annotated[str | None, typer.Option(
-    help="Print only this part of the JSON: a JSON pointer, for example /totals or /operators/0,3-5/time_s.", rich_help_panel=OUTPUT,
-    metavar="POINTER", show_default="all of it"
-)]  # fmt: skip
+At = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Print only this part of the JSON: a JSON pointer, for example /totals or "
+            "/operators/0,3-5/time_s."
+        ),
+        rich_help_panel=OUTPUT,
+        metavar="POINTER",
+        show_default="all of it",
+    ),
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
@@ -40,48 +51,71 @@ _TYPES: dict[str, Any] = {"device": str, "output": Path | None, "formats": str, 
 FORMAT_FLAGS = ("--format", "--formats")
 _FLAGS = {"output": ("--output", "-o"), "formats": FORMAT_FLAGS}
 _LISTS = "Options of profile or train (one value, or several separated by commas)"
-_TRAIN_ONLY = ("train_samples", "test_samples", "epochs", "seeds", "learning_rate", "weight_decay", "lr_steps", "weights", "variants")
+_TRAIN_ONLY = (
+    "train_samples",
+    "test_samples",
+    "epochs",
+    "seeds",
+    "learning_rate",
+    "weight_decay",
+    "lr_steps",
+    "weights",
+    "variants",
+)
 _NOT_SWEPT = ("output", "formats", "progress", "to_end", "trace", "remeasure")
 
 
 def option(help: str, *flags: str, group: str | None = None, **more: Any) -> Any:
-    """An option of a command: its line of help, its ``flags`` where they differ from its name, and its group in the help."""
+    """An option of a command: its line of help, its ``flags`` where they differ from its name, and its group
+    in the help."""
     return typer.Option(*flags, help=help, rich_help_panel=group, **more)
 
 
 def options_of(record: type[PointOptions], *names: str, lists: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """Give a command the options that the fields of ``record`` declare, all or those in ``names``, instead of its ``**options``.
+    """Give a command the options that the fields of ``record`` declare, all or those in ``names``, instead of
+    its ``**options``.
 
-    They are listed before the command's own keyword-only options. Those in ``lists`` are text, for one value or several.
+    They are listed before the command's own keyword-only options. Those in ``lists`` are text, for one value
+    or several.
     """
     hints = get_type_hints(record, include_extras=True)
     fields = [field for field in dataclasses.fields(record) if not names or field.name in names]
     declared = [field for field in fields if get_origin(hints[field.name]) is Annotated]
-    found = [_parameter(field.name, field.default, hints[field.name], listed=field.name in lists) for field in declared]
+    found = [
+        _parameter(field.name, field.default, hints[field.name], listed=field.name in lists)
+        for field in declared
+    ]
     return lambda command: _with_options(command, found, before=True)
 
 
 def lists_of_options(command: F) -> F:
-    """Give a command every option of ``profile`` and ``train`` as text, for lists of values, instead of its ``**lists``."""
+    """Give a command every option of ``profile`` and ``train`` as text, for lists of values, instead of its
+    ``**lists``."""
     from rooflines.pipeline.options import ProfileOptions
     from rooflines.profiler.training.options import TrainOptions
 
-    hints = get_type_hints(TrainOptions, include_extras=True) | get_type_hints(ProfileOptions, include_extras=True)
+    hints = get_type_hints(TrainOptions, include_extras=True) | get_type_hints(
+        ProfileOptions, include_extras=True
+    )
     found = []
     for name, hint in hints.items():
         if name not in _NOT_SWEPT and hasattr(hint, "__metadata__"):
             words = f"{hint.__metadata__[0].help}{' (--train)' if name in _TRAIN_ONLY else ''}"
-            declared = option(words, f"--{name.replace('_', '-')}", group=_LISTS, metavar="VALUE,...", show_default=False)
+            declared = option(
+                words, f"--{name.replace('_', '-')}", group=_LISTS, metavar="VALUE,...", show_default=False
+            )
             found.append(_keyword(name, default=None, annotation=Annotated[str | None, declared]))
     return _with_options(command, found)
 
 
 def _with_options(command: F, found: list[inspect.Parameter], *, before: bool = False) -> F:
-    """``command`` with the options ``found`` instead of its variable ones: behind its own, or ``before`` the keyword-only ones."""
+    """``command`` with the options ``found`` instead of its variable ones: behind its own, or ``before`` the
+    keyword-only ones."""
     signature = inspect.signature(command, eval_str=True)
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     at = len([one for one in own if not before or one.kind is not inspect.Parameter.KEYWORD_ONLY])
-    command.__signature__ = signature.replace(parameters=[*own[:at], *found, *own[at:]])  # type: ignore[attr-defined]
+    parameters = [*own[:at], *found, *own[at:]]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return command
 
 
@@ -90,7 +124,9 @@ def _parameter(name: str, default: Any, hint: Any, *, listed: bool) -> inspect.P
     kind, declared = get_args(hint)
     if listed:
         words, shown = f"{declared.help.rstrip('.')}; several give curves.", declared.unset or str(default)
-        made = option(words, f"--{name.replace('_', '-')}", group=declared.group, metavar="N,...", show_default=shown)
+        made = option(
+            words, f"--{name.replace('_', '-')}", group=declared.group, metavar="N,...", show_default=shown
+        )
         return _keyword(name, default=None, annotation=Annotated[str | None, made])
     kind = _TYPES.get(name, kind)
     flag = f"--{name.replace('_', '-')}"
@@ -112,14 +148,19 @@ def check_directory_name(output: Path | None) -> Path | None:
     for name, (_, file, *_) in FORMATS.items():
         if output is not None and output.suffix.lower() == Path(file).suffix and not output.is_dir():
             hint = f"Give a directory, with --formats {name} for {Path(file).name}."
-            raise UsageError(f"--output {str(output)!r} is the name of a file; this command fills a directory.", hint=hint)
+            raise UsageError(
+                f"--output {str(output)!r} is the name of a file; this command fills a directory.", hint=hint
+            )
     return output
 
 
 def format_option(*printed: str, traced: bool = False) -> Any:
-    """The option ``--format`` of a command whose page is printed as a table or in one of the formats ``printed``, or written."""
+    """The option ``--format`` of a command whose page is printed as a table or in one of the formats
+    ``printed``, or written."""
     names = ", ".join(FORMATS if traced else OF_PAGES)
-    words = f"Print it as {', '.join(printed)}, or write reports ({names}; several separated by commas; or all)."
+    words = (
+        f"Print it as {', '.join(printed)}, or write reports ({names}; several separated by commas; or all)."
+    )
     return option(words, *FORMAT_FLAGS, group=OUTPUT, show_default="table, or by the suffix of --output")
 
 
@@ -133,17 +174,30 @@ ReportsOption = Annotated[str, option(_PAGES_HELP, *FORMAT_FLAGS, group=OUTPUT)]
 QuietOption = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
 Format = Annotated[str | None, format_option("table", "json", "csv")]
 Target = Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)]
-Model = Annotated[str | None, option(
-    "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.", group=WHAT_GROUP, show_default=False
-)]  # fmt: skip
-Output = Annotated[Path | None, option(
-    "Write to a file, in the format of its suffix, or into a directory.", "--output", "-o", group=OUTPUT, metavar="PATH",
-    show_default="the terminal"
-)]  # fmt: skip
+Model = Annotated[
+    str | None,
+    option(
+        "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
+        group=WHAT_GROUP,
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    option(
+        "Write to a file, in the format of its suffix, or into a directory.",
+        "--output",
+        "-o",
+        group=OUTPUT,
+        metavar="PATH",
+        show_default="the terminal",
+    ),
+]
 
 
 def only_model(target: str | None, model: str | None, example: str) -> str:
-    """The model that a command was given as its argument or as ``--model``. Raises UsageError for both or none."""
+    """The model that a command was given as its argument or as ``--model``. Raises UsageError for both or
+    none."""
     if (model is None) == (target is None):
         raise UsageError("exactly one model is required.", hint=f"For example: {example}")
     return model or target or ""
@@ -151,10 +205,14 @@ def only_model(target: str | None, model: str | None, example: str) -> str:
 
 def parse_formats(text: str | None, *, traced: bool | None = False) -> tuple[str, ...]:
     """The formats that ``--formats`` names, checked by ``check_formats``."""
-    return () if text is None else check_formats((name.strip() for name in text.split(",") if name.strip()), traced=traced)
+    return (
+        ()
+        if text is None
+        else check_formats((name.strip() for name in text.split(",") if name.strip()), traced=traced)
+    )
 
 
-# --- reading traces ----------------------------------------------------------------------------------------------------------------
+# --- reading traces ---------------------------------------------------------------------------------------
 
 
 def _load_formulas(paths: list[Path] | None) -> list[Path]:
@@ -166,33 +224,60 @@ def _load_formulas(paths: list[Path] | None) -> list[Path]:
     return paths or []  # Typer 0.19 takes the length of what a callback returns
 
 
-Formulas = Annotated[list[Path] | None, option(
-    "Python file that registers formulas for custom operators (repeatable).", "--formulas", metavar="FILE.py", callback=_load_formulas,
-    show_default=False
-)]  # fmt: skip
+Formulas = Annotated[
+    list[Path] | None,
+    option(
+        "Python file that registers formulas for custom operators (repeatable).",
+        "--formulas",
+        metavar="FILE.py",
+        callback=_load_formulas,
+        show_default=False,
+    ),
+]
 
 
 class _Reading(TypedDict):
     """The options of reading a trace, under the names of the arguments of ``rooflines.analyze``."""
 
-    capture: Annotated[list[Path] | None, option(
-        "Capture trace of the CUDA or HIP graphs in SOURCE: a file or a folder (repeatable).",
-        show_default="SOURCE/capture_traces, if SOURCE is a directory with a trace"
-    )]  # fmt: skip
-    jobs: Annotated[int | None, option(
-        "Number of processes that read traces.", group=_RANKS, show_default="number of processors; fewer for small traces"
-    )]  # fmt: skip
+    capture: Annotated[
+        list[Path] | None,
+        option(
+            "Capture trace of the CUDA or HIP graphs in SOURCE: a file or a folder (repeatable).",
+            show_default="SOURCE/capture_traces, if SOURCE is a directory with a trace",
+        ),
+    ]
+    jobs: Annotated[
+        int | None,
+        option(
+            "Number of processes that read traces.",
+            group=_RANKS,
+            show_default="number of processors; fewer for small traces",
+        ),
+    ]
     dask: Annotated[
-        str | None, option("Read the traces on the workers of a Dask scheduler.", "--dask", group=_RANKS, metavar="ADDRESS")
+        str | None,
+        option(
+            "Read the traces on the workers of a Dask scheduler.", "--dask", group=_RANKS, metavar="ADDRESS"
+        ),
     ]
     partial: Annotated[bool, option("Read a truncated trace up to the cut.", "--partial")]
-    memory_limit_bytes: Annotated[str, option("Maximum memory for trace data.", "--memory-limit", metavar="SIZE")]
-    keep_paths: Annotated[bool, option("Name source files by their whole paths, which may contain your name.", "--keep-paths")]
+    memory_limit_bytes: Annotated[
+        str, option("Maximum memory for trace data.", "--memory-limit", metavar="SIZE")
+    ]
+    keep_paths: Annotated[
+        bool, option("Name source files by their whole paths, which may contain your name.", "--keep-paths")
+    ]
     formulas: Formulas
-    inductor_cache: Annotated[Path | None, option(
-        "Count compiled kernels from this inductor cache (the TORCHINDUCTOR_CACHE_DIR of the recorded program).", "--inductor-cache",
-        metavar="DIR", show_default=False
-    )]  # fmt: skip
+    inductor_cache: Annotated[
+        Path | None,
+        option(
+            "Count compiled kernels from this inductor cache (the TORCHINDUCTOR_CACHE_DIR of the "
+            "recorded program).",
+            "--inductor-cache",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ]
 
 
 # Those of a comparison, which reads one trace of each side.
@@ -200,7 +285,8 @@ TRACE_OPTIONS = ("partial", "memory_limit_bytes", "formulas")
 
 
 def _import_numpy() -> None:
-    """Import NumPy without the threads of its BLAS, which no analysis uses: starting them takes as long as the rest of the import."""
+    """Import NumPy without the threads of its BLAS, which no analysis uses: starting them takes as long as
+    the rest of the import."""
     name = "OPENBLAS_NUM_THREADS"
     if "numpy" in sys.modules or name in os.environ:
         return
@@ -212,9 +298,11 @@ def _import_numpy() -> None:
 
 
 def reading_options(*names: str, profiles: bool = False) -> Callable[[F], F]:
-    """Give a command the options of reading a trace, all or those in ``names``, and pass them on as its ``**reading``.
+    """Give a command the options of reading a trace, all or those in ``names``, and pass them on as its
+    ``**reading``.
 
-    A command that ``profiles`` runs the user's program in this process, which has to be as the program would find it.
+    A command that ``profiles`` runs the user's program in this process, which has to be as the program would
+    find it.
     """
     hints = get_type_hints(_Reading, include_extras=True)
     chosen = names or tuple(hints)
@@ -248,4 +336,6 @@ def _size(text: str) -> int:
     try:
         return parse_bytes(text)
     except ValueError as error:
-        raise UsageError(f"--memory-limit {text!r} is not a size: {error}.", hint="For example: --memory-limit 4GB") from None
+        raise UsageError(
+            f"--memory-limit {text!r} is not a size: {error}.", hint="For example: --memory-limit 4GB"
+        ) from None

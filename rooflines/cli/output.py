@@ -39,7 +39,8 @@ def print_page(page: Page, *, stderr: bool = False) -> None:
 
 
 def print_report(page: Page, directory: Path, formats: Sequence[str], record: str, *, quiet: bool) -> None:
-    """Print the short form of ``page`` and where the first of its reports is, without any its ``record``; if ``quiet`` only where."""
+    """Print the short form of ``page`` and where the first of its reports is, without any its ``record``; if
+    ``quiet`` only where."""
     shown = directory / (file_of(formats[0]) if formats else record)
     if quiet:
         print(shown)
@@ -51,23 +52,33 @@ def print_report(page: Page, directory: Path, formats: Sequence[str], record: st
 
 
 def destination(
-    format: str | None, output: Path | None, own: Mapping[str, str] = RECORD_SUFFIXES, *, traced: bool | None = False
+    format: str | None,
+    output: Path | None,
+    own: Mapping[str, str] = RECORD_SUFFIXES,
+    *,
+    traced: bool | None = False,
 ) -> tuple[tuple[str, ...], str]:
-    """Where a command's page goes: the reports to write into a directory, or else the format to print or to write to one file.
+    """Where a command's page goes: the reports to write into a directory, or else the format to print or to
+    write to one file.
 
-    ``output`` is a file if it has a suffix, and then ``format`` is by default that of the suffix; else it is a directory, for HTML and
-    JSON by default. Without ``output``, ``format`` is printed if it is ``table`` or one of the command's ``own`` (by suffix); others
-    are written into a new directory, ``traced`` ones as in ``check_formats``. Raises UsageError for an unknown format or suffix and for
-    several formats in one file, OutputError if the file cannot be written.
+    ``output`` is a file if it has a suffix, and then ``format`` is by default that of the suffix; else it is
+    a directory, for HTML and JSON by default. Without ``output``, ``format`` is printed if it is ``table`` or
+    one of the command's ``own`` (by suffix); others are written into a new directory, ``traced`` ones as in
+    ``check_formats``. Raises UsageError for an unknown format or suffix and for several formats in one file,
+    OutputError if the file cannot be written.
     """
     names = tuple(name.strip() for name in (format or "").split(",") if name.strip())
     printed = names[0] if len(names) == 1 and names[0] in ("table", *own.values()) else ""
     if output is not None and is_file_name(output):
         suffixes = {Path(FORMATS[name].file).suffix: name for name in _PAGES} | dict(own)
         if len(names) > 1:
-            raise UsageError(f"--output {str(output)!r} is one file, for {len(names)} formats.", hint="Give a directory.")
+            raise UsageError(
+                f"--output {str(output)!r} is one file, for {len(names)} formats.", hint="Give a directory."
+            )
         if not names and output.suffix.lower() not in suffixes:
-            raise UsageError(f"--output {str(output)!r}: unknown file type.", hint=f"Use one of {', '.join(suffixes)}.")
+            raise UsageError(
+                f"--output {str(output)!r}: unknown file type.", hint=f"Use one of {', '.join(suffixes)}."
+            )
         check_writable(output)
         return (), printed or (check_formats(names)[0] if names else suffixes[output.suffix.lower()])
     if output is None and (printed or not names):
@@ -83,7 +94,8 @@ def show(
     output: Path | None,
     own: Mapping[str, Callable[[], str]],
 ) -> None:
-    """Print a page or write it to its ``destination``, a new directory for this ``kind`` of report where none was given.
+    """Print a page or write it to its ``destination``, a new directory for this ``kind`` of report where none
+    was given.
 
     ``own`` has the text of the command's own formats, for which no page is made.
     """
@@ -111,7 +123,9 @@ def show(
 def check_at(at: str | None, format: str | None, output: Path | None) -> None:
     """Raise UsageError for an ``at`` without JSON on standard output to take a part of."""
     if at is not None and (format != "json" or output is not None):
-        raise UsageError("--at is a part of the JSON that is printed.", hint="Add --format json, and leave out --output.")
+        raise UsageError(
+            "--at is a part of the JSON that is printed.", hint="Add --format json, and leave out --output."
+        )
 
 
 def json_of(record: Any, at: str | None = None) -> str:
@@ -147,7 +161,9 @@ def check_writable(path: Path) -> None:
     if path.is_dir():
         raise OutputError(f"{str(path)!r} is a directory.", hint="Give a file name.")
     if not path.parent.is_dir():
-        raise OutputError(f"directory not found: {str(path.parent)!r}.", hint="Create it or choose another file.")
+        raise OutputError(
+            f"directory not found: {str(path.parent)!r}.", hint="Create it or choose another file."
+        )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise OutputError(f"cannot write {str(path)!r}: permission denied.", hint="Choose another file.")
 

@@ -15,43 +15,84 @@ _WHERE = "Devices"
 
 @app.command()
 @options_of(
-    PointOptions, "mode", *PREDICTED_LISTS, "image_size", "new_tokens", "kv_cache", "precision", "quantize", "channels_last", "optimizer",
-    "checkpointing", lists=PREDICTED_LISTS,
-)  # fmt: skip
+    PointOptions,
+    "mode",
+    *PREDICTED_LISTS,
+    "image_size",
+    "new_tokens",
+    "kv_cache",
+    "precision",
+    "quantize",
+    "channels_last",
+    "optimizer",
+    "checkpointing",
+    lists=PREDICTED_LISTS,
+)
 def predict(
     target: Target = None,
     model: Model = None,
     *,
-    device: Annotated[list[str] | None, option(
-        "Device of a data sheet (rooflines devices), a JSON file with ceilings, or this: this machine (repeatable).", group=_WHERE,
-        metavar="NAME", show_default=False
-    )] = None,
-    like: Annotated[list[str] | None, option(
-        "Run or trace whose efficiencies give predictions with intervals (repeatable); public: public traces of GPUs.", group=_WHERE,
-        metavar="RUN", show_default=False
-    )] = None,
-    price: Annotated[list[str] | None, option(
-        "Price of a device per hour (repeatable).", group=_WHERE, metavar="NAME=PRICE", show_default=False
-    )] = None,
-    power: Annotated[list[str] | None, option(
-        "Power of a device in W (repeatable).", group=_WHERE, metavar="NAME=W", show_default="limit of the data sheet"
-    )] = None,
-    layout: Annotated[list[str] | None, option(
-        "Parallel layout of a generation: tp=4,pp=2 (tensor, pipeline, data dp, expert ep), or a number of devices for all usual ones "
-        "(repeatable).", group=_WHERE, metavar="LAYOUT", show_default=False
-    )] = None,
+    device: Annotated[
+        list[str] | None,
+        option(
+            "Device of a data sheet (rooflines devices), a JSON file with ceilings, or this: "
+            "this machine (repeatable).",
+            group=_WHERE,
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    like: Annotated[
+        list[str] | None,
+        option(
+            "Run or trace whose efficiencies give predictions with intervals (repeatable); "
+            "public: public traces of GPUs.",
+            group=_WHERE,
+            metavar="RUN",
+            show_default=False,
+        ),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        option(
+            "Price of a device per hour (repeatable).", group=_WHERE, metavar="NAME=PRICE", show_default=False
+        ),
+    ] = None,
+    power: Annotated[
+        list[str] | None,
+        option(
+            "Power of a device in W (repeatable).",
+            group=_WHERE,
+            metavar="NAME=W",
+            show_default="limit of the data sheet",
+        ),
+    ] = None,
+    layout: Annotated[
+        list[str] | None,
+        option(
+            "Parallel layout of a generation: tp=4,pp=2 (tensor, pipeline, data dp, expert ep), "
+            "or a number of devices for all usual ones "
+            "(repeatable).",
+            group=_WHERE,
+            metavar="LAYOUT",
+            show_default=False,
+        ),
+    ] = None,
     rows: Annotated[int, option("Maximum number of operators.", group=OUTPUT, min=1)] = 12,
     format: Format = None,
     at: At = None,
     output: Output = None,
     formulas: Formulas = None,
     **options: Any,
-) -> None:  # fmt: skip
-    """Predict a model on devices without running it: the least time of a step, what bounds it, and the memory it needs.
+) -> None:
+    """Predict a model on devices without running it: the least time of a step, what bounds it, and the memory
+        it needs.
 
-    [bold]rooflines predict --model resnet50 --batch-size 1,64 --precision bf16 --device "NVIDIA H200" --device "RTX 4090"[/bold]
+    [bold]rooflines predict --model resnet50 --batch-size 1,64 --precision bf16 --device "NVIDIA H200"
+    --device "RTX 4090"[/bold]
 
-    [bold]rooflines predict --model hf:path/to/config.json --mode generate --precision bf16 --device "MI300X" --like public[/bold]
+    [bold]rooflines predict --model hf:path/to/config.json --mode generate --precision bf16 --device "MI300X"
+    --like public[/bold]
     """
     name = only_model(target, model, 'rooflines predict --model resnet50 --device "NVIDIA H200"')
     check_at(at, format, output)
@@ -64,12 +105,21 @@ def predict(
     from rooflines.sweeps.points import parse_values
 
     quiet_profiler()
-    lists = {name: parse_values(name, text) for name in PREDICTED_LISTS if (text := options.pop(name)) is not None}
+    lists = {
+        name: parse_values(name, text) for name in PREDICTED_LISTS if (text := options.pop(name)) is not None
+    }
     with progress_bar(not sys.stderr.isatty()) as progress:
         forecast = predict(
-            name, devices=device or [], like=like or [], layouts=layout or [], command=default_command(),
-            price=numbers_by_name("price", price or []), power=numbers_by_name("power", power or []), progress=progress,
-            **options, **lists,
-        )  # fmt: skip
+            name,
+            devices=device or [],
+            like=like or [],
+            layouts=layout or [],
+            command=default_command(),
+            price=numbers_by_name("price", price or []),
+            power=numbers_by_name("power", power or []),
+            progress=progress,
+            **options,
+            **lists,
+        )
     own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}
     show(lambda: page(forecast, rows), "predict", reports, chosen, output, own)

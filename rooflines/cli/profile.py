@@ -23,14 +23,29 @@ if TYPE_CHECKING:
 @app.command()
 @options_of(ProfileOptions)
 def profile(
-    target: Annotated[str | None, typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)] = None,
-    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)] = None,
+    target: Annotated[
+        str | None, typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)
+    ] = None,
     module: Annotated[
-        str | None, option("Module to run like python -m (package.train).", "--module", "-m", group=WHAT_GROUP, show_default=False)
+        str | None,
+        option(
+            "Module to run like python -m (package.train).",
+            "--module",
+            "-m",
+            group=WHAT_GROUP,
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
         str | None,
-        option("Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.", group=WHAT_GROUP, show_default=False),
+        option(
+            "Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.",
+            group=WHAT_GROUP,
+            show_default=False,
+        ),
     ] = None,
     *,
     quiet: QuietOption = False,
@@ -63,7 +78,9 @@ def profile(
         with progress_bar(quiet or silent) as progress:
             if program is not None:
                 chosen_options = ProfileOptions(**options, progress=progress)
-                run = pipeline.profile_script(program, own, chosen_options, module=module is not None, show=show)
+                run = pipeline.profile_script(
+                    program, own, chosen_options, module=module is not None, show=show
+                )
             else:
                 run = pipeline.profile(model or target or "", **options, progress=progress)
     except RooflinesError as error:
@@ -72,19 +89,28 @@ def profile(
     show(run.directory, None)
 
 
-def _program(target: str | None, arguments: list[str], module: str | None, model: str | None) -> tuple[str | None, list[str]]:
+def _program(
+    target: str | None, arguments: list[str], module: str | None, model: str | None
+) -> tuple[str | None, list[str]]:
     """Return the script or module to run (None for a model) and its arguments."""
     if module is not None:
         if model is not None:
-            raise UsageError(f"--module {module} cannot be combined with --model {model}.", hint="Give one of them.")
+            raise UsageError(
+                f"--module {module} cannot be combined with --model {model}.", hint="Give one of them."
+            )
         return module, [target, *arguments] if target is not None else []
     if target is None and model is None:
-        raise UsageError("no model or script was given.", hint="For example: rooflines profile --model resnet50")
+        raise UsageError(
+            "no model or script was given.", hint="For example: rooflines profile --model resnet50"
+        )
     if target is not None and model is not None:
         raise UsageError(f"--model {model} cannot be combined with {target}.", hint="Give one of them.")
     is_script = target is not None and target.endswith(".py")
     if arguments and not is_script:
-        raise UsageError(f"unexpected argument {arguments[0]!r}.", hint="Only a script (train.py) takes arguments; give them after --.")
+        raise UsageError(
+            f"unexpected argument {arguments[0]!r}.",
+            hint="Only a script (train.py) takes arguments; give them after --.",
+        )
     return target if is_script else None, arguments
 
 

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMAT_FLAGS, FORMATS_HELP, OtherCeilings, is_file_name, option, parse_formats, reading_options
+from rooflines.cli.options import (
+    FORMAT_FLAGS,
+    FORMATS_HELP,
+    OtherCeilings,
+    is_file_name,
+    option,
+    parse_formats,
+    reading_options,
+)
 from rooflines.cli.output import destination, page_of, print_written, progress_bar, show
 
 
@@ -23,17 +31,30 @@ def report(
             metavar="SOURCE...",
         ),
     ],
-    formats: Annotated[str | None, option(
-        FORMATS_HELP, *FORMAT_FLAGS,
-        show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks; html,json,csv,tensorboard for monitor"
-    )] = None,
-    output: Annotated[Path | None, option(
-        "Directory for the reports, or one file (.html, .pdf, .md, .txt).", "--output", "-o", metavar="PATH",
-        show_default="the run; runs/TRACE-... for a trace"
-    )] = None,
+    formats: Annotated[
+        str | None,
+        option(
+            FORMATS_HELP,
+            *FORMAT_FLAGS,
+            show_default=(
+                "html,pdf,json,csv,tensorboard; html,json,csv for several ranks; "
+                "html,json,csv,tensorboard for monitor"
+            ),
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        option(
+            "Directory for the reports, or one file (.html, .pdf, .md, .txt).",
+            "--output",
+            "-o",
+            metavar="PATH",
+            show_default="the run; runs/TRACE-... for a trace",
+        ),
+    ] = None,
     ceilings: OtherCeilings = None,
     **reading: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Write the reports of a run, a trace or several ranks from the recorded data."""
     from rooflines import pipeline
 
@@ -41,9 +62,13 @@ def report(
     with progress_bar(False) as progress:
         if output is not None and is_file_name(output):
             _, chosen = destination(formats, output, {})
-            page = page_of(pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress).analysis)
+            page = page_of(
+                pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress).analysis
+            )
             show(lambda: page, "report", (), chosen, output, {})
             return
         chosen_formats = None if formats is None else parse_formats(formats, traced=None)
-        written = pipeline.report(source, chosen_formats, output=output, ceilings=ceilings, **reading, progress=progress)
+        written = pipeline.report(
+            source, chosen_formats, output=output, ceilings=ceilings, **reading, progress=progress
+        )
     print_written(written)

@@ -11,7 +11,8 @@ import typer
 
 from rooflines.cli.app import app
 
-# By name, because only the record that is asked for is imported; tests/test_package.py reads these names as imports.
+# By name, because only the record that is asked for is imported; tests/test_package.py reads these names as
+# imports.
 HOMES = {
     "analysis": "rooflines.roofline.analysis:Analysis",
     "ranks": "rooflines.roofline.ranks.records:RankAnalysis",
@@ -29,7 +30,12 @@ _EXPLAINED = re.compile(r"((?:^ +#: .*\n)+) +(\w+):", re.MULTILINE)
 def schema(
     record: Annotated[
         Literal["analysis", "ranks", "comparison", "monitor", "sweep", "summary", "prediction"],
-        typer.Argument(help="What analyze (run or trace, ranks, monitored program, sweep), compare, summary and predict print."),
+        typer.Argument(
+            help=(
+                "What analyze (run or trace, ranks, monitored program, sweep), compare, summary and "
+                "predict print."
+            )
+        ),
     ] = "analysis",
 ) -> None:
     """Print the JSON Schema of a record that rooflines writes.

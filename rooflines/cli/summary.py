@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from rooflines.reports.summary import Said
 
 # Options of reading a trace, with the number of their values.
-_READING: Final = {"--ceilings": 1, "--capture": 1, "--formulas": 1, "--inductor-cache": 1, "--memory-limit": 1, "--partial": 0}
+_READING: Final = {
+    "--ceilings": 1,
+    "--capture": 1,
+    "--formulas": 1,
+    "--inductor-cache": 1,
+    "--memory-limit": 1,
+    "--partial": 0,
+}
 
 
 @app.command()
@@ -28,21 +35,38 @@ _READING: Final = {"--ceilings": 1, "--capture": 1, "--formulas": 1, "--inductor
 def summary(
     sources: Annotated[
         list[str],
-        typer.Argument(help="Run, trace, traces of several ranks, monitored program, or directory of a sweep.", metavar="SOURCE..."),
+        typer.Argument(
+            help="Run, trace, traces of several ranks, monitored program, or directory of a sweep.",
+            metavar="SOURCE...",
+        ),
     ],
-    question: Annotated[str, option(
-        "Ask about one thing: operators, memory, communication, idle, host, 'kernel NAME' or 'module PATH'.", "--question", "-q",
-        show_default=False
-    )] = "",
-    against: Annotated[str | None, option("Compare SOURCE with this baseline (run or trace).", metavar="BASELINE")] = None,
-    budget: Annotated[str | None, option(
-        "Largest length: a number of tokens (estimated as 4 characters each), or of lines with the word lines (40lines).",
-        show_default="no limit"
-    )] = None,
-    format: Annotated[Literal["md", "json"], option("Markdown, or JSON (rooflines schema summary describes it).")] = "md",
+    question: Annotated[
+        str,
+        option(
+            "Ask about one thing: operators, memory, communication, idle, host, 'kernel NAME' or "
+            "'module PATH'.",
+            "--question",
+            "-q",
+            show_default=False,
+        ),
+    ] = "",
+    against: Annotated[
+        str | None, option("Compare SOURCE with this baseline (run or trace).", metavar="BASELINE")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        option(
+            "Largest length: a number of tokens (estimated as 4 characters each), or of lines "
+            "with the word lines (40lines).",
+            show_default="no limit",
+        ),
+    ] = None,
+    format: Annotated[
+        Literal["md", "json"], option("Markdown, or JSON (rooflines schema summary describes it).")
+    ] = "md",
     ceilings: OtherCeilings = None,
     **reading: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Summarize a run, a trace, ranks, a comparison or a sweep for people and programs.
 
     Each statement names the figures that it rests on and the command that prints them.
@@ -66,7 +90,8 @@ def summary(
 
 
 def _as_typed(arguments: Sequence[str]) -> Iterator[str]:
-    """The options of reading a trace among the arguments of this command, for one that reads the same trace."""
+    """The options of reading a trace among the arguments of this command, for one that reads the same
+    trace."""
     following = 0
     for argument in arguments:
         name = argument.partition("=")[0]
@@ -81,11 +106,16 @@ def _limit(budget: str | None) -> tuple[int, bool] | None:
         return None
     match = re.fullmatch(r"([1-9]\d*) *(tokens?|lines?)?", budget.strip())
     if match is None:
-        raise UsageError(f"--budget {budget!r} is not a number of tokens or lines.", hint="For example: --budget 500, --budget 40lines")
+        raise UsageError(
+            f"--budget {budget!r} is not a number of tokens or lines.",
+            hint="For example: --budget 500, --budget 40lines",
+        )
     return int(match[1]), (match[2] or "").startswith("line")
 
 
-def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> tuple[Any, Page, list[str], Iterable[Said]]:
+def _read(
+    sources: list[str], against: str | None, reading: dict[str, Any]
+) -> tuple[Any, Page, list[str], Iterable[Said]]:
     """The record of the sources, its page, the command that prints it, and of a sweep what is said of it."""
     from rooflines import pipeline
     from rooflines.cli.output import page_of, sweep_of
@@ -97,7 +127,9 @@ def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> t
             raise UsageError("--against compares one source with its baseline.", hint="Give one source.")
         for name in ("capture", "inductor_cache"):
             if reading[name]:
-                raise UsageError(f"--{name.replace('_', '-')} cannot be used with --against.", hint="Compare without it.")
+                raise UsageError(
+                    f"--{name.replace('_', '-')} cannot be used with --against.", hint="Compare without it."
+                )
         options = {name: reading[name] for name in ("ceilings", "partial", "memory_limit_bytes")}
         pair = [against, sources[0]]
         compared = pipeline.compare_all(pair, anyway=True, **options)

@@ -25,10 +25,31 @@ from rooflines.profiler.records import FINDS_THE_OPERATOR
 from rooflines.profiler.training.options import TrainOptions
 
 _NAMES = (
-    "batch_size", "image_size", "precision", "device", "threads", "channels_last", "compile", "optimizer", "checkpointing", "parallel",
-    "seed", "data", "data_dir", "data_workers", "pin_memory", "train_samples", "test_samples", "epochs", "seeds", "learning_rate",
-    "weight_decay", "lr_steps", "weights", "variants",
-)  # fmt: skip
+    "batch_size",
+    "image_size",
+    "precision",
+    "device",
+    "threads",
+    "channels_last",
+    "compile",
+    "optimizer",
+    "checkpointing",
+    "parallel",
+    "seed",
+    "data",
+    "data_dir",
+    "data_workers",
+    "pin_memory",
+    "train_samples",
+    "test_samples",
+    "epochs",
+    "seeds",
+    "learning_rate",
+    "weight_decay",
+    "lr_steps",
+    "weights",
+    "variants",
+)
 
 
 @app.command()
@@ -36,11 +57,19 @@ _NAMES = (
 def train(
     target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
     model: Annotated[
-        str | None, option("Torchvision model (resnet18), timm:NAME or path/to/file.py:factory.", group=WHAT_GROUP, show_default=False)
+        str | None,
+        option(
+            "Torchvision model (resnet18), timm:NAME or path/to/file.py:factory.",
+            group=WHAT_GROUP,
+            show_default=False,
+        ),
     ] = None,
     *,
     output: Annotated[
-        Path | None, output_directory("Directory of the training; an unfinished one is continued.", "runs/NAME-train-TIME")
+        Path | None,
+        output_directory(
+            "Directory of the training; an unfinished one is continued.", "runs/NAME-train-TIME"
+        ),
     ] = None,
     formats: ReportsOption = PAGE_FORMATS,
     quiet: QuietOption = False,

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rooflines.cli.app import app
-from rooflines.cli.options import SEARCH_FORMATS, QuietOption, ReportsOption, lists_of_options, option, output_directory, parse_formats
+from rooflines.cli.options import (
+    SEARCH_FORMATS,
+    QuietOption,
+    ReportsOption,
+    lists_of_options,
+    option,
+    output_directory,
+    parse_formats,
+)
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.options import MEASURE_GROUP, OUTPUT, WHAT_GROUP
@@ -22,34 +30,61 @@ if TYPE_CHECKING:
 def tune(
     *,
     model: Annotated[
-        str | None, option("Model, or several separated by commas.", group=WHAT_GROUP, metavar="NAME,...", show_default=False)
+        str | None,
+        option(
+            "Model, or several separated by commas.", group=WHAT_GROUP, metavar="NAME,...", show_default=False
+        ),
     ] = None,
-    train: Annotated[bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)] = False,
-    objective: Annotated[str | None, option(
-        "What to improve, comma-separated: throughput, latency, memory, energy, accuracy (--train).", group=MEASURE_GROUP,
-        metavar="NAME,...", show_default="throughput; accuracy with --train"
-    )] = None,
-    trials: Annotated[int, option("Number of trials, those of earlier calls included.", group=MEASURE_GROUP)] = 20,
-    repeats: Annotated[int, option("Number of runs of the best and of the default setting at the end, in turn.", group=MEASURE_GROUP)] = 5,
-    storage: Annotated[str | None, option(
-        "Database of the study, shared by several processes or machines (sqlite:///FILE, postgresql://...).", group=OUTPUT,
-        metavar="URL", show_default="study.db in the output directory"
-    )] = None,
+    train: Annotated[
+        bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)
+    ] = False,
+    objective: Annotated[
+        str | None,
+        option(
+            "What to improve, comma-separated: throughput, latency, memory, energy, accuracy (--train).",
+            group=MEASURE_GROUP,
+            metavar="NAME,...",
+            show_default="throughput; accuracy with --train",
+        ),
+    ] = None,
+    trials: Annotated[
+        int, option("Number of trials, those of earlier calls included.", group=MEASURE_GROUP)
+    ] = 20,
+    repeats: Annotated[
+        int,
+        option(
+            "Number of runs of the best and of the default setting at the end, in turn.", group=MEASURE_GROUP
+        ),
+    ] = 5,
+    storage: Annotated[
+        str | None,
+        option(
+            "Database of the study, shared by several processes or machines (sqlite:///FILE, "
+            "postgresql://...).",
+            group=OUTPUT,
+            metavar="URL",
+            show_default="study.db in the output directory",
+        ),
+    ] = None,
     output: Annotated[
-        Path | None, output_directory("Directory of the search; an unfinished one is continued.", "runs/NAME-tune-TIME")
+        Path | None,
+        output_directory("Directory of the search; an unfinished one is continued.", "runs/NAME-tune-TIME"),
     ] = None,
     formats: ReportsOption = SEARCH_FORMATS,
     quiet: QuietOption = False,
     **lists: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Search options of profile or train for the best throughput, latency, memory, energy or accuracy.
 
-    [bold]rooflines tune --model resnet18 --batch-size 8..128 --precision fp32,amp-bf16 --channels-last off,on[/bold]
+    [bold]rooflines tune --model resnet18 --batch-size 8..128 --precision fp32,amp-bf16 --channels-last
+    off,on[/bold]
 
-    [bold]rooflines tune --model resnet18 --train --data digits --learning-rate 1e-4..1e-1 --batch-size 16,32,64[/bold]
+    [bold]rooflines tune --model resnet18 --train --data digits --learning-rate 1e-4..1e-1 --batch-size
+    16,32,64[/bold]
 
-    An option takes one value, several separated by commas, or a range LOW..HIGH. The report names the best setting and compares it
-    with the default one. A search that was interrupted continues with the same command and --output or --storage.
+    An option takes one value, several separated by commas, or a range LOW..HIGH. The report names the best
+    setting and compares it with the default one. A search that was interrupted continues with the same
+    command and --output or --storage.
     """
     from rooflines.pipeline.command import default_command
     from rooflines.profiler.directory import default_directory
@@ -58,7 +93,9 @@ def tune(
     from rooflines.sweeps.tune import TUNE_FILE, Tuning, load_tuning, run_tuning
 
     if model is None:
-        raise UsageError("no model was given.", hint="For example: rooflines tune --model resnet18 --batch-size 8..128")
+        raise UsageError(
+            "no model was given.", hint="For example: rooflines tune --model resnet18 --batch-size 8..128"
+        )
     chosen = parse_formats(formats)
     kind: Kind = "train" if train else "profile"
     models = [part.strip() for part in model.split(",")]
@@ -67,9 +104,14 @@ def tune(
     name = "-".join(Path(one).name for one in models)
     directory = output or default_directory(name, "tune")
     tuning = Tuning(
-        name=name, created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), space=space,
-        objectives=tuple(one.name for one in objectives), budget=trials, repeats=repeats,
-    )  # fmt: skip
+        name=name,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        command=default_command(),
+        space=space,
+        objectives=tuple(one.name for one in objectives),
+        budget=trials,
+        repeats=repeats,
+    )
     try:
         with progress_bar(quiet) as progress:
             tuning = run_tuning(tuning, directory, storage=storage, progress=progress)

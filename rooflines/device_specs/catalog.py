@@ -1,9 +1,10 @@
 """Ceilings from the data sheet: which device a printed name is, and what its sheet says it can do.
 
-The sheets of the package are in ``data/``, one TOML file a device (``sheet``); a user's own (``user_sheets``) come before them. A name
-is matched whole, after ``names.parse``, so that an "L40S" is never an "L4". Where devices share a name, other facts from torch (the
-number of units, the size of the memory) decides, and without it the answer is that it is needed, not a guess. A slice of a GPU (MIG)
-gets its share of the whole device's ceilings. No sheet gives a latency, so these ceilings have none.
+The sheets of the package are in ``data/``, one TOML file a device (``sheet``); a user's own (``user_sheets``)
+come before them. A name is matched whole, after ``names.parse``, so that an "L40S" is never an "L4". Where
+devices share a name, other facts from torch (the number of units, the size of the memory) decides, and
+without it the answer is that it is needed, not a guess. A slice of a GPU (MIG) gets its share of the whole
+device's ceilings. No sheet gives a latency, so these ceilings have none.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from rooflines.units import si
 
 _DATA = Path(__file__).with_name("data")
 _ALIKE = 0.6  # the share of a name's letters that one to be suggested has in common with it
-# What a driver reports of a memory, of the size it is sold by: ECC and reserved pages take up to 11 % (T4: 14.6 of 16 GiB).
+# What a driver reports of a memory, of the size it is sold by: ECC and reserved pages take up to 11 % (T4:
+# 14.6 of 16 GiB).
 _LEAST_REPORTED, _MOST_REPORTED = 0.85, 1.02
 
 
@@ -46,7 +48,8 @@ class SheetFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """The sheet of a printed name; ``mig`` where the name is of a slice of that device; ``user`` for a user's own sheet."""
+    """The sheet of a printed name; ``mig`` where the name is of a slice of that device; ``user`` for a user's
+    own sheet."""
 
     sheet: Sheet
     mig: Mig | None = None
@@ -62,12 +65,14 @@ def look_up(
     memory_bytes: int | None = None,
     system: str | None = None,
 ) -> Ceilings:
-    """The data-sheet ceilings of the device that its driver calls ``device_name``: from the user's sheet, else from ours.
+    """The data-sheet ceilings of the device that its driver calls ``device_name``: from the user's sheet,
+    else from ours.
 
-    ``cores``, for a CPU only, is the number of physical cores that the run could use; without it those of this machine count, provided
-    that its CPU has that name. ``multiprocessors`` (SMs, CUs, GPU cores as torch reports them), ``memory_bytes``, ``kind`` (the torch
-    device type) and ``system`` (the machine's maker) tell devices of one name apart, and the first is needed for a slice (MIG). Raises
-    UsageError without a sheet, when one of these is needed and missing, or when the number of cores is unknown.
+    ``cores``, for a CPU only, is the number of physical cores that the run could use; without it those of
+    this machine count, provided that its CPU has that name. ``multiprocessors`` (SMs, CUs, GPU cores as torch
+    reports them), ``memory_bytes``, ``kind`` (the torch device type) and ``system`` (the machine's maker)
+    tell devices of one name apart, and the first is needed for a slice (MIG). Raises UsageError without a
+    sheet, when one of these is needed and missing, or when the number of cores is unknown.
     """
     facts = SheetFacts(kind=kind, units=multiprocessors, memory_bytes=memory_bytes, system=system)
     match = identify(device_name, facts)
@@ -77,7 +82,8 @@ def look_up(
         return _of_cpu(sheet, name, cores, match.user)
     whole = ceilings_of(sheet, name, user=match.user)
     if match.mig is not None:
-        # Arithmetic by its SMs, which only the driver knows (a "1g" of an A100 has 14 of 108), bandwidth by its eighths.
+        # Arithmetic by its SMs, which only the driver knows (a "1g" of an A100 has 14 of 108), bandwidth by
+        # its eighths.
         if not multiprocessors:
             hint = "torch.cuda.get_device_properties reports it as multi_processor_count."
             raise UsageError(f"the number of SMs of {name!r} is required.", hint=hint)
@@ -97,7 +103,9 @@ def identify(device_name: str, facts: SheetFacts | None = None) -> Match:
         return found[0]
     if not found:
         message = f"no data sheet for {device_name!r}"
-        shared = matching(device_name, SheetFacts(kind=facts.kind)) if facts != SheetFacts(kind=facts.kind) else ()
+        shared = (
+            matching(device_name, SheetFacts(kind=facts.kind)) if facts != SheetFacts(kind=facts.kind) else ()
+        )
         if shared:
             message += f" with {_told(facts)}; of that name: {', '.join(one.sheet.name for one in shared)}"
         elif near := nearest(device_name):
@@ -107,12 +115,15 @@ def identify(device_name: str, facts: SheetFacts | None = None) -> Match:
     needs = " or ".join(_distinguishing(candidates, facts, parsed))
     *others, last = (sheet.name for sheet in candidates)
     raise UsageError(
-        f"{device_name!r} may be {', '.join(others)} or {last}; {needs or 'a more specific name'} is needed to choose.", hint=HINT
+        f"{device_name!r} may be {', '.join(others)} or {last}; {needs or 'a more specific name'} "
+        "is needed to choose.",
+        hint=HINT,
     )
 
 
 def matching(device_name: str, facts: SheetFacts | None = None) -> tuple[Match, ...]:
-    """Every device that ``device_name`` may be, as far as ``facts`` tell: the user's own sheets if any fits, else ours."""
+    """Every device that ``device_name`` may be, as far as ``facts`` tell: the user's own sheets if any fits,
+    else ours."""
     facts = facts or SheetFacts()
     parsed = names.parse(device_name)
     own: Callable[[str], tuple[Sheet, ...]] = functools.partial(_named, user_sheets())
@@ -122,7 +133,9 @@ def matching(device_name: str, facts: SheetFacts | None = None) -> tuple[Match, 
             found, memory_gb = named(shorter[0]), shorter[1]
         # a size at the end of a name, if there is one, is that of the device's memory
         sized = [sheet for sheet in found if memory_gb is None or sheet.memory.capacity_gb == memory_gb]
-        fitting = tuple(Match(sheet=sheet, mig=parsed.mig, user=user) for sheet in sized if _fits(sheet, parsed, facts))
+        fitting = tuple(
+            Match(sheet=sheet, mig=parsed.mig, user=user) for sheet in sized if _fits(sheet, parsed, facts)
+        )
         if fitting:
             return fitting
     return ()
@@ -138,7 +151,8 @@ _sheet = functools.cache(read_sheet)
 
 
 def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
-    """Names in the catalog that look like ``device_name``, those with its number first; empty when none does."""
+    """Names in the catalog that look like ``device_name``, those with its number first; empty when none
+    does."""
     wanted = _bare(names.parse(device_name).text)
     numbers = {word for word in wanted.split() if any(letter.isdigit() for letter in word)}
     matcher = difflib.SequenceMatcher(autojunk=False)
@@ -147,13 +161,18 @@ def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
     for name, keys in (*map(_spelled, user_sheets()), *_our_spellings()):
         for key in keys:
             matcher.set_seq1(key)
-            if matcher.real_quick_ratio() > _ALIKE and matcher.quick_ratio() > _ALIKE and (ratio := matcher.ratio()) > _ALIKE:
+            if (
+                matcher.real_quick_ratio() > _ALIKE
+                and matcher.quick_ratio() > _ALIKE
+                and (ratio := matcher.ratio()) > _ALIKE
+            ):
                 alike[name] = max((len(numbers.intersection(key.split())), ratio), alike.get(name, (0, 0.0)))
     return tuple(sorted(alike, key=lambda name: alike[name], reverse=True)[:count])
 
 
 def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings:
-    """Return the ceilings of a whole device from ``sheet``; ``name`` is the driver's name, ``user`` marks a user's own sheet."""
+    """Return the ceilings of a whole device from ``sheet``; ``name`` is the driver's name, ``user`` marks a
+    user's own sheet."""
     found = []
     for rate in filter(lambda rate: rate.is_roof, sheet.compute):
         detail = sheet.cited(rate)
@@ -167,7 +186,7 @@ def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings
     return Ceilings(device=name or sheet.name, kind=sheet.kind, ceilings=tuple(found))
 
 
-# --- names -------------------------------------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------
 
 
 def _spelled(sheet: Sheet) -> tuple[str, frozenset[str]]:
@@ -187,9 +206,12 @@ def _named(known: Iterable[Sheet], text: str) -> tuple[Sheet, ...]:
 
 @functools.cache
 def _ours_named(text: str) -> tuple[Sheet, ...]:
-    """Our sheets of that name. Only files with all of its words are parsed: parsing all takes longer than most traces."""
+    """Our sheets of that name. Only files with all of its words are parsed: parsing all takes longer than
+    most traces."""
     words = text.split()
-    return _named((_sheet(path) for path, content in _contents() if all(word in content for word in words)), text)
+    return _named(
+        (_sheet(path) for path, content in _contents() if all(word in content for word in words)), text
+    )
 
 
 @functools.cache
@@ -205,7 +227,11 @@ def _fits(sheet: Sheet, parsed: Printed, facts: SheetFacts) -> bool:
         return False
     if facts.kind and sheet.kind != facts.kind:
         return False
-    if sheet.systems and facts.system and not any(facts.system.casefold().startswith(one.casefold()) for one in sheet.systems):
+    if (
+        sheet.systems
+        and facts.system
+        and not any(facts.system.casefold().startswith(one.casefold()) for one in sheet.systems)
+    ):
         return False
     if sheet.kind == "cpu":
         return parsed.cores is None or parsed.cores == sheet.units.count
@@ -239,37 +265,54 @@ def _distinguishing(candidates: list[Sheet], facts: SheetFacts, parsed: Printed)
 
 def _told(facts: SheetFacts) -> str:
     units, memory, system = facts.units, facts.memory_bytes, facts.system
-    told = (units and f"{units} units", memory and f"{memory / 2**30:.1f} GiB of memory", system and f"a machine of {system}")
+    told = (
+        units and f"{units} units",
+        memory and f"{memory / 2**30:.1f} GiB of memory",
+        system and f"a machine of {system}",
+    )
     return " and ".join(words for words in told if isinstance(words, str) and words)
 
 
 def _bare(text: str) -> str:
-    """A parsed name without the words that many devices share, so that alike means alike in what is particular."""
+    """A parsed name without the words that many devices share, so that alike means alike in what is
+    particular."""
     shared = {"geforce", "instinct", "gpu", "apple", "data", "center", "generation"}
     return " ".join(word for word in text.split() if word not in shared)
 
 
-# --- ceilings ----------------------------------------------------------------------------------------------------------------------
+# --- ceilings ---------------------------------------------------------------------------------------------
 
 
 def _of_partition(sheet: Sheet, whole: Ceilings, name: str, units: int, memory_bytes: int | None) -> Ceilings:
-    """One of the equal devices that a driver shows a GPU as. Its memory is its share only where it sees no more than that."""
+    """One of the equal devices that a driver shows a GPU as. Its memory is its share only where it sees no
+    more than that."""
     share = f"{units} of {sheet.units.count} {sheet.units.name}"
     parts = sheet.units.count // units
     capacity = sheet.memory.capacity_gb
     seen = memory_bytes / 2**30 / capacity if memory_bytes and capacity else 1.0
-    divided = next((one for one in sorted(sheet.partitions) if one <= parts and _LEAST_REPORTED <= seen * one <= _MOST_REPORTED), 1)
-    memory = f"one of {divided} parts of the memory" if divided > 1 else "all of the memory, which the parts share,"
+    divided = next(
+        (
+            one
+            for one in sorted(sheet.partitions)
+            if one <= parts and _LEAST_REPORTED <= seen * one <= _MOST_REPORTED
+        ),
+        1,
+    )
+    memory = (
+        f"one of {divided} parts of the memory"
+        if divided > 1
+        else "all of the memory, which the parts share,"
+    )
     return derive.partition(name, whole, (1 / parts, share), (1 / divided, memory))
 
 
 def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
     """The ceilings of ``cores`` cores of the CPU.
 
-    A sheet is of one whole chip, but a run may have a slice of it (a virtual machine, a container) or several chips. Arithmetic is
-    done core by core, so it scales by cores, and the figure is "derived" and says of how many. Memory is shared: any slice might have
-    all of a chip's bandwidth, which is therefore not scaled down and still a bound, if a loose one. An instruction set that a virtual
-    machine hides gives no ceiling.
+    A sheet is of one whole chip, but a run may have a slice of it (a virtual machine, a container) or several
+    chips. Arithmetic is done core by core, so it scales by cores, and the figure is "derived" and says of how
+    many. Memory is shared: any slice might have all of a chip's bandwidth, which is therefore not scaled down
+    and still a bound, if a loose one. An instruction set that a virtual machine hides gives no ceiling.
     """
     cpu = detect.cpu()
     here = cpu.name == name
@@ -277,7 +320,8 @@ def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
         cores = min(cpu.physical_cores, len(detect.usable_cpus()))
     if not cores:
         raise UsageError(
-            f"the data sheet of {name!r} cannot be scaled: the number of active cores (of {sheet.units.count}) is not known.",
+            f"the data sheet of {name!r} cannot be scaled: the number of active cores (of "
+            f"{sheet.units.count}) is not known.",
             hint=HINT,
         )
     count = sheet.units.count
@@ -292,10 +336,14 @@ def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
         if rate.per_cycle is not None:
             turbo = ", turbo exceeds it" if rate.clock == "base" else ""
             detail = f"{share} x {_speed(sheet, rate)} ({rate.clock} clock{turbo})"
-            if rate.differs:  # cores of two kinds: the process may have the faster ones, so no part is less than those
+            if (
+                rate.differs
+            ):  # cores of two kinds: the process may have the faster ones, so no part is less than those
                 value = chips * min(rate.per_second, cores / chips * rate.per_cycle * sheet.hertz(rate))
                 detail += f", at most {si(rate.per_second, rate.unit)} a chip: {rate.differs}"
-        found.append(_compute(rate, value, Source(kind=_source(True, user), detail=f"{detail}; {sheet.cited(rate)}")))
+        found.append(
+            _compute(rate, value, Source(kind=_source(True, user), detail=f"{detail}; {sheet.cited(rate)}"))
+        )
     bandwidth, detail = sheet.memory.bytes_per_second, sheet.cited(sheet.memory)
     if chips > 1:
         detail = f"{chips} chips x {si(bandwidth, 'B/s')}; {detail}"
@@ -310,13 +358,28 @@ def _source(derived: bool, user: bool) -> Literal["derived", "spec", "user"]:
 
 
 def _compute(rate: SheetRate, value: float, source: Source) -> Ceiling:
-    return Ceiling(kind="compute", name=f"{rate.precision} {rate.engine}", value=value, unit=rate.unit, precision=rate.precision,
-                   engine=rate.engine, accumulate=rate.accumulate, source=source)  # fmt: skip
+    return Ceiling(
+        kind="compute",
+        name=f"{rate.precision} {rate.engine}",
+        value=value,
+        unit=rate.unit,
+        precision=rate.precision,
+        engine=rate.engine,
+        accumulate=rate.accumulate,
+        source=source,
+    )
 
 
 def _memory(sheet: Sheet, value: float, source: Source) -> Ceiling:
     level = sheet.memory.level
-    return Ceiling(kind="memory", name=f"{level} {sheet.memory.technology}", value=value, unit="B/s", level=level, source=source)
+    return Ceiling(
+        kind="memory",
+        name=f"{level} {sheet.memory.technology}",
+        value=value,
+        unit="B/s",
+        level=level,
+        source=source,
+    )
 
 
 def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
@@ -329,22 +392,44 @@ def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
     else:
         return []
     source = Source(kind=_source(derived, user), detail=detail)
-    return [Ceiling(kind="link", name=name, value=value, unit="B/s", level="host", source=source) for name in ("H2D", "D2H")]
+    return [
+        Ceiling(kind="link", name=name, value=value, unit="B/s", level="host", source=source)
+        for name in ("H2D", "D2H")
+    ]
 
 
 def peer_link(sheet: Sheet) -> Ceiling | None:
-    """The link from a device to others of its kind in one direction: NVLink, else PCI Express; None where the sheet has neither.
+    """The link from a device to others of its kind in one direction: NVLink, else PCI Express; None where the
+        sheet has neither.
 
-    Sheets lack the fabrics of other vendors' accelerators (Infinity Fabric, Xe Link), which are faster than their bus.
+    Sheets lack the fabrics of other vendors' accelerators (Infinity Fabric, Xe Link), which are faster than
+    their bus.
     """
     if sheet.nvlink is not None:
         half = sheet.nvlink.bytes_per_second / 2
-        detail = f"half of {si(sheet.nvlink.bytes_per_second, 'B/s')}, which is both directions; {sheet.cited(sheet.nvlink)}"
-        return Ceiling(kind="link", name="NVLink", value=half, unit="B/s", level="NVLink", source=Source(kind="derived", detail=detail))
+        detail = (
+            f"half of {si(sheet.nvlink.bytes_per_second, 'B/s')}, which is both directions; "
+            f"{sheet.cited(sheet.nvlink)}"
+        )
+        return Ceiling(
+            kind="link",
+            name="NVLink",
+            value=half,
+            unit="B/s",
+            level="NVLink",
+            source=Source(kind="derived", detail=detail),
+        )
     if sheet.pcie is None or (sheet.vendor != "NVIDIA" and sheet.memory.level == "HBM"):
         return None
     source = Source(kind="derived", detail=f"{sheet.pcie.words()}; {sheet.cited(sheet.pcie)}")
-    return Ceiling(kind="link", name="PCI Express", value=sheet.pcie.bytes_per_second, unit="B/s", level="PCIe", source=source)
+    return Ceiling(
+        kind="link",
+        name="PCI Express",
+        value=sheet.pcie.bytes_per_second,
+        unit="B/s",
+        level="PCIe",
+        source=source,
+    )
 
 
 def _speed(sheet: Sheet, rate: SheetRate) -> str:

@@ -1,4 +1,5 @@
-"""Measured, data sheet and derived side by side: which figure of one belongs to which of the others, and how much of it is reached."""
+"""Measured, data sheet and derived side by side: which figure of one belongs to which of the others, and how
+much of it is reached."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from rooflines.device_specs import detect
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.errors import UsageError
 
-# A variant comparable with a sheet's figure: the others are lower on purpose (one thread, no SIMD, one access pattern).
+# A variant comparable with a sheet's figure: the others are lower on purpose (one thread, no SIMD, one access
+# pattern).
 _SUSTAINED = "sustained"
 
 
@@ -50,12 +52,14 @@ class RoofComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fraction(self) -> float | None:
-        """Measured over reference, both a rate; above 1 where the device ran at a clock above the reference's."""
+        """Measured over reference, both a rate; above 1 where the device ran at a clock above the
+        reference's."""
         return self.measured.value / self.reference.value if self.measured and self.reference else None
 
 
 def references(measured: Ceilings, device: str) -> References:
-    """The data sheet and the derived ceilings of ``device`` (cpu, cuda:0, mps), of ``measured``, if there are any."""
+    """The data sheet and the derived ceilings of ``device`` (cpu, cuda:0, mps), of ``measured``, if there are
+    any."""
     from rooflines.device_specs import live
 
     # the physical cores that the measured threads ran on: two threads of a core do not add up to more of it
@@ -75,17 +79,19 @@ def _known(look: Callable[[], Ceilings]) -> tuple[Ceilings | None, str]:
 
 
 def compare(measured: Ceilings | None, references: References) -> tuple[RoofComparison, ...]:
-    """Return a row for every measured rate with a reference, and one for every reference that was not measured.
+    """Return a row for every measured rate with a reference, and one for every reference that was not
+    measured.
 
-    Compute goes by precision, engine and accumulate type; a matrix product without a matrix figure is compared with the
-    vector units that it runs on. Memory goes by level, every access pattern on its own, a link to the host by its
-    direction. Latency has no sheet.
+    Compute goes by precision, engine and accumulate type; a matrix product without a matrix figure is
+    compared with the vector units that it runs on. Memory goes by level, every access pattern on its own, a
+    link to the host by its direction. Latency has no sheet.
     """
     spec, derived = references.spec, references.derived
     rows = [
         RoofComparison(measured=one, spec=_counterpart(one, spec), derived=_counterpart(one, derived))
         for one in (measured.ceilings if measured else ())
-        if one.kind in ("compute", "memory", "link") and (not one.variant or one.variant.startswith(_SUSTAINED))
+        if one.kind in ("compute", "memory", "link")
+        and (not one.variant or one.variant.startswith(_SUSTAINED))
     ]
     rows = [row for row in rows if row.reference is not None]
     for one in filter(_is_rate, spec.ceilings if spec else ()):
@@ -100,7 +106,9 @@ def compare(measured: Ceilings | None, references: References) -> tuple[RoofComp
 def without_reference(measured: Ceilings, rows: tuple[RoofComparison, ...]) -> tuple[Ceiling, ...]:
     """The main roofs without a reference: usually caches."""
     held = [row.measured for row in rows]
-    return tuple(one for one in measured.ceilings if _is_rate(one) and not any(one is other for other in held))
+    return tuple(
+        one for one in measured.ceilings if _is_rate(one) and not any(one is other for other in held)
+    )
 
 
 def _is_rate(one: Ceiling) -> bool:

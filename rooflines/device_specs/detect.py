@@ -1,4 +1,5 @@
-"""Detect this machine: its CPU with cores, instruction sets and caches, and its NVIDIA GPUs as torch sees them.
+"""Detect this machine: its CPU with cores, instruction sets and caches, and its NVIDIA GPUs as torch sees
+them.
 
 One small function per fact. A fact that the system does not give is None or missing, never a default.
 """
@@ -24,9 +25,13 @@ _CPUINFO = Path("/proc/cpuinfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _DMI = Path("/sys/devices/virtual/dmi/id")
 # limit and use in bytes, of cgroups version 2 and 1
-_CGROUP_MEMORY = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+_CGROUP_MEMORY = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
 
-# Arm prints numbers instead of a name: implementer and part of the server cores that clouds offer (Arm's MIDR_EL1 register values).
+# Arm prints numbers instead of a name: implementer and part of the server cores that clouds offer (Arm's
+# MIDR_EL1 register values).
 _ARM_CORES = {
     ("0x41", "0xd0c"): "Neoverse-N1",
     ("0x41", "0xd40"): "Neoverse-V1",
@@ -34,13 +39,32 @@ _ARM_CORES = {
     ("0x41", "0xd4f"): "Neoverse-V2",
 }
 
-# The instruction sets that decide how much arithmetic a cycle holds, as /proc/cpuinfo spells them (x86 "flags", Arm "Features").
-_ISA = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_tile", "amx_bf16", "amx_int8",
-        "asimd", "asimdhp", "sve", "sve2", "i8mm", "bf16")  # fmt: skip
+# The instruction sets that decide how much arithmetic a cycle holds, as /proc/cpuinfo spells them (x86
+# "flags", Arm "Features").
+_ISA = (
+    "avx",
+    "avx2",
+    "fma",
+    "avx512f",
+    "avx512_bf16",
+    "avx512_fp16",
+    "avx512_vnni",
+    "avx_vnni",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+    "asimd",
+    "asimdhp",
+    "sve",
+    "sve2",
+    "i8mm",
+    "bf16",
+)
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True):
-    """One level of data cache: ``size_bytes`` of one instance, ``instances`` on the CPUs this process may use."""
+    """One level of data cache: ``size_bytes`` of one instance, ``instances`` on the CPUs this process may
+    use."""
 
     level: str
     size_bytes: int
@@ -90,22 +114,31 @@ def cpu() -> Cpu:
     """The CPU of this machine."""
     caches = _caches_of_macos() if platform.system() == "Darwin" else caches_of_sysfs(_CPUS, usable_cpus())
     return Cpu(
-        name=cpu_name(), machine=platform.machine(), model=cpu_model(), physical_cores=physical_cores(), logical_cores=os.cpu_count(),
-        isa=isa(), caches=caches,
-    )  # fmt: skip
+        name=cpu_name(),
+        machine=platform.machine(),
+        model=cpu_model(),
+        physical_cores=physical_cores(),
+        logical_cores=os.cpu_count(),
+        isa=isa(),
+        caches=caches,
+    )
 
 
 def cpu_name() -> str:
-    """The CPU's name as the system prints it: "AMD EPYC 9654 96-Core Processor"; the architecture where it prints none."""
+    """The CPU's name as the system prints it: "AMD EPYC 9654 96-Core Processor"; the architecture where it
+    prints none."""
     facts = _cpuinfo()
-    name = facts.get("model name") or _ARM_CORES.get((facts.get("cpu implementer", ""), facts.get("cpu part", "")))
+    name = facts.get("model name") or _ARM_CORES.get(
+        (facts.get("cpu implementer", ""), facts.get("cpu part", ""))
+    )
     if platform.system() == "Darwin":
         name = _sysctl("machdep.cpu.brand_string")
     return " ".join((name or platform.processor() or platform.machine()).split())
 
 
 def cpu_model(facts: dict[str, str] | None = None) -> str:
-    """The numbers behind the name: family/model/stepping on x86, implementer/part/revision on Arm, empty where unknown.
+    """The numbers behind the name: family/model/stepping on x86, implementer/part/revision on Arm, empty
+        where unknown.
 
     Virtual machines often hide the name ("AMD EPYC") but not these.
     """
@@ -154,9 +187,12 @@ def caches_of_sysfs(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
                 continue  # some virtual machines list a cache without its size
             if kind != "Instruction":
                 sharers.setdefault(level, set()).add(shared)
-                # cores of different kinds: the smallest counts, because what is meant to fit must fit everywhere
+                # cores of different kinds: the smallest counts, because what is meant to fit must fit
+                # everywhere
                 sizes[level] = min(size, sizes.get(level, size))
-    return tuple(Cache(level=level, size_bytes=sizes[level], instances=len(sharers[level])) for level in sorted(sizes))
+    return tuple(
+        Cache(level=level, size_bytes=sizes[level], instances=len(sharers[level])) for level in sorted(sizes)
+    )
 
 
 def memory_available_bytes(cgroup: Path = _CGROUP) -> int:
@@ -186,16 +222,20 @@ def gpu(index: int) -> Gpu:
     }
     known: dict[str, Any] = {**of_torch, **_facts_of_nvml(str(getattr(facts, "uuid", "")))}
     return Gpu(
-        name=facts.name, index=index, compute_capability=(facts.major, facts.minor), multiprocessors=facts.multi_processor_count,
-        memory_bytes=facts.total_memory, **{name: value for name, value in known.items() if value},
-    )  # fmt: skip
+        name=facts.name,
+        index=index,
+        compute_capability=(facts.major, facts.minor),
+        multiprocessors=facts.multi_processor_count,
+        memory_bytes=facts.total_memory,
+        **{name: value for name, value in known.items() if value},
+    )
 
 
 def _facts_of_nvml(uuid: str) -> dict[str, Any]:
     """What NVML knows of the GPU with ``uuid``, as torch prints it, by fields of ``Gpu``.
 
-    By UUID, because CUDA_VISIBLE_DEVICES renumbers the GPUs for torch but not for NVML. What a MIG slice, which has another UUID, and
-    some boards do not answer is missing.
+    By UUID, because CUDA_VISIBLE_DEVICES renumbers the GPUs for torch but not for NVML. What a MIG slice,
+    which has another UUID, and some boards do not answer is missing.
     """
     try:
         nvml = start_nvml()
@@ -219,11 +259,13 @@ def _facts_of_nvml(uuid: str) -> dict[str, Any]:
 
 
 def cuda_extra(torch_cuda: str | None, driver_cuda: tuple[int, int] | None) -> str | None:
-    """Return the extra of this package that brings CUDA kernels, ``cuda12`` or ``cuda13``; None where neither fits.
+    """Return the extra of this package that brings CUDA kernels, ``cuda12`` or ``cuda13``; None where neither
+    fits.
 
-    torch loads the libraries of the CUDA that it was built for (``torch_cuda``, "13.0"), so the extra is that version's. A torch built
-    without CUDA does not restrict the choice: then it is the newest that the driver runs (``driver_cuda``, (12, 4)). None where torch
-    or the driver is older than CUDA 12, and where torch is newer than the driver, because torch itself has to be replaced first.
+    torch loads the libraries of the CUDA that it was built for (``torch_cuda``, "13.0"), so the extra is that
+    version's. A torch built without CUDA does not restrict the choice: then it is the newest that the driver
+    runs (``driver_cuda``, (12, 4)). None where torch or the driver is older than CUDA 12, and where torch is
+    newer than the driver, because torch itself has to be replaced first.
     """
     if torch_cuda is None:
         major = min(driver_cuda[0], 13) if driver_cuda else 0
@@ -235,7 +277,8 @@ def cuda_extra(torch_cuda: str | None, driver_cuda: tuple[int, int] | None) -> s
 
 
 def apple_gpu_cores() -> int | None:
-    """The number of cores of this Mac's GPU, which differs between variants of a chip; None if torch does not report it."""
+    """The number of cores of this Mac's GPU, which differs between variants of a chip; None if torch does not
+    report it."""
     import torch
 
     count = getattr(torch.backends.mps, "get_core_count", None)
@@ -243,7 +286,8 @@ def apple_gpu_cores() -> int | None:
 
 
 def system_vendor(root: Path = _DMI) -> str | None:
-    """The maker of this machine as its firmware (DMI) gives it: "Amazon EC2", "Dell Inc."; None where it gives none."""
+    """The maker of this machine as its firmware (DMI) gives it: "Amazon EC2", "Dell Inc."; None where it
+    gives none."""
     try:
         return " ".join((root / "sys_vendor").read_text().split()) or None
     except OSError:
@@ -285,12 +329,21 @@ def _caches_of_macos() -> tuple[Cache, ...]:
         "L2": (_sysctl_number("hw.perflevel0.l2cachesize", "hw.l2cachesize"), max(1, cores // sharing)),
         "L3": (_sysctl_number("hw.l3cachesize"), 1),
     }
-    return tuple(Cache(level=level, size_bytes=size, instances=count) for level, (size, count) in levels.items() if size)
+    return tuple(
+        Cache(level=level, size_bytes=size, instances=count)
+        for level, (size, count) in levels.items()
+        if size
+    )
 
 
 def _sysctl(name: str) -> str | None:
     try:
-        return subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True).stdout.strip() or None
+        return (
+            subprocess.run(
+                ["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True
+            ).stdout.strip()
+            or None
+        )
     except (OSError, subprocess.SubprocessError):
         return None
 

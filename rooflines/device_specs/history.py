@@ -1,7 +1,8 @@
 """The rounds of every measurement of one device, the ceilings that follow from them, and the files with both.
 
-Nothing but what was measured is stored, in the user's cache directory: which round is the best, how far the rounds are apart and which
-laws are broken is derived each time, from all measurements of the same device, driver, threads, packages and method.
+Nothing but what was measured is stored, in the user's cache directory: which round is the best, how far the
+rounds are apart and which laws are broken is derived each time, from all measurements of the same device,
+driver, threads, packages and method.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     def ceilings(self, sustained_s: float | None = None) -> Ceilings:
         """The best of all measurements.
 
-        Figures held for ``sustained_s`` seconds, or for as long as in the last measurement that held any: the longer, the lower.
+        Figures held for ``sustained_s`` seconds, or for as long as in the last measurement that held any: the
+        longer, the lower.
         """
         sessions = self.sessions
         held = sustained_s or next((one.sustained_s for one in reversed(sessions) if one.sustained_s), None)
@@ -91,13 +93,26 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         marks: dict[laws.Key, list[str]] = {}
         for broken in broken_laws(best, self.threads):
             marks.setdefault(broken.suspect, []).append(broken.law)
-        ceilings = tuple(one.noted(f", {CONTRADICTS}: {' and '.join(marks[one.key])}") if one.key in marks else one for one in best)
+        ceilings = tuple(
+            one.noted(f", {CONTRADICTS}: {' and '.join(marks[one.key])}") if one.key in marks else one
+            for one in best
+        )
         return Ceilings(
-            device=self.device, kind=self.kind, ceilings=ceilings, fingerprint=self.fingerprint,
-            measured_at=sessions[-1].measured_at, measurements=len(sessions), since=sessions[0].measured_at,
-            full=any(one.full for one in sessions), sustained_s=held, method=self.method, packages=self.packages, driver=self.driver,
-            threads=self.threads, clock_hz=max(clocks, default=None),
-        )  # fmt: skip
+            device=self.device,
+            kind=self.kind,
+            ceilings=ceilings,
+            fingerprint=self.fingerprint,
+            measured_at=sessions[-1].measured_at,
+            measurements=len(sessions),
+            since=sessions[0].measured_at,
+            full=any(one.full for one in sessions),
+            sustained_s=held,
+            method=self.method,
+            packages=self.packages,
+            driver=self.driver,
+            threads=self.threads,
+            clock_hz=max(clocks, default=None),
+        )
 
     def joined(self, sessions: Iterable[HistorySession]) -> History:
         """Merge further measurements, each once, in the order of time."""
@@ -107,13 +122,16 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def best_of(sessions: Sequence[HistorySession], sustained_s: float | None = None) -> tuple[Ceiling, ...]:
-    """Every figure of ``sessions`` once: its fastest way, the best round of that, and marks where no other round agrees."""
+    """Every figure of ``sessions`` once: its fastest way, the best round of that, and marks where no other
+    round agrees."""
     figures: dict[laws.Key, dict[str, list[tuple[HistorySession, HistorySeries]]]] = {}
     for session in sessions:
         for series in session.series:
             if series.ceiling.variant == "sustained" and session.sustained_s != sustained_s:
                 continue
-            figures.setdefault(series.ceiling.key, {}).setdefault(series.ceiling.source.detail, []).append((session, series))
+            figures.setdefault(series.ceiling.key, {}).setdefault(series.ceiling.source.detail, []).append(
+                (session, series)
+            )
     notes = {level: note for session in sessions for level, note in session.notes.items()}
     found: list[Ceiling] = []
     for ways in figures.values():
@@ -135,7 +153,9 @@ def _rounds(way: Sequence[tuple[HistorySession, HistorySeries]]) -> list[Round]:
     return [one for _, series in way for one in series.rounds]
 
 
-def _ceiling(way: Sequence[tuple[HistorySession, HistorySeries]], lowest: bool, notes: dict[str, str]) -> Ceiling:
+def _ceiling(
+    way: Sequence[tuple[HistorySession, HistorySeries]], lowest: bool, notes: dict[str, str]
+) -> Ceiling:
     """The ceiling of one way; date and conditions are those of the measurement that had the best round."""
     said = summary(_rounds(way), lowest=lowest)
     session, series = next((session, series) for session, series in way if said.best.value in series.values)
@@ -145,7 +165,11 @@ def _ceiling(way: Sequence[tuple[HistorySession, HistorySeries]], lowest: bool, 
     elif not said.confirmed:
         note += f", {UNCONFIRMED}"
     return msgspec.structs.replace(
-        series.ceiling.noted(note), value=said.best.value, spread=said.spread, rounds=said.rounds, agreeing=said.agreeing
+        series.ceiling.noted(note),
+        value=said.best.value,
+        spread=said.spread,
+        rounds=said.rounds,
+        agreeing=said.agreeing,
     )
 
 
@@ -155,11 +179,12 @@ def broken_laws(ceilings: Sequence[Ceiling], threads: int | None) -> tuple[laws.
     return laws.broken(ceilings, min(threads, cores) if threads and cores else None)
 
 
-# --- files ---------------------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------
 
 
 def load_file(path: Path) -> Ceilings:
-    """Ceilings from a JSON file: a stored ``Ceilings`` record, or anything with a list ``ceilings`` of them, such as analysis.json.
+    """Ceilings from a JSON file: a stored ``Ceilings`` record, or anything with a list ``ceilings`` of them,
+        such as analysis.json.
 
     Raises DataError, naming the field, where the file is neither.
     """
@@ -171,7 +196,9 @@ def load_file(path: Path) -> Ceilings:
     try:
         plain = msgspec.json.decode(path.read_bytes())
     except OSError as error:
-        raise DataError(f'cannot read the ceilings file "{path}": {error.strerror or error}.', hint=hint) from None
+        raise DataError(
+            f'cannot read the ceilings file "{path}": {error.strerror or error}.', hint=hint
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise refusal(f"is not JSON: {error}") from None
     if not isinstance(plain, dict) or not isinstance(plain.get("ceilings"), (list, dict)):
@@ -180,7 +207,11 @@ def load_file(path: Path) -> Ceilings:
         plain = plain["ceilings"]
     known = plain.get("environment")
     known = known if isinstance(known, dict) else {}
-    given = {"device": known.get("device_name", path.stem), "kind": str(known.get("device", "")).split(":")[0], **plain}
+    given = {
+        "device": known.get("device_name", path.stem),
+        "kind": str(known.get("device", "")).split(":")[0],
+        **plain,
+    }
     try:
         ceilings = from_plain(given, Ceilings)
     except msgspec.ValidationError as error:
@@ -208,7 +239,9 @@ def cache_directory() -> Path:
     """The directory of measured ceilings: ``ROOFLINES_CACHE_DIR``, or the user's cache directory."""
     import platformdirs
 
-    return Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines")) / "ceilings"
+    return (
+        Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines")) / "ceilings"
+    )
 
 
 def _path(kind: str, fingerprint: str) -> Path:
@@ -216,7 +249,8 @@ def _path(kind: str, fingerprint: str) -> Path:
 
 
 def read_history(kind: str, fingerprint: str) -> History | None:
-    """The measurements of a device, or None where there are none that can be read and belong to ``fingerprint``."""
+    """The measurements of a device, or None where there are none that can be read and belong to
+    ``fingerprint``."""
     history = read_json_if_whole(_path(kind, fingerprint), History)
     if history is None:
         return _unwritten.get(fingerprint)
@@ -224,7 +258,8 @@ def read_history(kind: str, fingerprint: str) -> History | None:
 
 
 def add_session(empty: History, session: HistorySession, progress: Progress) -> History:
-    """``session`` with those that are stored by now, in the cache; where that cannot be written, they still serve this process.
+    """``session`` with those that are stored by now, in the cache; where that cannot be written, they still
+    serve this process.
 
     The file is replaced as a whole. Of two processes that write in the same moment one loses its session.
     """
@@ -240,7 +275,8 @@ def add_session(empty: History, session: HistorySession, progress: Progress) -> 
 
 
 def answering(empty: History, *, full: bool, sustained_s: float | None) -> Ceilings | None:
-    """The stored ceilings that answer a request, or None: a full set has everything that a smaller request asks for."""
+    """The stored ceilings that answer a request, or None: a full set has everything that a smaller request
+    asks for."""
     history = read_history(empty.kind, empty.fingerprint)
     if history is None or (full and not any(one.full for one in history.sessions)):
         return None
@@ -252,4 +288,8 @@ def answering(empty: History, *, full: bool, sustained_s: float | None) -> Ceili
     measured = {series.ceiling.key for session in alike for series in session.series}
     disturbed = any(DISTURBED in marks_of(one) for one in ceilings.ceilings if one.key in measured)
     since = age(ceilings)
-    return None if not ceilings.ceilings or (disturbed and (since is None or since > _DISTURBED_AGE)) else ceilings
+    return (
+        None
+        if not ceilings.ceilings or (disturbed and (since is None or since > _DISTURBED_AGE))
+        else ceilings
+    )

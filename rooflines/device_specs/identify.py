@@ -1,7 +1,9 @@
-"""Identify a device without a driver's name: by compute capability, number of units, memory and names of kernels.
+"""Identify a device without a driver's name: by compute capability, number of units, memory and names of
+kernels.
 
-Some recorders leave the name empty, and ROCm prints "AMD Radeon Graphics" for a device without a name. Facts besides
-the name often fits one data sheet only, or several whose roofs hardly differ. The answer is a guess, and is shown as one.
+Some recorders leave the name empty, and ROCm prints "AMD Radeon Graphics" for a device without a name. Facts
+besides the name often fits one data sheet only, or several whose roofs hardly differ. The answer is a guess,
+and is shown as one.
 """
 
 from __future__ import annotations
@@ -17,12 +19,22 @@ from rooflines.device_specs.sheet import Sheet
 from rooflines.units import si
 
 # Names that a driver prints for many devices.
-_SHARED = ("", "amd radeon graphics", "radeon graphics", "amd instinct", "graphics device", "nvidia graphics device", "gpu", "cuda")
+_SHARED = (
+    "",
+    "amd radeon graphics",
+    "radeon graphics",
+    "amd instinct",
+    "graphics device",
+    "nvidia graphics device",
+    "gpu",
+    "cuda",
+)
 # Devices whose roofs lie within this factor of each other are taken for the fastest of them.
 _ALIKE = 1.25
 _GFX = re.compile(r"gfx([0-9]{1,2}[0-9][0-9a-f])(?![0-9a-z])|_ISA([0-9]{1,2}[0-9][0-9a-f])(?=_|$)")
 _PRODUCT = re.compile(r"(?<![0-9a-zA-Z])(MI(?:100|210|250X?|300[AX]|308X|325X|350X|355X))(?![0-9a-zA-Z])")
-# From Hopper on, libraries have kernels for one compute capability alone; older ones run on newer devices as well.
+# From Hopper on, libraries have kernels for one compute capability alone; older ones run on newer devices as
+# well.
 _SM = re.compile(r"(?<![0-9a-zA-Z])sm_?(90|100|103|120)a?(?![0-9a-z])")
 
 
@@ -52,7 +64,8 @@ class DeviceTraits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guess(msgspec.Struct, frozen=True, kw_only=True):
-    """The device that the traits fit, None where they fit none or several that differ; ``others`` are the sheets that fit as well."""
+    """The device that the traits fit, None where they fit none or several that differ; ``others`` are the
+    sheets that fit as well."""
 
     sheet: Sheet | None
     others: tuple[Sheet, ...] = ()
@@ -69,7 +82,8 @@ def is_shared_name(name: str) -> bool:
 
 
 def traits_in_kernels(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The architectures (``gfx942``, ``sm90``) and the products (``MI300X``) that names of kernels contain, sorted."""
+    """The architectures (``gfx942``, ``sm90``) and the products (``MI300X``) that names of kernels contain,
+    sorted."""
     architectures: set[str] = set()
     products: set[str] = set()
     for name in names:
@@ -83,7 +97,9 @@ def guess(traits: DeviceTraits) -> Guess:
     """The GPU that all of ``traits`` fit: the fastest of several where they differ by less than a quarter."""
     if not (traits.capability or traits.architectures or traits.products):
         return Guess(sheet=None)
-    fitting = [sheet for sheet in catalog.sheets() if sheet.kind == "cuda" and sheet.names and _fits(sheet, traits)]
+    fitting = [
+        sheet for sheet in catalog.sheets() if sheet.kind == "cuda" and sheet.names and _fits(sheet, traits)
+    ]
     if not fitting:
         return Guess(sheet=None)
     fastest = max(fitting, key=_speed)
@@ -99,7 +115,9 @@ def _fits(sheet: Sheet, traits: DeviceTraits) -> bool:
         own = f"{own[3:-2]}.{own[-2]}"
     if traits.warp == 64 and not amd:
         return False
-    if traits.capability and (traits.capability != own or (amd and traits.warp == 32 and own.startswith("9."))):
+    if traits.capability and (
+        traits.capability != own or (amd and traits.warp == 32 and own.startswith("9."))
+    ):
         return False
     # gfx942 and sm90
     named = {sheet.compute_capability, f"sm{sheet.compute_capability.replace('.', '')}"}
@@ -113,5 +131,9 @@ def _fits(sheet: Sheet, traits: DeviceTraits) -> bool:
 
 def _speed(sheet: Sheet) -> tuple[float, float]:
     """The bandwidth of the memory, and the fastest rate of half-precision products, else of fp32."""
-    rates = [rate for precision, engine in (("fp16", "matrix"), ("fp32", "vector")) if (rate := sheet.rate(precision, engine))]
+    rates = [
+        rate
+        for precision, engine in (("fp16", "matrix"), ("fp32", "vector"))
+        if (rate := sheet.rate(precision, engine))
+    ]
     return sheet.memory.bytes_per_second, rates[0].per_second if rates else 0.0

@@ -1,4 +1,5 @@
-"""Measurements by torch operators, on any device that torch has: matrix products, memory, and the links to the host and other GPUs."""
+"""Measurements by torch operators, on any device that torch has: matrix products, memory, and the links to
+the host and other GPUs."""
 
 from __future__ import annotations
 
@@ -22,9 +23,15 @@ from rooflines.kernels.micro.transfer import Access
 from rooflines.kernels.threads import torch_threads
 from rooflines.units import binary_bytes
 
-_SLOWEST_GEMM = 1 / 20  # of fp32, for the narrow precisions on a CPU; slower means emulated element by element
-_TRIAL_S, _TRIAL_CALLS = 5e-3, 64  # a trial is that long, so that starting a kernel does not matter, but no more calls than that
-# A shape whose product would take longer, by the rate of the trial, is not tried: a GPU has many figures, a CPU few shapes.
+_SLOWEST_GEMM = (
+    1 / 20
+)  # of fp32, for the narrow precisions on a CPU; slower means emulated element by element
+_TRIAL_S, _TRIAL_CALLS = (
+    5e-3,
+    64,
+)  # a trial is that long, so that starting a kernel does not matter, but no more calls than that
+# A shape whose product would take longer, by the rate of the trial, is not tried: a GPU has many figures, a
+# CPU few shapes.
 _LONGEST_CALL_S, _LONGEST_CALL_ON_GPU_S = 0.5, 0.1
 _LARGEST_COPY = 256 << 20  # bytes of one copy over a link: milliseconds on any
 _ROUTES = {"NVLink": "over NVLink", "peer": "into each other's memory", "PCIe": "through the host's memory"}
@@ -42,12 +49,14 @@ def gemm(
     scaling: Scaling = "tensor",
     variant: str = "",
 ) -> None:
-    """Plan the matrix product of ``precision`` in those of ``shapes`` [m, n, k] that fit the memory and the time.
+    """Plan the matrix product of ``precision`` in those of ``shapes`` [m, n, k] that fit the memory and the
+    time.
 
-    The shapes in ``transposed`` are multiplied with one operand stored transposed, where the operator leaves that open.
+    The shapes in ``transposed`` are multiplied with one operand stored transposed, where the operator leaves
+    that open.
 
-    A product of ``trial_side`` cubed tells first whether the device has the precision at all; it is measured where no other fits.
-    ``scaling`` is that of fp8. A ``variant`` is a further roof below the main one.
+    A product of ``trial_side`` cubed tells first whether the device has the precision at all; it is measured
+    where no other fits. ``scaling`` is that of fp8. A ``variant`` is a further roof below the main one.
     """
 
     def make(shape: Shape, side: Side) -> tuple[Run, float]:
@@ -62,7 +71,8 @@ def gemm(
 
     what = f"GEMM {precision}" + (f" ({variant})" if variant else "")
     small = (trial_side,) * 3
-    # a CPU alone: a thread that is kept from its core would make all others wait at the end of so short a product
+    # a CPU alone: a thread that is kept from its core would make all others wait at the end of so short a
+    # product
     alone = torch_threads(1) if device.type == "cpu" else contextlib.nullcontext()
     try:
         with matmul.float32_matmul(precision), alone:
@@ -72,7 +82,12 @@ def gemm(
                 plan.progress(f"{what}: skipped, emulated")
                 return
             rate = matmul.flops(small) / quickest(device, multiply)
-    except (RuntimeError, TypeError, ValueError, AttributeError) as error:  # no such product here: the message is torch's
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as error:  # no such product here: the message is torch's
         plan.progress(f"{what}: not available ({(str(error).splitlines() or [type(error).__name__])[0]})")
         return
     free = free_bytes(device)
@@ -80,13 +95,23 @@ def gemm(
     plain: Side = ""
     wanted = [(shape, plain) for shape in shapes]
     wanted += [(shape, side if matmul.has_free_layout(precision) else plain) for shape, side in transposed]
-    tried = [(shape, side) for shape, side in dict.fromkeys(wanted) if fits(shape, free) and matmul.flops(shape) / rate < longest_s]
+    tried = [
+        (shape, side)
+        for shape, side in dict.fromkeys(wanted)
+        if fits(shape, free) and matmul.flops(shape) / rate < longest_s
+    ]
     ways = [
-        Way(f"{matmul.operator(precision)} {matmul.words(shape, side)} ({detail})", partial(make, shape, side), renewed=True)
+        Way(
+            f"{matmul.operator(precision)} {matmul.words(shape, side)} ({detail})",
+            partial(make, shape, side),
+            renewed=True,
+        )
         for shape, side in tried or [(small, plain)]
     ]
     accumulate = matmul.accumulate(precision)
-    plan.figure(*ways, kind="compute", precision=precision, engine="matrix", accumulate=accumulate, variant=variant)
+    plan.figure(
+        *ways, kind="compute", precision=precision, engine="matrix", accumulate=accumulate, variant=variant
+    )
 
 
 def cpu_reference(shape: Shape) -> float:
@@ -96,21 +121,30 @@ def cpu_reference(shape: Shape) -> float:
 
 
 def emulated(shape: Shape, multiply: Callable[[], object], reference: float) -> bool:
-    """Whether a product of ``shape`` is so slow compared with the ``reference`` that it cannot use matrix units."""
+    """Whether a product of ``shape`` is so slow compared with the ``reference`` that it cannot use matrix
+    units."""
     return matmul.flops(shape) / quickest(torch.device("cpu"), multiply) < _SLOWEST_GEMM * reference
 
 
 def fits(shape: Shape, free: int) -> bool:
-    """Whether the matrices of a product take less than half of ``free`` bytes while they are made, which is in fp32 and one by one."""
+    """Whether the matrices of a product take less than half of ``free`` bytes while they are made, which is
+    in fp32 and one by one."""
     return matmul.footprint_bytes(shape, "fp32") * 2 < free / 2
 
 
 def quickest(device: torch.device, call: Callable[[], object]) -> float:
-    """Seconds of one call at best: of three tries of some milliseconds each, after a first call that chooses and loads its kernel."""
+    """Seconds of one call at best: of three tries of some milliseconds each, after a first call that chooses
+    and loads its kernel."""
     call()
     once = clock.timed_on_device(device, call, 1).seconds
     calls = max(1, min(_TRIAL_CALLS, int(_TRIAL_S / max(once, 1e-9))))
-    return min(once, *(clock.timed_on_device(device, call, calls).seconds / calls for _ in range(1 if once > _TRIAL_S else 3)))
+    return min(
+        once,
+        *(
+            clock.timed_on_device(device, call, calls).seconds / calls
+            for _ in range(1 if once > _TRIAL_S else 3)
+        ),
+    )
 
 
 def free_bytes(device: torch.device) -> int:
@@ -120,8 +154,11 @@ def free_bytes(device: torch.device) -> int:
     return detect.memory_available_bytes()
 
 
-def transfers(plan: Plan, device: torch.device, level: str, size_bytes: int, accesses: tuple[Access, ...]) -> None:
-    """Plan the bandwidth of the device's outermost memory by torch operators on float32 tensors of ``size_bytes``."""
+def transfers(
+    plan: Plan, device: torch.device, level: str, size_bytes: int, accesses: tuple[Access, ...]
+) -> None:
+    """Plan the bandwidth of the device's outermost memory by torch operators on float32 tensors of
+    ``size_bytes``."""
     for access in accesses:
         detail = f"{transfer.OPERATORS[access]} on tensors of {binary_bytes(size_bytes)}"
         way = Way(detail, partial(transfer_run, device, access, size_bytes))
@@ -129,7 +166,8 @@ def transfers(plan: Plan, device: torch.device, level: str, size_bytes: int, acc
 
 
 def transfer_run(device: torch.device, access: Access, size_bytes: int) -> tuple[Run, float]:
-    """A run of the operator for ``access`` on float32 tensors of ``size_bytes``, and the bytes of one call."""
+    """A run of the operator for ``access`` on float32 tensors of ``size_bytes``, and the bytes of one
+    call."""
     call, moved = transfer.streaming(access, *transfer.operands(size_bytes, device))
     return partial(clock.timed_on_device, device, call), moved
 
@@ -149,7 +187,8 @@ def cache_reads(plan: Plan, device: torch.device, l2_bytes: int) -> None:
 def host_links(plan: Plan, device: torch.device, *, pageable: bool) -> None:
     """Plan copies from the host (H2D) and to it (D2H), by pinned memory, which the device reads by itself.
 
-    With ``pageable`` also by pageable memory: variants, because the driver copies them through its own pinned memory.
+    With ``pageable`` also by pageable memory: variants, because the driver copies them through its own pinned
+    memory.
     """
     size = copy_bytes(free_bytes(device), detect.memory_available_bytes())
     here = torch.empty(size // 4, device=device)
@@ -162,7 +201,13 @@ def host_links(plan: Plan, device: torch.device, *, pageable: bool) -> None:
             kind = "pinned" if pinned else "pageable"
             detail = f"Tensor.copy_ of {binary_bytes(size)}, {kind} host memory"
             variant = "pageable" if device.type == "cuda" and not pinned else ""
-            plan.figure(_crossing(detail, device, source, target), kind="link", name=name, level="host", variant=variant)
+            plan.figure(
+                _crossing(detail, device, source, target),
+                kind="link",
+                name=name,
+                level="host",
+                variant=variant,
+            )
 
 
 def peer_links(plan: Plan, device: torch.device) -> None:
@@ -177,9 +222,13 @@ def peer_links(plan: Plan, device: torch.device) -> None:
             here, there = (torch.ones(size // 4, device=end) for end in (device, other))
             for source, target in ((here, there), (there, here)):
                 # torch copies on the stream of the source
-                way = _crossing(f"Tensor.copy_ of {binary_bytes(size)}, {_ROUTES[level]}", source.device, source, target)
+                way = _crossing(
+                    f"Tensor.copy_ of {binary_bytes(size)}, {_ROUTES[level]}", source.device, source, target
+                )
                 plan.figure(way, kind="link", name=f"{source.device} to {target.device}", level=level)
-        except RuntimeError as error:  # the other one is out of memory, or in exclusive use by another process
+        except (
+            RuntimeError
+        ) as error:  # the other one is out of memory, or in exclusive use by another process
             plan.progress(f"{device} and {other}: skipped ({str(error).splitlines()[0]})")
 
 
@@ -195,12 +244,15 @@ def copy_bytes(*free: int) -> int:
 
 
 def peer_level(device: torch.device, other: torch.device) -> str:
-    """The link between two GPUs: NVLink; a bus with access to each other's memory ("peer"); or the host's memory ("PCIe")."""
+    """The link between two GPUs: NVLink; a bus with access to each other's memory ("peer"); or the host's
+    memory ("PCIe")."""
     ends = [str(getattr(torch.cuda.get_device_properties(end), "uuid", "")) for end in (device, other)]
     with contextlib.suppress(DeviceError):
         nvml: Any = start_nvml()
         try:
-            status = nvml.nvmlDeviceGetP2PStatus(*(find_gpu(nvml, end) for end in ends), nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+            status = nvml.nvmlDeviceGetP2PStatus(
+                *(find_gpu(nvml, end) for end in ends), nvml.NVML_P2P_CAPS_INDEX_NVLINK
+            )
             if status == nvml.NVML_P2P_STATUS_OK:
                 return "NVLink"
         except nvml.NVMLError:

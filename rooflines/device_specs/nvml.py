@@ -1,4 +1,5 @@
-"""NVIDIA's management library (NVML): how it is started, how one of its GPUs is found, and what its bits and fields mean."""
+"""NVIDIA's management library (NVML): how it is started, how one of its GPUs is found, and what its bits and
+fields mean."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Any
 
 from rooflines.errors import DeviceError
 
-# The bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) by which clocks are held down, and what NVIDIA calls them. An idle GPU
-# (bit 0) and user-set clocks (bit 1) come from the same call and are not throttling.
+# The bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) by which clocks are held down, and what NVIDIA
+# calls them. An idle GPU (bit 0) and user-set clocks (bit 1) come from the same call and are not throttling.
 THROTTLE_REASONS = {
     0x4: "software power cap",
     0x8: "hardware slowdown",
@@ -28,11 +29,14 @@ _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 def start_nvml() -> Any:
-    """The pynvml module, initialized: every call needs one ``nvmlShutdown``. Raises DeviceError with the reason where it cannot be."""
+    """The pynvml module, initialized: every call needs one ``nvmlShutdown``. Raises DeviceError with the
+    reason where it cannot be."""
     try:
         import pynvml
     except ImportError:
-        raise DeviceError("NVML is not available (pynvml is not installed).", hint="pip install nvidia-ml-py") from None
+        raise DeviceError(
+            "NVML is not available (pynvml is not installed).", hint="pip install nvidia-ml-py"
+        ) from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -41,7 +45,8 @@ def start_nvml() -> Any:
 
 
 def find_gpu(nvml: Any, identity: str | int) -> Any:
-    """The handle of the GPU or MIG slice with this UUID, or with this NVML index. Raises NVMLError where there is none."""
+    """The handle of the GPU or MIG slice with this UUID, or with this NVML index. Raises NVMLError where
+    there is none."""
     if isinstance(identity, int):
         return nvml.nvmlDeviceGetHandleByIndex(identity)
     # torch prints the bare UUID; NVML wants to know whether it is that of a GPU or of a MIG slice.
@@ -70,7 +75,9 @@ def find_slices(nvml: Any, gpu: Any) -> list[Any]:
     found = []
     with contextlib.suppress(nvml.NVMLError):
         current, _ = nvml.nvmlDeviceGetMigMode(gpu)
-        for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if current == nvml.NVML_DEVICE_MIG_ENABLE else 0):
+        for index in range(
+            nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if current == nvml.NVML_DEVICE_MIG_ENABLE else 0
+        ):
             with contextlib.suppress(nvml.NVMLError):  # no slice in this place
                 found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))
     return found
@@ -87,7 +94,8 @@ def is_slice(nvml: Any, handle: Any) -> bool:
 
 
 def averages_power(nvml: Any, gpu: Any) -> bool:
-    """Whether its power usage is the average over the last second: from Ampere on, but not GA100 (compute capability 8.0)."""
+    """Whether its power usage is the average over the last second: from Ampere on, but not GA100 (compute
+    capability 8.0)."""
     try:
         return tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu)) > (8, 0)
     except nvml.NVMLError:

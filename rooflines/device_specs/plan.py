@@ -1,4 +1,5 @@
-"""The plan of a measurement: every figure with the ways to measure it, and what one visit of the rounds does."""
+"""The plan of a measurement: every figure with the ways to measure it, and what one visit of the rounds
+does."""
 
 from __future__ import annotations
 
@@ -20,24 +21,30 @@ from rooflines.units import si
 T = TypeVar("T")
 
 BUSY = 0.95  # share of its cores below which a sample was disturbed
-_SAMPLE_S = 0.015  # one sample lasts long enough for the threads' start and the clock's resolution not to matter
+_SAMPLE_S = (
+    0.015  # one sample lasts long enough for the threads' start and the clock's resolution not to matter
+)
 _SAMPLES = 3  # of a visit; their median is its round
 _VISITS = 200  # samples for which a budget has to suffice: a small one makes them shorter
 _ROUNDS_IN_PLACE = 3  # after which operands that are renewed are made again
 _GROWTH = 16  # of a sample's calls at once: the first calls may be slow, or too short for the clock
 _SUSTAINED_SAMPLE_S = 0.25
-_SPIN_S = 0.4  # for which a device is kept busy before the first round: clocks rise within some tenths of a second
-_REST_S = 0.03  # of little power before each visit of arithmetic, for clocks that the power limit lowered in the visit before
+_SPIN_S = (
+    0.4  # for which a device is kept busy before the first round: clocks rise within some tenths of a second
+)
+# of little power before each visit of arithmetic, for clocks that the power limit lowered in the visit before
+_REST_S = 0.03
 
 
 class Plan:
     """Collects figures, measures them in rounds with ``measure``, and keeps the rounds as ``series``.
 
-    What fills it may set: ``watch``, which reads the state of the device meanwhile; ``sustained_s``, the seconds for which main rates
-    are held as well; ``disturbed_by``, who else uses the device, in words; ``refuse``, which says why a figure that failed is left out,
-    or raises; ``keeps``, False where operands are made for each visit because memory does not hold those of all figures; ``spin``, some
-    milliseconds of work for a device whose clocks fall while it waits; ``behind``, the share of the fastest way below which another is
-    not tried any longer; and ``notes`` on a memory level.
+    What fills it may set: ``watch``, which reads the state of the device meanwhile; ``sustained_s``, the
+    seconds for which main rates are held as well; ``disturbed_by``, who else uses the device, in words;
+    ``refuse``, which says why a figure that failed is left out, or raises; ``keeps``, False where operands
+    are made for each visit because memory does not hold those of all figures; ``spin``, some milliseconds of
+    work for a device whose clocks fall while it waits; ``behind``, the share of the fastest way below which
+    another is not tried any longer; and ``notes`` on a memory level.
     """
 
     def __init__(self, budget_s: float, progress: Progress, threads: int | None = None) -> None:
@@ -63,12 +70,20 @@ class Plan:
 
         Those that follow from others need not be given: the unit, and the name of arithmetic and of memory.
         """
-        unit = {"latency": "s", "clock": "Hz", "compute": "OP/s" if fields.get("precision") == "int8" else "FLOP/s"}.get(kind, "B/s")
+        unit = {
+            "latency": "s",
+            "clock": "Hz",
+            "compute": "OP/s" if fields.get("precision") == "int8" else "FLOP/s",
+        }.get(kind, "B/s")
         if kind == "compute":
-            fields.setdefault("name", f"{'GEMM' if fields.get('engine') == 'matrix' else 'FMA'} {fields.get('precision')}")
+            fields.setdefault(
+                "name", f"{'GEMM' if fields.get('engine') == 'matrix' else 'FMA'} {fields.get('precision')}"
+            )
         elif kind == "memory":
             fields.setdefault("name", f"{fields.get('level')} {fields.get('access')}")
-        self.figures.append(PlannedFigure({"kind": kind, "unit": unit, **fields}, ways, above=above, behind=self.behind))
+        self.figures.append(
+            PlannedFigure({"kind": kind, "unit": unit, **fields}, ways, above=above, behind=self.behind)
+        )
         return self.figures[-1]
 
     def derive(self, detail: str, **fields: Any) -> None:
@@ -77,17 +92,23 @@ class Plan:
 
     def keep(self, ceiling: Ceiling, values: Sequence[float] = ()) -> None:
         """Keep a ceiling as it is, with the ``values`` that it is the best of."""
-        self.series.append(HistorySeries(ceiling=ceiling, values=tuple(values), quiet=(not self.disturbed_by,) * len(values)))
+        self.series.append(
+            HistorySeries(ceiling=ceiling, values=tuple(values), quiet=(not self.disturbed_by,) * len(values))
+        )
         self.progress(f"{ceiling.name}: {si(ceiling.value, ceiling.unit)}")
 
     def _source(self, detail: str, kind: SourceKind = "measured") -> Source:
         return Source(kind=kind, detail=detail, date=self._date)
 
-    def measure_apart(self, detail: str, sample: Callable[[], float | None], count: int, **fields: Any) -> None:
-        """Keep ``count`` values of a time that cannot be measured in the rounds of the others; None is not a value.
+    def measure_apart(
+        self, detail: str, sample: Callable[[], float | None], count: int, **fields: Any
+    ) -> None:
+        """Keep ``count`` values of a time that cannot be measured in the rounds of the others; None is not a
+        value.
 
-        ``detail`` says in words how it is measured, another way than those of the same figure in the plan. The clocks are raised, and
-        the state of the device is read, before each: a sample may end with work of the host, in which the clocks fall again.
+        ``detail`` says in words how it is measured, another way than those of the same figure in the plan.
+        The clocks are raised, and the state of the device is read, before each: a sample may end with work of
+        the host, in which the clocks fall again.
         """
         values = []
         with self._watched(beside=False) as note:
@@ -100,7 +121,10 @@ class Plan:
         if values:
             best = summary([Round(value) for value in values], lowest=True).best.value
             source = self._source(detail)
-            self.keep(Ceiling(kind="latency", unit="s", value=best, source=source, conditions=conditions, **fields), values)
+            self.keep(
+                Ceiling(kind="latency", unit="s", value=best, source=source, conditions=conditions, **fields),
+                values,
+            )
 
     def measure(self) -> None:
         """Measure every figure in rounds, in the order in which they were planned.
@@ -124,8 +148,8 @@ class Plan:
         run(1)
 
     def _spin(self, seconds: float = _SPIN_S) -> None:
-        """Keep the device busy at little power, so that a figure is measured neither at the clock of an idle device nor at that of a
-        device which its power limit holds back."""
+        """Keep the device busy at little power, so that a figure is measured neither at the clock of an idle
+        device nor at that of a device which its power limit holds back."""
         begin = time.perf_counter()
         while self.spin is not None:
             self.spin()
@@ -135,13 +159,19 @@ class Plan:
     def session(self, *, full: bool, seconds: float) -> HistorySession:
         """The measurements as they are stored."""
         return HistorySession(
-            measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"), series=tuple(self.series),
-            full=full, sustained_s=self.sustained_s, seconds=round(seconds, 1), clock_hz=self.clock_hz, disturbed_by=self.disturbed_by,
+            measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+            series=tuple(self.series),
+            full=full,
+            sustained_s=self.sustained_s,
+            seconds=round(seconds, 1),
+            clock_hz=self.clock_hz,
+            disturbed_by=self.disturbed_by,
             notes=self.notes,
-        )  # fmt: skip
+        )
 
     def visit(self, figure: PlannedFigure, way: Way) -> Round | None:
-        """The median of a few samples, or the fastest of their parts; None where the figure cannot be measured here."""
+        """The median of a few samples, or the fastest of their parts; None where the figure cannot be
+        measured here."""
         return self._attempt(figure, way, partial(self._visit, figure, way))
 
     def _visit(self, figure: PlannedFigure, way: Way) -> Round | None:
@@ -165,16 +195,22 @@ class Plan:
         elif enough:
             seconds = statistics.median(one.seconds for one in quiet)
         else:  # what a thread's own core does, as far as it had it
-            seconds = statistics.median(one.seconds * one.busy if way.private else one.seconds for one in samples)
+            seconds = statistics.median(
+                one.seconds * one.busy if way.private else one.seconds for one in samples
+            )
         work *= way.calls
         value = seconds / work if figure.lowest else work / max(seconds, 1e-9)
         self.progress(f"{figure.name}: {si(value, figure.fields['unit'])}")
-        return Round(value, enough and not self.disturbed_by, self.watch.take(), corrected=way.private and not enough)
+        return Round(
+            value, enough and not self.disturbed_by, self.watch.take(), corrected=way.private and not enough
+        )
 
     def _samples(self, run: Run, calls: int, note: Callable[[], None]) -> list[Timing]:
         samples: list[Timing] = []
         begin = time.perf_counter()
-        while len(samples) < _SAMPLES and (not samples or time.perf_counter() - begin < _SAMPLES * self.sample_s):
+        while len(samples) < _SAMPLES and (
+            not samples or time.perf_counter() - begin < _SAMPLES * self.sample_s
+        ):
             samples.append(run(calls))
             note()
         return samples
@@ -187,7 +223,8 @@ class Plan:
         return prepared
 
     def _attempt(self, figure: PlannedFigure, way: Way, action: Callable[[], T]) -> T | None:
-        """``action()``; where it fails in a manner that ``refuse`` knows, the way is left out, with the reason, and this is None."""
+        """``action()``; where it fails in a manner that ``refuse`` knows, the way is left out, with the
+        reason, and this is None."""
         try:
             return action()
         except Exception as error:
@@ -200,7 +237,8 @@ class Plan:
 
     @contextlib.contextmanager
     def _watched(self, beside: bool) -> Iterator[Callable[[], None]]:
-        """Inside, the state of the device is read: continuously with ``beside``, else at each call of the yielded function."""
+        """Inside, the state of the device is read: continuously with ``beside``, else at each call of the
+        yielded function."""
         self.watch.take()  # what was read before belongs to another figure
         with self.watch.beside() if beside else contextlib.nullcontext():
             yield (lambda: None) if beside else self.watch.note
@@ -217,10 +255,17 @@ class Plan:
             if way.rounds and figure.fields["kind"] != "clock":
                 best = summary(way.rounds, lowest=figure.lowest).best
                 yield HistorySeries(
-                    ceiling=Ceiling(value=best.value, source=self._source(way.detail), conditions=best.conditions, **figure.fields),
-                    values=tuple(one.value for one in way.rounds), quiet=tuple(one.quiet for one in way.rounds), further=way.further,
+                    ceiling=Ceiling(
+                        value=best.value,
+                        source=self._source(way.detail),
+                        conditions=best.conditions,
+                        **figure.fields,
+                    ),
+                    values=tuple(one.value for one in way.rounds),
+                    quiet=tuple(one.quiet for one in way.rounds),
+                    further=way.further,
                     private=way.private,
-                )  # fmt: skip
+                )
 
     def _keep_rounds(self, figure: PlannedFigure) -> None:
         found = figure.summed_up()
@@ -229,23 +274,36 @@ class Plan:
         if figure.fields["kind"] == "clock":
             self.clock_hz = found.best.value if found.confirmed else None
             return
-        outer = [one.ceiling.value for one in self.series if one.ceiling.level == figure.above and not one.ceiling.variant]
+        outer = [
+            one.ceiling.value
+            for one in self.series
+            if one.ceiling.level == figure.above and not one.ceiling.variant
+        ]
         if figure.above and found.best.value <= max(outer, default=0.0):
-            self.progress(f"{figure.name}: skipped, {si(found.best.value, figure.fields['unit'])} is not above {figure.above}")
+            self.progress(
+                f"{figure.name}: skipped, {si(found.best.value, figure.fields['unit'])} is not "
+                f"above {figure.above}"
+            )
         else:
             self.series += self._series(figure)
 
     def _hold(self, figure: PlannedFigure, duration_s: float) -> None:
-        """Hold a main rate of arithmetic or of the outermost memory for ``duration_s`` seconds, and keep what is left of it."""
+        """Hold a main rate of arithmetic or of the outermost memory for ``duration_s`` seconds, and keep what
+        is left of it."""
         fields, leader = figure.fields, figure.leader()
-        rate = fields["kind"] == "compute" or (fields["kind"] == "memory" and not fields.get("capacity_bytes"))
+        rate = fields["kind"] == "compute" or (
+            fields["kind"] == "memory" and not fields.get("capacity_bytes")
+        )
         if leader is None or not rate or fields.get("variant"):
             return
         held = self._attempt(figure, leader, lambda: self._sustained(*self._prepare(leader), duration_s))
         if held is None:
             return
         rates, conditions = held
-        detail = f"{leader.detail}, held for {duration_s:g} s: median of the {len(rates)} samples in its second half"
+        detail = (
+            f"{leader.detail}, held for {duration_s:g} s: median of the {len(rates)} samples in its "
+            "second half"
+        )
         if self.disturbed_by:
             detail += f", {DISTURBED}: {self.disturbed_by}"
         spread = statistics.stdev(rates) / statistics.mean(rates) if len(rates) > 1 else 0.0

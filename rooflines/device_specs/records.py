@@ -1,8 +1,8 @@
 """Ceilings of a device, each with the source of its number.
 
-Every rate is dense (never 2:4 sparse), in SI base units, and says what it was measured or read with. The flat ``Ceiling`` is what is
-stored and shown; ``Ceilings`` answers the two questions that the analysis asks: how fast could this arithmetic run, and how fast
-could these bytes move.
+Every rate is dense (never 2:4 sparse), in SI base units, and says what it was measured or read with. The flat
+``Ceiling`` is what is stored and shown; ``Ceilings`` answers the two questions that the analysis asks: how
+fast could this arithmetic run, and how fast could these bytes move.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 Engine = Literal["vector", "matrix"]
 SourceKind = Literal["measured", "spec", "derived", "user", "trace"]
 
-# The words in a ceiling's source that say why the figure should be read with care, and what each of them means.
+# The words in a ceiling's source that say why the figure should be read with care, and what each of them
+# means.
 DISTURBED = "disturbed"
 UNCONFIRMED = "unconfirmed"
 CONTRADICTS = "contradicts"
@@ -29,7 +30,8 @@ MARKS = {
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The source of a figure: the kind, the method or document, and the ISO date. ``trace`` is the trace that it judges."""
+    """The source of a figure: the kind, the method or document, and the ISO date. ``trace`` is the trace that
+    it judges."""
 
     kind: SourceKind
     detail: str
@@ -37,7 +39,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a device while a figure was measured: medians over the measurement; None for what the device does not report."""
+    """The state of a device while a figure was measured: medians over the measurement; None for what the
+    device does not report."""
 
     clock_hz: float | None = None
     memory_clock_hz: float | None = None
@@ -88,11 +91,14 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
 
     def noted(self, note: str) -> Ceiling:
         """The same with ``note`` at the end of its source's detail."""
-        return msgspec.structs.replace(self, source=msgspec.structs.replace(self.source, detail=self.source.detail + note))
+        return msgspec.structs.replace(
+            self, source=msgspec.structs.replace(self.source, detail=self.source.detail + note)
+        )
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
-    """All roofs of one device. Its questions are answered by main roofs alone: a variant lies below the main roof of its kind."""
+    """All roofs of one device. Its questions are answered by main roofs alone: a variant lies below the main
+    roof of its kind."""
 
     #: The name as the driver prints it.
     device: str
@@ -128,9 +134,10 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     def compute(self, precision: str, engine: Engine) -> Ceiling | None:
         """The highest roof for arithmetic of ``precision`` on ``engine``, or None when none is known.
 
-        Matrix work may run on the vector units as well (on most CPUs it does), so for ``matrix`` the higher of the two counts. Vector
-        arithmetic on the half precisions is done in fp32 registers where the device lists no separate rate. Products that accumulate
-        in fp16 are not a roof for torch, which accumulates in fp32, unless no other is known.
+        Matrix work may run on the vector units as well (on most CPUs it does), so for ``matrix`` the higher
+        of the two counts. Vector arithmetic on the half precisions is done in fp32 registers where the device
+        lists no separate rate. Products that accumulate in fp16 are not a roof for torch, which accumulates
+        in fp32, unless no other is known.
         """
         engines = ("matrix", "vector") if engine == "matrix" else ("vector",)
         found = [c for c in self.main("compute") if c.precision == precision and c.engine in engines]
@@ -144,11 +151,14 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
         tf32 = self.compute("tf32", "matrix")
         if tf32 is None or tf32.engine != "matrix":
             return self
-        passes = msgspec.structs.replace(tf32, name=f"fp32 by 3 x {tf32.name}", precision="fp32", value=tf32.value / 3)
+        passes = msgspec.structs.replace(
+            tf32, name=f"fp32 by 3 x {tf32.name}", precision="fp32", value=tf32.value / 3
+        )
         return msgspec.structs.replace(self, ceilings=(*self.ceilings, passes))
 
     def memory_levels(self) -> tuple[Ceiling, ...]:
-        """The fastest access rate of every memory level, nearest to the arithmetic first; the last has no capacity limit."""
+        """The fastest access rate of every memory level, nearest to the arithmetic first; the last has no
+        capacity limit."""
         best: dict[str, Ceiling] = {}
         for ceiling in self.main("memory"):
             level = ceiling.level or ceiling.name

@@ -1,4 +1,5 @@
-"""Finding data sheets: by a printed name, by the sheet's own name or some words of it, and by what the device can do."""
+"""Finding data sheets: by a printed name, by the sheet's own name or some words of it, and by what the device
+can do."""
 
 from __future__ import annotations
 
@@ -15,8 +16,15 @@ _VARIANTS = frozenset({"ti", "super", "laptop"})
 
 def every() -> tuple[Match, ...]:
     """Every sheet of the package and of the user, by vendor and name, numbers in order."""
-    found = [Match(sheet=sheet, user=True) for sheet in user_sheets()] + [Match(sheet=sheet) for sheet in catalog.sheets()]
-    return tuple(sorted(found, key=lambda match: (match.sheet.vendor.casefold(), _natural(match.sheet.name), not match.user)))
+    found = [Match(sheet=sheet, user=True) for sheet in user_sheets()] + [
+        Match(sheet=sheet) for sheet in catalog.sheets()
+    ]
+    return tuple(
+        sorted(
+            found,
+            key=lambda match: (match.sheet.vendor.casefold(), _natural(match.sheet.name), not match.user),
+        )
+    )
 
 
 def search(
@@ -31,8 +39,9 @@ def search(
 ) -> tuple[Match, ...]:
     """The sheets that answer to all of what is given.
 
-    ``kind`` is a torch device type, or "gpu" for everything except CPUs; ``precision`` asks for a rate of it; ``min_bandwidth`` is in
-    GB/s, ``min_memory`` in GB. Raises UsageError, naming what looks alike, where nothing does.
+    ``kind`` is a torch device type, or "gpu" for everything except CPUs; ``precision`` asks for a rate of it;
+    ``min_bandwidth`` is in GB/s, ``min_memory`` in GB. Raises UsageError, naming what looks alike, where
+    nothing does.
     """
     named = _named(name) if name else every()
     found = [
@@ -44,7 +53,11 @@ def search(
         and (not precision or any(rate.precision == precision for rate in match.sheet.compute))
         and (min_bandwidth is None or match.sheet.memory.gb_per_s >= min_bandwidth)
         # the most that is sold; none where it is not part of the device (the DRAM of a CPU)
-        and (min_memory is None or (match.sheet.memory.capacity_gb or max(match.sheet.memory.capacities_gb or (0.0,))) >= min_memory)
+        and (
+            min_memory is None
+            or (match.sheet.memory.capacity_gb or max(match.sheet.memory.capacities_gb or (0.0,)))
+            >= min_memory
+        )
     ]
     if not found:
         raise UsageError("no device matches all of these filters.", hint=_hint(vendor, architecture))
@@ -54,14 +67,23 @@ def search(
 def only(name: str, facts: SheetFacts | None = None) -> Match:
     """The one sheet that ``name`` is of: a name as a driver prints it, the sheet's own, or some words of it.
 
-    ``facts`` tell those apart that share it. Raises UsageError with what looks alike where there is none, or more than one.
+    ``facts`` tell those apart that share it. Raises UsageError with what looks alike where there is none, or
+    more than one.
     """
     found = _named(name)
     if len(found) > 1 and facts is not None:
-        alike = [(match, catalog.matching(match.sheet.names[0], facts) if match.sheet.names else ()) for match in found]
-        found = tuple(match for match, ones in alike if any(match.sheet == one.sheet for one in ones)) or found
+        alike = [
+            (match, catalog.matching(match.sheet.names[0], facts) if match.sheet.names else ())
+            for match in found
+        ]
+        found = (
+            tuple(match for match, ones in alike if any(match.sheet == one.sheet for one in ones)) or found
+        )
     if len(found) > 1:
-        raise UsageError(f"{name!r} may be {', '.join(match.sheet.name for match in found)}.", hint="Give one of these names.")
+        raise UsageError(
+            f"{name!r} may be {', '.join(match.sheet.name for match in found)}.",
+            hint="Give one of these names.",
+        )
     return found[0]
 
 
@@ -74,10 +96,17 @@ def _named(name: str) -> tuple[Match, ...]:
     words = wanted.split()
     numbers = [word for word in words if any(letter.isdigit() for letter in word)]
     if found := tuple(match for match in every() if all(_has_word(match.sheet, word) for word in words)):
-        # with its number, a variant must be asked for: "rtx 4070" is none of the 4070 Ti, 4070 SUPER and 4070 Laptop GPU
-        plain = tuple(match for match in found if _VARIANTS.intersection(match.sheet.name.casefold().split()) <= set(words))
+        # with its number, a variant must be asked for: "rtx 4070" is none of the 4070 Ti, 4070 SUPER and 4070
+        # Laptop GPU
+        plain = tuple(
+            match
+            for match in found
+            if _VARIANTS.intersection(match.sheet.name.casefold().split()) <= set(words)
+        )
         return (plain or found) if numbers else found
-    near = catalog.nearest(name) or [match.sheet.name for match in every() if any(_has_word(match.sheet, word) for word in numbers)]
+    near = catalog.nearest(name) or [
+        match.sheet.name for match in every() if any(_has_word(match.sheet, word) for word in numbers)
+    ]
     hint = f"Nearest: {', '.join(near)}." if near else "rooflines devices lists all."
     raise UsageError(f"no data sheet for {name!r}.", hint=hint)
 
@@ -87,13 +116,16 @@ def _hint(vendor: str, architecture: str) -> str:
     known = [match.sheet for match in every()]
     if vendor and not any(_alike(vendor, sheet.vendor) for sheet in known):
         return f"Vendors: {', '.join(sorted({sheet.vendor for sheet in known}))}."
-    if architecture and not any(_alike(architecture, f"{sheet.architecture} {sheet.compute_capability}") for sheet in known):
+    if architecture and not any(
+        _alike(architecture, f"{sheet.architecture} {sheet.compute_capability}") for sheet in known
+    ):
         return f"Architectures: {', '.join(sorted({sheet.architecture.split()[0] for sheet in known}))}."
     return "Remove one of the filters."
 
 
 def _has_word(sheet: Sheet, word: str) -> bool:
-    """Whether ``word`` begins a word of the device's names: "rtx" and "4090" find the GeForce RTX 4090, and "l4" no L40."""
+    """Whether ``word`` begins a word of the device's names: "rtx" and "4090" find the GeForce RTX 4090, and
+    "l4" no L40."""
     text = " ".join((sheet.vendor, sheet.name, *sheet.names)).casefold()
     end = r"(?![\w+])" if word[-1:].isdigit() else ""
     return re.search(rf"(?<!\w){re.escape(word)}{end}", text) is not None
@@ -105,4 +137,7 @@ def _alike(wanted: str, text: str) -> bool:
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
     """A sort key under which A10 comes before A100 and after A2."""
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name.casefold())]
+    return [
+        (part.isdigit(), int(part) if part.isdigit() else 0, part)
+        for part in re.split(r"(\d+)", name.casefold())
+    ]

@@ -1,7 +1,7 @@
 """One device's data sheet as a TOML file: the fields, their checks, and reading one.
 
-A file lists dense rates, FMA = 2 FLOP, in the unit that its key names, each with its sources and the rate of one unit per
-cycle and the clock that should give the same number. docs/devices.md shows a whole file.
+A file lists dense rates, FMA = 2 FLOP, in the unit that its key names, each with its sources and the rate of
+one unit per cycle and the clock that should give the same number. docs/devices.md shows a whole file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _Sources = Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
 
 
 class SheetFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every number of a sheet: ``source`` names entries of the file's ``[sources]``; ``unconfirmed`` if none was seen."""
+    """Base of every number of a sheet: ``source`` names entries of the file's ``[sources]``; ``unconfirmed``
+    if none was seen."""
 
     source: _Sources
     unconfirmed: bool = False
@@ -74,7 +75,9 @@ class SheetRate(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reached: str = ""
 
     def __post_init__(self) -> None:
-        unit, other = ("top_per_s", "tflop_per_s") if self.precision == "int8" else ("tflop_per_s", "top_per_s")
+        unit, other = (
+            ("top_per_s", "tflop_per_s") if self.precision == "int8" else ("tflop_per_s", "top_per_s")
+        )
         if getattr(self, unit) is None or getattr(self, other) is not None:
             raise ValueError(f"a rate of {self.precision} must be given as `{unit}` only")
         if (self.per_cycle is None) == bool(self.clock):
@@ -135,7 +138,8 @@ class Link(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Bus(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """PCI Express: its generation and lanes. ``to_host`` is false where copies from and to the host take another way."""
+    """PCI Express: its generation and lanes. ``to_host`` is false where copies from and to the host take
+    another way."""
 
     generation: Annotated[int, msgspec.Meta(ge=1, le=7)]
     lanes: Literal[1, 2, 4, 8, 16] = 16
@@ -151,16 +155,23 @@ class Bus(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The rate as a calculation: ``PCIe 4.0 x16: 16 GT/s x 16 lanes / 8 x 0.985 (line coding)``."""
         transfers, payload = _PCIE[self.generation]
         return (
-            f"PCIe {self.generation}.0 x{self.lanes}: {transfers:g} GT/s x {self.lanes} lanes / 8 x {payload:.3f} (line coding), "
+            f"PCIe {self.generation}.0 x{self.lanes}: {transfers:g} GT/s x {self.lanes} lanes / 8 "
+            f"x {payload:.3f} (line coding), "
             "before the headers of packets"
         )
 
 
-# Transfers a second of a lane (GT/s), and the share of them that is payload: 8 of 10 bits, 128 of 130, 236 of 256 bytes of a flit.
+# Transfers a second of a lane (GT/s), and the share of them that is payload: 8 of 10 bits, 128 of 130, 236 of
+# 256 bytes of a flit.
 _PCIE = {
-    1: (2.5, 8 / 10), 2: (5.0, 8 / 10), 3: (8.0, 128 / 130), 4: (16.0, 128 / 130), 5: (32.0, 128 / 130),
-    6: (64.0, 236 / 256), 7: (128.0, 236 / 256),
-}  # fmt: skip
+    1: (2.5, 8 / 10),
+    2: (5.0, 8 / 10),
+    3: (8.0, 128 / 130),
+    4: (16.0, 128 / 130),
+    5: (32.0, 128 / 130),
+    6: (64.0, 236 / 256),
+    7: (128.0, 236 / 256),
+}
 
 
 class HostLink(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,17 +223,28 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         used = {key for figure in self.figures() for key in figure.source}
         for key in sorted(used ^ set(self.sources)):
             raise ValueError(
-                f"the source {key!r} is " + ("not in `sources`" if key in used else "in `sources` but not used by any figure")
+                f"the source {key!r} is "
+                + ("not in `sources`" if key in used else "in `sources` but not used by any figure")
             )
 
     def figures(self) -> tuple[SheetFigure, ...]:
         """Every figure of the sheet that it gives."""
         optional = (self.l2, self.power, self.nvlink, self.pcie, self.host_link)
-        return (*self.compute, self.memory, self.units, *self.clocks.values(), *(figure for figure in optional if figure is not None))
+        return (
+            *self.compute,
+            self.memory,
+            self.units,
+            *self.clocks.values(),
+            *(figure for figure in optional if figure is not None),
+        )
 
     def rate(self, precision: str, engine: str) -> SheetRate | None:
         """The highest rate of ``precision`` on ``engine`` that is a roof, None where the sheet has none."""
-        found = [rate for rate in self.compute if (rate.precision, rate.engine) == (precision, engine) and rate.is_roof]
+        found = [
+            rate
+            for rate in self.compute
+            if (rate.precision, rate.engine) == (precision, engine) and rate.is_roof
+        ]
         return max(found, key=lambda rate: rate.per_second, default=None)
 
     def hertz(self, rate: SheetRate) -> float:
@@ -230,11 +252,14 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def cited(self, figure: SheetFigure) -> str:
         """The sources of ``figure`` in words."""
-        return "; ".join(self.sources[key] for key in figure.source) + ("; unconfirmed" if figure.unconfirmed else "")
+        return "; ".join(self.sources[key] for key in figure.source) + (
+            "; unconfirmed" if figure.unconfirmed else ""
+        )
 
 
 def read_sheet(path: Path, title: str = "") -> Sheet:
-    """The data sheet in the file at ``path``; raises DataError naming the file (or ``title``) and the field that does not fit."""
+    """The data sheet in the file at ``path``; raises DataError naming the file (or ``title``) and the field
+    that does not fit."""
     title = title or path.name
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Sheet)

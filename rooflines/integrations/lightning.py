@@ -1,4 +1,5 @@
-"""PyTorch Lightning: ``Trainer(callbacks=[RooflinesCallback()])``, with ``lightning`` and with ``pytorch_lightning``."""
+"""PyTorch Lightning: ``Trainer(callbacks=[RooflinesCallback()])``, with ``lightning`` and with
+``pytorch_lightning``."""
 
 from __future__ import annotations
 

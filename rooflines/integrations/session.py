@@ -18,9 +18,10 @@ from rooflines.profiler.records import Run
 class Session:
     """The part that the callbacks of all frameworks share.
 
-    ``output`` is the run directory, and ``options`` are further arguments of ``rooflines.record``. ``steps`` and ``warmup`` are
-    numbers of timed and warm-up steps, chosen from the step times when None. ``stop`` ends the training when everything is recorded.
-    ``run`` is the recorded run, available once recording has ended. Only the first training is recorded.
+    ``output`` is the run directory, and ``options`` are further arguments of ``rooflines.record``. ``steps``
+    and ``warmup`` are numbers of timed and warm-up steps, chosen from the step times when None. ``stop`` ends
+    the training when everything is recorded. ``run`` is the recorded run, available once recording has ended.
+    Only the first training is recorded.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Session:
     def _begin(self, name: str) -> None:
         if self._recording is None:
             self._recording = self._stack.enter_context(record(**{"name": name, **self._options}))
-            weakref.finalize(self, self._stack.close)  # not every framework says that an exception ended the training
+            weakref.finalize(
+                self, self._stack.close
+            )  # not every framework says that an exception ended the training
 
     @property
     def _open(self) -> Recording | None:
@@ -70,10 +73,19 @@ class Session:
             self._paused = False
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the recording, write its reports and print where; after an ``error`` what was recorded is stored without reports."""
+        """End the recording, write its reports and print where; after an ``error`` what was recorded is
+        stored without reports."""
         if recording := self._open:
-            self._stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+            self._stack.__exit__(
+                type(error) if error else None, error, error.__traceback__ if error else None
+            )
             self.run = recording.run
-            if self.run is not None and not (ranks.is_available() and ranks.is_initialized() and ranks.get_rank()):
-                shown = next(path for name in ("report.html", ANALYSIS_FILE, "") if (path := self.run.directory / name).exists())
-                print(f"\n{'report' if shown.is_file() else 'run':9} {shown}")  # noqa: T201 (as the command line does)
+            if self.run is not None and not (
+                ranks.is_available() and ranks.is_initialized() and ranks.get_rank()
+            ):
+                shown = next(
+                    path
+                    for name in ("report.html", ANALYSIS_FILE, "")
+                    if (path := self.run.directory / name).exists()
+                )
+                print(f"\n{'report' if shown.is_file() else 'run':9} {shown}")  # noqa: T201 (as commands do)

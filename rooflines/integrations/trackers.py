@@ -1,4 +1,5 @@
-"""A run's figures, page and operators in the experiment tracker of the training: Weights & Biases, MLflow or TensorBoard."""
+"""A run's figures, page and operators in the experiment tracker of the training: Weights & Biases, MLflow or
+TensorBoard."""
 
 from __future__ import annotations
 
@@ -17,19 +18,35 @@ from rooflines.roofline.analysis import Analysis
 
 # The operators that the table has, by what they could save.
 _ROWS = 100
-_COLUMNS = ("name", "module", "phase", "shapes", "bound", "time_s", "flops", "bytes", "lower_bound_s", "efficiency", "headroom_s")
+_COLUMNS = (
+    "name",
+    "module",
+    "phase",
+    "shapes",
+    "bound",
+    "time_s",
+    "flops",
+    "bytes",
+    "lower_bound_s",
+    "efficiency",
+    "headroom_s",
+)
 
 
 def log(run: Run | Analysis, tracker: Any = None) -> list[str]:
-    """Send the scalars of ``run`` (``rooflines/median_step_s``, ...), its page and its operators to a tracker; returns where they went.
+    """Send the scalars of ``run`` (``rooflines/median_step_s``, ...), its page and its operators to a
+    tracker; returns where they went.
 
-    ``tracker`` is a run of ``wandb``, the module ``mlflow``, or a ``SummaryWriter``; without it every active run of wandb and MLflow in
-    this process. Nothing is imported that the program has not imported itself. Raises UsageError if there is no tracker.
+    ``tracker`` is a run of ``wandb``, the module ``mlflow``, or a ``SummaryWriter``; without it every active
+    run of wandb and MLflow in this process. Nothing is imported that the program has not imported itself.
+    Raises UsageError if there is no tracker.
     """
     analysis = run if isinstance(run, Analysis) else analyze(run)
     targets = [tracker] if tracker is not None else _active()
     if not targets:
-        raise UsageError("no run of Weights & Biases or MLflow is active.", hint="Give one: rooflines.log(run, tracker).")
+        raise UsageError(
+            "no run of Weights & Biases or MLflow is active.", hint="Give one: rooflines.log(run, tracker)."
+        )
     found = run_page(analysis)
     rows = sorted(analysis.operators, key=lambda row: -(row.headroom_s or 0.0))[:_ROWS]
     scalars = {f"rooflines/{name}": value for name, value in measured.of_run(analysis, ()).summary.items()}
@@ -47,15 +64,19 @@ def _active() -> list[Any]:
 
 
 def _send(tracker: Any, scalars: dict[str, float], rows: list[list[Any]], page: Path, text: str) -> str:
-    home = (tracker.__name__ if isinstance(tracker, type(sys)) else type(tracker).__module__).partition(".")[0]
+    home = (tracker.__name__ if isinstance(tracker, type(sys)) else type(tracker).__module__).partition(".")[
+        0
+    ]
     if home == "wandb":
         import wandb
 
-        tracker.log({
-            **scalars,
-            "rooflines/operators": wandb.Table(columns=list(_COLUMNS), data=rows),
-            "rooflines/page": wandb.Html(page.read_text(encoding="utf-8")),
-        })  # fmt: skip
+        tracker.log(
+            {
+                **scalars,
+                "rooflines/operators": wandb.Table(columns=list(_COLUMNS), data=rows),
+                "rooflines/page": wandb.Html(page.read_text(encoding="utf-8")),
+            }
+        )
     elif home == "mlflow":
         tracker.log_metrics({name.replace("/", "."): value for name, value in scalars.items()})
         tracker.log_artifact(str(page))
@@ -67,6 +88,7 @@ def _send(tracker: Any, scalars: dict[str, float], rows: list[list[Any]], page: 
         home = "tensorboard"
     else:
         raise UsageError(
-            f"a {type(tracker).__name__} is no tracker.", hint="Give a run of wandb, the module mlflow or a SummaryWriter."
+            f"a {type(tracker).__name__} is no tracker.",
+            hint="Give a run of wandb, the module mlflow or a SummaryWriter.",
         )
     return home

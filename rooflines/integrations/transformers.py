@@ -12,8 +12,9 @@ from rooflines.integrations.session import Session
 class RooflinesCallback(Session, TrainerCallback):  # type: ignore[misc]
     """Records the training of a ``Trainer``; arguments as for ``Session``.
 
-    A step is an optimizer step, with all the batches whose gradients it accumulates. Evaluating and saving belong to no step. The
-    ``Trainer`` does not tell its callbacks about an exception: call ``close()`` when training has raised and the program goes on.
+    A step is an optimizer step, with all the batches whose gradients it accumulates. Evaluating and saving
+    belong to no step. The ``Trainer`` does not tell its callbacks about an exception: call ``close()`` when
+    training has raised and the program goes on.
     """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:

@@ -1,10 +1,12 @@
-"""TF32: whether float32 products, convolutions and recurrent networks of a GPU run on its tensor cores with ten bits of mantissa.
+"""TF32: whether float32 products, convolutions and recurrent networks of a GPU run on its tensor cores with
+ten bits of mantissa.
 
-Torch keeps these settings twice. The older switches are ``torch.set_float32_matmul_precision`` (``cuda.matmul.allow_tf32`` is
-another name for it) and ``cudnn.allow_tf32``, one for convolutions and recurrent networks. Torch 2.9 added ``fp32_precision`` for
-every backend and operator, where ``none`` takes the precision of the backend, and the backend that of all backends. While the two
-disagree, reading an older switch raises RuntimeError, also in torch's own code (``cudnn.flags``, ``torch.export``). So both are
-set here and both are put back (aten/src/ATen/Context.cpp).
+Torch keeps these settings twice. The older switches are ``torch.set_float32_matmul_precision``
+(``cuda.matmul.allow_tf32`` is another name for it) and ``cudnn.allow_tf32``, one for convolutions and
+recurrent networks. Torch 2.9 added ``fp32_precision`` for every backend and operator, where ``none`` takes
+the precision of the backend, and the backend that of all backends. While the two disagree, reading an older
+switch raises RuntimeError, also in torch's own code (``cudnn.flags``, ``torch.export``). So both are set here
+and both are put back (aten/src/ATen/Context.cpp).
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _SET = (_ALL, ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "r
 
 
 class _Settings(NamedTuple):
-    """The older switches, and by backend and operator the newer ones as stored: with ``none``. Empty before torch 2.9."""
+    """The older switches, and by backend and operator the newer ones as stored: with ``none``. Empty before
+    torch 2.9."""
 
     matmul: str
     cudnn: bool
@@ -40,12 +43,15 @@ def tf32_state() -> dict[str, bool]:
 
 @contextlib.contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Inside, TF32 is allowed or not, for all three, and every older switch can be read; afterwards everything is as it was."""
+    """Inside, TF32 is allowed or not, for all three, and every older switch can be read; afterwards
+    everything is as it was."""
     before = _settings()
     precision = "tf32" if allowed else "ieee"
     stored = dict.fromkeys(before.stored, precision)
     if _ALL in stored:
-        stored[_ALL] = "none"  # cudnn.flags(allow_tf32=False) leaves convolutions to it, and raises where it says TF32
+        stored[_ALL] = (
+            "none"  # cudnn.flags(allow_tf32=False) leaves convolutions to it, and raises where it says TF32
+        )
     try:
         _restore(_Settings("high" if allowed else "highest", allowed, stored))
         yield
@@ -90,10 +96,11 @@ def _settings() -> _Settings:
 
 
 def _stored(key: tuple[str, str]) -> str:
-    """What is stored for ``key``: ``none`` where its value follows that of its parent, which is changed to see it.
+    """What is stored for ``key``: ``none`` where its value follows that of its parent, which is changed to
+    see it.
 
-    cuDNN's operators begin in a state of their own, which is TF32 as long as no parent has a value. It cannot be set, so TF32 stands
-    for it, as it does wherever torch puts cuDNN's older switch back (``cudnn.flags``).
+    cuDNN's operators begin in a state of their own, which is TF32 as long as no parent has a value. It cannot
+    be set, so TF32 stands for it, as it does wherever torch puts cuDNN's older switch back (``cudnn.flags``).
     """
     backend, operator = key
     if key == _ALL:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def torch_threads(threads: int | None) -> Iterator[None]:
-    """Inside, torch's operators use ``threads`` threads (None: their number is left alone); afterwards as many as before."""
+    """Inside, torch's operators use ``threads`` threads (None: their number is left alone); afterwards as
+    many as before."""
     import torch
 
     before = torch.get_num_threads()

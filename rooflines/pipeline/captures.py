@@ -1,5 +1,5 @@
-"""Traces of the capture of CUDA and HIP graphs, which belong to the trace that launches the graphs: files, folders, and the layout in
-which vLLM, SGLang and xDiT record them.
+"""Traces of the capture of CUDA and HIP graphs, which belong to the trace that launches the graphs: files,
+folders, and the layout in which vLLM, SGLang and xDiT record them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class _Detail(msgspec.Struct):
 
 
 def captured_beside(source: Path | str) -> tuple[str, str] | None:
-    """The trace and the folder of its captures where ``source`` is a directory that holds both; None for anything else."""
+    """The trace and the folder of its captures where ``source`` is a directory that holds both; None for
+    anything else."""
     if is_url(source) or not os.path.isdir(folder := os.path.join(source, _FOLDER)):
         return None
     if not os.path.isfile(os.path.join(folder, DETAILS)) and not find_traces([folder], may_be_empty=True):
@@ -42,10 +43,11 @@ def captured_beside(source: Path | str) -> tuple[str, str] | None:
 
 
 def find_captures(captures: Captures | None, of: str = "") -> dict[str, int | None]:
-    """The capture traces in files and folders, each with the number of tokens that it was captured for (None: not recorded).
+    """The capture traces in files and folders, each with the number of tokens that it was captured for (None:
+        not recorded).
 
-    Of a folder with the captures of several ranks, those of the rank in the name ``of`` of the trace. Raises TraceError for a path that
-    does not exist, DataError for a damaged record.
+    Of a folder with the captures of several ranks, those of the rank in the name ``of`` of the trace. Raises
+    TraceError for a path that does not exist, DataError for a damaged record.
     """
     given = () if captures is None else [captures] if isinstance(captures, Path | str) else captures
     return dict(pair for source in given for pair in _files(source, rank_in_name(of)))
@@ -54,7 +56,9 @@ def find_captures(captures: Captures | None, of: str = "") -> dict[str, int | No
 def _files(source: Path | str, rank: int | None) -> list[tuple[str, int | None]]:
     """The capture traces of one source, each with the number of tokens that it was captured for."""
     if not is_url(source) and not os.path.exists(source):
-        raise TraceError(f"capture trace not found: {str(source)!r}.", hint="Give an existing file or folder.")
+        raise TraceError(
+            f"capture trace not found: {str(source)!r}.", hint="Give an existing file or folder."
+        )
     if is_url(source):
         return [(path, None) for path in find_traces([source])]
     if not os.path.isdir(source):
@@ -64,19 +68,27 @@ def _files(source: Path | str, rank: int | None) -> list[tuple[str, int | None]]
     paths = [str(Path(source) / name) for name in sizes] or find_traces([source])
     own = [path for path in paths if rank is None or rank_in_name(path) in (rank, None)]
     named = ((path, Path(path).name) for path in own or paths)
-    return [(path, sizes.get(name, int(batch[1]) if (batch := _BATCH.match(name)) else None)) for path, name in named]
+    return [
+        (path, sizes.get(name, int(batch[1]) if (batch := _BATCH.match(name)) else None))
+        for path, name in named
+    ]
 
 
 def _details(folder: Path) -> dict[str, int | None]:
-    """The traces listed in the record of ``folder``, each with its size; without one where several are listed for a file."""
+    """The traces listed in the record of ``folder``, each with its size; without one where several are listed
+    for a file."""
     path = folder / DETAILS
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_DETAILS:
             return {}
         details = msgspec.json.decode(path.read_bytes(), type=list[_Detail])
     except (msgspec.DecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
-        raise DataError(f"cannot read {str(path)!r}: {error}.", hint="Give the capture traces as files.") from None
+        raise DataError(
+            f"cannot read {str(path)!r}: {error}.", hint="Give the capture traces as files."
+        ) from None
     if any(detail.file != os.path.basename(detail.file) for detail in details):
-        raise DataError(f"{str(path)!r} names a file outside of its folder.", hint="Give the capture traces as files.")
+        raise DataError(
+            f"{str(path)!r} names a file outside of its folder.", hint="Give the capture traces as files."
+        )
     times = Counter(detail.file for detail in details)
     return {detail.file: detail.batch_size if times[detail.file] == 1 else None for detail in details}

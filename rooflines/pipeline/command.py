@@ -10,11 +10,13 @@ from rooflines.profiler.read.sources import shown
 
 
 def default_command() -> str:
-    """The shell line that started this process, with the programs' names instead of their paths and no credentials in URLs; empty in a
-    notebook."""
+    """The shell line that started this process, with the programs' names instead of their paths and no
+    credentials in URLs; empty in a notebook."""
     program, *arguments = map(shown, sys.argv or [""])
     path = Path(program)
-    if path.name in ("rooflines", "rooflines.exe") or (path.name == "__main__.py" and path.parent.name == "rooflines"):
+    if path.name in ("rooflines", "rooflines.exe") or (
+        path.name == "__main__.py" and path.parent.name == "rooflines"
+    ):
         return shlex.join(["rooflines", *arguments])
     if path.name.startswith(("ipykernel", "colab_kernel")):
         return ""

@@ -1,4 +1,5 @@
-"""Compare runs, traces and stored analyses with the first of them, or with the baseline that a repository keeps."""
+"""Compare runs, traces and stored analyses with the first of them, or with the baseline that a repository
+keeps."""
 
 from __future__ import annotations
 
@@ -44,10 +45,12 @@ def compare(
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare ``after`` with the baseline ``before``: each an analysis, a run or its directory, a trace, or an ``analysis.json``.
+    """Compare ``after`` with the baseline ``before``: each an analysis, a run or its directory, a trace, or
+    an ``analysis.json``.
 
-    Raises UsageError when the two ran on unlike devices, with other numbers of threads or in other modes, naming the facts that differ,
-    unless ``anyway``; facts that a trace does not hold do not differ. The other parameters are those of ``analyze``.
+    Raises UsageError when the two ran on unlike devices, with other numbers of threads or in other modes,
+    naming the facts that differ, unless ``anyway``; facts that a trace does not hold do not differ. The other
+    parameters are those of ``analyze``.
     """
     (found,) = compare_all(
         (before, after),
@@ -63,7 +66,8 @@ def compare(
 def compare_all(
     sources: Sequence[Analysis | Run | Path | str], *, anyway: bool = False, **options: Unpack[AnalyzeOptions]
 ) -> list[Comparison]:
-    """Compare each of the other ``sources`` with the first, which is read once; the parameters are those of ``compare``."""
+    """Compare each of the other ``sources`` with the first, which is read once; the parameters are those of
+    ``compare``."""
     baseline: tuple[Analysis, str] | None = None
     comparisons = []
     for source in sources:
@@ -78,8 +82,11 @@ def compare_all(
     return comparisons
 
 
-def check(source: Run | Path | str, baseline: Path | str, *, anyway: bool = False, **options: Unpack[AnalyzeOptions]) -> Comparison:
-    """Compare ``source`` with the analysis of the same workload in the directory ``baseline``; the parameters are those of ``compare``.
+def check(
+    source: Run | Path | str, baseline: Path | str, *, anyway: bool = False, **options: Unpack[AnalyzeOptions]
+) -> Comparison:
+    """Compare ``source`` with the analysis of the same workload in the directory ``baseline``; the parameters
+    are those of ``compare``.
 
     Raises UsageError where the directory has no such analysis, or where its run is unlike this one.
     """
@@ -88,30 +95,46 @@ def check(source: Run | Path | str, baseline: Path | str, *, anyway: bool = Fals
     if not stored.is_file():
         others = ", ".join(sorted(path.stem for path in Path(baseline).glob("*.json")))
         raise UsageError(
-            f"no baseline of {stored.stem!r} in {str(baseline)!r}{f', which has {others}' if others else ''}.",
+            f"no baseline of {stored.stem!r} in "
+            f"{str(baseline)!r}{f', which has {others}' if others else ''}.",
             hint=f"Use {arg('update', True)} to store this run as its baseline.",
         )
     comparison = compared((read_analysis(stored), str(stored)), (analysis, _name(source)), anyway=anyway)
     return msgspec.structs.replace(comparison, command=default_command())
 
 
-def update_baseline(source: Run | Path | str, baseline: Path | str, **options: Unpack[AnalyzeOptions]) -> Path:
-    """Store what a comparison needs of ``source`` as the baseline of its workload in the directory ``baseline``; returns the file.
+def update_baseline(
+    source: Run | Path | str, baseline: Path | str, **options: Unpack[AnalyzeOptions]
+) -> Path:
+    """Store what a comparison needs of ``source`` as the baseline of its workload in the directory
+    ``baseline``; returns the file.
 
     Raises UsageError for a run that is not complete, or whose step time is known less well than ``WIDE``.
     """
     analysis = read_analysis(source, **options)
     if analysis.status != "complete":
-        raise UsageError(f"{_name(source)!r} is not stored as a baseline: its run is {analysis.status}.", hint="Give a complete run.")
+        raise UsageError(
+            f"{_name(source)!r} is not stored as a baseline: its run is {analysis.status}.",
+            hint="Give a complete run.",
+        )
     if unsure := _unsure(analysis):
         text = f"{_name(source)!r} is not stored as a baseline: {unsure}; the limit is ±{percent(WIDE)}."
-        raise UsageError(text, hint=f"Repeat the run on an idle machine and with more steps ({arg('steps')}).")
+        raise UsageError(
+            text, hint=f"Repeat the run on an idle machine and with more steps ({arg('steps')})."
+        )
     stored = _baseline_file(analysis.workload, Path(baseline))
     needed = msgspec.structs.replace(
-        analysis, command="", environment=msgspec.structs.replace(analysis.environment, host=None),
+        analysis,
+        command="",
+        environment=msgspec.structs.replace(analysis.environment, host=None),
         operators=tuple(msgspec.structs.replace(row, kernels=()) for row in analysis.operators),
-        usage=None, findings=(), synchronisations=(), host_work=(), collectives=(), notes=(),
-    )  # fmt: skip
+        usage=None,
+        findings=(),
+        synchronisations=(),
+        host_work=(),
+        collectives=(),
+        notes=(),
+    )
     with writing(f"write {str(stored)!r}", "Choose another directory."):
         stored.parent.mkdir(parents=True, exist_ok=True)
         write_json(stored, needed)
@@ -119,16 +142,25 @@ def update_baseline(source: Run | Path | str, baseline: Path | str, **options: U
 
 
 def _unsure(analysis: Analysis) -> str:
-    """Why the median step, timed or else traced, is not known well enough to judge other runs by it; empty if it is."""
+    """Why the median step, timed or else traced, is not known well enough to judge other runs by it; empty if
+    it is."""
     steps, traced = analysis.steps, [step.duration_s for step in analysis.traced_steps]
     if steps is not None and steps.ci95_s is not None:
         of, middle, (low, high) = f"{steps.count} timed steps", steps.median_s, steps.ci95_s
     elif len(traced) >= FEWEST_STEPS:
-        of, middle, (low, high) = f"{len(traced)} traced steps", median(traced), interval95(resampled_medians(traced))
+        of, middle, (low, high) = (
+            f"{len(traced)} traced steps",
+            median(traced),
+            interval95(resampled_medians(traced)),
+        )
     else:
         return f"the median of fewer than {FEWEST_STEPS} steps has no interval"
     wide = max(high - middle, middle - low) / middle
-    return f"the median of {of} is known to ±{percent(wide)} only ({seconds(low)} to {seconds(high)})" if wide > WIDE else ""
+    return (
+        f"the median of {of} is known to ±{percent(wide)} only ({seconds(low)} to {seconds(high)})"
+        if wide > WIDE
+        else ""
+    )
 
 
 def _baseline_file(workload: Workload, directory: Path) -> Path:
@@ -150,7 +182,9 @@ def _baseline_file(workload: Workload, directory: Path) -> Path:
     return directory / f"{file_stem('-'.join(filter(None, conditions)))}.json"
 
 
-def compared(before: tuple[Analysis, str], after: tuple[Analysis, str], *, anyway: bool, judged: bool = True) -> Comparison:
+def compared(
+    before: tuple[Analysis, str], after: tuple[Analysis, str], *, anyway: bool, judged: bool = True
+) -> Comparison:
     """The comparison of two analyses with their names, refused where the conditions are unlike."""
     comparison = _compare(before[0], after[0], (before[1], after[1]), judged=judged)
     if comparison.unlike and not anyway:

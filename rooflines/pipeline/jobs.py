@@ -1,4 +1,5 @@
-"""The processes of a program that run PyTorch: their runs become ``rank0``, ``rank1``, ..., and those of one job one report."""
+"""The processes of a program that run PyTorch: their runs become ``rank0``, ``rank1``, ..., and those of one
+job one report."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from rooflines.units import counted
 
 
 def gather(directory: Path) -> tuple[list[Run], list[str]]:
-    """The runs of the child processes below ``directory``, numbered by rank or by start, and a sentence for each other child."""
+    """The runs of the child processes below ``directory``, numbered by rank or by start, and a sentence for
+    each other child."""
     files = directory.glob(f"{PREFIX}*/{PROCESS_FILE}")
     found = sorted((read_json(file, ChildProcess) for file in files), key=lambda child: child.began_ns)
     runs: dict[ChildProcess, Run] = {}
@@ -45,8 +47,11 @@ def gather(directory: Path) -> tuple[list[Run], list[str]]:
     return [load(run.directory.rename(directory / f"rank{rank}")) for rank, run in numbered], notes
 
 
-def report_job(runs: Sequence[Run], notes: Sequence[str], formats: Sequence[str], directory: Path, progress: Progress) -> None:
-    """Write the report of the ranks with a trace into ``directory``, where there are several; the notes of one go to its run."""
+def report_job(
+    runs: Sequence[Run], notes: Sequence[str], formats: Sequence[str], directory: Path, progress: Progress
+) -> None:
+    """Write the report of the ranks with a trace into ``directory``, where there are several; the notes of
+    one go to its run."""
     traced = [str(run.trace_path) for run in runs if run.trace_path is not None]
     if len(traced) > 1:
         try:
@@ -58,7 +63,11 @@ def report_job(runs: Sequence[Run], notes: Sequence[str], formats: Sequence[str]
             report_ranks(analysis, [name for name in formats if name in RANKS_FORMATS], directory, progress)
             return
     if len(runs) > 1:
-        notes = (*notes, f"the program ran {counted(len(runs), 'process')}: {', '.join(str(run.directory) for run in runs)}")
+        notes = (
+            *notes,
+            f"the program ran {counted(len(runs), 'process')}: "
+            f"{', '.join(str(run.directory) for run in runs)}",
+        )
     saved_with(runs[0], *notes)
 
 

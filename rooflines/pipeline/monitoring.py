@@ -52,12 +52,14 @@ def monitor(
     show_command: bool = False,
     live: bool = False,
 ) -> Monitored:
-    """Run ``command``, wait for it, and sample it, its descendants and the GPUs from start to end; returns the record.
+    """Run ``command``, wait for it, and sample it, its descendants and the GPUs from start to end; returns
+    the record.
 
-    The command runs as it would alone: it keeps the terminal and the process group. ``gpus`` is ``all``, ``none``, or a comma-separated
-    list of numbers (as in nvidia-smi) or UUIDs. ``output`` is the directory of the record, by default a new one under ``runs``.
-    ``live`` shows a screen on standard error if that is a terminal; what the command would print there is in ``output.txt`` then.
-    Raises CommandError for a command that cannot run, UsageError and OutputError before it runs.
+    The command runs as it would alone: it keeps the terminal and the process group. ``gpus`` is ``all``,
+    ``none``, or a comma-separated list of numbers (as in nvidia-smi) or UUIDs. ``output`` is the directory of
+    the record, by default a new one under ``runs``. ``live`` shows a screen on standard error if that is a
+    terminal; what the command would print there is in ``output.txt`` then. Raises CommandError for a command
+    that cannot run, UsageError and OutputError before it runs.
     """
     if not command:
         raise UsageError("no command to monitor was given.", hint="For example: python train.py")
@@ -81,14 +83,20 @@ def monitor(
     try:
         with steps, HeldCommand(command, environment, printed) as held:
             facts = MonitorFile(
-                created=_now(), program=program, command=tuple(map(escaped, command)), show_command=show_command, pid=held.pid,
-                period_s=period_s, environment=host_environment(),
-            )  # fmt: skip
+                created=_now(),
+                program=program,
+                command=tuple(map(escaped, command)),
+                show_command=show_command,
+                pid=held.pid,
+                period_s=period_s,
+                environment=host_environment(),
+            )
             save(directory, facts)
             with SamplerProcess(held.pid, directory / JOURNAL_FILE, period_s, chosen) as sampler, screen:
                 began_ns = held.release()
                 facts = msgspec.structs.replace(facts, began_ns=began_ns)
-                # From here on always wait for the program; if the disk is still full then, the last record reports it.
+                # From here on always wait for the program; if the disk is still full then, the last record
+                # reports it.
                 with contextlib.suppress(OutputError):
                     save(directory, facts)
                 ending = held.wait()
@@ -102,25 +110,45 @@ def monitor(
 
 
 def attach(
-    pid: int, *, output: Path | None = None, period_s: float = PERIOD_S, gpus: str = "all", duration_s: float | None = None,
+    pid: int,
+    *,
+    output: Path | None = None,
+    period_s: float = PERIOD_S,
+    gpus: str = "all",
+    duration_s: float | None = None,
     live: bool = False,
-) -> Monitored:  # fmt: skip
-    """Sample the running process ``pid``, its descendants and the GPUs until it ends, for ``duration_s``, or until Ctrl-C or SIGTERM.
+) -> Monitored:
+    """Sample the running process ``pid``, its descendants and the GPUs until it ends, for ``duration_s``, or
+    until Ctrl-C or SIGTERM.
 
-    The other parameters are those of ``monitor``. Raises UsageError if the process does not exist or may not be read.
+    The other parameters are those of ``monitor``. Raises UsageError if the process does not exist or may not
+    be read.
     """
     check_period(period_s)
     if duration_s is not None and not duration_s > 0:
-        raise UsageError(f"{arg('duration_s')} must be positive, got {duration_s!r}.", hint=f"For example: {arg('duration_s', 60)}")
+        raise UsageError(
+            f"{arg('duration_s')} must be positive, got {duration_s!r}.",
+            hint=f"For example: {arg('duration_s', 60)}",
+        )
     process, program, notes = _find_process(pid)
     chosen = choose_gpus(gpus)
     directory = output or default_directory(program, "monitor")
     create_directory(directory)
     facts = MonitorFile(
-        created=_now(), program=program, attached=True, pid=pid, period_s=period_s, environment=host_environment(), notes=notes
-    )  # fmt: skip
+        created=_now(),
+        program=program,
+        attached=True,
+        pid=pid,
+        period_s=period_s,
+        environment=host_environment(),
+        notes=notes,
+    )
     save(directory, facts)
-    screen = monitor_screen(program, directory / JOURNAL_FILE) if live and has_screen() else contextlib.nullcontext()
+    screen = (
+        monitor_screen(program, directory / JOURNAL_FILE)
+        if live and has_screen()
+        else contextlib.nullcontext()
+    )
     with SamplerProcess(pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
         facts = msgspec.structs.replace(facts, began_ns=now_ns())
         save(directory, facts)
@@ -131,7 +159,8 @@ def attach(
 
 
 def choose_gpus(choice: str) -> Mapping[str, str] | None:
-    """The GPUs that ``choice`` names, as ``SamplerProcess`` takes them. Raises DeviceError for one that is not there."""
+    """The GPUs that ``choice`` names, as ``SamplerProcess`` takes them. Raises DeviceError for one that is
+    not there."""
     if choice == "all":
         return None
     if choice == "none":
@@ -139,7 +168,8 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
     names = [name for part in choice.split(",") if (name := part.strip())]
     if not names:
         raise UsageError(
-            f"{arg('gpus', choice)} is not a list of GPUs.", hint=f"Use all, none, or numbers or UUIDs: {arg('gpus', '0,2')}"
+            f"{arg('gpus', choice)} is not a list of GPUs.",
+            hint=f"Use all, none, or numbers or UUIDs: {arg('gpus', '0,2')}",
         )
     from rooflines.device_specs.nvml import find_gpu, is_slice, start_nvml
     from rooflines.profiler.samplers.nvml import all_gpus
@@ -150,7 +180,9 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
         chosen = {}
         for name in names:
             if name.isdecimal() and int(name) >= count:
-                raise DeviceError(f"GPU {name} not found: NVML finds {count}.", hint="List GPUs with nvidia-smi -L.")
+                raise DeviceError(
+                    f"GPU {name} not found: NVML finds {count}.", hint="List GPUs with nvidia-smi -L."
+                )
             try:
                 handle = find_gpu(nvml, int(name) if name.isdecimal() else name)
                 uuid = nvml.nvmlDeviceGetUUID(handle)
@@ -161,13 +193,17 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
                     key = f"gpu{nvml.nvmlDeviceGetIndex(handle)}"
                 chosen[key] = uuid
             except nvml.NVMLError as error:
-                raise DeviceError(f"GPU {name!r} not found by NVML: {error}.", hint="List GPUs with nvidia-smi -L.") from None
+                raise DeviceError(
+                    f"GPU {name!r} not found by NVML: {error}.", hint="List GPUs with nvidia-smi -L."
+                ) from None
         return chosen
     finally:
         nvml.nvmlShutdown()
 
 
-def _finish(directory: Path, facts: MonitorFile, sampler: SamplerProcess, gpus: Mapping[str, str] | None) -> Monitored:
+def _finish(
+    directory: Path, facts: MonitorFile, sampler: SamplerProcess, gpus: Mapping[str, str] | None
+) -> Monitored:
     """Everything that is known at the end, written into ``directory``."""
     journal = read_journal(directory / JOURNAL_FILE)
     failure = sampler.problem.removeprefix(" ".join(journal.problems)).strip()
@@ -194,7 +230,8 @@ def _find_process(pid: int) -> tuple[psutil.Process, str, tuple[str, ...]]:
         raise _not_ours(pid) from None
     except (psutil.NoSuchProcess, ValueError, OverflowError):
         raise UsageError(
-            f"process {pid} not found.", hint="List processes with ps -e, or start one: rooflines monitor -- COMMAND"
+            f"process {pid} not found.",
+            hint="List processes with ps -e, or start one: rooflines monitor -- COMMAND",
         ) from None
     try:
         process.memory_info()
@@ -207,14 +244,19 @@ def _find_process(pid: int) -> tuple[psutil.Process, str, tuple[str, ...]]:
     try:
         process.memory_full_info()
     except psutil.AccessDenied:
-        notes.append(f"Process {pid} belongs to {process.username()}: its unique memory (USS) and I/O are not readable.")
+        notes.append(
+            f"Process {pid} belongs to {process.username()}: its unique memory (USS) and I/O are "
+            "not readable."
+        )
     except psutil.NoSuchProcess:
         pass
     return process, program, tuple(notes)
 
 
 def _not_ours(pid: int) -> UsageError:
-    return UsageError(f"process {pid} belongs to another user and cannot be read.", hint="Run as its owner or as root.")
+    return UsageError(
+        f"process {pid} belongs to another user and cannot be read.", hint="Run as its owner or as root."
+    )
 
 
 def _watch(process: psutil.Process, sampler: SamplerProcess, duration_s: float | None) -> None:

@@ -1,4 +1,5 @@
-"""The devices of a prediction by name: a data sheet, a file with ceilings, or this machine; with memory, power and price."""
+"""The devices of a prediction by name: a data sheet, a file with ceilings, or this machine; with memory,
+power and price."""
 
 from __future__ import annotations
 
@@ -26,10 +27,13 @@ def find_devices(
 ) -> tuple[DeviceFacts, ...]:
     """The devices called ``names``; ``power`` (W) and ``price`` (per hour) are by the same names.
 
-    Raises UsageError for a device without a data sheet, with names that look alike, and for a name that is not among ``names``.
+    Raises UsageError for a device without a data sheet, with names that look alike, and for a name that is
+    not among ``names``.
     """
     if not names:
-        raise UsageError("no device was given.", hint=f"For example: NVIDIA H200, or {THIS} for this machine.")
+        raise UsageError(
+            "no device was given.", hint=f"For example: NVIDIA H200, or {THIS} for this machine."
+        )
     found = tuple(dict.fromkeys(names))
     for option, given in (("power", power), ("price", price)):
         for name, value in given.items():
@@ -40,11 +44,14 @@ def find_devices(
                 raise UsageError(f"{arg(option)} of {name!r} must be above 0, got {value:g}.")
     return tuple(
         replace(
-            facts, price_per_hour=price.get(name), power_w=power.get(name, facts.power_w),
+            facts,
+            price_per_hour=price.get(name),
+            power_w=power.get(name, facts.power_w),
             power_source="given" if name in power else facts.power_source,
         )
-        for name in found for facts in (_device(name, progress),)
-    )  # fmt: skip
+        for name in found
+        for facts in (_device(name, progress),)
+    )
 
 
 def _device(name: str, progress: Progress) -> DeviceFacts:
@@ -56,9 +63,12 @@ def _device(name: str, progress: Progress) -> DeviceFacts:
     sheet, capacity = match.sheet, match.sheet.memory.capacity_gb
     ceilings = catalog.look_up(name) if match.mig is not None else catalog.ceilings_of(sheet, user=match.user)
     return _with_roofs(
-        ceilings, peer_link=catalog.peer_link(sheet), memory_bytes=round(capacity * 2**30) if capacity is not None else None,
-        power_w=sheet.power.tdp_w if sheet.power is not None else None, power_source="TDP" if sheet.power is not None else None,
-    )  # fmt: skip
+        ceilings,
+        peer_link=catalog.peer_link(sheet),
+        memory_bytes=round(capacity * 2**30) if capacity is not None else None,
+        power_w=sheet.power.tdp_w if sheet.power is not None else None,
+        power_source="TDP" if sheet.power is not None else None,
+    )
 
 
 def _this(progress: Progress) -> DeviceFacts:
@@ -89,5 +99,8 @@ def numbers_by_name(option: str, texts: Iterable[str]) -> dict[str, float]:
         except ValueError:
             equals = ""
         if not equals or not name:
-            raise UsageError(f"{arg(option)} {text!r} is not NAME=NUMBER.", hint=f'For example: {arg(option)} "NVIDIA H200=3.5"')
+            raise UsageError(
+                f"{arg(option)} {text!r} is not NAME=NUMBER.",
+                hint=f'For example: {arg(option)} "NVIDIA H200=3.5"',
+            )
     return found

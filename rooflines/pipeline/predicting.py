@@ -1,4 +1,5 @@
-"""Predict a step on devices where it is not run: its lower bound, the memory it needs, and estimates from measured runs."""
+"""Predict a step on devices where it is not run: its lower bound, the memory it needs, and estimates from
+measured runs."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ from rooflines.profiler.read.reader import paused
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.predict.counted_step import CountedStep, count_module, count_step
 from rooflines.roofline.predict.device_bounds import bound_operator, bound_phase, estimates_of, without_rate
-from rooflines.roofline.predict.forecast import DeviceFacts, DeviceForecast, Forecast, OperatorBound, StepBound
+from rooflines.roofline.predict.forecast import (
+    DeviceFacts,
+    DeviceForecast,
+    Forecast,
+    OperatorBound,
+    StepBound,
+)
 from rooflines.units import counted
 
 if TYPE_CHECKING:
@@ -52,17 +59,19 @@ def predict(
 ) -> Forecast:
     """Predict a step of ``model`` on ``devices``, without running it; nothing is written.
 
-    ``model`` is a name as in ``rooflines.profile``, or a module with its ``inputs``, of which only ``mode`` can be chosen. The options
-    are those of ``profile`` that change the work; ``batch_size``, ``sequence_length`` and ``prompt_length`` may be lists.
+    ``model`` is a name as in ``rooflines.profile``, or a module with its ``inputs``, of which only ``mode``
+    can be chosen. The options are those of ``profile`` that change the work; ``batch_size``,
+    ``sequence_length`` and ``prompt_length`` may be lists.
 
     Args:
-        devices: Names of data sheets (``rooflines.devices``), JSON files with ceilings, or ``this`` for this machine.
-        like: Runs or traces whose efficiencies give estimates with an interval, or ``public``: public traces of GPUs. Without any there
-            are lower bounds only.
+        devices: Names of data sheets (``rooflines.devices``), JSON files with ceilings, or ``this`` for this
+            machine.
+        like: Runs or traces whose efficiencies give estimates with an interval, or ``public``: public traces
+            of GPUs. Without any there are lower bounds only.
         price: Price per hour by device, in any currency.
         power: Power in W by device; by default the limit in its data sheet.
-        layouts: Parallel layouts of a generation: sizes such as ``tp=4,pp=2`` (tensor, pipeline, data ``dp``, expert ``ep``), or the
-            number of devices for all usual ones.
+        layouts: Parallel layouts of a generation: sizes such as ``tp=4,pp=2`` (tensor, pipeline, data ``dp``,
+            expert ``ep``), or the number of devices for all usual ones.
         command: The shell line to show on the page.
         progress: Called with each stage.
 
@@ -75,7 +84,9 @@ def predict(
     if unknown := [name for name in options if name not in known]:
         raise UsageError(f"unknown option {unknown[0]!r}.", hint=f"Options: {', '.join(sorted(known))}.")
     if not isinstance(model, str) and (changed := [name for name in options if name != "mode"]):
-        raise UsageError(f"{arg(changed[0])} does not apply to a module.", hint="Change the module or its inputs.")
+        raise UsageError(
+            f"{arg(changed[0])} does not apply to a module.", hint="Change the module or its inputs."
+        )
     found = find_devices(tuple(devices), power=power or {}, price=price or {}, progress=progress)
     if PUBLIC in like and len(like) > 1:
         raise UsageError(f"{arg('like')} {PUBLIC} cannot be combined with runs.", hint="Give one of them.")
@@ -86,15 +97,28 @@ def predict(
     for step_options in _combinations(options):
         step_options.check()
         progress.stage(f"counting batch {step_options.batch_size or 1}", None)
-        steps.append(count_step(model, step_options) if isinstance(model, str) else count_module(model, inputs, step_options.mode))
-    return msgspec.structs.replace(_forecast(steps, found, analyses, tuple(map(str, like)), layouts), command=command)
+        steps.append(
+            count_step(model, step_options)
+            if isinstance(model, str)
+            else count_module(model, inputs, step_options.mode)
+        )
+    return msgspec.structs.replace(
+        _forecast(steps, found, analyses, tuple(map(str, like)), layouts), command=command
+    )
 
 
 def _combinations(options: Mapping[str, Any]) -> list[PointOptions]:
     """The options of each step: every combination of the lists."""
-    lists = {name: value if isinstance(value, Sequence) else [value] for name, value in options.items() if name in PREDICTED_LISTS}
+    lists = {
+        name: value if isinstance(value, Sequence) else [value]
+        for name, value in options.items()
+        if name in PREDICTED_LISTS
+    }
     rest = {name: value for name, value in options.items() if name not in PREDICTED_LISTS}
-    return [PointOptions(**rest, **dict(zip(lists, chosen, strict=True))) for chosen in itertools.product(*lists.values())]
+    return [
+        PointOptions(**rest, **dict(zip(lists, chosen, strict=True)))
+        for chosen in itertools.product(*lists.values())
+    ]
 
 
 def _measured(source: Path | str, progress: Progress) -> Analysis:
@@ -103,14 +127,20 @@ def _measured(source: Path | str, progress: Progress) -> Analysis:
 
     analysis = analyze(source, progress=progress)
     if not getattr(analysis, "operators", ()):
-        raise UsageError(f"{arg('like')} {str(source)!r}: it has no operators with a time.", hint="Give a run with a trace.")
+        raise UsageError(
+            f"{arg('like')} {str(source)!r}: it has no operators with a time.",
+            hint="Give a run with a trace.",
+        )
     return analysis
 
 
 def _forecast(
-    steps: Sequence[CountedStep], devices: Sequence[DeviceFacts], analyses: Sequence[Analysis], like: tuple[str, ...],
+    steps: Sequence[CountedStep],
+    devices: Sequence[DeviceFacts],
+    analyses: Sequence[Analysis],
+    like: tuple[str, ...],
     layouts: Sequence[str],
-) -> Forecast:  # fmt: skip
+) -> Forecast:
     from rooflines.roofline.predict.layouts import bound_layouts, parse_layouts
 
     first, generation = steps[0], steps[0].generation
@@ -119,58 +149,101 @@ def _forecast(
     for device in devices:
         efficiencies = _efficiencies(analyses, device) if like else None
         bounds = [
-            {name: [bound_operator(one, device.roofs, efficiencies) for one in found] for name, found in step.operators.items()}
+            {
+                name: [bound_operator(one, device.roofs, efficiencies) for one in found]
+                for name, found in step.operators.items()
+            }
             for step in steps
         ]
         columns.append(bounds[0])
-        on = tuple(_step_bound(step, device, one, efficiencies) for step, one in zip(steps, bounds, strict=True))
+        on = tuple(
+            _step_bound(step, device, one, efficiencies) for step, one in zip(steps, bounds, strict=True)
+        )
         bound: tuple[LayoutBound, ...] = ()
         if generation is not None and chosen and on[0].missing is None:
-            bound = bound_layouts(generation, device.roofs, device.peer_link, chosen, memory_bytes=device.memory_bytes)
+            bound = bound_layouts(
+                generation, device.roofs, device.peer_link, chosen, memory_bytes=device.memory_bytes
+            )
         forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound))
     operators = [one for phase in first.operators.values() for one in phase]
     rows = zip(*([bound for phase in column.values() for bound in phase] for column in columns), strict=True)
     return Forecast(
-        workload=first.workload, unit=first.unit, steps=tuple(step.step for step in steps), devices=tuple(forecasts), like=like,
-        operators=tuple(msgspec.structs.replace(one, bounds=row) for one, row in zip(operators, rows, strict=True)),
+        workload=first.workload,
+        unit=first.unit,
+        steps=tuple(step.step for step in steps),
+        devices=tuple(forecasts),
+        like=like,
+        operators=tuple(
+            msgspec.structs.replace(one, bounds=row) for one, row in zip(operators, rows, strict=True)
+        ),
         unknown=tuple(dict.fromkeys(name for step in steps for name in step.unknown)),
         notes=tuple(dict.fromkeys(note for step in steps for note in step.notes)),
-    )  # fmt: skip
+    )
 
 
 def _step_bound(
-    step: CountedStep, device: DeviceFacts, bounds: Mapping[str, Sequence[OperatorBound]], like: Efficiencies | None
+    step: CountedStep,
+    device: DeviceFacts,
+    bounds: Mapping[str, Sequence[OperatorBound]],
+    like: Efficiencies | None,
 ) -> StepBound:
     capacity, fitting = device.memory_bytes, dict[str, Any]()
     if step.growth is not None and step.step.memory is not None and capacity is not None:
         devices = ceil(step.step.memory.total_bytes / capacity)
-        fitting = {"fits": devices <= 1, "least_devices": devices, "largest_batch": step.growth.largest_batch(capacity)}
+        fitting = {
+            "fits": devices <= 1,
+            "least_devices": devices,
+            "largest_batch": step.growth.largest_batch(capacity),
+        }
         if step.generation is not None:
             free = capacity - step.generation.parameter_bytes - step.generation.activation_bytes
             fitting["largest_context"] = step.generation.largest_context(free, step.generation.batch)
     if missing := without_rate((one for found in step.operators.values() for one in found), device.roofs):
-        return StepBound(**fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}")
+        return StepBound(
+            **fitting, missing=f"{device.name} has no rate for products in {' and '.join(missing)}"
+        )
     memory = step.step.memory
-    phases = tuple(bound_phase(name, found, bounds[name], device.roofs, like, memory) for name, found in step.operators.items())
+    phases = tuple(
+        bound_phase(name, found, bounds[name], device.roofs, like, memory)
+        for name, found in step.operators.items()
+    )
     weighted = [(phase, facts.calls) for phase, facts in zip(phases, step.step.phases, strict=True)]
-    by_roof = longest_first((roof, times * time_s) for phase, times in weighted for roof, time_s in phase.by_roof_s.items())
+    by_roof = longest_first(
+        (roof, times * time_s) for phase, times in weighted for roof, time_s in phase.by_roof_s.items()
+    )
     estimate = outside_s = None
     if like is not None:
-        parts = [part for one, times in weighted for part in estimates_of(step.operators[one.name], bounds[one.name], times)]
+        parts = [
+            part
+            for one, times in weighted
+            for part in estimates_of(step.operators[one.name], bounds[one.name], times)
+        ]
         estimate = like.total(parts)
         outside_s = like.outside_s(sum(number for _, number in parts), estimate.time_s)
-    lower_s, eager_s = (sum(getattr(phase, name) * times for phase, times in weighted) for name in ("lower_bound_s", "eager_bound_s"))
+    lower_s, eager_s = (
+        sum(getattr(phase, name) * times for phase, times in weighted)
+        for name in ("lower_bound_s", "eager_bound_s")
+    )
     each_s = lower_s / step.step.produced if fitting.get("fits", True) else 0.0
     return StepBound(
-        **fitting, phases=phases, lower_bound_s=lower_s or None, eager_bound_s=eager_s or None, by_roof_s=dict(by_roof),
-        units_per_s=1 / each_s if each_s else None, estimate=estimate, outside_s=outside_s,
-        cost_per_million=device.price_per_hour / 3600 * each_s * 1e6 if each_s and device.price_per_hour is not None else None,
+        **fitting,
+        phases=phases,
+        lower_bound_s=lower_s or None,
+        eager_bound_s=eager_s or None,
+        by_roof_s=dict(by_roof),
+        units_per_s=1 / each_s if each_s else None,
+        estimate=estimate,
+        outside_s=outside_s,
+        cost_per_million=device.price_per_hour / 3600 * each_s * 1e6
+        if each_s and device.price_per_hour is not None
+        else None,
         energy_per_unit_j=device.power_w * each_s if each_s and device.power_w is not None else None,
-    )  # fmt: skip
+    )
 
 
 def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficiencies | None:
-    """What the runs reach of their bounds, of the same kind as those of ``device``: by data sheets, or as measured.
+    """What the runs reach of their bounds, of the same kind as those of ``device``: by data sheets, or as
+    measured.
 
     Without runs those of the public traces, which tell nothing of devices that are no GPUs.
     """
@@ -182,7 +255,9 @@ def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficien
     own = [Ceilings(device=run.environment.device_name, kind="", ceilings=run.ceilings) for run in analyses]
     judges = own
     if device.source != "measured":
-        judges = [sheet_of(run.environment)[0] or measured for run, measured in zip(analyses, own, strict=True)]
+        judges = [
+            sheet_of(run.environment)[0] or measured for run, measured in zip(analyses, own, strict=True)
+        ]
     try:
         return Efficiencies.of(analyses, device.name, judges)
     except ValueError as error:

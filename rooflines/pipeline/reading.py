@@ -1,4 +1,5 @@
-"""Analyze any source: a run, its directory, any trace, the ranks of a job, a monitored program, or a stored analysis."""
+"""Analyze any source: a run, its directory, any trace, the ranks of a job, a monitored program, or a stored
+analysis."""
 
 from __future__ import annotations
 
@@ -75,18 +76,22 @@ def analyze(source: Run | Path | str, **options: Unpack[AnalyzeOptions]) -> Anal
 def analyze(source: Monitored) -> MonitorAnalysis: ...
 
 
-def analyze(source: Run | Monitored | Path | str, **options: Unpack[AnalyzeOptions]) -> Analysis | MonitorAnalysis:
-    """Analyze a run, a PyTorch trace or a monitored program; nothing is written. ``analyze_ranks`` analyzes several ranks.
+def analyze(
+    source: Run | Monitored | Path | str, **options: Unpack[AnalyzeOptions]
+) -> Analysis | MonitorAnalysis:
+    """Analyze a run, a PyTorch trace or a monitored program; nothing is written. ``analyze_ranks`` analyzes
+    several ranks.
 
-    ``source`` is a ``Run`` or its directory, or a trace (a file, its directory, or a URL that fsspec opens). A ``Monitored`` is what
-    ``monitor`` returns.
+    ``source`` is a ``Run`` or its directory, or a trace (a file, its directory, or a URL that fsspec opens).
+    A ``Monitored`` is what ``monitor`` returns.
 
     Args:
-        ceilings: ``measured`` (on this machine, now), ``spec``, a file, a device name, or ``Ceilings``. By default those stored with
-            the run; for a trace, the data sheet of the device that it names.
-        capture: For a trace that launches CUDA or HIP graphs: the trace of their capture, a folder of such traces, or a list.
-        inductor_cache: Directory with the code that inductor generated for the program, which counts its kernels exactly. The files
-            are read, not executed.
+        ceilings: ``measured`` (on this machine, now), ``spec``, a file, a device name, or ``Ceilings``. By
+            default those stored with the run; for a trace, the data sheet of the device that it names.
+        capture: For a trace that launches CUDA or HIP graphs: the trace of their capture, a folder of such
+            traces, or a list.
+        inductor_cache: Directory with the code that inductor generated for the program, which counts its
+            kernels exactly. The files are read, not executed.
         partial: Read a truncated trace up to the cut; the notes say what is missing.
         memory_limit_bytes: Maximum memory for trace data.
         keep_paths: Name source files by their whole paths as recorded, instead of the file and its folder.
@@ -99,17 +104,23 @@ def analyze(source: Run | Monitored | Path | str, **options: Unpack[AnalyzeOptio
         found = find_sources([source])
         source, several = found[0], found if len(found) > 1 else None
     if isinstance(several, list | tuple):
-        raise UsageError(f"analyze takes one run or trace, got {len(several)}; use analyze_ranks for the ranks of a job.")
+        raise UsageError(
+            f"analyze takes one run or trace, got {len(several)}; use analyze_ranks for the ranks of a job."
+        )
     return cast("Analysis | MonitorAnalysis", analyze_source(source, **options).analysis)
 
 
-def analyze_ranks(sources: Sequence[Path | str] | Path | str, **options: Unpack[AnalyzeOptions]) -> RankAnalysis:
-    """Analyze the traces of several ranks of one job, each and together, with their collectives matched; nothing is written.
+def analyze_ranks(
+    sources: Sequence[Path | str] | Path | str, **options: Unpack[AnalyzeOptions]
+) -> RankAnalysis:
+    """Analyze the traces of several ranks of one job, each and together, with their collectives matched;
+    nothing is written.
 
     ``sources`` are files, run directories, directories of traces, patterns or URLs, or a single one of them.
 
     Args:
-        jobs: Number of processes that read traces. They are spawned, so a script needs ``if __name__ == "__main__":``.
+        jobs: Number of processes that read traces. They are spawned, so a script needs ``if __name__ ==
+            "__main__":``.
         dask: Address of a Dask scheduler whose workers read the traces.
         partial, memory_limit_bytes (in each process), keep_paths: As for ``analyze``.
         progress: Called with each stage.
@@ -121,9 +132,13 @@ def analyze_ranks(sources: Sequence[Path | str] | Path | str, **options: Unpack[
 
 
 def analyze_source(source: Source, **options: Unpack[AnalyzeOptions]) -> Analyzed:
-    """Return the record of any source and its analysis. Raises UsageError for an option that does not apply to the source."""
+    """Return the record of any source and its analysis. Raises UsageError for an option that does not apply
+    to the source."""
     given = cast("AnalyzeOptions", {name: value for name, value in options.items() if value is not None})
-    of_one, of_ranks = {"ceilings", "capture", "inductor_cache"} & given.keys(), {"jobs", "dask"} & given.keys()
+    of_one, of_ranks = (
+        {"ceilings", "capture", "inductor_cache"} & given.keys(),
+        {"jobs", "dask"} & given.keys(),
+    )
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", of_ranks)
         return _one(source, given)
@@ -148,8 +163,13 @@ def _reading(options: AnalyzeOptions) -> ReadOptions:
 
 @paused()
 def _one(source: Run | Path | str, options: AnalyzeOptions) -> Analyzed:
-    """A run or trace; a directory with a trace and the traces of its graphs' capture is that trace with them."""
-    progress, capture, reading = options.get("progress") or Silent(), options.get("capture"), _reading(options)
+    """A run or trace; a directory with a trace and the traces of its graphs' capture is that trace with
+    them."""
+    progress, capture, reading = (
+        options.get("progress") or Silent(),
+        options.get("capture"),
+        _reading(options),
+    )
     beside = captured_beside(source) if isinstance(source, Path | str) else None
     if beside is not None:
         source, capture = beside[0], capture if capture is not None else beside[1]
@@ -164,7 +184,10 @@ def _one(source: Run | Path | str, options: AnalyzeOptions) -> Analyzed:
         trace = read(source, reading)
         run = run_of_trace(source, trace, default_command())
     else:
-        raise TraceError(f"no such run or trace: {str(source)!r}.", hint="Give a run directory, or a trace as a file or URL.")
+        raise TraceError(
+            f"no such run or trace: {str(source)!r}.",
+            hint="Give a run directory, or a trace as a file or URL.",
+        )
     if captured:
         progress.stage("reading the capture", None)
     captures = [CaptureTrace(read(path, reading), shown(path), tokens) for path, tokens in captured.items()]
@@ -190,7 +213,9 @@ def _several(sources: Sequence[Path | str], options: AnalyzeOptions) -> RankAnal
 
     jobs, progress = options.get("jobs"), options.get("progress") or Silent()
     if jobs is not None and jobs < 1:
-        raise UsageError(f"{arg('jobs')} must be at least 1, got {jobs}.", hint="Omit it to use all processors.")
+        raise UsageError(
+            f"{arg('jobs')} must be at least 1, got {jobs}.", hint="Omit it to use all processors."
+        )
     traces = find_sources(sources)
     progress.stage(f"reading traces of {len(traces)} ranks", len(traces))
     reading, dask = _reading(options), options.get("dask")
@@ -200,10 +225,11 @@ def _several(sources: Sequence[Path | str], options: AnalyzeOptions) -> RankAnal
 
 
 def read_analysis(source: Run | Path | str, **options: Unpack[AnalyzeOptions]) -> Analysis:
-    """Return the analysis of a run, its directory or a trace, derived again, or the one stored in a file of rooflines.
+    """Return the analysis of a run, its directory or a trace, derived again, or the one stored in a file of
+    rooflines.
 
-    Raises DataError for a file of ours that is corrupt or something else, UsageError for ``ceilings`` with a stored analysis, which
-    holds no times to judge again.
+    Raises DataError for a file of ours that is corrupt or something else, UsageError for ``ceilings`` with a
+    stored analysis, which holds no times to judge again.
     """
     stored = None if isinstance(source, Run) else _stored_analysis(source)
     if stored is None:
@@ -227,7 +253,8 @@ def _stored_analysis(path: Path | str) -> Analysis | None:
             return None
         if schema[1].decode() != ANALYSIS_SCHEMA:
             raise DataError(
-                f"{str(path)!r} has schema {schema[1].decode()!r}; this version compares {ANALYSIS_SCHEMA!r}.",
+                f"{str(path)!r} has schema {schema[1].decode()!r}; this version compares "
+                f"{ANALYSIS_SCHEMA!r}.",
                 hint="Give the run directory, a trace, or an analysis.json of this version.",
             )
         return read_json(Path(path), Analysis)

@@ -1,7 +1,7 @@
 """The main job, step by step: check, run, measure the ceilings, analyze, report.
 
-The order matters: what can be refused is refused before anything runs; the run is on disk before its ceilings are measured; every
-report is a function of the run directory.
+The order matters: what can be refused is refused before anything runs; the run is on disk before its ceilings
+are measured; every report is a function of the run directory.
 """
 
 from __future__ import annotations
@@ -54,11 +54,14 @@ from rooflines.roofline.judge.judge import Judged
 if TYPE_CHECKING:
     import torch
 
-# How often the ceilings of a device may be measured in all because operators beat them; each time takes as long as the first.
+# How often the ceilings of a device may be measured in all because operators beat them; each time takes as
+# long as the first.
 MEASUREMENTS_MOST = 3
 # A measurement that raised the roof by less than this factor ends them.
 _RAISED = 1.01
-MEASURED_AGAIN = "the ceilings were measured more than once because operators exceeded them; the best of each counts"
+MEASURED_AGAIN = (
+    "the ceilings were measured more than once because operators exceeded them; the best of each counts"
+)
 
 P = ParamSpec("P")
 
@@ -67,11 +70,17 @@ class _Profile(Protocol[P]):
     """A function that profiles a model, and takes the keyword arguments ``P``."""
 
     def __call__(
-        self, model: torch.nn.Module | Callable[[], object] | str, inputs: Any = None, *args: P.args, **options: P.kwargs
+        self,
+        model: torch.nn.Module | Callable[[], object] | str,
+        inputs: Any = None,
+        *args: P.args,
+        **options: P.kwargs,
     ) -> Run: ...
 
 
-def _with_keywords(record: Callable[P, ProfileOptions]) -> Callable[[Callable[[Any, Any, ProfileOptions], Run]], _Profile[P]]:
+def _with_keywords(
+    record: Callable[P, ProfileOptions],
+) -> Callable[[Callable[[Any, Any, ProfileOptions], Run]], _Profile[P]]:
     """Make the fields of ``record`` the keyword arguments of a function that takes the record."""
 
     def decorate(function: Callable[[Any, Any, ProfileOptions], Run]) -> _Profile[P]:
@@ -81,7 +90,8 @@ def _with_keywords(record: Callable[P, ProfileOptions]) -> Callable[[Callable[[A
 
         own = list(inspect.signature(function).parameters.values())[:2]
         keywords = inspect.signature(record).parameters.values()
-        profile.__signature__ = inspect.Signature([own[0], own[1].replace(default=None), *keywords])  # type: ignore[attr-defined]
+        shown = inspect.Signature([own[0], own[1].replace(default=None), *keywords])
+        profile.__signature__ = shown  # type: ignore[attr-defined]
         return profile
 
     return decorate
@@ -91,12 +101,14 @@ def _with_keywords(record: Callable[P, ProfileOptions]) -> Callable[[Callable[[A
 def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, options: ProfileOptions) -> Run:
     """Record ``model`` and write its analysis and reports; returns the run.
 
-    ``model`` is a module, called with ``inputs`` (a tensor, a tuple, or a dict of keywords), a function that runs one step, or a
-    name: a torchvision model, ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``. ``batch_size`` is samples a step; for a
-    module it is read off the inputs. ``steps`` and ``warmup`` are numbers of timed and warm-up steps, chosen from the step times when
-    None. ``ceilings`` is ``measured``, ``spec``, the path of a file or the name of a device. A module is given back as it was: device,
-    precision, memory format, training flags, gradients and, after training, its values; so are torch's thread count and its random
-    generators. Raises UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun stays on disk and loads.
+    ``model`` is a module, called with ``inputs`` (a tensor, a tuple, or a dict of keywords), a function that
+    runs one step, or a name: a torchvision model, ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``.
+    ``batch_size`` is samples a step; for a module it is read off the inputs. ``steps`` and ``warmup`` are
+    numbers of timed and warm-up steps, chosen from the step times when None. ``ceilings`` is ``measured``,
+    ``spec``, the path of a file or the name of a device. A module is given back as it was: device, precision,
+    memory format, training flags, gradients and, after training, its values; so are torch's thread count and
+    its random generators. Raises UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun
+    stays on disk and loads.
     """
     options.refuse(("to_end",), "models", "Only scripts have an end.")
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
@@ -110,9 +122,14 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
         step = FirstResult(prepared.step) if plain is not None else prepared.step
         with prepared.flags(), quiet_logs():
             recording = Recording(
-                directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
-                notes=prepared.notes, traced_steps=TRACED_STEPS if options.trace else 0,
-            )  # fmt: skip
+                directory,
+                prepared.facts,
+                prepared.device,
+                settings=_settings(options, model),
+                progress=progress,
+                notes=prepared.notes,
+                traced_steps=TRACED_STEPS if options.trace else 0,
+            )
             if prepared.tokens is not None:
                 generator: Any = prepared.generator
                 recording.passes.generations = prepared.tokens.generations
@@ -128,8 +145,11 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
     return _finish(run, given, options)
 
 
-def _with_output_error(run: Run, result: list[Any] | None, model: Any, inputs: Any, plain: PointOptions, name: str) -> Run:
-    """``run`` with the difference of its first result, ``result``, from that of a step with the options ``plain``."""
+def _with_output_error(
+    run: Run, result: list[Any] | None, model: Any, inputs: Any, plain: PointOptions, name: str
+) -> Run:
+    """``run`` with the difference of its first result, ``result``, from that of a step with the options
+    ``plain``."""
     try:
         with _generators_kept(plain):
             reference = _prepare(model, inputs, plain, name)
@@ -140,23 +160,35 @@ def _with_output_error(run: Run, result: list[Any] | None, model: Any, inputs: A
     return saved_with(run, output_error=error)
 
 
-def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = False) -> tuple[Path, GivenCeilings]:
-    """Check everything that needs no run. Returns the directory of the run and where its ceilings come from."""
+def _checked(
+    options: ProfileOptions, name: str, kind: str, *, as_rank: bool = False
+) -> tuple[Path, GivenCeilings]:
+    """Check everything that needs no run. Returns the directory of the run and where its ceilings come
+    from."""
     check_formats(options.formats, traced=options.trace)
     options.check()
     directory = Path(options.output) if options.output is not None else default_directory(name, kind)
     directory = directory_of_rank(directory) if as_rank else directory
     check_directory(directory)
-    given = given_ceilings(options.ceilings, None if as_rank and options.device == "auto" else str(options.device))
+    given = given_ceilings(
+        options.ceilings, None if as_rank and options.device == "auto" else str(options.device)
+    )
     return directory, given
 
 
 def _settings(options: ProfileOptions, model: object = None) -> Settings:
-    given: dict[str, OptionValue] = {"model": escaped(model), **options.changed()} if isinstance(model, str) else {}
+    given: dict[str, OptionValue] = (
+        {"model": escaped(model), **options.changed()} if isinstance(model, str) else {}
+    )
     return Settings(
-        command=default_command(), steps=options.steps, warmup=options.warmup, wait_quiet=options.wait_quiet,
-        seed=options.seed, ceilings=options.ceilings, options=given,
-    )  # fmt: skip
+        command=default_command(),
+        steps=options.steps,
+        warmup=options.warmup,
+        wait_quiet=options.wait_quiet,
+        seed=options.seed,
+        ceilings=options.ceilings,
+        options=given,
+    )
 
 
 def _prepare(model: Any, inputs: Any, options: PointOptions, name: str) -> Prepared:
@@ -182,12 +214,14 @@ def _prepare(model: Any, inputs: Any, options: PointOptions, name: str) -> Prepa
             raise
         raise shortage from error
     raise UsageError(
-        f"cannot profile a {type(model).__name__}.", hint="Give a module and its inputs, a step function, or a model's name."
+        f"cannot profile a {type(model).__name__}.",
+        hint="Give a module and its inputs, a step function, or a model's name.",
     )
 
 
 def _check_memory(name: str, options: PointOptions) -> None:
-    """Raise OutOfMemoryError before a language model is built that plainly does not fit. One that cannot be counted is not refused."""
+    """Raise OutOfMemoryError before a language model is built that plainly does not fit. One that cannot be
+    counted is not refused."""
     if options.mode != "generate" or not name.startswith("hf:"):
         return
     from rooflines.roofline.dry_run.memory_fit import check_memory
@@ -222,18 +256,20 @@ def profile_script(
     module: bool = False,
     show: Callable[[Path | None, RooflinesError | None], object] = lambda *_: None,
 ) -> Run:
-    """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
+    """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis
+    and reports.
 
-    ``script`` is a file, or with ``module`` the name of a module (``python -m``). A step ends with ``optimizer.step()``, or in a script
-    without optimizer when an outermost module returns with gradients off; a script without any step is recorded as one. It is stopped
-    when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched, for ``auto`` the one that the
-    first step runs on; ``batch_size`` and ``precision`` only label the run. As one rank of a job, ``output`` is the job's directory and
-    the run is in ``rankN`` below it. So are the runs of its child processes; if it makes no steps itself, the first of them is
-    returned. Where the script itself ends this process (``os._exit``), ``show`` is called before with the directory of the report and
-    our error, None where there is none.
+    ``script`` is a file, or with ``module`` the name of a module (``python -m``). A step ends with
+    ``optimizer.step()``, or in a script without optimizer when an outermost module returns with gradients
+    off; a script without any step is recorded as one. It is stopped when enough is recorded, unless
+    ``to_end``. ``device`` is the one whose clock and memory are watched, for ``auto`` the one that the first
+    step runs on; ``batch_size`` and ``precision`` only label the run. As one rank of a job, ``output`` is the
+    job's directory and the run is in ``rankN`` below it. So are the runs of its child processes; if it makes
+    no steps itself, the first of them is returned. Where the script itself ends this process (``os._exit``),
+    ``show`` is called before with the directory of the report and our error, None where there is none.
 
-    Raises WorkloadError when the script raises or exits with an error, with its exception as ``__cause__``, and Interrupted on Ctrl-C,
-    both after what had been recorded was reported (``reported``).
+    Raises WorkloadError when the script raises or exits with an error, with its exception as ``__cause__``,
+    and Interrupted on Ctrl-C, both after what had been recorded was reported (``reported``).
     """
     options.refuse(NOT_FOR_SCRIPTS, "scripts", "Set it in the script or with the script's own arguments.")
     name = _check_module(str(script)) if module else _check_script(Path(script))
@@ -246,15 +282,25 @@ def profile_script(
     from rooflines.profiler.record.script import NoOperators, collect_script
 
     device = program_device(options.device)
-    workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")
+    workload = Workload(
+        name=name,
+        mode="inference",
+        batch_size=options.batch_size,
+        precision=options.precision,
+        source="script",
+    )
     # A screen is drawn around the program's own lines; a line of ours would end up inside one of them.
     screen = options.progress if isinstance(options.progress, LiveProgress) else None
     settings = _settings(options)
     recording = Recording(directory, workload, device, settings=settings, progress=screen)
-    order = ChildOrder(directory=str(recording.place), workload=workload, settings=settings, device=str(options.device))
+    order = ChildOrder(
+        directory=str(recording.place), workload=workload, settings=settings, device=str(options.device)
+    )
 
     def report(failure: RooflinesError | None) -> Run:
-        here = directory if directory.absolute() == recording.place else recording.place  # the program may have changed its own
+        here = (
+            directory if directory.absolute() == recording.place else recording.place
+        )  # the program may have changed its own
         own, (runs, notes) = recording.run, gather(here)
         if runs and not recording.passes.steps:
             if own is not None:
@@ -271,7 +317,10 @@ def profile_script(
             failure.marked_hint = " ".join((hint, *of_children)).strip()
             raise failure
         else:
-            notes += [f"a process that the program started was recorded, too: rooflines analyze {run.directory}" for run in runs]
+            notes += [
+                f"a process that the program started was recorded, too: rooflines analyze {run.directory}"
+                for run in runs
+            ]
             run = _finish(saved_with(own, *notes), given, options)
         if failure is not None:
             failure.reported = run.directory
@@ -294,9 +343,12 @@ def profile_script(
     try:
         with torch_threads(options.threads):
             collect_script(
-                Program(str(script), arguments, module), recording, to_end=options.to_end,
-                children=Children(order.text(), child_environment, Child.begun), on_hard_end=end_hard,
-            )  # fmt: skip
+                Program(str(script), arguments, module),
+                recording,
+                to_end=options.to_end,
+                children=Children(order.text(), child_environment, Child.begun),
+                on_hard_end=end_hard,
+            )
     except RooflinesError as error:
         failure = error
     join()
@@ -309,7 +361,10 @@ def _check_script(script: Path) -> str:
     if not script.is_file():
         nearby = [str(path) for path in script.parent.glob("*.py")] if script.parent.is_dir() else []
         close = difflib.get_close_matches(str(script), nearby, n=1)
-        raise WorkloadError(f"no such script: {str(script)!r}.", hint=f"Did you mean {close[0]}?" if close else "Check the path.")
+        raise WorkloadError(
+            f"no such script: {str(script)!r}.",
+            hint=f"Did you mean {close[0]}?" if close else "Check the path.",
+        )
     return escaped(script.name)
 
 
@@ -326,7 +381,8 @@ def _check_module(module: str) -> str:
         sys.path.remove(os.getcwd())
     if spec is None:
         raise WorkloadError(
-            f"no module named {module!r}.", hint="Give the name as for python -m and run from the directory that contains it."
+            f"no module named {module!r}.",
+            hint="Give the name as for python -m and run from the directory that contains it.",
         )
     return module
 
@@ -342,13 +398,21 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
                 if (lacks := missing(error)) is None:
                     raise
                 stated: dict[str, Any] = {}
-                with contextlib.suppress(RooflinesError):  # what its data sheet says of the device, or its clock gives
+                with contextlib.suppress(
+                    RooflinesError
+                ):  # what its data sheet says of the device, or its clock gives
                     stated["ceilings"] = known_ceilings(run.facts.environment.device, None)
-                run = saved_with(run, f"the ceilings were not measured: {error.name} is not installed ({lacks[1]})", **stated)
+                run = saved_with(
+                    run,
+                    f"the ceilings were not measured: {error.name} is not installed ({lacks[1]})",
+                    **stated,
+                )
             except (RuntimeError, RooflinesError) as error:
                 if run.facts.status != "failed":  # else its device may be lost
                     raise
-                run = saved_with(run, f"the ceilings could not be measured after the failure: {first_line(error)}")
+                run = saved_with(
+                    run, f"the ceilings could not be measured after the failure: {first_line(error)}"
+                )
         run, judged = _settle_ceilings(run, progress)
         report_run(run, options.formats, judged=judged, progress=progress)
     except KeyboardInterrupt:
@@ -360,15 +424,18 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
 
 
 def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Judged]:
-    """The run and its analysis, after measuring the ceilings again where an operator was faster than they allow.
+    """The run and its analysis, after measuring the ceilings again where an operator was faster than they
+    allow.
 
-    A convolution may well do less than its formula (Winograd), and then no measurement helps: where the roof that was beaten by most
-    rose by less than ``_RAISED``, it stands.
+    A convolution may well do less than its formula (Winograd), and then no measurement helps: where the roof
+    that was beaten by most rose by less than ``_RAISED``, it stands.
     """
     judged = _analyze(run)
     environment, excess = run.facts.environment, _most_beaten(judged.analysis)
     # The device of a run that failed may be lost.
-    measured = run.facts.settings.ceilings == "measured" and run.facts.status != "failed" and is_installed("numba")
+    measured = (
+        run.facts.settings.ceilings == "measured" and run.facts.status != "failed" and is_installed("numba")
+    )
     for _ in range(MEASUREMENTS_MOST - 1):
         ceilings = run.facts.ceilings
         if not measured or not excess or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST:
@@ -384,7 +451,8 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Judged]:
 
 
 def _most_beaten(analysis: Analysis) -> float:
-    """The highest implausible efficiency of an operator that a ceiling of arithmetic or memory bounds; 0 where there is none."""
+    """The highest implausible efficiency of an operator that a ceiling of arithmetic or memory bounds; 0
+    where there is none."""
     bounded = (row.efficiency or 0.0 for row in analysis.operators if row.bound in ("compute", "memory"))
     return max((efficiency for efficiency in bounded if efficiency > IMPLAUSIBLE), default=0.0)
 
@@ -414,22 +482,35 @@ def record(
                 r.step()
         print(r.run.directory)
 
-    How long a step waits for the batches of a torch ``DataLoader`` is seen; ``r.loader(batches)`` does it for any other iterable
-    (docs/workloads.md). ``r.pause()`` and ``r.resume()`` around an evaluation keep it out of the steps.
+    How long a step waits for the batches of a torch ``DataLoader`` is seen; ``r.loader(batches)`` does it for
+    any other iterable (docs/workloads.md). ``r.pause()`` and ``r.resume()`` around an evaluation keep it out
+    of the steps.
 
-    The first ``warmup`` steps are not timed, and the first of them is traced; so is the step after it. The next ``steps`` are timed
-    with the profiler off, the three after that run under the profiler; any further step costs nothing. A loop may end after any step,
-    and without any the whole block is recorded as one. None lets the step times decide. ``device`` ``auto`` is the one that the first
-    step runs on. The name, mode, batch size and precision only label the run. As one rank of a job, ``output`` is the job's directory
-    and the run is in ``rankN`` below it. On leaving, the analysis and reports are written, unless the loop raised.
+    The first ``warmup`` steps are not timed, and the first of them is traced; so is the step after it. The
+    next ``steps`` are timed with the profiler off, the three after that run under the profiler; any further
+    step costs nothing. A loop may end after any step, and without any the whole block is recorded as one.
+    None lets the step times decide. ``device`` ``auto`` is the one that the first step runs on. The name,
+    mode, batch size and precision only label the run. As one rank of a job, ``output`` is the job's directory
+    and the run is in ``rankN`` below it. On leaving, the analysis and reports are written, unless the loop
+    raised.
     """
     options = ProfileOptions(
-        mode=mode, batch_size=batch_size, precision=precision, device=device, steps=steps, warmup=warmup, ceilings=ceilings,
-        output=output, formats=formats, progress=progress,
-    )  # fmt: skip
+        mode=mode,
+        batch_size=batch_size,
+        precision=precision,
+        device=device,
+        steps=steps,
+        warmup=warmup,
+        ceilings=ceilings,
+        output=output,
+        formats=formats,
+        progress=progress,
+    )
     directory, given = _checked(options, name, mode, as_rank=True)
     workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision, source="loop")
-    recording = Recording(directory, workload, program_device(device), settings=_settings(options), progress=progress)
+    recording = Recording(
+        directory, workload, program_device(device), settings=_settings(options), progress=progress
+    )
     with recording:
         yield recording
     assert recording.run is not None

@@ -47,18 +47,29 @@ def report(
     output: Path | str | None = None,
     **options: Unpack[AnalyzeOptions],
 ) -> dict[str, Path]:
-    """Analyze ``source`` and write its reports; returns the files by format. ``formats`` are by default all that there are for it.
+    """Analyze ``source`` and write its reports; returns the files by format. ``formats`` are by default all
+    that there are for it.
 
-    The reports are written into the directory ``output``: by default the one of the run or monitored program, or a new one under
-    ``runs``. The directory of a monitored program is a source, too. The other parameters are those of ``analyze``. Raises UsageError
-    for an unknown format, OutputError for a directory that cannot be written.
+    The reports are written into the directory ``output``: by default the one of the run or monitored program,
+    or a new one under ``runs``. The directory of a monitored program is a source, too. The other parameters
+    are those of ``analyze``. Raises UsageError for an unknown format, OutputError for a directory that cannot
+    be written.
     """
     from rooflines.roofline.ranks.records import RankAnalysis
 
     if isinstance(source, Path | str):
         source = open_source([str(source)])
-    defaults = FORMATS if isinstance(source, Run | str) else RANKS_FORMATS if isinstance(source, Sequence) else MONITOR_FORMATS
-    names, traced = defaults if formats is None else formats, isinstance(source, Run | str) and not options.get("partial")
+    defaults = (
+        FORMATS
+        if isinstance(source, Run | str)
+        else RANKS_FORMATS
+        if isinstance(source, Sequence)
+        else MONITOR_FORMATS
+    )
+    names, traced = (
+        defaults if formats is None else formats,
+        isinstance(source, Run | str) and not options.get("partial"),
+    )
     chosen = check_formats(names, traced=traced)
     directory, progress = None if output is None else Path(output), options.get("progress")
     record, analysis, judged = analyze_source(source, **options)
@@ -87,17 +98,24 @@ def write_reports(
 ) -> dict[str, Path]:
     """Write ``page`` in ``formats`` into ``directory``, which is there; returns what was written, by format.
 
-    ``record`` is the name of a file and what goes into it as JSON, under ``analysis`` among what is returned. ``own`` replaces the
-    writer of a format by one that is given the file. Raises UsageError for an unknown format, OutputError where it cannot be written.
+    ``record`` is the name of a file and what goes into it as JSON, under ``analysis`` among what is returned.
+    ``own`` replaces the writer of a format by one that is given the file. Raises UsageError for an unknown
+    format, OutputError where it cannot be written.
     """
-    chosen, progress, written = check_formats(formats, traced=PERFETTO in (own or {})), progress or Silent(), {}
+    chosen, progress, written = (
+        check_formats(formats, traced=PERFETTO in (own or {})),
+        progress or Silent(),
+        {},
+    )
     with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
         if record is not None:
             written["analysis"] = directory / record[0]
             write_json(written["analysis"], record[1])
         for name in chosen:
             progress.stage(f"writing the {name} report", None)
-            written[name] = own[name](directory / file_of(name)) if own and name in own else write(page, name, directory)
+            written[name] = (
+                own[name](directory / file_of(name)) if own and name in own else write(page, name, directory)
+            )
     return written
 
 
@@ -109,15 +127,19 @@ def report_run(
     output: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Path]:
-    """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and the analysis.
+    """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and
+    the analysis.
 
-    ``judged`` is the analysis of the run where it is there. A run without a trace is not written in the format of one.
+    ``judged`` is the analysis of the run where it is there. A run without a trace is not written in the
+    format of one.
     """
     from rooflines.reports.render import perfetto, tensorboard
     from rooflines.reports.views import measured, usage
     from rooflines.reports.views import run as view
 
-    chosen = tuple(name for name in check_formats(formats, traced=True) if name != PERFETTO or run.trace_path is not None)
+    chosen = tuple(
+        name for name in check_formats(formats, traced=True) if name != PERFETTO or run.trace_path is not None
+    )
     if judged is None or (PERFETTO in chosen and judged.attribution is None):
         (progress or Silent()).stage("analyzing", None)
         judged = _analyze(run)
@@ -134,29 +156,47 @@ def report_run(
         "tensorboard": lambda path: tensorboard.write(page, path, measured.of_run(analysis, run.samples)),
         PERFETTO: lambda path: perfetto.write(path, judged, run.samples),
     }
-    written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, analysis), own=own, progress=progress)
+    written = write_reports(
+        page, chosen, directory, record=(ANALYSIS_FILE, analysis), own=own, progress=progress
+    )
     if analysis.operators and is_installed("pandas", "pyarrow"):
         with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
             measured.write_parquet(analysis, directory / "operators.parquet")
     return written
 
 
-def report_ranks(analysis: RankAnalysis, formats: Sequence[str], directory: Path, progress: Progress | None) -> dict[str, Path]:
-    """Write the reports of a job into ``directory``; returns what was written, by format, and the analysis."""
+def report_ranks(
+    analysis: RankAnalysis, formats: Sequence[str], directory: Path, progress: Progress | None
+) -> dict[str, Path]:
+    """Write the reports of a job into ``directory``; returns what was written, by format, and the
+    analysis."""
     from rooflines.reports.views import ranks as view
     from rooflines.reports.words.text import struct_csv
     from rooflines.roofline.ranks.records import MatchedRow, RankRow
 
     def csv(path: Path) -> Path:
-        path.with_name("collectives.csv").write_text(struct_csv(analysis.collectives, MatchedRow), encoding="utf-8")
+        path.with_name("collectives.csv").write_text(
+            struct_csv(analysis.collectives, MatchedRow), encoding="utf-8"
+        )
         path.with_name("ranks.csv").write_text(struct_csv(analysis.ranks, RankRow), encoding="utf-8")
         return path.with_name("ranks.csv")
 
-    return write_reports(view.page(analysis), formats, directory, record=(RANKS_FILE, analysis), own={"csv": csv}, progress=progress)
+    return write_reports(
+        view.page(analysis),
+        formats,
+        directory,
+        record=(RANKS_FILE, analysis),
+        own={"csv": csv},
+        progress=progress,
+    )
 
 
 def _report_monitored(
-    monitored: Monitored, analysis: MonitorAnalysis, formats: Sequence[str], output: Path | None, progress: Progress | None
+    monitored: Monitored,
+    analysis: MonitorAnalysis,
+    formats: Sequence[str],
+    output: Path | None,
+    progress: Progress | None,
 ) -> dict[str, Path]:
     from rooflines.reports.render import tensorboard
     from rooflines.reports.views import measured, usage
@@ -167,7 +207,11 @@ def _report_monitored(
     page = view.page(analysis)
     own: Writers = {
         "csv": lambda path: usage.write_samples_csv(monitored.samples, path.with_name("samples.csv")),
-        "tensorboard": lambda path: tensorboard.write(page, path, measured.of_program(analysis, monitored.samples)),
+        "tensorboard": lambda path: tensorboard.write(
+            page, path, measured.of_program(analysis, monitored.samples)
+        ),
     }
     record = (ANALYSIS_FILE, analysis)
-    return write_reports(page, formats, output or monitored.directory, record=record, own=own, progress=progress)
+    return write_reports(
+        page, formats, output or monitored.directory, record=record, own=own, progress=progress
+    )

@@ -42,18 +42,23 @@ def floats(result: object) -> list[torch.Tensor]:
     """Return the floating-point tensors in ``result`` as copies on the host in fp32."""
     import torch
 
-    return [t.detach().to("cpu", torch.float32, copy=True) for t in tensors_in(result) if t.is_floating_point()]
+    return [
+        t.detach().to("cpu", torch.float32, copy=True) for t in tensors_in(result) if t.is_floating_point()
+    ]
 
 
 def output_error(result: list[Any], reference: list[Any], *, classifies: bool) -> ResultError | None:
-    """Compare the tensors of two results; None where they do not correspond, are not finite, or the reference is zero.
+    """Compare the tensors of two results; None where they do not correspond, are not finite, or the reference
+    is zero.
 
     ``classifies`` says that they are scores of classes [N, classes].
     """
     if [tensor.shape for tensor in result] != [tensor.shape for tensor in reference]:
         return None
     norm = math.sqrt(sum(float(tensor.double().square().sum()) for tensor in reference))
-    distance = math.sqrt(sum(float((a.double() - b.double()).square().sum()) for a, b in zip(result, reference, strict=True)))
+    distance = math.sqrt(
+        sum(float((a.double() - b.double()).square().sum()) for a, b in zip(result, reference, strict=True))
+    )
     if not norm > 0 or not math.isfinite(distance):
         return None
     same = None

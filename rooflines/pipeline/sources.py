@@ -26,13 +26,16 @@ def is_directory(source: Path | str) -> bool:
 
 
 def open_source(names: Sequence[str]) -> Monitored | str | list[str]:
-    """The source that ``names`` stand for: a monitored program, one run or trace, or several ranks. Raises UsageError where none is."""
+    """The source that ``names`` stand for: a monitored program, one run or trace, or several ranks. Raises
+    UsageError where none is."""
     if any(map(is_directory, names)):
         from rooflines.profiler.monitor import monitored
 
         if any(map(monitored.is_monitored, names)):
             if len(names) > 1:
-                raise UsageError("monitored programs cannot be analyzed together.", hint="Give one directory.")
+                raise UsageError(
+                    "monitored programs cannot be analyzed together.", hint="Give one directory."
+                )
             return monitored.load(names[0])
     if len(names) == 1 and captured_beside(names[0]):
         return names[0]
@@ -41,16 +44,26 @@ def open_source(names: Sequence[str]) -> Monitored | str | list[str]:
 
 
 def find_sources(sources: Sequence[Path | str]) -> list[str]:
-    """Resolve ``sources``: one run or trace, for ``analyze``, or the traces of several ranks, for ``analyze_ranks``.
+    """Resolve ``sources``: one run or trace, for ``analyze``, or the traces of several ranks, for
+    ``analyze_ranks``.
 
-    A source is a file, a directory of traces, a pattern, a URL, a run, or the directory of a job with a run for each rank. Raises
-    UsageError for a pattern without traces, and for such a directory where more than it is given.
+    A source is a file, a directory of traces, a pattern, a URL, a run, or the directory of a job with a run
+    for each rank. Raises UsageError for a pattern without traces, and for such a directory where more than it
+    is given.
     """
     if len(sources) == 1 and is_directory(sources[0]):
         # A directory without traces is a run, a job or nothing; loading it says which.
-        traces = [] if _is_run(sources[0]) else find_traces(sources, may_be_empty=True) or _ranks_of_job(Path(sources[0]))
+        traces = (
+            []
+            if _is_run(sources[0])
+            else find_traces(sources, may_be_empty=True) or _ranks_of_job(Path(sources[0]))
+        )
         return traces or [str(sources[0])]
-    return [trace for source in sources for trace in ([_trace_of_run(source)] if _is_run(source) else find_traces([source]))]
+    return [
+        trace
+        for source in sources
+        for trace in ([_trace_of_run(source)] if _is_run(source) else find_traces([source]))
+    ]
 
 
 def _is_run(source: Path | str) -> bool:
@@ -60,12 +73,16 @@ def _is_run(source: Path | str) -> bool:
 def _ranks_of_job(directory: Path) -> list[str]:
     """The traces of the ranks recorded below ``directory``, or the run of the only one that has a trace."""
     runs = [path.parent for path in directory.glob(f"rank*/{RUN_FILE}") if path.parent.name[4:].isdigit()]
-    traced = sorted((run for run in runs if load(run).trace_path is not None), key=lambda run: int(run.name[4:]))
+    traced = sorted(
+        (run for run in runs if load(run).trace_path is not None), key=lambda run: int(run.name[4:])
+    )
     return list(map(str, traced or runs[:1])) if len(traced) < 2 else list(map(_trace_of_run, traced))
 
 
 def _trace_of_run(source: Path | str) -> str:
     run = load(source)
     if run.trace_path is None:
-        raise UsageError(f"the run {str(source)!r} has no trace.", hint="Remove it from the list or record it again.")
+        raise UsageError(
+            f"the run {str(source)!r} has no trace.", hint="Remove it from the list or record it again."
+        )
     return str(run.trace_path)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.arguments import arg, escaped
-from rooflines.errors import Interrupted, OutputError, RooflinesError, RunError, WorkloadError, first_line, writing
+from rooflines.errors import (
+    Interrupted,
+    OutputError,
+    RooflinesError,
+    RunError,
+    WorkloadError,
+    first_line,
+    writing,
+)
 from rooflines.kernels.threads import torch_threads
 from rooflines.pipeline.command import default_command
 from rooflines.pipeline.result_checks import output_error
@@ -71,10 +79,11 @@ def train(
 
     ``keywords`` are the fields of ``TrainOptions``, instead of ``options``.
 
-    ``model`` is a torchvision model, ``timm:NAME``, or ``path/to/file.py:factory`` that returns (module, inputs). With an ``output``
-    that holds an earlier, unfinished training with the same options, that one is continued after its last whole epoch. A loss that is
-    not finite ends its seed with a ``Failure``. ``each`` is called after every epoch. Raises UsageError,
-    DataError, and Interrupted on Ctrl-C after what there is was written.
+    ``model`` is a torchvision model, ``timm:NAME``, or ``path/to/file.py:factory`` that returns (module,
+    inputs). With an ``output`` that holds an earlier, unfinished training with the same options, that one is
+    continued after its last whole epoch. A loss that is not finite ends its seed with a ``Failure``. ``each``
+    is called after every epoch. Raises UsageError, DataError, and Interrupted on Ctrl-C after what there is
+    was written.
     """
     options = options or TrainOptions(**keywords)
     options.check()
@@ -82,9 +91,13 @@ def train(
     device = find_device(options.device)
     progress.stage("reading the data", None)
     images = find_dataset(
-        options.data, options.data_dir, image_size=options.image_size, train_samples=options.train_samples,
-        test_samples=options.test_samples, seed=options.seed,
-    )  # fmt: skip
+        options.data,
+        options.data_dir,
+        image_size=options.image_size,
+        train_samples=options.train_samples,
+        test_samples=options.test_samples,
+        seed=options.seed,
+    )
     directory = Path(output) if output is not None else default_directory(Path(model).name, "train")
     job = _Job(model, options, images, device, directory, progress, each)
     if job.training.status == "complete":
@@ -99,7 +112,8 @@ def train(
         job.training = load_training(directory)
         job.write(status="interrupted")
         raise Interrupted(
-            f"interrupted; the training is in {str(directory)!r}.", hint="The same command with this output continues it."
+            f"interrupted; the training is in {str(directory)!r}.",
+            hint="The same command with this output continues it.",
         ) from None
     job.write(status="complete")
     return job.training, directory
@@ -109,56 +123,90 @@ def load_training(directory: Path) -> Training:
     """Return the training in ``directory``; raises RunError where there is none that can be read."""
     path = directory / TRAINING_FILE
     if not path.is_file():
-        raise RunError(f"{str(directory)!r} holds no {TRAINING_FILE}.", hint="Give the directory of 'rooflines train'.")
-    return read_facts(path, Training, TRAINING_SCHEMA, what=f"the training in {str(directory)!r}", again="train again")
+        raise RunError(
+            f"{str(directory)!r} holds no {TRAINING_FILE}.", hint="Give the directory of 'rooflines train'."
+        )
+    return read_facts(
+        path, Training, TRAINING_SCHEMA, what=f"the training in {str(directory)!r}", again="train again"
+    )
 
 
 class _Job:
     """One call of ``train``: what it trains, and the record so far.
 
-    Where ``directory`` holds a training with the same options already, the record is that one. Otherwise the directory is made.
+    Where ``directory`` holds a training with the same options already, the record is that one. Otherwise the
+    directory is made.
     """
 
     def __init__(
-        self, model: str, options: TrainOptions, images: DataSet, device: torch.device, directory: Path, progress: Progress,
+        self,
+        model: str,
+        options: TrainOptions,
+        images: DataSet,
+        device: torch.device,
+        directory: Path,
+        progress: Progress,
         each: Callable[[Training], None] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._model, self._options, self._images, self._device = model, options, images, device
         self._directory, self._progress, self._each = directory, progress, each
         self._batch_size = options.batch_size or BATCH_SIZE
-        plain = {name: value for name, value in dataclasses.asdict(options).items() if isinstance(value, str | int | float | bool)}
+        plain = {
+            name: value
+            for name, value in dataclasses.asdict(options).items()
+            if isinstance(value, str | int | float | bool)
+        }
         workload = Workload(
-            name=escaped(Path(model).name), mode="training", precision=options.precision, batch_size=self._batch_size, unit="images",
-            image_size=images.size, channels_last=options.channels_last, compiled=options.compile != "off",
-            optimizer=shown_name(options.optimizer), checkpointing=options.checkpointing or None, data=images.label,
-        )  # fmt: skip
+            name=escaped(Path(model).name),
+            mode="training",
+            precision=options.precision,
+            batch_size=self._batch_size,
+            unit="images",
+            image_size=images.size,
+            channels_last=options.channels_last,
+            compiled=options.compile != "off",
+            optimizer=shown_name(options.optimizer),
+            checkpointing=options.checkpointing or None,
+            data=images.label,
+        )
         self.training = Training(
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), workload=workload,
-            environment=collect_environment(str(device)), options=plain,
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            command=default_command(),
+            workload=workload,
+            environment=collect_environment(str(device)),
+            options=plain,
             data=DataFacts(
-                name=images.name, label=images.label, real=images.real, classes=images.classes, train_samples=len(images.train),
+                name=images.name,
+                label=images.label,
+                real=images.real,
+                classes=images.classes,
+                train_samples=len(images.train),
                 test_samples=len(images.test),
             ),
-        )  # fmt: skip
+        )
         if not (directory / TRAINING_FILE).is_file():
             create_directory(directory)
             self.write()
             return
         new, self.training = self.training, load_training(directory)
         ours, theirs = (
-            {name: value for name, value in training.options.items() if name not in _NOT_COMPARED} for training in (new, self.training)
+            {name: value for name, value in training.options.items() if name not in _NOT_COMPARED}
+            for training in (new, self.training)
         )
         differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         if self.training.workload.name != new.workload.name or differing:
             what = arg(differing[0]) if differing else "the model"
             raise OutputError(
-                f"{str(directory)!r} holds a training with another value of {what}.", hint=f"Choose another {arg('output')}."
+                f"{str(directory)!r} holds a training with another value of {what}.",
+                hint=f"Choose another {arg('output')}.",
             )
 
     def write(self, **changes: Any) -> None:
         """Write the record with these changes."""
         self.training = msgspec.structs.replace(self.training, **changes)
-        with writing(f"write {TRAINING_FILE} in {str(self._directory)!r}", "Check that the disk is not full."):
+        with writing(
+            f"write {TRAINING_FILE} in {str(self._directory)!r}", "Check that the disk is not full."
+        ):
             write_json(self._directory / TRAINING_FILE, self.training)
 
     def _keep(self, result: SeedResult) -> None:
@@ -167,14 +215,19 @@ class _Job:
     def train_seed(self, seed: int) -> None:
         """Train with one seed, from its checkpoint where there is one."""
         options, progress = self._options, self._progress
-        result = next((result for result in self.training.results if result.seed == seed), SeedResult(seed=seed))
+        result = next(
+            (result for result in self.training.results if result.seed == seed), SeedResult(seed=seed)
+        )
         if result.failure is not None or len(result.epochs) >= options.epochs:
             return
         progress.stage("building the network", None)
         trainer, done = self._trainer(options, seed)
         result = msgspec.structs.replace(result, epochs=result.epochs[:done])
         which = f"seed {seed - options.seed + 1} of {options.seeds}: " if options.seeds > 1 else ""
-        progress.stage(f"{which}training for {counted(options.epochs, 'epoch')}", trainer.steps * (options.epochs - len(result.epochs)))
+        progress.stage(
+            f"{which}training for {counted(options.epochs, 'epoch')}",
+            trainer.steps * (options.epochs - len(result.epochs)),
+        )
         for number in range(len(result.epochs) + 1, options.epochs + 1):
             try:
                 epoch = trainer.epoch(number, progress)
@@ -212,32 +265,39 @@ class _Job:
             made = call_factory(Path(path), factory, sized, self._device)
             if not isinstance(made, tuple):
                 raise WorkloadError(
-                    f"{Path(path).name}:{factory} returns a step function, not a module.", hint="Return (module, inputs)."
+                    f"{Path(path).name}:{factory} returns a step function, not a module.",
+                    hint="Return (module, inputs).",
                 )
             task, network = None, made[0]
         else:
             task = find_network(model, sized, self._images.classes)
             network = task.network
             if not task.classifies:
-                raise WorkloadError(f"{model} cannot be trained on labeled images: it is not an image classifier.")
+                raise WorkloadError(
+                    f"{model} cannot be trained on labeled images: it is not an image classifier."
+                )
         if options.weights:
             weights = read_weights(options.weights)
             name = classifier_of(network, model)[0]
             if task is not None and f"{name}.weight" not in weights:
                 raise WorkloadError(
-                    f"{options.weights!r} has no weights for {name!r} of {model}.", hint="Give weights of this network."
+                    f"{options.weights!r} has no weights for {name!r} of {model}.",
+                    hint="Give weights of this network.",
                 )
             load_weights(network, weights, name, options.weights)
         return network
 
     def _placed(self, network: torch.nn.Module, options: TrainOptions) -> Placed:
-        """``network`` on its device, as ``options`` ask, for whole batches; ranges of activations are those of a training batch."""
+        """``network`` on its device, as ``options`` ask, for whole batches; ranges of activations are those
+        of a training batch."""
         import torch
 
         images = self._images
         pixels = torch.zeros(1, 3, images.size, images.size)
         if options.quantize != "none":
-            loader = make_loader(images.train, self._batch_size, workers=0, pin_memory=False, seed=options.seed, training=True)
+            loader = make_loader(
+                images.train, self._batch_size, workers=0, pin_memory=False, seed=options.seed, training=True
+            )
             pixels, _ = next(iter(loader))
         return place(network, ((pixels,), {}), options, self._device, self._model)
 
@@ -245,7 +305,8 @@ class _Job:
         """Test the network of the median seed in fp32 and in every variant."""
         options, progress = self._options, self._progress
         ranked = sorted(
-            (result for result in self.training.results if result.failure is None), key=lambda result: result.accuracy or 0.0
+            (result for result in self.training.results if result.failure is None),
+            key=lambda result: result.accuracy or 0.0,
         )
         stored = read_checkpoint(self._checkpoint(ranked[(len(ranked) - 1) // 2].seed))
         if stored is None:
@@ -254,7 +315,13 @@ class _Job:
         network.load_state_dict(stored["network"])
         network.float()
         plain = dataclasses.replace(
-            options, mode="inference", precision="fp32", compile="off", optimizer="sgd", checkpointing=False, parallel="none"
+            options,
+            mode="inference",
+            precision="fp32",
+            compile="off",
+            optimizer="sgd",
+            checkpointing=False,
+            parallel="none",
         )
         reference: torch.Tensor | None = None
         results: list[VariantResult] = []
@@ -263,7 +330,9 @@ class _Job:
             asked = dataclasses.replace(plain, **VARIANTS.get(name, {}))  # type: ignore[arg-type]
             try:
                 copied = copy.deepcopy(network)
-                ready = self._trained_for_int8(copied, asked) if name == "qat" else self._placed(copied, asked)
+                ready = (
+                    self._trained_for_int8(copied, asked) if name == "qat" else self._placed(copied, asked)
+                )
                 tests = []
                 for _ in range(_PASSES):
                     tests.append(test_network(ready, self._images, asked, self._batch_size))
@@ -275,15 +344,20 @@ class _Job:
             reference = scores if reference is None else reference
             results.append(
                 VariantResult(
-                    name=name, accuracy=tests[0].accuracy, sample_s=min(test.compute_s for test in tests) / len(scores),
-                    error=output_error([scores], [reference], classifies=True) if name != "fp32" else None, notes=ready.notes,
+                    name=name,
+                    accuracy=tests[0].accuracy,
+                    sample_s=min(test.compute_s for test in tests) / len(scores),
+                    error=output_error([scores], [reference], classifies=True) if name != "fp32" else None,
+                    notes=ready.notes,
                 )
-            )  # fmt: skip
+            )
         self.training = msgspec.structs.replace(self.training, variants=tuple(results))
 
     def _trained_for_int8(self, network: torch.nn.Module, options: TrainOptions) -> Placed:
         """``network`` as int8 after one more epoch, in which weights and activations are rounded to int8."""
-        quantization.check("static-int8", mode="inference", precision="fp32", device=self._device)  # which it becomes
+        quantization.check(
+            "static-int8", mode="inference", precision="fp32", device=self._device
+        )  # which it becomes
         options = dataclasses.replace(options, mode="training")
         ready = self._placed(network, options)
         trainer = Trainer(ready, self._images, options, options.seed, self._batch_size)
@@ -291,4 +365,8 @@ class _Job:
         trainer.epoch(options.epochs + 1, self._progress)
         self._progress.stage("testing the trained network as qat", _PASSES)
         graph = quantization.converted(ready.network)  # type: ignore[arg-type]
-        return ready._replace(network=graph, called=graph, notes=(ready.notes[0], "int8 after one more epoch, trained with rounding"))
+        return ready._replace(
+            network=graph,
+            called=graph,
+            notes=(ready.notes[0], "int8 after one more epoch, trained with rounding"),
+        )

@@ -1,8 +1,9 @@
-"""Directories that something is recorded into: their names, whether they can be written, and how what is in them is written and read.
+"""Directories that something is recorded into: their names, whether they can be written, and how what is in
+them is written and read.
 
-A directory holds a file of facts (``run.json``, ``monitor.json``), replaced atomically, and the device samples: a table once all is
-over, and while it lasts, and where they could not be made a table, a journal of JSON lines. While steps are timed, their durations are
-in a journal as well.
+A directory holds a file of facts (``run.json``, ``monitor.json``), replaced atomically, and the device
+samples: a table once all is over, and while it lasts, and where they could not be made a table, a journal of
+JSON lines. While steps are timed, their durations are in a journal as well.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from rooflines.extras import is_installed
 from rooflines.profiler.distributed import launched_at, rank_here
 from rooflines.profiler.records import RUN_SCHEMA, Run, RunFile
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.samplers.storage import Journal, read_journal, read_samples, write_lines, write_samples
+from rooflines.profiler.samplers.storage import (
+    Journal,
+    read_journal,
+    read_samples,
+    write_lines,
+    write_samples,
+)
 from rooflines.serial import read_json, write_json
 
 RUN_FILE = "run.json"
@@ -39,7 +46,8 @@ T = TypeVar("T")
 
 
 def default_directory(name: str, mode: str) -> Path:
-    """``runs/resnet50-inference-20261120-105500``: a folder per run that ``tensorboard --logdir runs`` shows side by side.
+    """``runs/resnet50-inference-20261120-105500``: a folder per run that ``tensorboard --logdir runs`` shows
+    side by side.
 
     All ranks of a job get the same one.
     """
@@ -56,31 +64,42 @@ def default_directory(name: str, mode: str) -> Path:
 
 
 def directory_of_rank(directory: Path) -> Path:
-    """Return where this process records a run into ``directory``: there, or in a subdirectory as one of several ranks."""
+    """Return where this process records a run into ``directory``: there, or in a subdirectory as one of
+    several ranks."""
     rank = rank_here()
     return directory if rank is None else directory / f"rank{rank.number}"
 
 
 def file_stem(name: str) -> str:
-    """``name`` with everything but letters, digits, dot, dash and underscore replaced, short enough for a file name."""
+    """``name`` with everything but letters, digits, dot, dash and underscore replaced, short enough for a
+    file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "run"
 
 
 def check_directory(directory: Path) -> None:
-    """Raise OutputError unless ``directory`` can be made, or is empty, and can be written. Nothing is left behind."""
+    """Raise OutputError unless ``directory`` can be made, or is empty, and can be written. Nothing is left
+    behind."""
     if escaped(str(directory)) != str(directory):  # pyarrow takes no such path
         hint = f"Choose another {arg('output')}."
-        raise OutputError(f"the name of the output directory {escaped(str(directory))!r} is not UTF-8.", hint=hint)
+        raise OutputError(
+            f"the name of the output directory {escaped(str(directory))!r} is not UTF-8.", hint=hint
+        )
     with writing(f"write the output directory {str(directory)!r}", f"Choose another {arg('output')}."):
         # In this order, because another process may make the directory meanwhile.
         if directory.exists() and not directory.is_dir():
-            raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint=f"Choose another {arg('output')}.")
+            raise OutputError(
+                f"the output {str(directory)!r} is a file, not a directory.",
+                hint=f"Choose another {arg('output')}.",
+            )
         if directory.is_dir():
             entries = len(list(directory.iterdir()))
             if entries:
                 raise OutputError(
-                    f"the output directory {str(directory)!r} is not empty ({entries} {'entry' if entries == 1 else 'entries'}).",
-                    hint=f"Choose another {arg('output')} or empty the directory. Runs are never overwritten.",
+                    f"the output directory {str(directory)!r} is not empty ({entries} "
+                    f"{'entry' if entries == 1 else 'entries'}).",
+                    hint=(
+                        f"Choose another {arg('output')} or empty the directory. Runs are never overwritten."
+                    ),
                 )
         nearest = directory
         while not nearest.exists():
@@ -97,7 +116,8 @@ def create_directory(directory: Path) -> None:
 
 
 def discard(directory: Path, *files: str, made: bool) -> None:
-    """Remove these files of a recording that holds nothing, and the directory where it was ``made`` for it and has no others."""
+    """Remove these files of a recording that holds nothing, and the directory where it was ``made`` for it
+    and has no others."""
     for name in files:
         (directory / name).unlink(missing_ok=True)
     if made:
@@ -108,10 +128,12 @@ def discard(directory: Path, *files: str, made: bool) -> None:
 def write_record(path: Path, facts: object, samples: Sequence[DeviceSample], what: str) -> None:
     """Write ``facts`` to ``path`` and the samples, if any, next to it.
 
-    Raises OutputError, which calls it ``what``, when the disk is full or the directory has gone; the facts are tried even when the
-    samples did not fit.
+    Raises OutputError, which calls it ``what``, when the disk is full or the directory has gone; the facts
+    are tried even when the samples did not fit.
     """
-    with writing(f"write {what} in {str(path.parent)!r}", "Check that the directory exists and the disk is not full."):
+    with writing(
+        f"write {what} in {str(path.parent)!r}", "Check that the directory exists and the disk is not full."
+    ):
         try:
             if samples and is_installed("pyarrow"):
                 write_samples(samples, path.with_name(SAMPLES_FILE))
@@ -124,8 +146,8 @@ def write_record(path: Path, facts: object, samples: Sequence[DeviceSample], wha
 def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str) -> T:
     """The facts in ``path``, of a type whose field ``schema`` says the version.
 
-    Raises RunError, which begins with ``what`` they are of and says how to get them ``again``, when they are corrupt or of another
-    version.
+    Raises RunError, which begins with ``what`` they are of and says how to get them ``again``, when they are
+    corrupt or of another version.
     """
     try:
         stored = read_json(path, _Head).schema
@@ -136,13 +158,18 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
             )
         return read_json(path, kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{what} is corrupt: {path.name}: {error}.", hint=f"{again[0].upper()}{again[1:]}.") from None
+        raise RunError(
+            f"{what} is corrupt: {path.name}: {error}.", hint=f"{again[0].upper()}{again[1:]}."
+        ) from None
     except OSError as error:
-        raise RunError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check the file's permissions.") from None
+        raise RunError(
+            f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check the file's permissions."
+        ) from None
 
 
 def add_step(journal: str, step_ns: int) -> None:
-    """Add a timed step to the file ``journal``, which stays if this process is killed. Takes five microseconds.
+    """Add a timed step to the file ``journal``, which stays if this process is killed. Takes five
+    microseconds.
 
     The file is not kept open: a program may close descriptors that it has not opened, and open others.
     """
@@ -171,7 +198,11 @@ def stored_samples(directory: Path, *, what: str) -> Journal:
 def journal_facts(facts: Any, stored: Journal, problems: Sequence[str]) -> dict[str, Any]:
     """The facts that a recording which was killed left in its journal, as changes of those in its file."""
     notes = (*facts.notes, *(problem for problem in problems if problem not in facts.notes))
-    return {"counters": facts.counters or stored.counters, "fields": facts.fields or stored.fields, "notes": notes}
+    return {
+        "counters": facts.counters or stored.counters,
+        "fields": facts.fields or stored.fields,
+        "notes": notes,
+    }
 
 
 class _Head(msgspec.Struct):
@@ -181,15 +212,19 @@ class _Head(msgspec.Struct):
 
 
 def save(directory: Path, facts: RunFile, samples: Sequence[DeviceSample] = ()) -> Run:
-    """Write ``run.json`` (and the samples) into ``directory`` and return the run. Raises OutputError when that does not fit."""
+    """Write ``run.json`` (and the samples) into ``directory`` and return the run. Raises OutputError when
+    that does not fit."""
     write_record(directory / RUN_FILE, facts, samples, "the run")
     return Run(directory=directory, facts=facts, samples=tuple(samples))
 
 
 def saved_with(run: Run, *notes: str, **changes: Any) -> Run:
-    """``run`` with these notes added and these facts changed, also in its directory. Raises OutputError when that does not fit."""
+    """``run`` with these notes added and these facts changed, also in its directory. Raises OutputError when
+    that does not fit."""
     before = run.facts.notes
-    facts = msgspec.structs.replace(run.facts, notes=(*before, *(note for note in notes if note not in before)), **changes)
+    facts = msgspec.structs.replace(
+        run.facts, notes=(*before, *(note for note in notes if note not in before)), **changes
+    )
     return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
 
 
@@ -205,7 +240,9 @@ def load(directory: Path | str) -> Run:
     what = f"the run {str(directory)!r}"
     facts = read_facts(path, RunFile, RUN_SCHEMA, what=what, again="record it again")
     if facts.trace is not None and os.path.basename(facts.trace) != facts.trace:
-        raise RunError(f"{what} is corrupt: the trace {facts.trace!r} is not a file name.", hint="Record it again.")
+        raise RunError(
+            f"{what} is corrupt: the trace {facts.trace!r} is not a file name.", hint="Record it again."
+        )
     steps, journal = facts.steps, directory / STEPS_FILE
     if steps is not None and not steps.timed_ns and journal.is_file():
         times = journal.read_bytes()

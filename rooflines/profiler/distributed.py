@@ -1,7 +1,8 @@
 """The job of several ranks that this process is one of: which rank it is, and what all ranks must agree on.
 
-Ranks that exchange gradients wait for each other in every step. A rank that ends its recording a step before the others would leave
-them waiting, so all make the same number of steps: rank 0 decides on it and tells the others through the job's store.
+Ranks that exchange gradients wait for each other in every step. A rank that ends its recording a step before
+the others would leave them waiting, so all make the same number of steps: rank 0 decides on it and tells the
+others through the job's store.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
-)  # fmt: skip
+)
 # ProcessRank 0 is at the same step, so it answers within a step or it is gone.
 _PATIENCE_S = 60.0
 
@@ -39,7 +40,8 @@ def rank_here() -> ProcessRank | None:
 
 
 def rank_of_program() -> int | None:
-    """The rank that this process has in the program: of torch's process group, else as the launcher gave it."""
+    """The rank that this process has in the program: of torch's process group, else as the launcher gave
+    it."""
     import torch.distributed as ranks
 
     if ranks.is_available() and ranks.is_initialized():
@@ -55,7 +57,8 @@ def local_rank() -> int | None:
 
 
 def launched_at() -> datetime.datetime | None:
-    """The start time of the launcher on this rank's host, the same for all ranks of the host; None if unknown."""
+    """The start time of the launcher on this rank's host, the same for all ranks of the host; None if
+    unknown."""
     import psutil
 
     try:
@@ -65,7 +68,8 @@ def launched_at() -> datetime.datetime | None:
 
 
 class Agreement:
-    """Numbers that all ranks of a job share. ``has_peers`` says whether there are others that wait for this process in every step."""
+    """Numbers that all ranks of a job share. ``has_peers`` says whether there are others that wait for this
+    process in every step."""
 
     def __init__(self) -> None:
         self._asked = 0
@@ -78,7 +82,8 @@ class Agreement:
         return ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1
 
     def on(self, number: int, otherwise: int) -> int:
-        """The value that rank 0 passed; each rank must call this equally often. ``otherwise`` if rank 0 gives no answer in a minute."""
+        """The value that rank 0 passed; each rank must call this equally often. ``otherwise`` if rank 0 gives
+        no answer in a minute."""
         if not self.has_peers:
             return number
         import torch.distributed as ranks
@@ -93,5 +98,9 @@ class Agreement:
                 return number
             store.wait([key], datetime.timedelta(seconds=_PATIENCE_S))
             return int(store.get(key))
-        except (RuntimeError, ValueError, AttributeError):  # the store is missing or gone, or nothing came in time
+        except (
+            RuntimeError,
+            ValueError,
+            AttributeError,
+        ):  # the store is missing or gone, or nothing came in time
             return otherwise

@@ -20,7 +20,17 @@ Mode = Literal["inference", "training", "generate"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Compile = Literal["off", "on", "reduce-overhead", "max-autotune"]
 Quantization = Literal["none", "dynamic-int8", "static-int8", "int8-weight", "int4-weight", "qat"]
-Optimizer = Literal["sgd", "sgd,fused", "sgd,foreach", "adam", "adam,fused", "adam,foreach", "adamw", "adamw,fused", "adamw,foreach"]
+Optimizer = Literal[
+    "sgd",
+    "sgd,fused",
+    "sgd,foreach",
+    "adam",
+    "adam,fused",
+    "adam,foreach",
+    "adamw",
+    "adamw,fused",
+    "adamw,foreach",
+]
 Parallel = Literal["none", "dp"]
 KVCache = Literal["dynamic", "static", "none"]
 # Where the inputs of a step come from: random ones that stay in memory, or a data set through a loader.
@@ -35,7 +45,8 @@ _DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 class Option(NamedTuple):
-    """Describes a field of an options record: one line of help, its group in the help, and what None means."""
+    """Describes a field of an options record: one line of help, its group in the help, and what None
+    means."""
 
     help: str
     group: str
@@ -46,31 +57,55 @@ class Option(NamedTuple):
 class PointOptions:
     """Options of a workload."""
 
-    mode: Annotated[Mode, Option("Inference, training, or generate (a language model).", WHAT_GROUP)] = "inference"
+    mode: Annotated[Mode, Option("Inference, training, or generate (a language model).", WHAT_GROUP)] = (
+        "inference"
+    )
     batch_size: Annotated[int | None, Option("Samples per step.", WHAT_GROUP, "1")] = None
-    image_size: Annotated[int | None, Option("Image height and width in pixels.", WHAT_GROUP, "size of the published weights")] = None
+    image_size: Annotated[
+        int | None, Option("Image height and width in pixels.", WHAT_GROUP, "size of the published weights")
+    ] = None
     classes: Annotated[
-        int | None, Option("Number of classes that an image classifier tells apart.", WHAT_GROUP, "that of the published weights")
+        int | None,
+        Option(
+            "Number of classes that an image classifier tells apart.",
+            WHAT_GROUP,
+            "that of the published weights",
+        ),
     ] = None
     sequence_length: Annotated[int, Option("Tokens per sequence (language models).", WHAT_GROUP)] = 128
     prompt_length: Annotated[int, Option("Tokens in each prompt (generate).", WHAT_GROUP)] = 128
     new_tokens: Annotated[int, Option("Tokens to generate after each prompt (generate).", WHAT_GROUP)] = 32
-    kv_cache: Annotated[KVCache, Option("KV cache: grown by each token, allocated whole, or none (generate).", WHAT_GROUP)] = "dynamic"
-    precision: Annotated[Precision, Option("Precision of the network, or of autocast (amp-*).", HOW_GROUP)] = "fp32"
+    kv_cache: Annotated[
+        KVCache, Option("KV cache: grown by each token, allocated whole, or none (generate).", WHAT_GROUP)
+    ] = "dynamic"
+    precision: Annotated[
+        Precision, Option("Precision of the network, or of autocast (amp-*).", HOW_GROUP)
+    ] = "fp32"
     device: Annotated[Device | str, Option("Device: auto, cpu, cuda, cuda:N or mps.", HOW_GROUP)] = "auto"
     threads: Annotated[int | None, Option("Number of CPU threads.", HOW_GROUP, "torch's choice")] = None
     channels_last: Annotated[bool, Option("Use channels-last memory format (NHWC).", HOW_GROUP)] = False
-    compile: Annotated[Compile | bool, Option("Run with torch.compile: off, on, reduce-overhead or max-autotune.", HOW_GROUP)] = "off"
+    compile: Annotated[
+        Compile | bool, Option("Run with torch.compile: off, on, reduce-overhead or max-autotune.", HOW_GROUP)
+    ] = "off"
     quantize: Annotated[
-        Quantization, Option(f"Quantize the network with torchao: {', '.join(get_args(Quantization)[1:])}.", HOW_GROUP)
+        Quantization,
+        Option(f"Quantize the network with torchao: {', '.join(get_args(Quantization)[1:])}.", HOW_GROUP),
     ] = "none"
-    optimizer: Annotated[Optimizer, Option("Optimizer for training; ,fused or ,foreach selects its implementation.", HOW_GROUP)] = "sgd"
-    checkpointing: Annotated[bool, Option("Recompute the activations of repeated blocks in the backward pass.", HOW_GROUP)] = False
+    optimizer: Annotated[
+        Optimizer, Option("Optimizer for training; ,fused or ,foreach selects its implementation.", HOW_GROUP)
+    ] = "sgd"
+    checkpointing: Annotated[
+        bool, Option("Recompute the activations of repeated blocks in the backward pass.", HOW_GROUP)
+    ] = False
     cuda_graphs: Annotated[bool, Option("Capture the step as a CUDA graph and replay it.", HOW_GROUP)] = False
-    parallel: Annotated[Parallel, Option("Divide each batch among all GPUs: dp is torch's DataParallel.", HOW_GROUP)] = "none"
+    parallel: Annotated[
+        Parallel, Option("Divide each batch among all GPUs: dp is torch's DataParallel.", HOW_GROUP)
+    ] = "none"
     seed: Annotated[int, Option("Random seed for weights and inputs.", HOW_GROUP)] = 0
     data: Annotated[Data, Option(f"Inputs: {', '.join(get_args(Data))}.", DATA)] = "resident"
-    data_dir: Annotated[str | None, Option("Folder that contains the data set.", DATA, "synthetic images of its size")] = None
+    data_dir: Annotated[
+        str | None, Option("Folder that contains the data set.", DATA, "synthetic images of its size")
+    ] = None
     data_workers: Annotated[int, Option("Worker processes of the data loader.", DATA)] = 0
     pin_memory: Annotated[bool, Option("Load batches into pinned memory (CUDA).", DATA)] = False
 
@@ -85,45 +120,73 @@ class PointOptions:
 
     def check(self) -> None:
         """Raise WorkloadError or DeviceError for a value that no machine accepts; needs no torch."""
-        for name, example in (("batch_size", 8), ("image_size", 224), ("classes", 10), ("sequence_length", 128),
-                              ("prompt_length", 128), ("new_tokens", 32), ("threads", 2)):  # fmt: skip
+        for name, example in (
+            ("batch_size", 8),
+            ("image_size", 224),
+            ("classes", 10),
+            ("sequence_length", 128),
+            ("prompt_length", 128),
+            ("new_tokens", 32),
+            ("threads", 2),
+        ):
             value: int | None = getattr(self, name)
             if value is not None and value < 1:
-                raise WorkloadError(f"{arg(name)} must be at least 1, got {value}.", hint=f"For example: {arg(name, example)}")
+                raise WorkloadError(
+                    f"{arg(name)} must be at least 1, got {value}.", hint=f"For example: {arg(name, example)}"
+                )
         if self.data_workers < 0:
             raise WorkloadError(f"{arg('data_workers')} must be at least 0, got {self.data_workers}.")
         for name in self.changed_of("data_dir", "data_workers", "pin_memory"):
             if self.data == "resident":
-                raise WorkloadError(f"{arg(name)} requires a data set.", hint=f"For example: {arg('data', 'cifar10')}")
+                raise WorkloadError(
+                    f"{arg(name)} requires a data set.", hint=f"For example: {arg('data', 'cifar10')}"
+                )
         if not 0 <= self.seed < 2**63:
             raise WorkloadError(
-                f"{arg('seed')} must be between 0 and 2**63 - 1, got {self.seed}.", hint=f"For example: {arg('seed', 0)}"
+                f"{arg('seed')} must be between 0 and 2**63 - 1, got {self.seed}.",
+                hint=f"For example: {arg('seed', 0)}",
             )
         for name, known in _CHOICES.items():
             if getattr(self, name) not in get_args(known):
-                raise WorkloadError(f"unknown {_CALLED.get(name, name)} {getattr(self, name)!r}.", hint=_choose(get_args(known)))
+                raise WorkloadError(
+                    f"unknown {_CALLED.get(name, name)} {getattr(self, name)!r}.",
+                    hint=_choose(get_args(known)),
+                )
         for name in self.changed_of("optimizer", "checkpointing"):
             if self.mode != "training":
-                raise WorkloadError(f"{arg(name)} applies to training only.", hint=f"Add {arg('mode', 'training')}.")
+                raise WorkloadError(
+                    f"{arg(name)} applies to training only.", hint=f"Add {arg('mode', 'training')}."
+                )
         for name in self.changed_of("prompt_length", "new_tokens", "kv_cache"):
             if self.mode != "generate":
                 raise WorkloadError(f"{arg(name)} requires {arg('mode', 'generate')}.")
-        for name in self.changed_of("sequence_length", "image_size", "classes", "channels_last", "cuda_graphs", "parallel", "data"):
+        for name in self.changed_of(
+            "sequence_length", "image_size", "classes", "channels_last", "cuda_graphs", "parallel", "data"
+        ):
             if self.mode == "generate":
                 hint = f"Use {arg('prompt_length')}." if name == "sequence_length" else f"Remove {arg(name)}."
                 raise WorkloadError(f"{arg(name)} does not apply to {arg('mode', 'generate')}.", hint=hint)
         if self.mode == "generate" and self.compile != "off" and self.kv_cache != "static":
             raise WorkloadError(
-                f"{arg('compile')} requires {arg('kv_cache', 'static')}: each token would have other shapes, and be compiled again."
+                f"{arg('compile')} requires {arg('kv_cache', 'static')}: each token would have "
+                "other shapes, and be compiled again."
             )
         if not _DEVICE_NAME.fullmatch(str(self.device)):
-            raise DeviceError(f"unknown device {str(self.device)!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps.")
+            raise DeviceError(
+                f"unknown device {str(self.device)!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps."
+            )
 
 
 _CHOICES = {
-    "mode": Mode, "precision": Precision, "compile": Compile, "quantize": Quantization, "optimizer": Optimizer,
-    "parallel": Parallel, "data": Data, "kv_cache": KVCache,
-}  # fmt: skip
+    "mode": Mode,
+    "precision": Precision,
+    "compile": Compile,
+    "quantize": Quantization,
+    "optimizer": Optimizer,
+    "parallel": Parallel,
+    "data": Data,
+    "kv_cache": KVCache,
+}
 _CALLED = {"compile": "mode of torch.compile", "quantize": "quantization", "parallel": "kind of parallelism"}
 
 
@@ -134,9 +197,11 @@ def _choose(names: tuple[str, ...]) -> str:
 
 
 def find_device(device: torch.device | str) -> torch.device:
-    """The device for ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; raises DeviceError with the reason when it is not here.
+    """The device for ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; raises DeviceError with the reason
+    when it is not here.
 
-    ``cuda`` without a number is the current GPU of a process that has used CUDA, else that of its local rank, else the first.
+    ``cuda`` without a number is the current GPU of a process that has used CUDA, else that of its local rank,
+    else the first.
     """
     import torch
 
@@ -147,7 +212,11 @@ def find_device(device: torch.device | str) -> torch.device:
     kind, _, index = name.partition(":")
     if kind == "cuda":
         if not torch.cuda.is_available():
-            reason = "torch is built without CUDA" if torch.version.cuda is None else "torch finds no usable NVIDIA GPU or driver"
+            reason = (
+                "torch is built without CUDA"
+                if torch.version.cuda is None
+                else "torch finds no usable NVIDIA GPU or driver"
+            )
             raise DeviceError(
                 f"{arg('device', name)}: {reason}.",
                 hint=f"Use {arg('device', 'cpu')}, or run 'rooflines doctor' to see what is missing.",
@@ -161,7 +230,10 @@ def find_device(device: torch.device | str) -> torch.device:
             )
         return torch.device("cuda", number)
     if kind == "mps" and not torch.backends.mps.is_available():
-        raise DeviceError(f"{arg('device', name)}: Metal is not available on this machine.", hint=f"Use {arg('device', 'cpu')}.")
+        raise DeviceError(
+            f"{arg('device', name)}: Metal is not available on this machine.",
+            hint=f"Use {arg('device', 'cpu')}.",
+        )
     return torch.device(kind)
 
 

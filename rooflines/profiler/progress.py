@@ -19,8 +19,8 @@ class Progress(Protocol):
 
 @dataclass
 class Live:
-    """Facts of a recording while it runs: the ``journal`` of its sampler, the durations of timed steps as far as they are known, and
-    the trace while it is that of one step."""
+    """Facts of a recording while it runs: the ``journal`` of its sampler, the durations of timed steps as far
+    as they are known, and the trace while it is that of one step."""
 
     journal: Path
     timed_ns: list[int] = field(default_factory=list)

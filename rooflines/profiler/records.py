@@ -1,7 +1,7 @@
 """Facts of a run as they are stored: frozen, with the unit in every field name, absent when not measured.
 
-They are msgspec structs: frozen like a dataclass, written to and read from JSON with their types checked, and a field that is None is
-left out of the file.
+They are msgspec structs: frozen like a dataclass, written to and read from JSON with their types checked, and
+a field that is None is left out of the file.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimedStretch(msgspec.Struct, frozen=True, kw_only=True):
-    """Timed steps that follow each other without a gap: when they began and ended (epoch), and how many there are."""
+    """Timed steps that follow each other without a gap: when they began and ended (epoch), and how many there
+    are."""
 
     began_ns: int
     ended_ns: int
@@ -136,7 +137,8 @@ class TimedStretch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Every step's duration, in the order run: warm-up, then timed with the profiler off, then under the profiler."""
+    """Every step's duration, in the order run: warm-up, then timed with the profiler off, then under the
+    profiler."""
 
     #: Steps of the warm-up; where ``traced`` is ``program``, the first one begins with the program.
     warmup_ns: tuple[int, ...] = ()
@@ -189,7 +191,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a run, enough to repeat it. ``command`` is its shell command.
 
-    Of a model by name, ``options`` are the keyword arguments of ``profile`` that differ from their defaults, and the ``model``.
+    Of a model by name, ``options`` are the keyword arguments of ``profile`` that differ from their defaults,
+    and the ``model``.
     """
 
     command: str = ""
@@ -216,8 +219,8 @@ class MemoryAtPeak(msgspec.Struct, frozen=True, kw_only=True):
 class HeldTensor(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that is held at the peak; ``category`` is a field of ``MemoryAtPeak``.
 
-    ``operator`` made it in ``module``; of what existed before the step ``operator`` is empty and ``module`` the owner of a parameter.
-    ``shape`` is absent where the tensor is a part of its storage.
+    ``operator`` made it in ``module``; of what existed before the step ``operator`` is empty and ``module``
+    the owner of a parameter. ``shape`` is absent where the tensor is a part of its storage.
     """
 
     bytes: int
@@ -229,10 +232,11 @@ class HeldTensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes held over a step, thinned to the extremes of equal parts: ``parts`` by category, in a trace only what was ``allocated``.
+    """Bytes held over a step, thinned to the extremes of equal parts: ``parts`` by category, in a trace only
+        what was ``allocated``.
 
-    ``at`` is the number of operator calls made before each point, or in a trace the seconds since the step began (``unit``). The parts
-    sum to what is held.
+    ``at`` is the number of operator calls made before each point, or in a trace the seconds since the step
+    began (``unit``). The parts sum to what is held.
     """
 
     unit: Literal["calls", "s"]
@@ -241,11 +245,12 @@ class MemoryCurve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultError(msgspec.Struct, frozen=True, kw_only=True):
-    """The difference of the first step's result from that of the same step in fp32, eager, on the same device.
+    """The difference of the first step's result from that of the same step in fp32, eager, on the same
+    device.
 
-    ``relative`` is ``|y - y32| / |y32|`` (Euclidean norms) over all floating-point tensors of the result, in training of the loss.
-    ``same_class`` is the share of samples whose highest score is that of the same class, where the workload is known to return
-    scores [N, classes]: an image classifier by name.
+    ``relative`` is ``|y - y32| / |y32|`` (Euclidean norms) over all floating-point tensors of the result, in
+    training of the loss. ``same_class`` is the share of samples whose highest score is that of the same
+    class, where the workload is known to return scores [N, classes]: an image classifier by name.
     """
 
     relative: float
@@ -253,7 +258,8 @@ class ResultError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The most memory that the tensors of a step hold on ``device``, what they are, and the operator whose results made it the most."""
+    """The most memory that the tensors of a step hold on ``device``, what they are, and the operator whose
+    results made it the most."""
 
     #: Device that holds the most; any accelerator comes before the host.
     device: str
@@ -319,10 +325,11 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What generates holds: its ``parameters`` and their bytes as they are stored, and its KV cache.
 
-    ``kv_bytes_per_token`` is what a token of one sequence adds to the KV cache while no window is full, ``kv_bytes`` what it holds of
-    all sequences at the end; both are absent where the model keeps its cache by itself, or none. ``kv_windows`` are pairs of a window
-    and those of the bytes per token that are in layers with it, which hold no more tokens. ``longest_context`` is the most tokens of a
-    sequence, absent where the model has no limit.
+    ``kv_bytes_per_token`` is what a token of one sequence adds to the KV cache while no window is full,
+    ``kv_bytes`` what it holds of all sequences at the end; both are absent where the model keeps its cache by
+    itself, or none. ``kv_windows`` are pairs of a window and those of the bytes per token that are in layers
+    with it, which hold no more tokens. ``longest_context`` is the most tokens of a sequence, absent where the
+    model has no limit.
     """
 
     parameters: int
@@ -334,20 +341,26 @@ class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
 
     def cache_bytes(self, context: int) -> int:
         """Bytes of the KV cache of one sequence with ``context`` tokens."""
-        return (self.kv_bytes_per_token or 0) * context - sum(each * max(0, context - window) for window, each in self.kv_windows)
+        return (self.kv_bytes_per_token or 0) * context - sum(
+            each * max(0, context - window) for window, each in self.kv_windows
+        )
 
     def largest_context(self, free_bytes: int, requests: int) -> int | None:
-        """The most tokens of each of ``requests`` sequences whose KV cache fits into ``free_bytes``, and that the model allows.
+        """The most tokens of each of ``requests`` sequences whose KV cache fits into ``free_bytes``, and that
+        the model allows.
 
         None without a KV cache, and where windows are all that it has and the model has no limit.
         """
         contexts = range(1, self.longest_context + 1 if self.longest_context else sys.maxsize)
         fitting = bisect_right(contexts, free_bytes // requests, key=self.cache_bytes)
-        return fitting if self.kv_bytes_per_token and (self.longest_context or fitting < len(contexts)) else None
+        return (
+            fitting if self.kv_bytes_per_token and (self.longest_context or fitting < len(contexts)) else None
+        )
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run can be recognized."""
+    """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run
+    can be recognized."""
 
     #: Format of the file.
     schema: str = RUN_SCHEMA
@@ -429,7 +442,8 @@ class Run(Shown, frozen=True, kw_only=True):
 
     @property
     def analysis(self) -> Any:
-        """Its ``Analysis``, derived from the stored files with the formulas of this version; ``rooflines.analyze`` has options."""
+        """Its ``Analysis``, derived from the stored files with the formulas of this version;
+        ``rooflines.analyze`` has options."""
         return import_module(_READING).analyze(self)
 
     def to_dict(self) -> dict[str, Any]:

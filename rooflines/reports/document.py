@@ -1,7 +1,9 @@
-"""A report as data: a page of sections of blocks, with every word and number in its place and nothing about how it is drawn.
+"""A report as data: a page of sections of blocks, with every word and number in its place and nothing about
+how it is drawn.
 
-A view turns one record into a ``Page``; every renderer draws any ``Page``. A column states its key, label, unit, format and priority
-once, here, so that a table has the same columns in a terminal, on a page, in print and as data.
+A view turns one record into a ``Page``; every renderer draws any ``Page``. A column states its key, label,
+unit, format and priority once, here, so that a table has the same columns in a terminal, on a page, in print
+and as data.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from rooflines.reports.charts.paper import Drawing
 
 CellValue: TypeAlias = str | float | int | None
-# "always" is also in the short form, which a terminal shows; "full" is not; "brief" stands there only, for what is shortened.
+# "always" is also in the short form, which a terminal shows; "full" is not; "brief" stands there only, for
+# what is shortened.
 Show = Literal["always", "full", "brief"]
 Kind = Literal["text", "note", "absent", "alert", "code", "title"]
 # Words: how they are cut where there is no room. Numbers: how they are written.
@@ -38,16 +41,18 @@ ABSENT = "–"
 _MOST_DECIMALS = 3
 # What is left of a difference of equal times.
 _ROUNDING = 1e-12
-# A figure space and a punctuation space are as wide as a digit and a point: they keep a column on its decimal point.
+# A figure space and a punctuation space are as wide as a digit and a point: they keep a column on its decimal
+# point.
 _FIGURE_SPACE, _POINT_SPACE = "\u2007", "\u2008"
 
 
 class Column(msgspec.Struct, frozen=True):
     """A column of a table.
 
-    ``key`` names it in data; without one it is made of the label. ``priority`` says which columns give way where there is no room:
-    those of 0 are always there, the highest go first. ``least`` is the width in characters that words keep, ``help`` what the header
-    says longer, ``note`` what stands below a table that shows the column.
+    ``key`` names it in data; without one it is made of the label. ``priority`` says which columns give way
+    where there is no room: those of 0 are always there, the highest go first. ``least`` is the width in
+    characters that words keep, ``help`` what the header says longer, ``note`` what stands below a table that
+    shows the column.
     """
 
     label: str
@@ -70,15 +75,17 @@ class Column(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The key under which data has it."""
-        return self.key or "_".join(f"{self.label} {self.unit if self.format == 'given' else ''}".lower().split())
+        return self.key or "_".join(
+            f"{self.label} {self.unit if self.format == 'given' else ''}".lower().split()
+        )
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell that is more than its value.
 
-    ``text`` replaces what the format of the column would make of the value, ``prefix`` stands before it, ``hover`` says more,
-    ``bar`` is a length from 0 to 1 behind it, ``letter`` that of a bound class, ``warning`` why the value should not be believed,
-    ``sort`` what it is sorted by.
+    ``text`` replaces what the format of the column would make of the value, ``prefix`` stands before it,
+    ``hover`` says more, ``bar`` is a length from 0 to 1 behind it, ``letter`` that of a bound class,
+    ``warning`` why the value should not be believed, ``sort`` what it is sorted by.
     """
 
     value: CellValue = None
@@ -94,9 +101,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 class Row(msgspec.Struct, frozen=True):
     """A row.
 
-    ``color`` names the category or backend whose color marks it; ``muted`` rows stand back; ``depth`` indents the words of a tree;
-    ``heading`` rows have a title in their first cell and nothing else; ``show`` and ``printed`` say which forms have it; ``detail``
-    is what stands below it, opened on demand; ``points`` are the keys of its points in the roofline of the page.
+    ``color`` names the category or backend whose color marks it; ``muted`` rows stand back; ``depth`` indents
+    the words of a tree; ``heading`` rows have a title in their first cell and nothing else; ``show`` and
+    ``printed`` say which forms have it; ``detail`` is what stands below it, opened on demand; ``points`` are
+    the keys of its points in the roofline of the page.
     """
 
     cells: tuple[CellValue | Cell, ...]
@@ -113,10 +121,11 @@ class Row(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A table.
 
-    ``title`` stands above it, ``caption`` says what it is to those who do not see it, ``order`` how its rows are sorted and
-    ``sorted_by`` by which column. ``total`` is its last row. A short form has ``brief`` rows at most, print has ``printed``. The rows
-    of a ``tree`` are indented and fold, those of a ``main`` table can be sorted and filtered, the first numbers of ``parts`` are bars
-    of one whole. A page folds the rows after the ``first`` ones.
+    ``title`` stands above it, ``caption`` says what it is to those who do not see it, ``order`` how its rows
+    are sorted and ``sorted_by`` by which column. ``total`` is its last row. A short form has ``brief`` rows
+    at most, print has ``printed``. The rows of a ``tree`` are indented and fold, those of a ``main`` table
+    can be sorted and filtered, the first numbers of ``parts`` are bars of one whole. A page folds the rows
+    after the ``first`` ones.
     """
 
     name: str
@@ -158,7 +167,8 @@ class Paragraph(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Names with what they are: short ``facts`` side by side, or ``definitions`` in sentences. A third text is a remark.
+    """Names with what they are: short ``facts`` side by side, or ``definitions`` in sentences. A third text
+        is a remark.
 
     ``reports`` are the HTML pages of the rows, to which a page links if they are there.
     """
@@ -170,7 +180,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure: what to see in it, what to draw (one of the kinds that ``charts`` draws), and a remark below it."""
+    """A figure: what to see in it, what to draw (one of the kinds that ``charts`` draws), and a remark below
+    it."""
 
     name: str
     drawing: Drawing
@@ -181,7 +192,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a bar: its share of the whole bar, in words as well, and the pattern that it is drawn with."""
+    """A part of a bar: its share of the whole bar, in words as well, and the pattern that it is drawn
+    with."""
 
     name: str
     share: float
@@ -200,7 +212,8 @@ class BarRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole and its parts; with several ``rows`` a bar each, all on the scale of the longest, and one key for all."""
+    """A whole and its parts; with several ``rows`` a bar each, all on the scale of the longest, and one key
+    for all."""
 
     name: str
     caption: str
@@ -212,7 +225,10 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> tuple[Part, ...]:
         """Every part once, in the order of the first bar that has it."""
         parts = [part for row in self.rows for part in row.parts]
-        return tuple({part.name: part for part in reversed(parts)}[name] for name in dict.fromkeys(part.name for part in parts))
+        return tuple(
+            {part.name: part for part in reversed(parts)}[name]
+            for name in dict.fromkeys(part.name for part in parts)
+        )
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,8 +254,8 @@ Block: TypeAlias = Paragraph | Facts | Table | Figure | Bar | Findings
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks under a title, with a remark next to it. What a short form takes of a section with ``under`` stands at its end, below
-    that."""
+    """Blocks under a title, with a remark next to it. What a short form takes of a section with ``under``
+    stands at its end, below that."""
 
     name: str
     title: str
@@ -249,7 +265,11 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def table(
-    name: str, columns: Iterable[Column], rows: Iterable[Row | tuple[CellValue | Cell, ...]], caption: str = "", **more: Any
+    name: str,
+    columns: Iterable[Column],
+    rows: Iterable[Row | tuple[CellValue | Cell, ...]],
+    caption: str = "",
+    **more: Any,
 ) -> Table:
     """A table whose rows may be plain tuples of cells; ``more`` are further fields of ``Table``."""
     made = tuple(row if isinstance(row, Row) else Row(row) for row in rows)
@@ -257,19 +277,36 @@ def table(
 
 
 def filled(
-    name: str, columns: Sequence[Column], rows: Iterable[Row | tuple[CellValue | Cell, ...]], caption: str = "", **more: Any
+    name: str,
+    columns: Sequence[Column],
+    rows: Iterable[Row | tuple[CellValue | Cell, ...]],
+    caption: str = "",
+    **more: Any,
 ) -> Table:
     """A table of those of the ``columns`` in which a row has a value; otherwise like ``table``."""
     whole = table(name, columns, rows, caption, **more)
     full = [row.cells for row in whole.rows if not row.heading]
-    kept = [at for at, cells in enumerate(zip(*full, strict=True)) if any(cell not in (None, "", Cell()) for cell in cells)]
-    shown = (row if row.heading else msgspec.structs.replace(row, cells=tuple(row.cells[at] for at in kept)) for row in whole.rows)
+    kept = [
+        at
+        for at, cells in enumerate(zip(*full, strict=True))
+        if any(cell not in (None, "", Cell()) for cell in cells)
+    ]
+    shown = (
+        row if row.heading else msgspec.structs.replace(row, cells=tuple(row.cells[at] for at in kept))
+        for row in whole.rows
+    )
     return msgspec.structs.replace(whole, columns=tuple(columns[at] for at in kept), rows=tuple(shown))
 
 
 def section(name: str, title: str, *blocks: Block | None, remark: str = "", under: str = "") -> Section:
     """A section of the ``blocks`` that are there."""
-    return Section(name=name, title=title, blocks=tuple(block for block in blocks if block is not None), remark=remark, under=under)
+    return Section(
+        name=name,
+        title=title,
+        blocks=tuple(block for block in blocks if block is not None),
+        remark=remark,
+        under=under,
+    )
 
 
 def sections_of(*parts: Section | None) -> tuple[Section, ...]:
@@ -288,7 +325,8 @@ def bar_of(name: str, parts: Iterable[Part], **more: Any) -> Bar:
 
 
 def timed_parts(parts: Iterable[tuple[str, float, str, str]], whole_s: float) -> tuple[Part, ...]:
-    """The parts of a bar of ``whole_s`` that take time, from the name, the seconds, the pattern and the meaning of each."""
+    """The parts of a bar of ``whole_s`` that take time, from the name, the seconds, the pattern and the
+    meaning of each."""
     return tuple(
         Part(name=name, share=time_s / whole_s, text=seconds(time_s), pattern=pattern, meaning=meaning)
         for name, time_s, pattern, meaning in parts
@@ -304,7 +342,8 @@ def bound_parts(times: Mapping[str, float], whole_s: float) -> tuple[Part, ...]:
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A report of one ``kind`` of record. ``title`` is its subject in one line, ``name`` a short one, ``label`` what data it is of.
+    """A report of one ``kind`` of record. ``title`` is its subject in one line, ``name`` a short one,
+    ``label`` what data it is of.
 
     ``status`` is what to know before reading it: a word and a sentence.
     """
@@ -329,7 +368,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def made(self) -> str:
         """When it was made, and by which version."""
-        return " · ".join(text for text in (self.created[:10], f"rooflines {self.rooflines}" if self.rooflines else "") if text)
+        return " · ".join(
+            text
+            for text in (self.created[:10], f"rooflines {self.rooflines}" if self.rooflines else "")
+            if text
+        )
 
     def blocks(self) -> Iterator[Block]:
         """All blocks in their order."""
@@ -345,7 +388,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(block for block in self.blocks() if isinstance(block, Table))
 
 
-# --- what a record has besides its page -----------------------------------------------------------------------------------
+# --- what a record has besides its page -------------------------------------------------------------------
 
 
 class CurvePoint(NamedTuple):
@@ -358,7 +401,8 @@ class CurvePoint(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a record has besides its page: curves, the figures by which records are compared, and what was run.
+    """What a record has besides its page: curves, the figures by which records are compared, and what was
+        run.
 
     Without ``pictures`` nothing is drawn.
     """
@@ -369,7 +413,7 @@ class Measured(NamedTuple):
     pictures: bool = True
 
 
-# --- the texts of a table ----------------------------------------------------------------------------------------------------------
+# --- the texts of a table ---------------------------------------------------------------------------------
 
 
 class Texts(NamedTuple):
@@ -383,31 +427,49 @@ class Texts(NamedTuple):
 
     def titles(self) -> list[str]:
         """The labels of the columns with their units."""
-        return [" ".join(filter(None, (column.label, unit))) for column, unit in zip(self.columns, self.units, strict=True)]
+        return [
+            " ".join(filter(None, (column.label, unit)))
+            for column, unit in zip(self.columns, self.units, strict=True)
+        ]
 
 
-def texts(table: Table, *, full: bool = True, rows: Sequence[Row] | None = None, aligned: bool = False) -> Texts:
+def texts(
+    table: Table, *, full: bool = True, rows: Sequence[Row] | None = None, aligned: bool = False
+) -> Texts:
     """The cells of ``table`` in words: all columns or those of the short form, all rows or ``rows``.
 
-    Units do not depend on which rows are shown. A scaled column has three significant figures of its largest row, or, ``aligned``, of
-    each value, with spaces as wide as digits behind them so that right-aligned numbers meet at the point.
+    Units do not depend on which rows are shown. A scaled column has three significant figures of its largest
+    row, or, ``aligned``, of each value, with spaces as wide as digits behind them so that right-aligned
+    numbers meet at the point.
     """
-    shown = [index for index, column in enumerate(table.columns) if column.show != ("brief" if full else "full")]
+    shown = [
+        index for index, column in enumerate(table.columns) if column.show != ("brief" if full else "full")
+    ]
     columns = tuple(table.columns[index] for index in shown)
     chosen = table.of_form(full=full) if rows is None else rows
     factors = _factors(table)
     found, units = [], []
     for index, column in zip(shown, columns, strict=True):
         factor, prefix = factors.get((column.unit, column.group), (1.0, ""))
-        units.append(f"{prefix}{column.unit}" if column.format == "scaled" else "" if column.format == "own" else column.unit)
-        cells = [row.cells[index] if index < len(row.cells) else "" for row in (*chosen, *([Row(table.total)] if table.total else []))]
+        units.append(
+            f"{prefix}{column.unit}"
+            if column.format == "scaled"
+            else ""
+            if column.format == "own"
+            else column.unit
+        )
+        cells = [
+            row.cells[index] if index < len(row.cells) else ""
+            for row in (*chosen, *([Row(table.total)] if table.total else []))
+        ]
         found.append(_column_texts(column, cells, len(chosen), factor, aligned))
     lines = tuple(zip(*found, strict=True)) if found else ()
     return Texts(columns, tuple(shown), tuple(units), lines[: len(chosen)], lines[-1] if table.total else ())
 
 
 def or_absent(value: float | None, form: str | Callable[[float], str], factor: float = 1.0) -> str:
-    """``factor`` times ``value`` in words, by a function or in the format ``form``; a dash where it is absent."""
+    """``factor`` times ``value`` in words, by a function or in the format ``form``; a dash where it is
+    absent."""
     if value is None:
         return ABSENT
     return format(factor * value, form) if isinstance(form, str) else form(factor * value)
@@ -419,8 +481,8 @@ def value_of(cell: CellValue | Cell) -> CellValue:
 
 
 def factor_of(table: Table, column: Column) -> float:
-    """What a shown number of ``column`` is multiplied with to be in its unit without a prefix: 0.001 in a column of ms, 0.01 of
-    percents."""
+    """What a shown number of ``column`` is multiplied with to be in its unit without a prefix: 0.001 in a
+    column of ms, 0.01 of percents."""
     if column.format == "scaled":
         return _factors(table)[column.unit, column.group][0]
     return 0.01 if column.format in ("share", "efficiency") else 1.0
@@ -433,11 +495,15 @@ def _factors(table: Table) -> dict[tuple[str, str], tuple[float, str]]:
         if column.format == "scaled":
             values = (value_of(row.cells[index]) for row in table.rows if index < len(row.cells))
             key = (column.unit, column.group)
-            largest[key] = max([largest.get(key, 0.0), *(abs(value) for value in values if isinstance(value, int | float))])
+            largest[key] = max(
+                [largest.get(key, 0.0), *(abs(value) for value in values if isinstance(value, int | float))]
+            )
     return {key: scale(value) for key, value in largest.items()}
 
 
-def _column_texts(column: Column, cells: Sequence[CellValue | Cell], rows: int, factor: float, aligned: bool) -> list[str]:
+def _column_texts(
+    column: Column, cells: Sequence[CellValue | Cell], rows: int, factor: float, aligned: bool
+) -> list[str]:
     """The cells of a column in words, of which the first ``rows`` are not the total."""
     values = [value_of(cell) for cell in cells]
     numbers = [value / factor if isinstance(value, int | float) else None for value in values]
@@ -473,9 +539,13 @@ def _text(column: Column, value: CellValue) -> str:
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:
-    """Three significant figures, but no more decimals than a column can spare, that meet at the point where they are right-aligned."""
+    """Three significant figures, but no more decimals than a column can spare, that meet at the point where
+    they are right-aligned."""
     made = [
-        fixed(value, _MOST_DECIMALS) if value is None or decimals_of(value) > _MOST_DECIMALS else significant(value) for value in values
+        fixed(value, _MOST_DECIMALS)
+        if value is None or decimals_of(value) > _MOST_DECIMALS
+        else significant(value)
+        for value in values
     ]
     tails = [len(text.partition(".")[2]) for text in made]
     most = max(tails, default=0)

@@ -30,7 +30,8 @@ def text(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis) 
 
 
 def html(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis) -> str:
-    """The lines of ``text``; of an analysis also the time by bound and the roofline, of other records the first rows."""
+    """The lines of ``text``; of an analysis also the time by bound and the roofline, of other records the
+    first rows."""
     if isinstance(record, Run):
         record = read_json_if_whole(record.directory / "analysis.json", Analysis) or record
     title, *lines = _lines(record)
@@ -38,7 +39,9 @@ def html(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis) 
     if isinstance(record, Analysis):
         parts += [_breakdown(record), _roofline(record)]
     elif isinstance(record, Comparison | Count | Forecast):
-        parts.append(record.to_dataframe().head(_ROWS).dropna(axis="columns", how="all").to_html(index=False, border=0))
+        parts.append(
+            record.to_dataframe().head(_ROWS).dropna(axis="columns", how="all").to_html(index=False, border=0)
+        )
     return "\n".join(part for part in parts if part)
 
 
@@ -48,7 +51,10 @@ def _lines(record: Analysis | Comparison | Count | Forecast | Run | RankAnalysis
     if isinstance(record, Count):
         from rooflines.reports.views.count import totals
 
-        return [f"{len(record.operators)} distinct operator calls on {record.tensors} tensors", totals(record)]
+        return [
+            f"{len(record.operators)} distinct operator calls on {record.tensors} tensors",
+            totals(record),
+        ]
     if isinstance(record, Comparison):
         return [f"{record.b.source} compared with {record.a.source}", record.verdict]
     if not isinstance(record, Analysis):
@@ -74,7 +80,8 @@ def _breakdown(analysis: Analysis) -> str:
         return ""
     rows = "".join(
         f"<tr><td>{escape(part.name)}</td><td>{escape(part.text)}</td><td>{percent(part.share)}</td>"
-        f'<td style="width:20em"><div style="width:{part.share * 100:.1f}%;height:.8em;background:#6e7781"></div></td></tr>'
+        '<td style="width:20em"><div '
+        f'style="width:{part.share * 100:.1f}%;height:.8em;background:#6e7781"></div></td></tr>'
         for part in bar.rows[0].parts
     )
     return f"<table><caption>{escape(bar.caption)}</caption>{rows}</table>"

@@ -1,4 +1,5 @@
-"""Progress on standard error: a screen in a terminal, a line per stage elsewhere; both with the time since the command began."""
+"""Progress on standard error: a screen in a terminal, a line per stage elsewhere; both with the time since
+the command began."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from rooflines.units import counted, percent, seconds
 if TYPE_CHECKING:
     from rooflines.profiler.progress import Live
 
-# The screen is drawn between two steps. Drawing takes a millisecond or two: at this period it is lost in the noise of the steps.
+# The screen is drawn between two steps. Drawing takes a millisecond or two: at this period it is lost in the
+# noise of the steps.
 REFRESH_S = 0.5
 # Number of latest steps in the median: drawing then takes the same time at any step.
 _LATEST_STEPS = 100
@@ -29,7 +31,12 @@ _WIDTH = 40  # of a bar
 
 def has_screen() -> bool:
     """Whether standard error is a terminal on which lines can be replaced."""
-    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and os.name == "posix"
+    return (
+        sys.stderr is not None
+        and sys.stderr.isatty()
+        and os.environ.get("TERM") != "dumb"
+        and os.name == "posix"
+    )
 
 
 class Lines:
@@ -53,9 +60,11 @@ class Lines:
 
 
 class ProgressBar:
-    """The stage with its steps, the time left if their number is known, and the facts of a recording if there is one.
+    """The stage with its steps, the time left if their number is known, and the facts of a recording if there
+    is one.
 
-    It draws only when called, not from a thread. The device is not asked: readings are those that the sampler has written.
+    It draws only when called, not from a thread. The device is not asked: readings are those that the sampler
+    has written.
     """
 
     def __init__(self) -> None:
@@ -103,7 +112,11 @@ class ProgressBar:
 
     def _lines(self) -> Iterator[str]:
         done, total = self._done, self._total
-        parts = [self._name, f"{done}/{total}" if total else str(done or ""), _clock(self._drawn - self._began)]
+        parts = [
+            self._name,
+            f"{done}/{total}" if total else str(done or ""),
+            _clock(self._drawn - self._began),
+        ]
         if 0 < done <= total:
             parts.append(f"({_clock((self._drawn - self._stage_began) / done * (total - done))} left)")
         yield " ".join(filter(None, parts))
@@ -113,8 +126,13 @@ class ProgressBar:
             return
         times_ns = self._live.timed_ns[-_LATEST_STEPS:]
         if len(times_ns) > 1:
-            low, median, high = (seconds(ns / 1e9) for ns in statistics.quantiles(times_ns, n=4, method="inclusive"))
-            yield f"step time    median {median}, quartiles {low} and {high} (last {counted(len(times_ns), 'step')})"
+            low, median, high = (
+                seconds(ns / 1e9) for ns in statistics.quantiles(times_ns, n=4, method="inclusive")
+            )
+            yield (
+                f"step time    median {median}, quartiles {low} and {high} (last "
+                f"{counted(len(times_ns), 'step')})"
+            )
         elif done > 1:  # on a GPU, the durations are known when the pass has ended
             mean_s = (self._drawn - self._first_step) / (done - 1)
             yield f"step time    mean {seconds(mean_s)} ({counted(done - 1, 'step')}, host clock)"

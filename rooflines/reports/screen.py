@@ -1,4 +1,5 @@
-"""Lines at the bottom of the terminal that are drawn again and again: those of ``rooflines monitor --live``, and of device samples."""
+"""Lines at the bottom of the terminal that are drawn again and again: those of ``rooflines monitor --live``,
+and of device samples."""
 
 from __future__ import annotations
 
@@ -32,15 +33,20 @@ _NEWEST_BYTES = 1 << 14
 _OUTPUT_LINES, _OUTPUT_BYTES = 5, 4096
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*|.)")
 _OF_HOST = {
-    "cores busy": "process_cpu_utilization", "memory": "process_rss_bytes", "disk read": "process_read_bytes",
-    "disk written": "process_written_bytes", "CPU power": "power_w",
-}  # fmt: skip
+    "cores busy": "process_cpu_utilization",
+    "memory": "process_rss_bytes",
+    "disk read": "process_read_bytes",
+    "disk written": "process_written_bytes",
+    "CPU power": "power_w",
+}
 _GPU = "{:9} {:>5}  {:12}  {:>7}  {:12}  {:>8}  {:>5}  {:>8}"
 
 
 def plain(text: str) -> str:
     """``text`` of a program without what would control the terminal."""
-    return "".join(character if character.isprintable() else " " for character in _ESCAPES.sub("", text.expandtabs()))
+    return "".join(
+        character if character.isprintable() else " " for character in _ESCAPES.sub("", text.expandtabs())
+    )
 
 
 def line(label: str, value: str, curve: str = "") -> str:
@@ -49,8 +55,9 @@ def line(label: str, value: str, curve: str = "") -> str:
 
 
 def region(lines: Callable[[], Iterable[str]], per_second: int = 0) -> Live:
-    """A context that shows ``lines`` below what Python prints, cut where there is no room: drawn ``per_second`` by a thread, or if 0
-    whenever ``refresh`` is called. What does not go to the terminal is left alone."""
+    """A context that shows ``lines`` below what Python prints, cut where there is no room: drawn
+    ``per_second`` by a thread, or if 0 whenever ``refresh`` is called. What does not go to the terminal is
+    left alone."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -66,8 +73,11 @@ def region(lines: Callable[[], Iterable[str]], per_second: int = 0) -> Live:
     )
 
 
-def monitor_screen(program: str, journal: Path, steps: Path | None = None, output: Path | None = None) -> Live:
-    """A context that shows how ``program`` runs: its readings, the ``steps`` that it reports and the end of its ``output``.
+def monitor_screen(
+    program: str, journal: Path, steps: Path | None = None, output: Path | None = None
+) -> Live:
+    """A context that shows how ``program`` runs: its readings, the ``steps`` that it reports and the end of
+    its ``output``.
 
     A thread of the monitor draws, which the program does not wait for.
     """
@@ -80,20 +90,32 @@ def monitor_screen(program: str, journal: Path, steps: Path | None = None, outpu
         yield from readings.lines()
         if output is not None:
             yield line("output", plain(str(output)))
-            for text in last_bytes(output, _OUTPUT_BYTES).decode(errors="replace").rstrip().split("\n")[-_OUTPUT_LINES:]:
-                shown = text.rstrip("\r").rpartition("\r")[2]  # a terminal shows what follows a return to the beginning
+            for text in (
+                last_bytes(output, _OUTPUT_BYTES)
+                .decode(errors="replace")
+                .rstrip()
+                .split("\n")[-_OUTPUT_LINES:]
+            ):
+                shown = text.rstrip("\r").rpartition("\r")[
+                    2
+                ]  # a terminal shows what follows a return to the beginning
                 yield f"  {plain(shown)}"
 
     return region(lines, per_second=2)
 
 
 class Readings:
-    """The latest samples of a journal that is being written, and their course over the last minute, as lines."""
+    """The latest samples of a journal that is being written, and their course over the last minute, as
+    lines."""
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal
-        self._values: dict[tuple[str, str], tuple[int, float]] = {}  # by device and field, with the time of reading
-        self._curves: dict[tuple[str, str], deque[list[float]]] = defaultdict(partial(deque, maxlen=_COLUMNS))  # column, sum, number
+        self._values: dict[
+            tuple[str, str], tuple[int, float]
+        ] = {}  # by device and field, with the time of reading
+        self._curves: dict[tuple[str, str], deque[list[float]]] = defaultdict(
+            partial(deque, maxlen=_COLUMNS)
+        )  # column, sum, number
 
     def lines(self) -> Iterator[str]:
         """The host's lines, then a table of GPUs."""
@@ -103,18 +125,28 @@ class Readings:
         for label, key in _OF_HOST.items():
             if text := self._latest("host", key):
                 yield line(label, text, self._curve("host", key))
-        gpus = sorted({device for device, key in self._values if device.startswith("gpu") and self._latest(device, key)})
+        gpus = sorted(
+            {device for device, key in self._values if device.startswith("gpu") and self._latest(device, key)}
+        )
         if gpus:
             yield _GPU.format("", "busy", "last minute", "power", "last minute", "memory", "temp", "clock")
         for gpu in gpus:
             latest, curve = partial(self._latest, gpu), partial(self._curve, gpu)
             yield _GPU.format(
-                gpu, latest("gpu_utilization"), curve("gpu_utilization"), latest("power_w"), curve("power_w"),
-                latest("process_memory_bytes") or latest("memory_used_bytes"), latest("temperature_c"), latest("sm_clock_hz"),
-            ).rstrip()  # fmt: skip
+                gpu,
+                latest("gpu_utilization"),
+                curve("gpu_utilization"),
+                latest("power_w"),
+                curve("power_w"),
+                latest("process_memory_bytes") or latest("memory_used_bytes"),
+                latest("temperature_c"),
+                latest("sm_clock_hz"),
+            ).rstrip()
 
     def _take(self, device: str, key: str, time_ns: int, value: float) -> None:
-        if key not in FIELDS or time_ns <= self._values.get((device, key), (0, 0.0))[0]:  # of another package, or read before
+        if (
+            key not in FIELDS or time_ns <= self._values.get((device, key), (0, 0.0))[0]
+        ):  # of another package, or read before
             return
         self._values[device, key] = time_ns, value
         curve, column = self._curves[device, key], time_ns // _COLUMN_NS
@@ -131,7 +163,14 @@ class Readings:
         """The course of a field, from zero to the highest possible value or the highest that was read."""
         means = {int(column): total / count for column, total, count in self._curves[device, key]}
         limit = self._values.get((device, "power_limit_w"), (0, 0.0))[1]
-        possible = {"process_cpu_utilization": os.cpu_count() or 1, "gpu_utilization": 1.0, "power_w": limit}.get(key, 0.0)
+        possible = {
+            "process_cpu_utilization": os.cpu_count() or 1,
+            "gpu_utilization": 1.0,
+            "power_w": limit,
+        }.get(key, 0.0)
         top, last = max([possible, 1e-9, *means.values()]), now_ns() // _COLUMN_NS
-        blocks = ("▁▂▃▄▅▆▇█"[min(7, int(8 * means[at] / top))] if at in means else " " for at in range(last - _COLUMNS + 1, last + 1))
+        blocks = (
+            "▁▂▃▄▅▆▇█"[min(7, int(8 * means[at] / top))] if at in means else " "
+            for at in range(last - _COLUMNS + 1, last + 1)
+        )
         return "".join(blocks).lstrip()

@@ -1,7 +1,9 @@
-"""A summary for people and programs: the verdict, then statements in the order of their weight, each with the figures it rests on.
+"""A summary for people and programs: the verdict, then statements in the order of their weight, each with the
+figures it rests on.
 
-A figure is named by its JSON pointer (RFC 6901) in the record, for example ``/totals/headroom_s`` in ``analysis.json``, so that each
-statement can be checked. A summary has the same statements whenever it is made from the same record.
+A figure is named by its JSON pointer (RFC 6901) in the record, for example ``/totals/headroom_s`` in
+``analysis.json``, so that each statement can be checked. A summary has the same statements whenever it is
+made from the same record.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from rooflines.reports.document import Page
 from rooflines.reports.views.generation import generation_sentences
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, source_words
-from rooflines.reports.words.rows import TableRow, bound_text, bound_times, module_text, share_of_step, table_rows
+from rooflines.reports.words.rows import (
+    TableRow,
+    bound_text,
+    bound_times,
+    module_text,
+    share_of_step,
+    table_rows,
+)
 from rooflines.reports.words.text import count_text, operator_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Unmodelled
 from rooflines.roofline.compare.compare import place_of, signed_seconds
@@ -40,12 +49,14 @@ _FEWEST_ROWS: Final = 10
 # Characters of the shapes of a row.
 _SHAPES: Final = 60
 _DIRECTIONS: Final = {"same": "within the noise", "unknown": "noise unknown"}
-# Characters of English text and of names for a token, on average, in the vocabularies of today's language models.
+# Characters of English text and of names for a token, on average, in the vocabularies of today's language
+# models.
 _CHARACTERS_OF_TOKEN: Final = 4
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence ``about`` one thing, with the figures that it rests on by their JSON pointers, and the command that prints them."""
+    """A sentence ``about`` one thing, with the figures that it rests on by their JSON pointers, and the
+    command that prints them."""
 
     about: str
     text: str
@@ -54,9 +65,11 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a record says in few words. ``of`` is the kind of record, ``question`` what was asked, empty for the overview.
+    """What a record says in few words. ``of`` is the kind of record, ``question`` what was asked, empty for
+    the overview.
 
-    ``left_out`` is the number of statements that the budget had no room for; the first statements are the most important ones.
+    ``left_out`` is the number of statements that the budget had no room for; the first statements are the
+    most important ones.
     """
 
     schema: str = SCHEMA
@@ -77,13 +90,17 @@ class Said(NamedTuple):
     pointers: tuple[str, ...] = ()
 
 
-# --- of an analysis ----------------------------------------------------------------------------------------------------------------
+# --- of an analysis ---------------------------------------------------------------------------------------
 
 
 def _overview(analysis: Analysis) -> Iterator[Said]:
     status = sentences.status_sentences(analysis)
     if status:
-        yield Said("confidence", status, ("/other_programs",) if analysis.other_programs is not None else ("/status",))
+        yield Said(
+            "confidence",
+            status,
+            ("/other_programs",) if analysis.other_programs is not None else ("/status",),
+        )
     for number, finding in enumerate(analysis.findings):
         # Without a figure, a saving is not quantified.
         if not finding.saves_s or share_of_step(finding.most_s, analysis) >= WORTH:
@@ -105,7 +122,11 @@ def _change(number: int, finding: Finding, saving: str, suggestion: str) -> Said
     text = f"{finding.title}: {saving}. Evidence: {finding.evidence}. Try: {suggestion}".rstrip(".")
     saved = "later_s" if finding.later_s and not finding.saves_s else "saves_s"
     figures = (f"/findings/{number}/{saved}", f"/findings/{number}/example/ts_us")
-    return Said("change", f"{text}{sentences.example(finding.example, 'the longest of these operators runs')}.", figures)
+    return Said(
+        "change",
+        f"{text}{sentences.example(finding.example, 'the longest of these operators runs')}.",
+        figures,
+    )
 
 
 def _step(analysis: Analysis) -> Iterator[Said]:
@@ -114,8 +135,14 @@ def _step(analysis: Analysis) -> Iterator[Said]:
     times = bound_times(analysis)
     if times:
         whole = "A step" if analysis.basis.per == "step" else "The trace"
-        shares = ", ".join(f"{name} {percent(share_of_step(time_s, analysis))}" for name, time_s in times.items())
-        yield Said("step", f"{whole} is {seconds(analysis.whole_s)}: {shares}.", tuple(f"/bound_breakdown/{name}" for name in times))
+        shares = ", ".join(
+            f"{name} {percent(share_of_step(time_s, analysis))}" for name, time_s in times.items()
+        )
+        yield Said(
+            "step",
+            f"{whole} is {seconds(analysis.whole_s)}: {shares}.",
+            tuple(f"/bound_breakdown/{name}" for name in times),
+        )
     for text in generation_sentences(analysis):
         yield Said("generation", text, ("/generation",))
     yield from _idle_time(analysis, "step")
@@ -127,12 +154,21 @@ def _step(analysis: Analysis) -> Iterator[Said]:
 
 
 def _operators(analysis: Analysis, fewest: int = 0) -> Iterator[Said]:
-    """Rows by what they could save, those of at least ``WORTH`` of the step or the ``fewest`` first; repeated layers are one row."""
-    missing = sentences.missing_operators(analysis) or sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis)
+    """Rows by what they could save, those of at least ``WORTH`` of the step or the ``fewest`` first; repeated
+    layers are one row."""
+    missing = (
+        sentences.missing_operators(analysis)
+        or sentences.missing_ceilings(analysis)
+        or sentences.missing_bound(analysis)
+    )
     if missing:
         yield Said("operator", missing)
     rows = table_rows(analysis)
-    worth = [one for number, one in enumerate(rows) if number < fewest or share_of_step(one.gain_s, analysis) >= WORTH]
+    worth = [
+        one
+        for number, one in enumerate(rows)
+        if number < fewest or share_of_step(one.gain_s, analysis) >= WORTH
+    ]
     if rows and not any(share_of_step(one.gain_s, analysis) >= WORTH for one in rows):
         yield Said("operator", f"No single row could save {percent(WORTH)} of the {analysis.basis.per}.")
     places = _places(analysis)
@@ -170,7 +206,9 @@ def _key(row: OperatorRow | Unmodelled) -> tuple[object, ...]:
 def _places(analysis: Analysis) -> dict[tuple[object, ...], str]:
     """The pointer of each row, counted or not."""
     places = {_key(row): f"/operators/{number}" for number, row in enumerate(analysis.operators)}
-    return places | {_key(gap): f"/coverage/unmodelled/{number}" for number, gap in enumerate(analysis.unmodelled)}
+    return places | {
+        _key(gap): f"/coverage/unmodelled/{number}" for number, gap in enumerate(analysis.unmodelled)
+    }
 
 
 def _row(one: TableRow, analysis: Analysis) -> str:
@@ -184,7 +222,12 @@ def _row(one: TableRow, analysis: Analysis) -> str:
     if row.headroom_s is not None:
         reached = f" at {percent(row.efficiency)} of the bound" if row.efficiency is not None else ""
         text += f"; {bound_text(one)}{reached}, {seconds(row.headroom_s)} above it"
-    marks = {"not counted: ": one.reason, "inferred: ": row.inferred, "assumed: ": row.assumption, "": row.flag}
+    marks = {
+        "not counted: ": one.reason,
+        "inferred: ": row.inferred,
+        "assumed: ": row.assumption,
+        "": row.flag,
+    }
     text += "".join(f"; {label}{mark}" for label, mark in marks.items() if mark)
     return f"{text}{sentences.example(one.members[0].example)}."
 
@@ -192,17 +235,26 @@ def _row(one: TableRow, analysis: Analysis) -> str:
 def _ceilings(analysis: Analysis) -> Iterator[Said]:
     for roof in sentences.roofs_of_run(analysis):
         number = analysis.ceilings.index(roof)
-        text = f"Ceiling {ceiling_name(roof)}: {si(roof.value, roof.unit)}, {source_words(roof, analysis.created)}."
+        text = (
+            f"Ceiling {ceiling_name(roof)}: {si(roof.value, roof.unit)}, "
+            f"{source_words(roof, analysis.created)}."
+        )
         yield Said("ceilings", text, (f"/ceilings/{number}/value", f"/ceilings/{number}/source/kind"))
 
 
 def _memory(analysis: Analysis) -> Iterator[Said]:
     memory = analysis.memory
     if memory is None or memory.peak_bytes is None:
-        yield Said("memory", "Peak memory was not measured: rooflines profile measures it, rooflines count --memory counts it.")
+        yield Said(
+            "memory",
+            "Peak memory was not measured: rooflines profile measures it, rooflines count "
+            "--memory counts it.",
+        )
         return
     yield Said(
-        "memory", f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}.", ("/memory/peak_bytes",)
+        "memory",
+        f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}.",
+        ("/memory/peak_bytes",),
     )
     if memory.at_peak is not None:
         parts = {name: value for name, value in msgspec.structs.asdict(memory.at_peak).items() if value}
@@ -218,13 +270,21 @@ def _communication(analysis: Analysis) -> Iterator[Said]:
         yield Said("communication", "No communication between devices was recorded.")
         return
     exposed, per = timeline.exposed_communication_s, sentences.per(analysis)
-    text = f"Communication takes {seconds(timeline.communication_s)} {per}; no computation hides {seconds(exposed)} of it"
+    text = (
+        f"Communication takes {seconds(timeline.communication_s)} {per}; no computation hides "
+        f"{seconds(exposed)} of it"
+    )
     share = f"{text} ({percent(share_of_step(exposed, analysis))} of the {analysis.basis.per})."
     yield Said("communication", share, ("/timeline/communication_s", "/timeline/exposed_communication_s"))
     for number, row in enumerate(analysis.collectives):
         size = f" of {si(row.bytes, 'B')}" if row.bytes else ""
-        text = f"{row.kind}{size}: {_times(row.calls)}, {seconds(row.time_s)}, {seconds(row.exposed_s)} of it exposed."
-        yield Said("communication", text, (f"/collectives/{number}/time_s", f"/collectives/{number}/exposed_s"))
+        text = (
+            f"{row.kind}{size}: {_times(row.calls)}, {seconds(row.time_s)}, {seconds(row.exposed_s)} "
+            "of it exposed."
+        )
+        yield Said(
+            "communication", text, (f"/collectives/{number}/time_s", f"/collectives/{number}/exposed_s")
+        )
 
 
 def _idle_time(analysis: Analysis, about: str) -> Iterator[Said]:
@@ -240,8 +300,18 @@ def _idle(analysis: Analysis) -> Iterator[Said]:
     if not sum(analysis.idle_breakdown.values()):
         yield Said("idle", "The device is never idle in the trace.", ("/idle_breakdown",))
     for text in sentences.device_sentences(analysis)[len(sentences.idle_sentences(analysis)) :]:
-        about = "launches" if text.startswith("Launched") else "traced_steps" if text.startswith("Under") else "timeline"
-        yield Said("idle", text, (f"/{about}",) if about != "launches" else ("/launches/delay_median_s", "/launches/queue_mean"))
+        about = (
+            "launches"
+            if text.startswith("Launched")
+            else "traced_steps"
+            if text.startswith("Under")
+            else "timeline"
+        )
+        yield Said(
+            "idle",
+            text,
+            (f"/{about}",) if about != "launches" else ("/launches/delay_median_s", "/launches/queue_mean"),
+        )
 
 
 def _host(analysis: Analysis) -> Iterator[Said]:
@@ -266,13 +336,18 @@ def _kernel(analysis: Analysis, name: str) -> Iterator[Said]:
     rows = [TableRow(row, (row,), one.reason) for one in table_rows(analysis) for row in one.members]
     for one in sorted(rows, key=lambda one: -one.row.time_s):
         place = places[_key(one.row)]
-        kernels = [(kernel, f"{place}/kernels/{number}/time_s") for number, kernel in enumerate(one.row.kernels)]
+        kernels = [
+            (kernel, f"{place}/kernels/{number}/time_s") for number, kernel in enumerate(one.row.kernels)
+        ]
         named = [(kernel, at) for kernel, at in kernels if wanted in kernel.name.lower()]
         if wanted in one.row.name.lower() or named:
             yield Said("kernel", _row(one, analysis), _pointers(one, places))
             for kernel, at in named or kernels:
                 shape = f", grid {kernel.grid}, block {kernel.block}" if kernel.grid and kernel.block else ""
-                text = f"{kernel.name}: {seconds(kernel.time_s)} {sentences.per(analysis)}, {_times(kernel.calls)}{shape}."
+                text = (
+                    f"{kernel.name}: {seconds(kernel.time_s)} {sentences.per(analysis)}, "
+                    f"{_times(kernel.calls)}{shape}."
+                )
                 yield Said("kernel", text, (at,))
 
 
@@ -287,14 +362,21 @@ def _module(analysis: Analysis, path: str) -> Iterator[Said]:
         if row.path == path or row.path.startswith(f"{path}.") or not path:
             reached = f", at {percent(row.efficiency)} of the bound" if row.efficiency is not None else ""
             above = f", {seconds(row.headroom_s)} above it" if row.headroom_s is not None else ""
-            text = f"{row.path or '(whole)'} ({row.type}): {seconds(row.time_s)} {sentences.per(analysis)}{reached}{above}."
+            text = (
+                f"{row.path or '(whole)'} ({row.type}): {seconds(row.time_s)} "
+                f"{sentences.per(analysis)}{reached}{above}."
+            )
             yield Said("module", text, (f"/modules/{number}/time_s", f"/modules/{number}/headroom_s"))
 
 
 _QUESTIONS: Final[dict[str, Callable[[Analysis], Iterable[Said]]]] = {
-    "": _overview, "operators": partial(_operators, fewest=_FEWEST_ROWS), "memory": _memory, "communication": _communication,
-    "idle": _idle, "host": _host,
-}  # fmt: skip
+    "": _overview,
+    "operators": partial(_operators, fewest=_FEWEST_ROWS),
+    "memory": _memory,
+    "communication": _communication,
+    "idle": _idle,
+    "host": _host,
+}
 _NAMED: Final[dict[str, Callable[[Analysis, str], Iterable[Said]]]] = {"kernel": _kernel, "module": _module}
 QUESTIONS: Final = (*filter(None, _QUESTIONS), "kernel NAME", "module PATH")
 
@@ -305,7 +387,8 @@ def _answer(analysis: Analysis, question: str) -> Iterable[Said]:
         said = list(_NAMED[kind](analysis, name.strip()))
         if not said:
             raise UsageError(
-                f"no {kind} is called {name.strip()!r}.", hint="A part of its name is enough; rooflines summary names some."
+                f"no {kind} is called {name.strip()!r}.",
+                hint="A part of its name is enough; rooflines summary names some.",
             )
         return said
     if kind not in _QUESTIONS or name:
@@ -313,7 +396,7 @@ def _answer(analysis: Analysis, question: str) -> Iterable[Said]:
     return _QUESTIONS[kind](analysis)
 
 
-# --- of other records --------------------------------------------------------------------------------------------------------------
+# --- of other records -------------------------------------------------------------------------------------
 
 
 def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
@@ -324,39 +407,73 @@ def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
     for number, finding in enumerate(analysis.findings):
         yield _change(number, finding, sentences.saving(finding, 0.0, "in the mean"), finding.suggestion)
     span, count = analysis.spread["span_s"], len(analysis.ranks)
-    text = f"{'A step' if analysis.per == 'step' else 'The trace'} takes {seconds(span.mean)} in the mean over {count} ranks"
+    text = (
+        f"{'A step' if analysis.per == 'step' else 'The trace'} takes {seconds(span.mean)} in the "
+        f"mean over {count} ranks"
+    )
     text += f", {seconds(span.min)} on rank {span.min_rank} to {seconds(span.max)} on rank {span.max_rank}"
     steps = counted(min(row.steps for row in analysis.ranks), "traced step")
-    yield Said("step", f"{text}; {steps} of each rank, profiler included; no interval is known.", ("/spread/span_s",))
+    yield Said(
+        "step", f"{text}; {steps} of each rank, profiler included; no interval is known.", ("/spread/span_s",)
+    )
     yield from _divided(analysis.bound_breakdown, "In the mean over the ranks", "/bound_breakdown")
     for number, row in enumerate(analysis.collectives):
         if row.waited_s is not None and row.waited_s >= WORTH * span.mean * count:
             size = f" of {si(row.bytes, 'B')}" if row.bytes else ""
-            text = f"{row.kind}{size}: {_times(row.count)} on {row.ranks} ranks; together they wait {seconds(row.waited_s)} in it"
-            yield Said("collectives", f"{text}, and the transfer takes {seconds(row.transfer_s)}.", (f"/collectives/{number}",))
+            text = (
+                f"{row.kind}{size}: {_times(row.count)} on {row.ranks} ranks; together they wait "
+                f"{seconds(row.waited_s)} in it"
+            )
+            yield Said(
+                "collectives",
+                f"{text}, and the transfer takes {seconds(row.transfer_s)}.",
+                (f"/collectives/{number}",),
+            )
     for number, left in enumerate(analysis.unmatched):
-        yield Said("coverage", f"Not matched: {left.count:,} {left.kind}: {left.reason}.", (f"/unmatched/{number}",))
+        yield Said(
+            "coverage", f"Not matched: {left.count:,} {left.kind}: {left.reason}.", (f"/unmatched/{number}",)
+        )
     if analysis.bound_breakdown is not None:
-        yield Said("ceilings", f"Bounds are those of the data sheet of {analysis.device_name}, not measured.", ("/device_name",))
+        yield Said(
+            "ceilings",
+            f"Bounds are those of the data sheet of {analysis.device_name}, not measured.",
+            ("/device_name",),
+        )
 
 
 def _of_comparison(compared: Comparison) -> Iterator[Said]:
     pace = compared.pace
     if pace is not None:
         ends = f", 95 % interval {interval(*pace.ci95)}" if pace.ci95 is not None else "; no interval"
-        text = f"{seconds(pace.after_s)} instead of {seconds(pace.before_s)}: ratio {significant(pace.ratio)}{ends}"
-        yield Said("step", f"{text} ({pace.of}, {pace.before_count} before and {pace.after_count} after).", ("/pace",))
+        text = (
+            f"{seconds(pace.after_s)} instead of {seconds(pace.before_s)}: ratio "
+            f"{significant(pace.ratio)}{ends}"
+        )
+        yield Said(
+            "step",
+            f"{text} ({pace.of}, {pace.before_count} before and {pace.after_count} after).",
+            ("/pace",),
+        )
     for side, subject in (("a", compared.a), ("b", compared.b)):
-        yield from _divided(subject.bound_breakdown, f"{side.upper()}, {subject.source}", f"/{side}/bound_breakdown")
+        yield from _divided(
+            subject.bound_breakdown, f"{side.upper()}, {subject.source}", f"/{side}/bound_breakdown"
+        )
     for number, row in enumerate(compared.rows):
         if abs(row.difference_s) >= WORTH * (compared.span_before_s or 0.0):
-            text = f"{place_of(row)}: {signed_seconds(row.difference_s)}, {_DIRECTIONS.get(row.direction, row.direction)}"
+            text = (
+                f"{place_of(row)}: {signed_seconds(row.difference_s)}, "
+                f"{_DIRECTIONS.get(row.direction, row.direction)}"
+            )
             if row.noise is not None:
                 text += f", ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}"
             yield Said("change", f"{text}{f' ({row.cause})' if row.cause else ''}.", (f"/rows/{number}",))
     for number, fact in enumerate(compared.differs):
         unlike = ": the times are hard to compare" if fact.unlike else ""
-        yield Said("confidence", f"Differs: {fact.name}, {fact.before} → {fact.after}{unlike}.", (f"/differs/{number}",))
+        yield Said(
+            "confidence",
+            f"Differs: {fact.name}, {fact.before} → {fact.after}{unlike}.",
+            (f"/differs/{number}",),
+        )
 
 
 def _of_monitored(analysis: MonitorAnalysis) -> Iterator[Said]:
@@ -379,24 +496,31 @@ def _divided(times: dict[str, float] | None, what: str, pointer: str) -> Iterato
         yield Said("step", f"{what}: {shares}.", (pointer,))
 
 
-# --- of any record -----------------------------------------------------------------------------------------------------------------
+# --- of any record ----------------------------------------------------------------------------------------
 
 
-def summarize(record: Any, page: Page, source: str, command: str, question: str = "", said: Iterable[Said] = ()) -> Summary:
-    """The summary of ``record``: of an analysis the answer to ``question``, of any other what is ``said`` or known of its kind.
+def summarize(
+    record: Any, page: Page, source: str, command: str, question: str = "", said: Iterable[Said] = ()
+) -> Summary:
+    """The summary of ``record``: of an analysis the answer to ``question``, of any other what is ``said`` or
+    known of its kind.
 
     ``source`` is what was read and ``command`` what prints the record as JSON, as a user types them.
     """
     if isinstance(record, Analysis):
         said = _answer(record, question)
     elif question:
-        raise UsageError(f"a question needs one run or trace, and {source} is not.", hint="Give one of its runs or traces.")
+        raise UsageError(
+            f"a question needs one run or trace, and {source} is not.", hint="Give one of its runs or traces."
+        )
     else:
         of_kind: dict[type, Callable[[Any], Iterable[Said]]]
         of_kind = {RankAnalysis: _of_ranks, Comparison: _of_comparison, MonitorAnalysis: _of_monitored}
         status = [Said("confidence", page.status[1])] if page.status is not None else []
         noted = enumerate(getattr(record, "notes", ()))
-        notes = [Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in noted]
+        notes = [
+            Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in noted
+        ]
         said = [*status, *(of_kind[type(record)](record) if type(record) in of_kind else said), *notes]
     plain = to_plain(record)
     statements = (
@@ -408,7 +532,14 @@ def summarize(record: Any, page: Page, source: str, command: str, question: str 
         )
         for one in said
     )
-    return Summary(of=page.kind, source=source, question=question, title=page.title, verdict=page.verdict, statements=tuple(statements))
+    return Summary(
+        of=page.kind,
+        source=source,
+        question=question,
+        title=page.title,
+        verdict=page.verdict,
+        statements=tuple(statements),
+    )
 
 
 def _figures(plain: Any, pointers: Iterable[str]) -> dict[str, Any]:
@@ -421,7 +552,8 @@ def _figures(plain: Any, pointers: Iterable[str]) -> dict[str, Any]:
 
 
 def _above(pointers: tuple[str, ...]) -> str:
-    """The pointer of the smallest part of the record that holds all of ``pointers``; of a folded row, its times."""
+    """The pointer of the smallest part of the record that holds all of ``pointers``; of a folded row, its
+    times."""
     if len(pointers) == 1 or re.search(r"/\d+[-,]", pointers[0]):
         return pointers[0]
     parts = [pointer.split("/") for pointer in pointers]
@@ -429,11 +561,14 @@ def _above(pointers: tuple[str, ...]) -> str:
     return "/".join(common)
 
 
-# --- in the size that was asked for ------------------------------------------------------------------------------------------------
+# --- in the size that was asked for -----------------------------------------------------------------------
 
 
-def within(summary: Summary, budget: int, *, lines: bool = False, render: Callable[[Summary], str] | None = None) -> Summary:
-    """The summary with as many of its first statements as have room in ``budget`` tokens, or ``lines``, of the text of ``render``.
+def within(
+    summary: Summary, budget: int, *, lines: bool = False, render: Callable[[Summary], str] | None = None
+) -> Summary:
+    """The summary with as many of its first statements as have room in ``budget`` tokens, or ``lines``, of
+    the text of ``render``.
 
     That is by default ``markdown``. A token is taken as four characters. The verdict always stays.
     """
@@ -443,16 +578,24 @@ def within(summary: Summary, budget: int, *, lines: bool = False, render: Callab
         return text.count("\n") if lines else math.ceil(len(text) / _CHARACTERS_OF_TOKEN)
 
     whole = len(summary.statements)
-    # Without its last line, which counts what is left out, the whole may have room where one statement less has not.
-    return summary if size(whole) <= budget else _with(summary, max(0, bisect_right(range(whole), budget, key=size) - 1))
+    # Without its last line, which counts what is left out, the whole may have room where one statement less
+    # has not.
+    return (
+        summary
+        if size(whole) <= budget
+        else _with(summary, max(0, bisect_right(range(whole), budget, key=size) - 1))
+    )
 
 
 def _with(summary: Summary, kept: int) -> Summary:
-    return msgspec.structs.replace(summary, statements=summary.statements[:kept], left_out=len(summary.statements) - kept)
+    return msgspec.structs.replace(
+        summary, statements=summary.statements[:kept], left_out=len(summary.statements) - kept
+    )
 
 
 def markdown(summary: Summary) -> str:
-    """The summary as Markdown: a heading, the verdict, and a list of statements, each with the pointer of what it rests on."""
+    """The summary as Markdown: a heading, the verdict, and a list of statements, each with the pointer of
+    what it rests on."""
     # The name of a file or the command of a program can have line breaks.
     lines = [f"# {' '.join(summary.title.split())}", "", summary.verdict]
     about = None
@@ -462,9 +605,15 @@ def markdown(summary: Summary) -> str:
             lines += ["", f"## {about.capitalize()}", ""]
         place = statement.verify.partition(" --at ")[2]
         lines.append(f"- {statement.text}{f' [{place}]' if place else ''}")
-    command = next((one.verify.partition(" --at ")[0] for one in summary.statements if " --at " in one.verify), "")
+    command = next(
+        (one.verify.partition(" --at ")[0] for one in summary.statements if " --at " in one.verify), ""
+    )
     if command:
         lines += ["", f"To check a statement, with the pointer in its brackets: `{command} --at POINTER`"]
     if summary.left_out:
-        lines += ["", f"{summary.left_out} of {summary.left_out + len(summary.statements)} statements are left out (--budget)."]
+        lines += [
+            "",
+            f"{summary.left_out} of {summary.left_out + len(summary.statements)} statements are "
+            "left out (--budget).",
+        ]
     return "\n".join(lines) + "\n"

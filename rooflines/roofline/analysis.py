@@ -1,8 +1,9 @@
 """The machine-readable analysis of a run, field by field as in ``analysis.json``.
 
-Units are SI base units, given in the field names. A field that is None was not measured and is left out of the JSON. All times,
-counts, FLOPs and bytes are **per step** when ``basis.per`` is ``step`` (the mean over the traced steps) and for the whole trace when
-it is ``trace``; ``basis.steps`` is the number of steps in the trace.
+Units are SI base units, given in the field names. A field that is None was not measured and is left out of
+the JSON. All times, counts, FLOPs and bytes are **per step** when ``basis.per`` is ``step`` (the mean over
+the traced steps) and for the whole trace when it is ``trace``; ``basis.steps`` is the number of steps in the
+trace.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling
 from rooflines.errors import UsageError
-from rooflines.profiler.records import Environment, HeldTensor, MemoryAtPeak, MemoryCurve, ResultError, Workload
+from rooflines.profiler.records import (
+    Environment,
+    HeldTensor,
+    MemoryAtPeak,
+    MemoryCurve,
+    ResultError,
+    Workload,
+)
 from rooflines.profiler.samplers.fields import Field
 from rooflines.roofline.served_steps import Generation, Serving
 from rooflines.shown import Shown
@@ -23,20 +31,49 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ANALYSIS_SCHEMA = "rooflines.analysis/1"
-# ``transfer`` is a copy between host and device, judged by the link; ``far`` is work that stays below a third of every roof.
+# ``transfer`` is a copy between host and device, judged by the link; ``far`` is work that stays below a third
+# of every roof.
 Bound = Literal["compute", "memory", "far", "latency", "transfer", "communication", "unknown"]
 Limit = Literal["input", "host"]
 Phase = Literal["forward", "backward", "optimizer", "prefill", "decode", ""]
 CATEGORIES = (
-    "convolution", "matmul", "attention", "moe", "normalization", "element-wise", "reduction", "copy", "embedding",
-    "communication", "optimizer", "other",
-)  # fmt: skip
+    "convolution",
+    "matmul",
+    "attention",
+    "moe",
+    "normalization",
+    "element-wise",
+    "reduction",
+    "copy",
+    "embedding",
+    "communication",
+    "optimizer",
+    "other",
+)
 
 # The columns of a table that hold words; every other column holds a number.
-WORDS = frozenset((
-    "name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "inferred",
-    "assumption", "caller", "path", "type", "nearest_roof", "kernels", "step_times_s",
-))  # fmt: skip
+WORDS = frozenset(
+    (
+        "name",
+        "module",
+        "phase",
+        "shapes",
+        "precision",
+        "category",
+        "bound",
+        "memory_level",
+        "engine",
+        "flag",
+        "inferred",
+        "assumption",
+        "caller",
+        "path",
+        "type",
+        "nearest_roof",
+        "kernels",
+        "step_times_s",
+    )
+)
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,8 +308,18 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
 
 # The parts of a StepDivision, in the order in which they are shown.
 PARTS = (
-    "data_loading", "host_to_device", "forward", "backward", "optimizer", "prefill", "decode", "communication", "other", "host", "idle",
-)  # fmt: skip
+    "data_loading",
+    "host_to_device",
+    "forward",
+    "backward",
+    "optimizer",
+    "prefill",
+    "decode",
+    "communication",
+    "other",
+    "host",
+    "idle",
+)
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
@@ -358,7 +405,9 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     #: (``allocator``); the update of an ``optimizer``; the ranges of ``compiled`` code; packing tensors for a
     #: ``broadcast`` as DistributedDataParallel does with buffers; or stretches of a millisecond or more in
     #: which nothing was recorded (``unrecorded``)
-    kind: Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"]
+    kind: Literal[
+        "operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"
+    ]
     name: str
     calls: int | float
     #: of the device's idle time
@@ -400,7 +449,8 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
-    """Operators of the forward pass that ran again inside the backward pass, as activation checkpointing makes them."""
+    """Operators of the forward pass that ran again inside the backward pass, as activation checkpointing
+    makes them."""
 
     time_s: float
     calls: int | float
@@ -554,7 +604,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def uncounted(self) -> str:
         """What has no count, for a sentence."""
-        return "operators whose shapes were not recorded" if self.shapes_recorded is False else "operators without a work model"
+        return (
+            "operators whose shapes were not recorded"
+            if self.shapes_recorded is False
+            else "operators without a work model"
+        )
 
 
 class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -680,7 +734,8 @@ class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):
-    """Summary of one field of the samples over a window, in the unit of the field's name; the mean is over time."""
+    """Summary of one field of the samples over a window, in the unit of the field's name; the mean is over
+    time."""
 
     start: float
     end: float
@@ -691,7 +746,8 @@ class Gauge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Throttling(msgspec.Struct, frozen=True, kw_only=True):
-    """For how long a reason held the clocks of a device down, and which share that is of the time in which the device was read."""
+    """For how long a reason held the clocks of a device down, and which share that is of the time in which
+    the device was read."""
 
     reason: str
     time_s: float
@@ -735,7 +791,8 @@ class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """One field of one device over time, in seconds from the window's begin; long ones are thinned to the extremes of equal parts.
+    """One field of one device over time, in seconds from the window's begin; long ones are thinned to the
+    extremes of equal parts.
 
     The field ``throttled`` is 1 where something held the clocks down.
     """
@@ -880,13 +937,17 @@ class Analysis(Shown, frozen=True, kw_only=True):
 
     @property
     def whole_s(self) -> float:
-        """The time that is 100 %: the step including idle time, or the sum of the operators if the span is unknown; 0 where operators
-        may have run that were not recorded."""
+        """The time that is 100 %: the step including idle time, or the sum of the operators if the span is
+        unknown; 0 where operators may have run that were not recorded."""
         if self.unrecorded:
             return 0.0
         if self.timeline is not None and self.timeline.span_s > 0:
             return self.timeline.span_s
-        return sum(self.bound_breakdown.values()) if self.bound_breakdown else sum(row.time_s for row in self.operators)
+        return (
+            sum(self.bound_breakdown.values())
+            if self.bound_breakdown
+            else sum(row.time_s for row in self.operators)
+        )
 
     @property
     def on_device(self) -> bool:
@@ -905,20 +966,28 @@ class Analysis(Shown, frozen=True, kw_only=True):
 
     @property
     def device_untraced(self) -> bool:
-        """Whether the run was on a device of which the trace has no work, so that the traced times are the host's."""
-        return self.timeline is not None and self.idle_breakdown is None and not self.environment.device.startswith("cpu")
+        """Whether the run was on a device of which the trace has no work, so that the traced times are the
+        host's."""
+        return (
+            self.timeline is not None
+            and self.idle_breakdown is None
+            and not self.environment.device.startswith("cpu")
+        )
 
     def columns(self, rows: Literal["operators", "modules", "steps"] = "operators") -> dict[str, list[Any]]:
         """Return the operators, modules or timed steps as columns: a list for each field.
 
-        Operators are in the order of the analysis, with ``time_share`` in front; steps are in the order run, ``step`` from 0 and
-        ``time_s``. Raises UsageError for other ``rows``.
+        Operators are in the order of the analysis, with ``time_share`` in front; steps are in the order run,
+        ``step`` from 0 and ``time_s``. Raises UsageError for other ``rows``.
         """
         if rows == "modules":
             return struct_columns(self.modules, ModuleRow)
         if rows == "operators":
             columns, whole = struct_columns(self.operators, OperatorRow), self.whole_s
-            return {"time_share": [time_s / whole if whole > 0 else None for time_s in columns["time_s"]], **columns}
+            return {
+                "time_share": [time_s / whole if whole > 0 else None for time_s in columns["time_s"]],
+                **columns,
+            }
         if rows != "steps":
             raise UsageError(f"unknown rows {rows!r}.", hint="Choose from operators, modules, steps.")
         durations = self.steps.durations_s if self.steps else ()
@@ -930,15 +999,21 @@ class Analysis(Shown, frozen=True, kw_only=True):
 
         # The types do not depend on what was measured.
         columns = self.columns(rows).items()
-        frame = pd.DataFrame({name: pd.Series(values, dtype="string" if name in WORDS else "float64") for name, values in columns})
+        frame = pd.DataFrame(
+            {
+                name: pd.Series(values, dtype="string" if name in WORDS else "float64")
+                for name, values in columns
+            }
+        )
         return frame.astype({"step": "int64"}) if rows == "steps" else frame
 
 
 def struct_columns(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> dict[str, list[Any]]:
-    """Return ``rows`` of operators or modules, which are of ``kind``, as columns: words are strings, numbers floats, absent is None.
+    """Return ``rows`` of operators or modules, which are of ``kind``, as columns: words are strings, numbers
+    floats, absent is None.
 
-    ``kernels`` are their names, longest first, and ``step_times_s`` the times in order, each with semicolons between. ``example`` is
-    where to look in the trace: seconds after its first event.
+    ``kernels`` are their names, longest first, and ``step_times_s`` the times in order, each with semicolons
+    between. ``example`` is where to look in the trace: seconds after its first event.
     """
     columns: dict[str, list[Any]] = {}
     for field in kind.__struct_fields__:

@@ -32,9 +32,10 @@ def analyze(
 ) -> Judged:
     """Derive the analysis of ``run`` from its raw files; ``ceilings`` replace the stored ones.
 
-    ``trace`` is the run's trace where it has been read already, else it is read as ``reading`` says; ``captures`` are traces of the
-    capture of its graphs. A run without a trace (interrupted before the traced pass) still has its step times. ``inductor_cache`` has
-    the code that inductor generated. Raises TraceError when the trace is corrupt.
+    ``trace`` is the run's trace where it has been read already, else it is read as ``reading`` says;
+    ``captures`` are traces of the capture of its graphs. A run without a trace (interrupted before the traced
+    pass) still has its step times. ``inductor_cache`` has the code that inductor generated. Raises TraceError
+    when the trace is corrupt.
     """
     if trace is None and run.trace_path is not None:
         trace = read(run.trace_path, replace(reading, list_dtype=_list_dtype(run.facts.workload)))

@@ -1,4 +1,5 @@
-"""Steps of servers and of generations, by phase, as they stand in ``analysis.json`` (``analysis.py`` says what units are)."""
+"""Steps of servers and of generations, by phase, as they stand in ``analysis.json`` (``analysis.py`` says
+what units are)."""
 
 from __future__ import annotations
 

@@ -15,14 +15,19 @@ _BLOCK = 1_000_000  # values drawn at a time
 Floats = npt.NDArray[np.float64]
 
 
-def resampled_medians(values: Sequence[float] | Floats, generator: np.random.Generator | None = None) -> Floats:
-    """The medians of ``RESAMPLES`` resamples of ``values``; without a generator the same values always give the same medians."""
+def resampled_medians(
+    values: Sequence[float] | Floats, generator: np.random.Generator | None = None
+) -> Floats:
+    """The medians of ``RESAMPLES`` resamples of ``values``; without a generator the same values always give
+    the same medians."""
     generator = generator or np.random.default_rng(0)
     values = np.asarray(values)
     # In blocks, because 2,000 resamples of 10,000 values would take half a gigabyte.
     block = max(1, _BLOCK // len(values))
     counts = [min(block, RESAMPLES - done) for done in range(0, RESAMPLES, block)]
-    medians: Floats = np.concatenate([np.median(generator.choice(values, (count, len(values))), axis=1) for count in counts])
+    medians: Floats = np.concatenate(
+        [np.median(generator.choice(values, (count, len(values))), axis=1) for count in counts]
+    )
     return medians
 
 

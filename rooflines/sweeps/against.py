@@ -32,10 +32,11 @@ def compare_with_commit(
     anyway: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Profile the commit ``ref`` and the working tree ``rounds`` times in turn; the runs go into the directory ``output``.
+    """Profile the commit ``ref`` and the working tree ``rounds`` times in turn; the runs go into the
+    directory ``output``.
 
-    ``function`` profiles with ``arguments`` in a process. ``small`` is the smallest difference that matters, as a share. Raises
-    UsageError for a run that fails, Interrupted on Ctrl-C.
+    ``function`` profiles with ``arguments`` in a process. ``small`` is the smallest difference that matters,
+    as a share. Raises UsageError for a run that fails, Interrupted on Ctrl-C.
     """
     directory, progress = (output or default_directory("check", "rounds")).absolute(), progress or Silent()
     comparisons = []
@@ -44,7 +45,10 @@ def compare_with_commit(
             check_scripts(arguments, baseline, working)
             create_directory(directory)
             for number in range(1, rounds + 1):
-                sides = [(baseline, directory / f"round-{number}" / "a"), (working, directory / f"round-{number}" / "b")]
+                sides = [
+                    (baseline, directory / f"round-{number}" / "a"),
+                    (working, directory / f"round-{number}" / "b"),
+                ]
                 # A drift of the machine favors neither: ABBAAB.
                 for tree, place in sides if number % 2 else reversed(sides):
                     progress.stage(f"round {number} of {rounds}: {tree.name}", None)
@@ -53,9 +57,17 @@ def compare_with_commit(
                 comparisons.append(compared(before, after, anyway=anyway, judged=False))
             submodules = (baseline.top / ".gitmodules").is_file()
     except KeyboardInterrupt:
-        raise Interrupted("interrupted; nothing is compared.", hint=f"The runs so far are in {str(directory)!r}.") from None
-    notes = (*comparisons[0].notes, "A was checked out without its submodules") if submodules else comparisons[0].notes
-    return replace(combine([replace(comparisons[0], notes=notes), *comparisons[1:]], small), command=default_command())
+        raise Interrupted(
+            "interrupted; nothing is compared.", hint=f"The runs so far are in {str(directory)!r}."
+        ) from None
+    notes = (
+        (*comparisons[0].notes, "A was checked out without its submodules")
+        if submodules
+        else comparisons[0].notes
+    )
+    return replace(
+        combine([replace(comparisons[0], notes=notes), *comparisons[1:]], small), command=default_command()
+    )
 
 
 def _run(tree: Tree, working: Tree, directory: Path, function: str, arguments: Sequence[str]) -> None:
@@ -63,10 +75,15 @@ def _run(tree: Tree, working: Tree, directory: Path, function: str, arguments: S
     directory.parent.mkdir(exist_ok=True)
     log = directory.with_suffix(".log")
     job = Job(
-        function=function, options={"arguments": list(arguments)}, directory=str(directory), folder=str(tree.folder),
+        function=function,
+        options={"arguments": list(arguments)},
+        directory=str(directory),
+        folder=str(tree.folder),
         environment=tree.variables(working),
-    )  # fmt: skip
+    )
     try:
         run_job(job, Silent(), log=log)
     except JobError as error:
-        raise UsageError(f"{tree.name} cannot be profiled: {error.message}", hint=f"Its output is in {str(log)!r}.") from None
+        raise UsageError(
+            f"{tree.name} cannot be profiled: {error.message}", hint=f"Its output is in {str(log)!r}."
+        ) from None

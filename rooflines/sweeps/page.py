@@ -1,4 +1,5 @@
-"""The page of a sweep: its points as a table, curves, rooflines with the path of each series, and Pareto fronts."""
+"""The page of a sweep: its points as a table, curves, rooflines with the path of each series, and Pareto
+fronts."""
 
 from __future__ import annotations
 
@@ -16,7 +17,20 @@ from rooflines.reports.charts.palette import SERIES_COLORS
 from rooflines.reports.charts.roofline import RooflineChart
 from rooflines.reports.charts.roofline import roofline_drawing as roofline_chart
 from rooflines.reports.charts.roofline_parts import RooflinePoint
-from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table, section, sections_of
+from rooflines.reports.document import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Figure,
+    Page,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    section,
+    sections_of,
+)
 from rooflines.reports.summary import Said
 from rooflines.reports.views.roofline import rate_lines, roofline_warning
 from rooflines.roofline.judge.step.interference import shared_by
@@ -26,20 +40,34 @@ from rooflines.units import interval, percent, quantity, seconds, sentence, sign
 
 # A value of a row as a column: its name, its header, unit and format.
 _COLUMNS = (
-    ("samples_per_s", "throughput", "1/s", "figures"), ("sample_s", "time per sample", "s", "scaled"),
-    ("epoch_s", "epoch", "s", "figures"), ("accuracy", "accuracy", "%", "share"), ("peak_memory_bytes", "peak memory", "B", "scaled"),
-    ("energy_per_sample_j", "energy per sample", "J", "scaled"), ("input_fraction", "waiting for data", "%", "share"),
-    ("output_error", "error", "", "given"), ("compile_s", "compiling", "s", "figures"),
+    ("samples_per_s", "throughput", "1/s", "figures"),
+    ("sample_s", "time per sample", "s", "scaled"),
+    ("epoch_s", "epoch", "s", "figures"),
+    ("accuracy", "accuracy", "%", "share"),
+    ("peak_memory_bytes", "peak memory", "B", "scaled"),
+    ("energy_per_sample_j", "energy per sample", "J", "scaled"),
+    ("input_fraction", "waiting for data", "%", "share"),
+    ("output_error", "error", "", "given"),
+    ("compile_s", "compiling", "s", "figures"),
     ("efficiency", "of its bound", "%", "efficiency"),
-)  # fmt: skip
+)
 _CURVES = (
     OBJECTIVES["throughput"],
-    Objective(name="latency", value="sample_s", more=False, title="time per sample, s", unit="s", format="scaled"),
-    OBJECTIVES["memory"], OBJECTIVES["energy"], OBJECTIVES["accuracy"],
-)  # fmt: skip
+    Objective(
+        name="latency", value="sample_s", more=False, title="time per sample, s", unit="s", format="scaled"
+    ),
+    OBJECTIVES["memory"],
+    OBJECTIVES["energy"],
+    OBJECTIVES["accuracy"],
+)
 # What throughput is weighed against.
 _AGAINST = (OBJECTIVES["memory"], OBJECTIVES["energy"], OBJECTIVES["accuracy"])
-_LABELS = {"batch_size": "batch size", "threads": "threads", "data_workers": "loader workers", "image_size": "image size, pixels"}
+_LABELS = {
+    "batch_size": "batch size",
+    "threads": "threads",
+    "data_workers": "loader workers",
+    "image_size": "image size, pixels",
+}
 # The values of a metric that a paper printed, by series: (x, y).
 Paper = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 
@@ -49,10 +77,14 @@ def page(analysis: SweepAnalysis) -> Page:
     sweep, rows = analysis.sweep, analysis.rows
     verdict, *said = sweep_sentences(rows)
     missing = [row for row in rows if row.unfinished]
-    rounds = f"{sweep.repeats} rounds, every other one in the opposite order" if sweep.repeats > 1 else "one round"
+    rounds = (
+        f"{sweep.repeats} rounds, every other one in the opposite order" if sweep.repeats > 1 else "one round"
+    )
     method = [
-        f"Each point runs in its own process: {rounds}. A value is the median of the rounds, its 95 % interval is Student's t of their "
-        "logarithms; with one round it is the interval of the median step. Operators are traced in the first round.",
+        f"Each point runs in its own process: {rounds}. A value is the median of the rounds, its "
+        "95 % interval is Student's t of their "
+        "logarithms; with one round it is the interval of the median step. Operators are traced "
+        "in the first round.",
         *dict.fromkeys(sentence(row.facts["data"]) for row in rows if row.facts.get("data")),
     ]
     return Page(
@@ -67,10 +99,13 @@ def page(analysis: SweepAnalysis) -> Page:
         if missing
         else shared_by([row.value("others_cores") for row in rows], "points"),
         sections=sections_of(
-            section("points", "Points", points_table(rows)), curves_section(rows, {}), paths_section(rows), choices_section(rows),
+            section("points", "Points", points_table(rows)),
+            curves_section(rows, {}),
+            paths_section(rows),
+            choices_section(rows),
             section("method", "Method", *map(Paragraph, method[:4]), Paragraph(sweep.command, "code")),
         ),
-    )  # fmt: skip
+    )
 
 
 def _devices(rows: Sequence[SweepRow]) -> list[str]:
@@ -88,12 +123,19 @@ def sweep_sentences(rows: Sequence[SweepRow]) -> list[str]:
     if axis == "batch_size":
         bends = [(curve.name, bend) for curve in found if (bend := knee(curve, axis)) is not None]
         texts += [
-            f"{name}: batch {bend.value:g} reaches {percent(bend.samples_per_s / bend.best)} of the highest throughput "
+            f"{name}: batch {bend.value:g} reaches {percent(bend.samples_per_s / bend.best)} of "
+            "the highest throughput "
             f"({significant(bend.best)} samples/s)."
             for name, bend in bends
         ]
-        fits = [(curve.name, most) for curve in found if (most := fit(curve)) is not None and most.too_large is not None]
-        texts += [f"{name}: batch {most.largest} fits, batch {most.too_large} does not." for name, most in fits]
+        fits = [
+            (curve.name, most)
+            for curve in found
+            if (most := fit(curve)) is not None and most.too_large is not None
+        ]
+        texts += [
+            f"{name}: batch {most.largest} fits, batch {most.too_large} does not." for name, most in fits
+        ]
     failed_rows = [row for row in rows if row.reason and not row.unfinished]
     if failed_rows:
         texts.append(f"{len(failed_rows)} of {len(rows)} points failed; the table gives the reasons.")
@@ -119,13 +161,22 @@ def fastest_sentence(ran: Sequence[SweepRow]) -> str:
     """The point with the highest throughput, beside the first one."""
     best = max(ran, key=lambda row: row.value("samples_per_s") or 0.0)
     rate = best.estimates["samples_per_s"]
-    text = f"Highest throughput: {best.point.label} with {significant(rate.value)} samples/s{interval_text(best, 'samples_per_s')}"
+    text = (
+        f"Highest throughput: {best.point.label} with {significant(rate.value)} "
+        f"samples/s{interval_text(best, 'samples_per_s')}"
+    )
     first = ran[0]
     base = first.estimates["samples_per_s"]
     if first is best or not base.value:
         return f"{text}."
     apart = rate.low is not None and base.high is not None and rate.low > base.high
-    sure = "" if apart else ", within the noise" if rate.low is not None and base.high is not None else ", noise unknown"
+    sure = (
+        ""
+        if apart
+        else ", within the noise"
+        if rate.low is not None and base.high is not None
+        else ", noise unknown"
+    )
     return f"{text}, {significant(rate.value / base.value)} × that of {first.point.label}{sure}."
 
 
@@ -140,9 +191,14 @@ def points_table(rows: Sequence[SweepRow]) -> Table:
     shown = [column for column in _COLUMNS if any(row.value(column[0]) is not None for row in rows)]
     columns = [Column("point", format="text", least=24)]
     for name, label, unit, form in shown:
-        columns.append(Column(label, unit, form, key=name, priority=_COLUMNS.index((name, label, unit, form)) // 2))  # type: ignore[arg-type]
+        priority = _COLUMNS.index((name, label, unit, form)) // 2
+        columns.append(Column(label, unit, form, key=name, priority=priority))  # type: ignore[arg-type]
     failed = any(row.reason for row in rows)
-    meaning = "Remark: why a point failed, or what limits most of the step." if failed else "Remark: what limits most of the step."
+    meaning = (
+        "Remark: why a point failed, or what limits most of the step."
+        if failed
+        else "Remark: what limits most of the step."
+    )
     columns.append(Column("remark", format="text", priority=0 if failed else 4, least=20, note=meaning))
     best = max((row.value("samples_per_s") or 0.0 for row in rows), default=0.0)
     lines = []
@@ -153,7 +209,9 @@ def points_table(rows: Sequence[SweepRow]) -> Table:
             hover = interval_text(row, name).strip(" ()") if value is not None else ""
             bar = value / best if name == "samples_per_s" and value is not None and best else None
             text = f"{value:.1e}" if form == "given" and value is not None else ""
-            cells.append(Cell(value=value, text=text, hover=f"95 % interval: {hover}" if hover else "", bar=bar))
+            cells.append(
+                Cell(value=value, text=text, hover=f"95 % interval: {hover}" if hover else "", bar=bar)
+            )
         cells.append(row.reason.partition(". ")[0] if row.reason else row.facts.get("limited_by", ""))
         lines.append(Row(tuple(cells), muted=row.reason is not None))
     note = "Medians over the rounds; results.csv has their intervals."
@@ -175,15 +233,35 @@ def curves_section(rows: Sequence[SweepRow], paper: Paper) -> Section:
         ]
         if any(len(drawn.x) > 1 for drawn in series):
             x_title = _LABELS.get(axis, axis.replace("_", " "))
-            drawing = Curves(x_title=x_title, y_title=shown.title, series=tuple(series), fraction=shown.fraction, log_x=True)
-            caption = f"{shown.title.partition(',')[0].capitalize()} by {_LABELS.get(axis, axis)}, with 95 % intervals."
+            drawing = Curves(
+                x_title=x_title,
+                y_title=shown.title,
+                series=tuple(series),
+                fraction=shown.fraction,
+                log_x=True,
+            )
+            caption = (
+                f"{shown.title.partition(',')[0].capitalize()} by {_LABELS.get(axis, axis)}, with 95 "
+                "% intervals."
+            )
             blocks.append(Figure(name=shown.name, caption=caption, drawing=drawing))
     facts = []
     for curve in found if axis == "batch_size" else ():
         if (bend := knee(curve, axis)) is not None:
             most = fit(curve)
-            size = "" if most is None else f"largest batch that fits: {most.largest}" + ("" if most.too_large else " or more")
-            facts.append((curve.name, f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on; {size}".rstrip("; ")))
+            size = (
+                ""
+                if most is None
+                else f"largest batch that fits: {most.largest}" + ("" if most.too_large else " or more")
+            )
+            facts.append(
+                (
+                    curve.name,
+                    f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on; {size}".rstrip(
+                        "; "
+                    ),
+                )
+            )
     if facts:
         blocks.append(Facts(rows=tuple(facts), kind="definitions"))
     return section("curves", f"By {_LABELS.get(axis, axis)}", *blocks)
@@ -195,10 +273,17 @@ def colors(found: Sequence[Curve]) -> list[str]:
 
 
 def _series(curve: Curve, axis: str, name: str, color: str) -> CurveSeries | None:
-    ends = [(float(row.point.options[axis]), one.value, one.low, one.high) for row in curve.rows if (one := row.estimates.get(name))]
+    ends = [
+        (float(row.point.options[axis]), one.value, one.low, one.high)
+        for row in curve.rows
+        if (one := row.estimates.get(name))
+    ]
     if not ends:
         return None
-    x, y, low, high = zip(*((x, y, y if low is None else low, y if high is None else high) for x, y, low, high in ends), strict=True)
+    x, y, low, high = zip(
+        *((x, y, y if low is None else low, y if high is None else high) for x, y, low, high in ends),
+        strict=True,
+    )
     return CurveSeries(backend=curve.name, color=color, x=x, y=y, low=low, high=high)
 
 
@@ -207,7 +292,10 @@ def paths_section(rows: Sequence[SweepRow]) -> Section:
     axis, found = by_axis(rows)
     blocks: list[Block] = []
     for device in _devices(rows):
-        ours = [Curve(curve.name, tuple(row for row in curve.rows if row.facts.get("device_name") == device)) for curve in found]
+        ours = [
+            Curve(curve.name, tuple(row for row in curve.rows if row.facts.get("device_name") == device))
+            for curve in found
+        ]
         drawn = sweep_roofline(ours, device, axis)
         if drawn is not None:
             along = f", along the {_LABELS.get(axis, axis)}" if axis is not None else ""
@@ -219,9 +307,13 @@ def paths_section(rows: Sequence[SweepRow]) -> Section:
 def sweep_roofline(found: Sequence[Curve], device: str, axis: str | None) -> RooflineChart | None:
     """Whole steps on the roofs of ``device``; None where nothing was counted or no ceilings are known."""
     points = [
-        _point(number, row, color, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name)
+        _point(
+            number, row, color, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name
+        )
         for number, (curve, color, row) in enumerate(
-            (curve, color, row) for curve, color in zip(found, colors(found), strict=True) for row in curve.rows
+            (curve, color, row)
+            for curve, color in zip(found, colors(found), strict=True)
+            for row in curve.rows
         )
         if row.value("flop_per_s") and row.value("intensity_flop_per_byte")
     ]
@@ -252,32 +344,54 @@ def _point(number: int, row: SweepRow, color: str, label: str) -> RooflinePoint:
     lines += [] if efficiency is None else [("efficiency", percent(efficiency))]
     lines += [("headroom", seconds(headroom_s))] if headroom_s else []
     return RooflinePoint(
-        key=number, name=label, label=label, category=color, intensity=value["intensity_flop_per_byte"],
-        flop_per_s=value["flop_per_s"], time_s=time_s, precision=str(row.point.options.get("precision", "fp32")), engine="matrix",
-        gain_s=headroom_s, warning=roofline_warning(efficiency), lines=tuple(lines),
-    )  # fmt: skip
+        key=number,
+        name=label,
+        label=label,
+        category=color,
+        intensity=value["intensity_flop_per_byte"],
+        flop_per_s=value["flop_per_s"],
+        time_s=time_s,
+        precision=str(row.point.options.get("precision", "fp32")),
+        engine="matrix",
+        gain_s=headroom_s,
+        warning=roofline_warning(efficiency),
+        lines=tuple(lines),
+    )
 
 
 def choices_section(rows: Sequence[SweepRow]) -> Section:
     """Throughput against memory, energy and accuracy, with the points that no other beats."""
     _, found = by_axis(rows)
-    colour_of = {row.point.id: color for curve, color in zip(found, colors(found), strict=True) for row in curve.rows}
+    colour_of = {
+        row.point.id: color for curve, color in zip(found, colors(found), strict=True) for row in curve.rows
+    }
     blocks: list[Block] = []
     for against in _AGAINST:
         drawing = choices_of(rows, against, OBJECTIVES["throughput"], colour_of)
         if len(drawing.choices) > 2:
-            caption = f"Throughput and {against.title.partition(',')[0]}. No point beats those on the line in both."
+            caption = (
+                f"Throughput and {against.title.partition(',')[0]}. No point beats those on the line in both."
+            )
             blocks.append(Figure(name=f"pareto-{against.name}", caption=caption, drawing=drawing))
     return section("pareto", "Pareto front", *blocks)
 
 
 def choices_of(rows: Sequence[SweepRow], x: Objective, y: Objective, colors: Mapping[str, str]) -> Choices:
-    """Return the chart of the ``rows`` that have both values, with those that no other beats; ``colors`` are by point."""
+    """Return the chart of the ``rows`` that have both values, with those that no other beats; ``colors`` are
+    by point."""
     front = {row.point.id for row in pareto(rows, {x.value: x.more, y.value: y.more})}
     choices = tuple(
         Choice(label=row.point.label, x=across, y=up, color=colors[row.point.id], front=row.point.id in front)
         for row in rows
         if (across := row.value(x.value)) is not None and (up := row.value(y.value)) is not None
     )
-    spread = max((choice.x for choice in choices), default=0.0) / max(min((choice.x for choice in choices), default=0.0), 1e-30)
-    return Choices(x_title=x.title, y_title=y.title, choices=choices, log_x=not x.fraction and spread > 5, fraction=y.fraction)
+    spread = max((choice.x for choice in choices), default=0.0) / max(
+        min((choice.x for choice in choices), default=0.0), 1e-30
+    )
+    return Choices(
+        x_title=x.title,
+        y_title=y.title,
+        choices=choices,
+        log_x=not x.fraction and spread > 5,
+        fraction=y.fraction,
+    )

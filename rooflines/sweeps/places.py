@@ -1,4 +1,5 @@
-"""Places other than this process for the tasks of a sweep: the workers of a Dask scheduler, and jobs of SLURM."""
+"""Places other than this process for the tasks of a sweep: the workers of a Dask scheduler, and jobs of
+SLURM."""
 
 from __future__ import annotations
 
@@ -28,13 +29,17 @@ def on_dask(address: str) -> SweepPlace:
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError("Dask requires the package 'distributed'.", hint="pip install 'rooflines[dask]'") from None
+        raise UsageError(
+            "Dask requires the package 'distributed'.", hint="pip install 'rooflines[dask]'"
+        ) from None
 
     def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
         try:
             client = Client(address, timeout="10s")
         except (OSError, ValueError) as error:
-            raise UsageError(f"no Dask scheduler at {address!r}: {error}.", hint="For example: tcp://host:8786") from None
+            raise UsageError(
+                f"no Dask scheduler at {address!r}: {error}.", hint="For example: tcp://host:8786"
+            ) from None
         with client:
             yield from _spread(client, list(tasks), progress)
 
@@ -55,7 +60,9 @@ def _spread(client: Any, waiting: list[Task], progress: Progress) -> Iterator[tu
 
     def submit(machine: str) -> Any:
         task = waiting.pop(0)
-        future = client.submit(run_remotely, msgspec.json.encode(task), workers=[machines[machine]], pure=False, retries=0)
+        future = client.submit(
+            run_remotely, msgspec.json.encode(task), workers=[machines[machine]], pure=False, retries=0
+        )
         running[future] = task, machine
         return future
 
@@ -64,7 +71,9 @@ def _spread(client: Any, waiting: list[Task], progress: Progress) -> Iterator[tu
         task, machine = running.pop(future)
         error = future.exception()
         if error is not None:
-            result = PointResult(point=task.point.id, round=task.round, reason=f"the Dask worker failed: {error}")
+            result = PointResult(
+                point=task.point.id, round=task.round, reason=f"the Dask worker failed: {error}"
+            )
         else:
             encoded, files = future.result()
             result = msgspec.json.decode(encoded, type=PointResult)
@@ -91,23 +100,28 @@ def run_remotely(encoded: bytes) -> tuple[bytes, dict[str, bytes]]:
 
 
 def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | None = None) -> SweepPlace:
-    """Return a place that submits tasks as a job array with ``parameters`` (those of submitit: ``slurm_partition``, ``timeout_min``).
+    """Return a place that submits tasks as a job array with ``parameters`` (those of submitit:
+    ``slurm_partition``, ``timeout_min``).
 
-    ``folder`` gets the logs of the jobs. It and the output directory must be on a file system that all nodes share. ``cluster`` is
-    submitit's: None finds SLURM, ``local`` runs them as processes here. Raises UsageError where submitit is missing or does not find
-    SLURM.
+    ``folder`` gets the logs of the jobs. It and the output directory must be on a file system that all nodes
+    share. ``cluster`` is submitit's: None finds SLURM, ``local`` runs them as processes here. Raises
+    UsageError where submitit is missing or does not find SLURM.
     """
     try:
         import submitit
     except ImportError:
-        raise UsageError("SLURM requires the package 'submitit'.", hint="pip install 'rooflines[slurm]'") from None
+        raise UsageError(
+            "SLURM requires the package 'submitit'.", hint="pip install 'rooflines[slurm]'"
+        ) from None
 
     def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
         try:
             executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
             executor.update_parameters(**{**DEFAULTS, **parameters})
         except (RuntimeError, ValueError, TypeError, NameError) as problem:
-            raise UsageError(f"the jobs cannot be submitted: {problem}.", hint="Check the parameters of the jobs.") from None
+            raise UsageError(
+                f"the jobs cannot be submitted: {problem}.", hint="Check the parameters of the jobs."
+            ) from None
         jobs = executor.map_array(run_in_job, [msgspec.json.encode(task) for task in tasks]) if tasks else []
         of = dict(zip(map(id, jobs), tasks, strict=True))
         progress.stage("waiting for the jobs", len(jobs))
@@ -120,7 +134,12 @@ def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | N
                     yield task, msgspec.json.decode(job.result(), type=PointResult)
                 else:
                     said = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-                    yield task, PointResult(point=task.point.id, round=task.round, reason=f"its SLURM job failed: {said}")
+                    yield (
+                        task,
+                        PointResult(
+                            point=task.point.id, round=task.round, reason=f"its SLURM job failed: {said}"
+                        ),
+                    )
         finally:
             for job in jobs:
                 if not job.done():
@@ -143,6 +162,9 @@ def parameters(text: str) -> dict[str, str | int]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         key, equals, value = part.partition("=")
         if not equals:
-            raise UsageError(f"{part!r} is not a parameter of a SLURM job.", hint="For example: slurm_partition=gpu,timeout_min=30")
+            raise UsageError(
+                f"{part!r} is not a parameter of a SLURM job.",
+                hint="For example: slurm_partition=gpu,timeout_min=30",
+            )
         found[key] = int(value) if value.isdigit() else value
     return found

@@ -31,13 +31,19 @@ _YES, _NO = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 def swept_options(kind: Kind) -> dict[str, Any]:
     """Return the options that a sweep may vary, with their types."""
     hints = get_type_hints(RECORDS[kind])
-    return {field.name: hints[field.name] for field in dataclasses.fields(RECORDS[kind]) if field.name not in NOT_SWEPT}
+    return {
+        field.name: hints[field.name]
+        for field in dataclasses.fields(RECORDS[kind])
+        if field.name not in NOT_SWEPT
+    }
 
 
 def parse_values(name: str, text: str, kind: Kind = "profile") -> list[OptionValue]:
-    """Return the values of option ``name`` in ``text``, separated by commas; raises UsageError for one of another type.
+    """Return the values of option ``name`` in ``text``, separated by commas; raises UsageError for one of
+    another type.
 
-    A value that contains a comma itself (``adamw,fused``) is recognized where the option has a list of choices.
+    A value that contains a comma itself (``adamw,fused``) is recognized where the option has a list of
+    choices.
     """
     hint = _hint(name, kind)
     choices = _choices(hint)
@@ -51,7 +57,8 @@ def parse_values(name: str, text: str, kind: Kind = "profile") -> list[OptionVal
 
 
 def parse_range(name: str, text: str, kind: Kind = "profile") -> tuple[float, float] | None:
-    """Return the ends of ``low..high`` for the numeric option ``name``; None where ``text`` is no range or the option not a number."""
+    """Return the ends of ``low..high`` for the numeric option ``name``; None where ``text`` is no range or
+    the option not a number."""
     kinds = _kinds(_hint(name, kind))
     if ".." not in text or bool in kinds or not {int, float} & set(kinds):
         return None
@@ -65,13 +72,20 @@ def parse_range(name: str, text: str, kind: Kind = "profile") -> tuple[float, fl
 
 def _hint(name: str, kind: Kind) -> Any:
     if name not in swept_options(kind):
-        raise UsageError(f"{arg(name)} is not an option of {kind}.", hint=f"Choose from {', '.join(sorted(swept_options(kind)))}.")
+        raise UsageError(
+            f"{arg(name)} is not an option of {kind}.",
+            hint=f"Choose from {', '.join(sorted(swept_options(kind)))}.",
+        )
     return swept_options(kind)[name]
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
     return tuple(
-        choice for one in (hint, *get_args(hint)) if get_origin(one) is Literal for choice in get_args(one) if isinstance(choice, str)
+        choice
+        for one in (hint, *get_args(hint))
+        if get_origin(one) is Literal
+        for choice in get_args(one)
+        if isinstance(choice, str)
     )
 
 
@@ -95,31 +109,43 @@ def _value(name: str, text: str, hint: Any, choices: tuple[str, ...]) -> OptionV
                 return kind(text)
             except ValueError:
                 what = "an integer" if kind is int else "a number"
-                raise UsageError(f"{arg(name, text)} is not {what}.", hint=f"For example: {arg(name, '1,2,4')}") from None
+                raise UsageError(
+                    f"{arg(name, text)} is not {what}.", hint=f"For example: {arg(name, '1,2,4')}"
+                ) from None
     return text
 
 
 def options_of(kind: Kind, options: Mapping[str, OptionValue]) -> Any:
     """Return the record of the ``options`` of a point of this ``kind``, which also have its model."""
-    return RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
+    given: dict[str, Any] = {name: value for name, value in options.items() if name != "model"}
+    return RECORDS[kind](**given)
 
 
-def point_grid(options: Mapping[str, OptionValue | Sequence[OptionValue]], kind: Kind = "profile") -> list[dict[str, OptionValue]]:
-    """Return every combination of the values in ``options``: lists are crossed, in their order, the last one fastest."""
+def point_grid(
+    options: Mapping[str, OptionValue | Sequence[OptionValue]], kind: Kind = "profile"
+) -> list[dict[str, OptionValue]]:
+    """Return every combination of the values in ``options``: lists are crossed, in their order, the last one
+    fastest."""
     known = {"model", *swept_options(kind)}
     for name in options:
         if name not in known:
-            raise UsageError(f"unknown option {name!r} of {kind}.", hint=f"Choose from {', '.join(sorted(known))}.")
+            raise UsageError(
+                f"unknown option {name!r} of {kind}.", hint=f"Choose from {', '.join(sorted(known))}."
+            )
     return crossed_options(options)
 
 
-def crossed_options(options: Mapping[str, OptionValue | Sequence[OptionValue]]) -> list[dict[str, OptionValue]]:
+def crossed_options(
+    options: Mapping[str, OptionValue | Sequence[OptionValue]],
+) -> list[dict[str, OptionValue]]:
     """Return every combination of the values in ``options``, whose names are not checked."""
     lists = [value if isinstance(value, list | tuple) else [value] for value in options.values()]
     return [dict(zip(options, values, strict=True)) for values in itertools.product(*lists)]
 
 
-def make_points(settings: Iterable[tuple[Kind, dict[str, OptionValue]]], function: str = "") -> tuple[SweepPoint, ...]:
+def make_points(
+    settings: Iterable[tuple[Kind, dict[str, OptionValue]]], function: str = ""
+) -> tuple[SweepPoint, ...]:
     """Return the points of ``settings``, each once, labeled by what differs between them.
 
     Raises UsageError for a setting that no machine can run; another ``function`` checks its options itself.
@@ -128,7 +154,9 @@ def make_points(settings: Iterable[tuple[Kind, dict[str, OptionValue]]], functio
     for kind, options in settings:
         if not function:
             if "model" not in options:
-                raise UsageError("a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}")
+                raise UsageError(
+                    "a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}"
+                )
             options_of(kind, options).check()
         unique.setdefault(hash_of([kind, sorted(options.items())]), (kind, options))
     names = varying([options for _, options in unique.values()])
@@ -137,7 +165,9 @@ def make_points(settings: Iterable[tuple[Kind, dict[str, OptionValue]]], functio
     for hashed, (kind, options) in unique.items():
         parts = [label_of(options, names), kind if several_kinds else ""]
         label = " · ".join(filter(None, parts)) or str(options.get("model") or next(iter(options.values())))
-        points.append(SweepPoint(id=point_id(label, hashed), label=label, kind=kind, function=function, options=options))
+        points.append(
+            SweepPoint(id=point_id(label, hashed), label=label, kind=kind, function=function, options=options)
+        )
     return tuple(points)
 
 
@@ -152,7 +182,12 @@ def label_of(options: Mapping[str, OptionValue], names: Iterable[str]) -> str:
     return " · ".join(filter(None, (shown_option(name, options.get(name)) for name in names)))
 
 
-_WORDS = {"batch_size": "batch", "image_size": "pixels", "data_workers": "workers", "sequence_length": "tokens"}
+_WORDS = {
+    "batch_size": "batch",
+    "image_size": "pixels",
+    "data_workers": "workers",
+    "sequence_length": "tokens",
+}
 _PLAIN = ("precision", "mode", "optimizer", "quantize", "device", "data", "backend")
 
 
@@ -182,7 +217,8 @@ def hash_of(plain: object) -> str:
 
 
 class SweepFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sweep as a TOML file: ``options`` for all points, and ``points``, each a table whose lists are crossed."""
+    """A sweep as a TOML file: ``options`` for all points, and ``points``, each a table whose lists are
+    crossed."""
 
     name: str = ""
     kind: Kind = "profile"
@@ -201,8 +237,11 @@ def read_file(path: Path) -> SweepFile:
         raise DataError(f"{str(path)!r} is not a sweep: {error}.", hint="See docs/sweeps.md.") from None
 
 
-def settings_of(file: SweepFile, given: Mapping[str, list[OptionValue]]) -> list[tuple[Kind, dict[str, OptionValue]]]:
-    """Return the settings of ``file`` with the options ``given`` on the command line, which replace those of the file."""
+def settings_of(
+    file: SweepFile, given: Mapping[str, list[OptionValue]]
+) -> list[tuple[Kind, dict[str, OptionValue]]]:
+    """Return the settings of ``file`` with the options ``given`` on the command line, which replace those of
+    the file."""
     settings: list[tuple[Kind, dict[str, OptionValue]]] = []
     for table in file.points or [{}]:
         kind: Kind = table.get("kind", file.kind)

@@ -19,9 +19,16 @@ from rooflines.profiler.progress import Progress
 from rooflines.sweeps.records import Job
 from rooflines.sweeps.worker import Failed, Found, Message, Stage
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
 _END_S = 5.0
-# A job's time limit ends all of its processes: where another one was terminated first, this one is told in a moment.
+# A job's time limit ends all of its processes: where another one was terminated first, this one is told in a
+# moment.
 _TOGETHER_S = 0.5
 
 
@@ -29,11 +36,13 @@ class JobError(RooflinesError):
     """A job that could not be done."""
 
 
-def run_job(job: Job, progress: Progress, *, found: Callable[[bytes], None] | None = None, log: Path | None = None) -> bytes:
+def run_job(
+    job: Job, progress: Progress, *, found: Callable[[bytes], None] | None = None, log: Path | None = None
+) -> bytes:
     """Run ``job`` and return its result as JSON; ``found`` is called with every result so far.
 
-    What the process prints goes to the file ``log``. Raises JobError with the reason, also for a process that dies. An exception of
-    ``found`` ends the process.
+    What the process prints goes to the file ``log``. Raises JobError with the reason, also for a process that
+    dies. An exception of ``found`` ends the process.
     """
     result: bytes | None = None
     with contextlib.closing(messages(job, log)) as said:  # type: ignore[type-var]
@@ -54,16 +63,21 @@ def run_job(job: Job, progress: Progress, *, found: Callable[[bytes], None] | No
 
 
 def messages(job: Job, log: Path | None = None) -> Iterator[Message]:
-    """Yield what a process sends while it does ``job``; one that dies, or that sends an invalid message, ends with a ``Failed``.
+    """Yield what a process sends while it does ``job``; one that dies, or that sends an invalid message, ends
+    with a ``Failed``.
 
     The process runs in its own session, so that Ctrl-C reaches only this one; leaving the loop ends it.
     """
     with log.open("w+b") if log is not None else tempfile.TemporaryFile() as printed:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "rooflines.sweeps.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=printed,
-            start_new_session=True, env={**environment(job.threads), **job.environment},
+            [sys.executable, "-m", "rooflines.sweeps.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=printed,
+            start_new_session=True,
+            env={**environment(job.threads), **job.environment},
             cwd=job.folder if os.path.isdir(job.folder) else None,
-        )  # fmt: skip
+        )
         assert worker.stdin is not None
         assert worker.stdout is not None
         try:
@@ -87,12 +101,14 @@ def messages(job: Job, log: Path | None = None) -> Iterator[Message]:
 
 
 def environment(threads: int | None) -> dict[str, str]:
-    """Return this process's environment, with the variables that bound the threads of every library where a number is given."""
+    """Return this process's environment, with the variables that bound the threads of every library where a
+    number is given."""
     return {**os.environ, **(dict.fromkeys(_THREAD_VARIABLES, str(threads)) if threads else {})}
 
 
 def end(worker: subprocess.Popen[bytes]) -> None:
-    """End ``worker`` and all processes of its group: ask first, then kill. After an orderly end those that it left are only asked.
+    """End ``worker`` and all processes of its group: ask first, then kill. After an orderly end those that it
+    left are only asked.
 
     A process that waits inside a driver cannot be killed; it is left behind.
     """

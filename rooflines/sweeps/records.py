@@ -1,4 +1,5 @@
-"""A sweep as its directory stores it: the points, the result of every round, and the estimates of a point from its rounds."""
+"""A sweep as its directory stores it: the points, the result of every round, and the estimates of a point
+from its rounds."""
 
 from __future__ import annotations
 

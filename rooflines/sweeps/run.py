@@ -11,7 +11,14 @@ from pathlib import Path
 import msgspec
 
 from rooflines.arguments import arg
-from rooflines.errors import Interrupted, OutputError, RunError, UsageError, terminated_as_interrupted, writing
+from rooflines.errors import (
+    Interrupted,
+    OutputError,
+    RunError,
+    UsageError,
+    terminated_as_interrupted,
+    writing,
+)
 from rooflines.pipeline.command import default_command
 from rooflines.profiler.directory import check_directory, create_directory, default_directory, read_facts
 from rooflines.profiler.progress import Progress, Silent
@@ -36,7 +43,8 @@ RUN_POINT = "rooflines.sweeps.point:run_point"
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One round of one point, whose files go to ``directory`` and whose relative paths start from ``folder``."""
+    """One round of one point, whose files go to ``directory`` and whose relative paths start from
+    ``folder``."""
 
     point: SweepPoint
     round: int
@@ -69,38 +77,54 @@ def run_sweep(
     place: SweepPlace | None = None,
     progress: Progress | None = None,
 ) -> tuple[Sweep, Path]:
-    """Run every point ``repeats`` times, in rounds, and store each result; returns the plan and the directory.
+    """Run every point ``repeats`` times, in rounds, and store each result; returns the plan and the
+    directory.
 
-    A directory that holds an earlier sweep keeps its results and gets what is missing. Points that cannot be run are rows with their
-    reason. Raises Interrupted on Ctrl-C and SIGTERM; what has ended is kept.
+    A directory that holds an earlier sweep keeps its results and gets what is missing. Points that cannot be
+    run are rows with their reason. Raises Interrupted on Ctrl-C and SIGTERM; what has ended is kept.
     """
     if repeats < 1:
         raise UsageError(f"{arg('repeats')} must be at least 1, got {repeats}.")
     if not points:
         raise UsageError("the sweep has no points.")
     directory = output if output is not None else default_directory(name, "sweep")
-    sweep = _plan(directory, Sweep(
-        name=name, created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), repeats=repeats,
-        points=points,
-    ))  # fmt: skip
+    sweep = _plan(
+        directory,
+        Sweep(
+            name=name,
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            command=default_command(),
+            repeats=repeats,
+            points=points,
+        ),
+    )
     done = {key: one for key, one in read_results(directory, sweep).items() if one.reason != INTERRUPTED}
     failed = {one.point for one in done.values() if one.reason is not None}
-    tasks = [task for task in in_rounds(sweep, directory) if (task.point.id, task.round) not in done and task.point.id not in failed]
+    tasks = [
+        task
+        for task in in_rounds(sweep, directory)
+        if (task.point.id, task.round) not in done and task.point.id not in failed
+    ]
     for task in tasks:  # what a killed process left of a round is of no use
         shutil.rmtree(task.directory, ignore_errors=True)
     try:
-        with terminated_as_interrupted(), contextlib.closing((place or here)(tasks, progress or Silent())) as results:  # type: ignore[type-var]
+        with (
+            terminated_as_interrupted(),
+            contextlib.closing((place or here)(tasks, progress or Silent())) as results,  # type: ignore[type-var]
+        ):
             for task, result in results:
                 store(task, result)
     except KeyboardInterrupt:
         raise Interrupted(
-            f"interrupted; the results so far are in {str(directory)!r}.", hint="The same command with this output continues it."
+            f"interrupted; the results so far are in {str(directory)!r}.",
+            hint="The same command with this output continues it.",
         ) from None
     return sweep, directory
 
 
 def in_rounds(sweep: Sweep, directory: Path) -> Iterator[Task]:
-    """Every task in its order: all points once, then all again in the opposite order, so that a drift favors none."""
+    """Every task in its order: all points once, then all again in the opposite order, so that a drift favors
+    none."""
     for number in range(sweep.repeats):
         for point in sweep.points if number % 2 == 0 else reversed(sweep.points):
             # A training has its own seeds and is repeated by them.
@@ -114,16 +138,23 @@ def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Poin
     failed: set[str] = set()
     for number, task in enumerate(tasks, 1):
         if task.point.id not in failed:  # what cannot run once is not tried again
-            result = run_task(task, Titled(progress, f"{number}/{len(tasks)} {task.point.label}, round {task.round + 1}"))
+            result = run_task(
+                task, Titled(progress, f"{number}/{len(tasks)} {task.point.label}, round {task.round + 1}")
+            )
             if result.reason is not None:
                 failed.add(task.point.id)
             yield task, result
 
 
 def run_task(
-    task: Task, progress: Progress, directory: Path | None = None, *, found: Callable[[PointResult], None] | None = None
+    task: Task,
+    progress: Progress,
+    directory: Path | None = None,
+    *,
+    found: Callable[[PointResult], None] | None = None,
 ) -> PointResult:
-    """Run ``task`` in its own process; one that dies or is interrupted by Ctrl-C has what it had found, and the reason.
+    """Run ``task`` in its own process; one that dies or is interrupted by Ctrl-C has what it had found, and
+    the reason.
 
     ``found`` is called with every result so far, and may end the task with an exception.
     """
@@ -179,12 +210,17 @@ def load_sweep(directory: Path) -> Sweep:
     """Return the plan of the sweep in ``directory``; raises RunError where there is none."""
     path = directory / SWEEP_FILE
     if not path.is_file():
-        raise RunError(f"{str(directory)!r} holds no {SWEEP_FILE}.", hint="Give the directory of 'rooflines sweep'.")
-    return read_facts(path, Sweep, SWEEP_SCHEMA, what=f"the sweep in {str(directory)!r}", again="run the sweep again")
+        raise RunError(
+            f"{str(directory)!r} holds no {SWEEP_FILE}.", hint="Give the directory of 'rooflines sweep'."
+        )
+    return read_facts(
+        path, Sweep, SWEEP_SCHEMA, what=f"the sweep in {str(directory)!r}", again="run the sweep again"
+    )
 
 
 def analyze_sweep(directory: Path) -> SweepAnalysis:
-    """Return the sweep in ``directory`` with what its points have given so far; raises RunError where there is none."""
+    """Return the sweep in ``directory`` with what its points have given so far; raises RunError where there
+    is none."""
     sweep = load_sweep(directory)
     return SweepAnalysis(sweep=sweep, rows=sweep_rows(directory, sweep))
 
@@ -198,10 +234,15 @@ def _plan(directory: Path, new: Sweep) -> Sweep:
         old = load_sweep(directory)
         ours = {point.id for point in new.points}
         if not ours & {point.id for point in old.points}:
-            raise OutputError(f"{str(directory)!r} holds a sweep with other points.", hint=f"Choose another {arg('output')}.")
+            raise OutputError(
+                f"{str(directory)!r} holds a sweep with other points.",
+                hint=f"Choose another {arg('output')}.",
+            )
         new = msgspec.structs.replace(
-            new, created=old.created, repeats=max(old.repeats, new.repeats),
+            new,
+            created=old.created,
+            repeats=max(old.repeats, new.repeats),
             points=(*new.points, *(point for point in old.points if point.id not in ours)),
-        )  # fmt: skip
+        )
     write_record(directory / SWEEP_FILE, new)
     return new

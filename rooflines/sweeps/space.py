@@ -49,7 +49,9 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """``8, 16, 32`` or ``0.0001 to 0.1, logarithmic``."""
         if self.values:
-            return ", ".join(("off", "on")[value] if isinstance(value, bool) else str(value) for value in self.values)
+            return ", ".join(
+                ("off", "on")[value] if isinstance(value, bool) else str(value) for value in self.values
+            )
         return f"{self.low:g} to {self.high:g}{', logarithmic' if self.log else ''}"
 
     def every(self) -> Sequence[OptionValue] | None:
@@ -70,7 +72,9 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
         elif self._whole:
             value = trial.suggest_int(self.name, int(self.low), int(self.high), log=self.log)
         else:
-            found = float(significant(trial.suggest_float(self.name, float(self.low), float(self.high), log=self.log)))
+            found = float(
+                significant(trial.suggest_float(self.name, float(self.low), float(self.high), log=self.log))
+            )
             value = min(max(found, self.low), self.high)
         return value
 
@@ -98,14 +102,21 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def options(self, setting: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-        """Return the options of a run with the dimensions of ``setting``, without those that are the default anyway."""
+        """Return the options of a run with the dimensions of ``setting``, without those that are the default
+        anyway."""
         models = {"model": self.default("model")} if "model" not in self.fixed else {}
-        chosen = {name: value for name, value in setting.items() if name == "model" or value != self.default(name)}
+        chosen = {
+            name: value for name, value in setting.items() if name == "model" or value != self.default(name)
+        }
         return {**models, **self.fixed, **chosen}  # type: ignore[dict-item]
 
     def default_setting(self) -> dict[str, OptionValue]:
         """Return the default of every dimension that contains it."""
-        found = {one.name: self.default(one.name) for one in self.dimensions if one.parameter(self.default(one.name)) is not None}
+        found = {
+            one.name: self.default(one.name)
+            for one in self.dimensions
+            if one.parameter(self.default(one.name)) is not None
+        }
         return {name: value for name, value in found.items() if value is not None}
 
     def settings(self, most: int) -> tuple[dict[str, OptionValue], ...] | None:
@@ -122,7 +133,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> Space:
-    """Return the space of ``models`` and of the options in ``lists``: one value, several separated by commas, or ``low..high``.
+    """Return the space of ``models`` and of the options in ``lists``: one value, several separated by commas,
+    or ``low..high``.
 
     A range of batch sizes has the powers of two in it. Raises UsageError where nothing varies.
     """
@@ -133,7 +145,10 @@ def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> S
         ends = parse_range(name, text, kind)
         if ends is None:
             found[name] = parse_values(name, text, kind)
-        elif name == "batch_size" and len(powers := [2**power for power in range(31) if ends[0] <= 2**power <= ends[1]]) > 1:
+        elif (
+            name == "batch_size"
+            and len(powers := [2**power for power in range(31) if ends[0] <= 2**power <= ends[1]]) > 1
+        ):
             found[name] = powers
         else:
             dimensions.append(Dimension(name=name, low=ends[0], high=ends[1]))
@@ -143,7 +158,15 @@ def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> S
             fixed[name] = unique[0]
         else:
             dimension = Dimension(name=name, values=unique)
-            dimensions.append(replace(dimension, values=tuple(sorted(unique))) if dimension.ordered else dimension)
+            dimensions.append(
+                replace(dimension, values=tuple(sorted(unique))) if dimension.ordered else dimension
+            )
     if not dimensions:
-        raise UsageError("nothing to tune: every option has one value.", hint=f"For example: {arg('batch_size', '8..128')}")
-    return Space(kind=kind, fixed=fixed, dimensions=tuple(sorted(dimensions, key=lambda one: ["model", *lists].index(one.name))))
+        raise UsageError(
+            "nothing to tune: every option has one value.", hint=f"For example: {arg('batch_size', '8..128')}"
+        )
+    return Space(
+        kind=kind,
+        fixed=fixed,
+        dimensions=tuple(sorted(dimensions, key=lambda one: ["model", *lists].index(one.name))),
+    )

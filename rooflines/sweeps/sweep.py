@@ -1,4 +1,5 @@
-"""A sweep from Python; and the files of a sweep or a search: its table, its page, and a TensorBoard run for each point."""
+"""A sweep from Python; and the files of a sweep or a search: its table, its page, and a TensorBoard run for
+each point."""
 
 from __future__ import annotations
 
@@ -42,17 +43,21 @@ def sweep(
     progress: Progress | None = None,
     **options: OptionValue | Sequence[OptionValue],
 ) -> pd.DataFrame:
-    """Profile or ``train`` every combination of ``options``, lists of values of the options of that ``kind``, and return their table.
+    """Profile or ``train`` every combination of ``options``, lists of values of the options of that ``kind``,
+    and return their table.
 
-    A row is a point: its options, the medians of its rounds with the ends of their 95 % intervals (``_low``, ``_high``), and the
-    ``reason`` if it failed. Each point runs in its own process ``repeats`` times, here or on the Dask scheduler at ``dask``. An
-    ``output`` that holds an unfinished sweep is continued. Raises UsageError for options that no machine can run, and Interrupted.
+    A row is a point: its options, the medians of its rounds with the ends of their 95 % intervals (``_low``,
+    ``_high``), and the ``reason`` if it failed. Each point runs in its own process ``repeats`` times, here or
+    on the Dask scheduler at ``dask``. An ``output`` that holds an unfinished sweep is continued. Raises
+    UsageError for options that no machine can run, and Interrupted.
     """
     models = [model] if isinstance(model, str) else list(model)
     points = make_points((kind, setting) for setting in point_grid({"model": models, **options}, kind))
     place = on_dask(dask) if dask is not None else None
     where = Path(output) if output is not None else None
-    done, directory = run_sweep("-".join(models), points, repeats=repeats, output=where, place=place, progress=progress)
+    done, directory = run_sweep(
+        "-".join(models), points, repeats=repeats, output=where, place=place, progress=progress
+    )
     write_sweep(done, directory, formats, progress=progress)
     return frame(sweep_rows(directory, done))
 
@@ -60,7 +65,8 @@ def sweep(
 def write_sweep(
     sweep: Sweep, directory: Path, formats: Sequence[str], *, progress: Progress | None = None
 ) -> tuple[Page, dict[str, Path]]:
-    """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by format."""
+    """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by
+    format."""
     found = sweep_rows(directory, sweep)
     made = sweep_page(SweepAnalysis(sweep=sweep, rows=found))
     return made, _write(made, found, found, directory, formats, progress)
@@ -69,7 +75,8 @@ def write_sweep(
 def write_tuning(
     tuning: Tuning, directory: Path, formats: Sequence[str], progress: Progress | None = None
 ) -> tuple[Page, dict[str, Path]]:
-    """Write the table of trials and the page of a search in ``directory``; returns the page and what was written, by format."""
+    """Write the table of trials and the page of a search in ``directory``; returns the page and what was
+    written, by format."""
     made = tune_page(tuning)
     return made, _write(made, trial_rows(tuning, directory), tuning.rows, directory, formats, progress)
 
@@ -93,13 +100,16 @@ def _write(
 
 
 def trial_rows(tuning: Tuning, directory: Path) -> tuple[SweepRow, ...]:
-    """Return a row for each trial, with its number and state among its facts, and the directory of its run if it is here."""
+    """Return a row for each trial, with its number and state among its facts, and the directory of its run if
+    it is here."""
     rows = []
     for trial in tuning.trials:
         row = row_of(trial.point, [trial.result] if trial.result is not None else [])
         folder = directory / "trials" / f"{trial.number:04}" / RUN_FOLDER
         facts = {"trial": str(trial.number + 1), "state": trial.state, **row.facts}
-        rows.append(replace(row, facts=facts, reason=trial.reason, run=str(folder) if folder.is_dir() else None))
+        rows.append(
+            replace(row, facts=facts, reason=trial.reason, run=str(folder) if folder.is_dir() else None)
+        )
     return tuple(rows)
 
 
@@ -107,18 +117,28 @@ def write_sweep_table(found: Sequence[SweepRow], directory: Path) -> None:
     """Write the rows as CSV and Parquet."""
     table = frame(found)
     write_text(directory / CSV_FILE, table.to_csv(index=False))
-    mixed = [name for name in table.columns if table[name].map(type).nunique() > 1 and table[name].dtype == object]
+    mixed = [
+        name for name in table.columns if table[name].map(type).nunique() > 1 and table[name].dtype == object
+    ]
     table.astype(dict.fromkeys(mixed, "string")).to_parquet(directory / PARQUET_FILE, index=False)
 
 
 def write_hyperparameters(page: Page, found: Sequence[SweepRow], directory: Path) -> Path:
-    """Write an event file for each point, with its options as hyperparameters, and one for the page; returns its directory."""
+    """Write an event file for each point, with its options as hyperparameters, and one for the page; returns
+    its directory."""
     tensorboard.write(page, directory / "report" / "events")
     for row in found:
         if row.estimates:
-            point = Page(kind="point", name=row.point.label, title=row.point.label, verdict=row.facts.get("verdict", row.point.label))
+            point = Page(
+                kind="point",
+                name=row.point.label,
+                title=row.point.label,
+                verdict=row.facts.get("verdict", row.point.label),
+            )
             measured = Measured(
-                summary={name: one.value for name, one in row.estimates.items()}, settings=row.point.options, pictures=False
+                summary={name: one.value for name, one in row.estimates.items()},
+                settings=row.point.options,
+                pictures=False,
             )
             tensorboard.write(point, directory / row.point.id / "events", measured)
     return directory

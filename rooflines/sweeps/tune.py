@@ -1,6 +1,8 @@
-"""Search options for the best values of one or several objectives with Optuna; each trial runs in its own process.
+"""Search options for the best values of one or several objectives with Optuna; each trial runs in its own
+process.
 
-The best setting and the default one are then run in turn, which shows how sure it is that one beats the other.
+The best setting and the default one are then run in turn, which shows how sure it is that one beats the
+other.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ DEFAULT_LABEL = "default setting"
 HEARTBEAT_S = 10
 # Fewer completed trials say too little about the importance of options.
 _FEWEST_TRIALS = 10
-# The importance of an option is how much its values in this share of the trials, the best ones, differ from those in all. In simulated
-# searches of 20 and 40 trials, half of them ranked options right far more often than a tenth or a quarter.
+# The importance of an option is how much its values in this share of the trials, the best ones, differ from
+# those in all. In simulated searches of 20 and 40 trials, half of them ranked options right far more often
+# than a tenth or a quarter.
 _BEST_SHARE = 0.5
 # A first epoch says little about the last one, and a median needs a few trainings.
 _FIRST_PRUNED_EPOCH, _FIRST_PRUNED_TRIAL = 2, 5
@@ -78,7 +81,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A search: what it was asked, its trials, and the comparison of the best setting with the default one."""
+    """A search: what it was asked, its trials, and the comparison of the best setting with the default
+    one."""
 
     schema: str = TUNE_SCHEMA
     name: str
@@ -114,7 +118,9 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         default = self.space.options({})
         label = DEFAULT_LABEL if options == default else label_of(setting, setting) or str(options["model"])
         identity = hash_of([self.space.kind, sorted(options.items())])
-        return SweepPoint(id=identity, label=label, kind=self.space.kind, function=self.function, options=options)
+        return SweepPoint(
+            id=identity, label=label, kind=self.space.kind, function=self.function, options=options
+        )
 
     @cached_property
     def default(self) -> SweepPoint:
@@ -135,7 +141,9 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def front(self) -> list[SweepRow]:
         """The settings that no other beats in all objectives, the best in the first objective first."""
         goals = self.goals
-        found = pareto([row for row in self.rows if row.reason is None], {goal.value: goal.more for goal in goals})
+        found = pareto(
+            [row for row in self.rows if row.reason is None], {goal.value: goal.more for goal in goals}
+        )
         return sorted(found, key=lambda row: row.value(goals[0].value) or 0.0, reverse=goals[0].more)
 
     @property
@@ -144,11 +152,15 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return next(iter(self.front), None)
 
 
-def run_tuning(tuning: Tuning, directory: Path, *, storage: str | None = None, progress: Progress | None = None) -> Tuning:
-    """Search, then run the best and the default setting in turn; returns the record, which is also in ``directory``.
+def run_tuning(
+    tuning: Tuning, directory: Path, *, storage: str | None = None, progress: Progress | None = None
+) -> Tuning:
+    """Search, then run the best and the default setting in turn; returns the record, which is also in
+    ``directory``.
 
-    The study is in ``directory``, or in ``storage`` (a URL for SQLAlchemy). A study that is there already is continued, and processes
-    that share it make ``budget`` trials together. Raises UsageError, and Interrupted on Ctrl-C after what there is was written.
+    The study is in ``directory``, or in ``storage`` (a URL for SQLAlchemy). A study that is there already is
+    continued, and processes that share it make ``budget`` trials together. Raises UsageError, and Interrupted
+    on Ctrl-C after what there is was written.
     """
     check(tuning)
     progress = progress or Silent()
@@ -161,11 +173,16 @@ def run_tuning(tuning: Tuning, directory: Path, *, storage: str | None = None, p
         if best is not None and best.point.id != default.id:
             with _locked(directory, "repeats"):
                 pairs = run_in_turn(best.point, default, tuning.repeats, directory / "repeats", progress)
-            tuning = msgspec.structs.replace(tuning, compared=tuple(compare(goal, pairs) for goal in tuning.goals))
+            tuning = msgspec.structs.replace(
+                tuning, compared=tuple(compare(goal, pairs) for goal in tuning.goals)
+            )
     except KeyboardInterrupt:
-        write_record(directory / TUNE_FILE, msgspec.structs.replace(_with_trials(tuning, study), status="interrupted"))
+        write_record(
+            directory / TUNE_FILE, msgspec.structs.replace(_with_trials(tuning, study), status="interrupted")
+        )
         raise Interrupted(
-            f"interrupted; the trials so far are in {str(directory)!r}.", hint="The same command with this output continues the search."
+            f"interrupted; the trials so far are in {str(directory)!r}.",
+            hint="The same command with this output continues the search.",
         ) from None
     tuning = msgspec.structs.replace(tuning, status="complete")
     write_record(directory / TUNE_FILE, tuning)
@@ -179,13 +196,20 @@ def load_tuning(directory: Path) -> Tuning:
 
 
 def check(tuning: Tuning) -> None:
-    """Raise UsageError for a search that no machine can make, WorkloadError or DeviceError for its default setting."""
+    """Raise UsageError for a search that no machine can make, WorkloadError or DeviceError for its default
+    setting."""
     if tuning.budget < 1:
-        raise UsageError(f"{arg('trials')} must be at least 1, got {tuning.budget}.", hint=f"For example: {arg('trials', 20)}")
+        raise UsageError(
+            f"{arg('trials')} must be at least 1, got {tuning.budget}.",
+            hint=f"For example: {arg('trials', 20)}",
+        )
     if tuning.repeats < FEWEST:
         raise UsageError(
             f"{arg('repeats')} must be at least {FEWEST}, got {tuning.repeats}.",
-            hint=f"The interval of the comparison with the default takes {FEWEST} runs of each setting. Omit it for 5.",
+            hint=(
+                f"The interval of the comparison with the default takes {FEWEST} runs of each "
+                "setting. Omit it for 5."
+            ),
         )
     record = options_of(tuning.space.kind, tuning.default.options)
     record.check()
@@ -196,7 +220,7 @@ def check(tuning: Tuning) -> None:
         )
 
 
-# --- the study and its storage ----------------------------------------------------------------------------------------------------
+# --- the study and its storage ----------------------------------------------------------------------------
 
 
 @contextmanager
@@ -219,7 +243,9 @@ def _begun(tuning: Tuning, directory: Path) -> Tuning:
         if (directory / TUNE_FILE).is_file():
             old = load_tuning(directory)
             if old.study != tuning.study:
-                raise OutputError(f"{str(directory)!r} holds another search.", hint=f"Choose another {arg('output')}.")
+                raise OutputError(
+                    f"{str(directory)!r} holds another search.", hint=f"Choose another {arg('output')}."
+                )
             tuning = msgspec.structs.replace(tuning, created=old.created)
         write_record(directory / TUNE_FILE, tuning)
     return tuning
@@ -230,7 +256,9 @@ def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:
     try:
         import optuna
     except ImportError:
-        raise UsageError("tuning requires the package 'optuna'.", hint="pip install 'rooflines[tune]'") from None
+        raise UsageError(
+            "tuning requires the package 'optuna'.", hint="pip install 'rooflines[tune]'"
+        ) from None
     from sqlalchemy import URL
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -243,45 +271,69 @@ def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             storage = optuna.storages.RDBStorage(url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT_S)
             study: Study = optuna.create_study(
-                storage=storage, study_name=tuning.study, load_if_exists=True,
+                storage=storage,
+                study_name=tuning.study,
+                load_if_exists=True,
                 directions=["maximize" if goal.more else "minimize" for goal in tuning.goals],
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=_FIRST_PRUNED_TRIAL, n_warmup_steps=_FIRST_PRUNED_EPOCH),
-            )  # fmt: skip
+                pruner=optuna.pruners.MedianPruner(
+                    n_startup_trials=_FIRST_PRUNED_TRIAL, n_warmup_steps=_FIRST_PRUNED_EPOCH
+                ),
+            )
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError, optuna.exceptions.OptunaError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
-        raise DataError(f"cannot open the storage {shown(url)!r}: {reason}.", hint="For example: sqlite:////shared/study.db") from None
+        raise DataError(
+            f"cannot open the storage {shown(url)!r}: {reason}.",
+            hint="For example: sqlite:////shared/study.db",
+        ) from None
     return study
 
 
 def _live(study: Study) -> list[Any]:
-    """The trials but those whose process died or was interrupted, or that were one too many: one that failed has a reason."""
+    """The trials but those whose process died or was interrupted, or that were one too many: one that failed
+    has a reason."""
     trials = study.get_trials(deepcopy=False)
     return [trial for trial in trials if trial.state.name != "FAIL" or "reason" in trial.user_attrs]
 
 
 def _with_trials(tuning: Tuning, study: Study) -> Tuning:
     """``tuning`` with the trials that the storage holds, of all processes."""
-    states: dict[str, State] = {"COMPLETE": "complete", "FAIL": "failed", "PRUNED": "pruned", "RUNNING": "running"}
+    states: dict[str, State] = {
+        "COMPLETE": "complete",
+        "FAIL": "failed",
+        "PRUNED": "pruned",
+        "RUNNING": "running",
+    }
     trials = [
         Trial(
-            number=trial.number, point=tuning.point(trial.user_attrs["setting"]), state=states[trial.state.name],
-            result=_result(trial), reason=trial.user_attrs.get("reason"),
+            number=trial.number,
+            point=tuning.point(trial.user_attrs["setting"]),
+            state=states[trial.state.name],
+            result=_result(trial),
+            reason=trial.user_attrs.get("reason"),
         )
         for trial in _live(study)
         if trial.state.name in states and "setting" in trial.user_attrs
-    ]  # fmt: skip
+    ]
     return msgspec.structs.replace(tuning, trials=tuple(trials), importance=_importance(tuning, study))
 
 
 def _result(trial: Any) -> PointResult | None:
     """The result that the storage holds of ``trial``."""
-    return msgspec.json.decode(trial.user_attrs["result"], type=PointResult) if "result" in trial.user_attrs else None
+    return (
+        msgspec.json.decode(trial.user_attrs["result"], type=PointResult)
+        if "result" in trial.user_attrs
+        else None
+    )
 
 
 def _importance(tuning: Tuning, study: Study) -> dict[str, dict[str, float]]:
     """The share of each option in each objective (PED-ANOVA); empty for too few trials or a single option."""
     complete = [trial for trial in _live(study) if trial.state.name == "COMPLETE"]
-    names = [dimension.name for dimension in tuning.space.dimensions if any(dimension.name in trial.params for trial in complete)]
+    names = [
+        dimension.name
+        for dimension in tuning.space.dimensions
+        if any(dimension.name in trial.params for trial in complete)
+    ]
     if len(complete) < _FEWEST_TRIALS or len(names) < 2:
         return {}
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -296,14 +348,16 @@ def _importance(tuning: Tuning, study: Study) -> dict[str, dict[str, float]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             evaluator = PedAnovaImportanceEvaluator(target_quantile=_BEST_SHARE)
-            shares = get_param_importances(study, evaluator=evaluator, params=names, target=target, normalize=False)
+            shares = get_param_importances(
+                study, evaluator=evaluator, params=names, target=target, normalize=False
+            )
         total = sum(shares.values())
         if total > 0:
             found[goal.name] = {name: float(share / total) for name, share in shares.items()}
     return found
 
 
-# --- the search -------------------------------------------------------------------------------------------------------------------
+# --- the search -------------------------------------------------------------------------------------------
 
 
 class _NoResult(Exception):
@@ -314,9 +368,14 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
     """Make trials until there are enough, those of other processes included, and all have ended."""
     import optuna
 
-    # What is tried in any case, the default first: all of a space that has no more settings than there are trials.
+    # What is tried in any case, the default first: all of a space that has no more settings than there are
+    # trials.
     wanted = [tuning.space.default_setting()]
-    others = [setting for setting in tuning.space.settings(tuning.budget) or () if tuning.point(setting).id != tuning.default.id]
+    others = [
+        setting
+        for setting in tuning.space.settings(tuning.budget) or ()
+        if tuning.point(setting).id != tuning.default.id
+    ]
     wanted += others if len(others) < tuning.budget else []
     seed = int(tuning.default.options.get("seed", 0))
     while True:
@@ -324,13 +383,16 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
             there = {trial.user_attrs.get("point") for trial in _live(study)}
             for setting in wanted:
                 if (identity := tuning.point(setting).id) not in there:
-                    study.enqueue_trial(tuning.space.parameters(setting), user_attrs={"point": identity, "setting": setting})
+                    study.enqueue_trial(
+                        tuning.space.parameters(setting), user_attrs={"point": identity, "setting": setting}
+                    )
         live = _live(study)
         begun = [trial for trial in live if trial.state.name != "WAITING"]
         running = sum(trial.state.name == "RUNNING" for trial in begun)
         budget = len(live) if len(wanted) > 1 else tuning.budget
         if len(begun) < budget:
-            # Seeded by the number of trials, so that neither another process nor a later call draws the same settings again.
+            # Seeded by the number of trials, so that neither another process nor a later call draws the same
+            # settings again.
             study.sampler = optuna.samplers.TPESampler(seed=(seed + 1) * 1_000_003 + len(live))
 
             def objective(trial: Any, budget: int = budget) -> tuple[float, ...]:
@@ -347,20 +409,28 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
             return
 
 
-def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory: Path, progress: Progress) -> tuple[float, ...]:
+def _objective(
+    trial: Any, study: Study, tuning: Tuning, budget: int, directory: Path, progress: Progress
+) -> tuple[float, ...]:
     """Run a trial in its own process; returns the values of the objectives."""
     others = _live(study)
     if sum(other.number < trial.number for other in others) >= budget:
         raise _NoResult
     given = trial.user_attrs.get("setting")
     setting = {
-        dimension.name: dimension.suggest(trial) for dimension in tuning.space.dimensions if given is None or dimension.name in given
+        dimension.name: dimension.suggest(trial)
+        for dimension in tuning.space.dimensions
+        if given is None or dimension.name in given
     }
     point = tuning.point(setting)
     trial.set_user_attr("setting", setting)
     trial.set_user_attr("point", point.id)
     # an earlier trial of the same setting that a repetition would not change: a failure, or a training
-    alike = (_result(one) for one in others if one.user_attrs.get("point") == point.id and one.state.name in ("COMPLETE", "FAIL"))
+    alike = (
+        _result(one)
+        for one in others
+        if one.user_attrs.get("point") == point.id and one.state.name in ("COMPLETE", "FAIL")
+    )
     known = (one for one in alike if one is not None and (one.reason is not None or point.kind == "train"))
     result = next(known, None)
     if result is None:
@@ -370,7 +440,10 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
             result = PointResult(point=point.id, round=1, reason=str(error))
     if result is None:
         task = Task(point=point, round=1, directory=str(directory / "trials" / f"{trial.number:04}"))
-        titled = Titled(progress, f"trial {sum(other.number <= trial.number for other in others)} of {budget}, {point.label}")
+        titled = Titled(
+            progress,
+            f"trial {sum(other.number <= trial.number for other in others)} of {budget}, {point.label}",
+        )
         result = run_task(task, titled, found=_pruning(trial, task, tuning))
         store(task, result)
     trial.set_user_attr("result", msgspec.json.encode(result).decode())
@@ -380,12 +453,16 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
     values = {goal.name: result.values.get(goal.value) for goal in tuning.goals}
     missing = [name for name, value in values.items() if value is None]
     if missing:
-        raise UsageError(f"the objective {missing[0]!r} was not measured on this machine.", hint="Choose another objective.")
+        raise UsageError(
+            f"the objective {missing[0]!r} was not measured on this machine.",
+            hint="Choose another objective.",
+        )
     return tuple(value for value in values.values() if value is not None)
 
 
 def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[PointResult], None]:
-    """What ends a training whose accuracy is below the median of others after the same epoch. Optuna prunes for one objective only."""
+    """What ends a training whose accuracy is below the median of others after the same epoch. Optuna prunes
+    for one objective only."""
     reported = 0
 
     def found(result: PointResult) -> None:
@@ -406,53 +483,72 @@ def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[PointResult], 
     return found
 
 
-# --- the comparison with the default -------------------------------------------------------------------------------------------------
+# --- the comparison with the default ----------------------------------------------------------------------
 
 
-def tasks_in_turn(tuned: SweepPoint, default: SweepPoint, repeats: int, directory: Path) -> Iterator[tuple[Task, Task]]:
-    """Return pairs of tasks (tuned, default), every other one to be run in the opposite order; each has its own seed for a training."""
+def tasks_in_turn(
+    tuned: SweepPoint, default: SweepPoint, repeats: int, directory: Path
+) -> Iterator[tuple[Task, Task]]:
+    """Return pairs of tasks (tuned, default), every other one to be run in the opposite order; each has its
+    own seed for a training."""
     for number in range(1, repeats + 1):
         tasks = []
         for point, name in ((tuned, "tuned"), (default, "default")):
             if point.kind == "train":
                 seed = int(point.options.get("seed", 0)) + number
                 point = msgspec.structs.replace(point, options={**point.options, "seed": seed})
-            tasks.append(Task(point=point, round=_UNTRACED, directory=str(directory / tuned.id / f"pair-{number}" / name)))
+            tasks.append(
+                Task(
+                    point=point,
+                    round=_UNTRACED,
+                    directory=str(directory / tuned.id / f"pair-{number}" / name),
+                )
+            )
         yield tasks[0], tasks[1]
 
 
 def run_in_turn(
     tuned: SweepPoint, default: SweepPoint, repeats: int, directory: Path, progress: Progress
 ) -> list[tuple[PointResult, PointResult]]:
-    """Run ``tuned`` and ``default`` in turn (A B B A ...), ``repeats`` times each; results that are stored are not measured again."""
+    """Run ``tuned`` and ``default`` in turn (A B B A ...), ``repeats`` times each; results that are stored
+    are not measured again."""
     results = []
     for number, (one, other) in enumerate(tasks_in_turn(tuned, default, repeats, directory), 1):
         found = {}
         for task in (one, other) if number % 2 else (other, one):
             path = Path(task.directory) / RESULT_FILE
             if not path.is_file():
-                store(task, run_task(task, Titled(progress, f"pair {number} of {repeats}, {task.point.label}")))
+                store(
+                    task, run_task(task, Titled(progress, f"pair {number} of {repeats}, {task.point.label}"))
+                )
             found[task.directory] = read_json(path, PointResult)
         results.append((found[one.directory], found[other.directory]))
     return results
 
 
 def compare(objective: Objective, results: Sequence[tuple[PointResult, PointResult]]) -> Compared:
-    """Return how the tuned setting compares with the default one in ``objective``; pairs of which a run failed do not count."""
+    """Return how the tuned setting compares with the default one in ``objective``; pairs of which a run
+    failed do not count."""
     pairs = tuple(
         (ours, theirs)
         for tuned, default in results
-        if tuned.reason is None and default.reason is None
-        and (ours := tuned.values.get(objective.value)) is not None and (theirs := default.values.get(objective.value)) is not None
-    )  # fmt: skip
+        if tuned.reason is None
+        and default.reason is None
+        and (ours := tuned.values.get(objective.value)) is not None
+        and (theirs := default.values.get(objective.value)) is not None
+    )
     if len(pairs) < FEWEST:
         return Compared(objective=objective.name, pairs=pairs)
     sign = 1 if objective.more else -1
     if objective.fraction:
         change = _mean([ours - theirs for ours, theirs in pairs])
-        return Compared(objective=objective.name, pairs=pairs, difference=change, beats=_least(change, sign) > 0)
+        return Compared(
+            objective=objective.name, pairs=pairs, difference=change, beats=_least(change, sign) > 0
+        )
     logs = _mean([math.log(ours / theirs) for ours, theirs in pairs])
-    ratio = MeasuredValue(value=math.exp(logs.value), low=math.exp(logs.low or 0.0), high=math.exp(logs.high or 0.0))
+    ratio = MeasuredValue(
+        value=math.exp(logs.value), low=math.exp(logs.low or 0.0), high=math.exp(logs.high or 0.0)
+    )
     return Compared(objective=objective.name, pairs=pairs, ratio=ratio, beats=_least(logs, sign) > 0)
 
 

@@ -50,27 +50,38 @@ def page(tuning: Tuning) -> Page:
         if tuning.status == "interrupted"
         else shared_by([result.values.get("others_cores") for result in results], "trials"),
         sections=sections_of(
-            _best(tuning), _pairs(tuning), _history(tuning), _importance(tuning), _fronts(tuning),
-            section("trials", "Trials", trials_table(tuning)), _method(tuning),
+            _best(tuning),
+            _pairs(tuning),
+            _history(tuning),
+            _importance(tuning),
+            _fronts(tuning),
+            section("trials", "Trials", trials_table(tuning)),
+            _method(tuning),
         ),
-    )  # fmt: skip
+    )
 
 
-# --- sentences --------------------------------------------------------------------------------------------------------------------
+# --- sentences --------------------------------------------------------------------------------------------
 
 
 def sentences(tuning: Tuning) -> list[str]:
-    """Whether the best setting beats the default one and by how much, its command, and how many trials there were."""
+    """Whether the best setting beats the default one and by how much, its command, and how many trials there
+    were."""
     best = tuning.best
     if best is None:
         reason = next((trial.reason for trial in tuning.trials if trial.reason), "no trial has ended")
         return [f"No trial has a result: {reason}"]
     texts = [_verdict(tuning, best)]
-    texts += [f"{compared.objective.capitalize()}: {change_text(compared)}." for compared in tuning.compared[1:]]
+    texts += [
+        f"{compared.objective.capitalize()}: {change_text(compared)}." for compared in tuning.compared[1:]
+    ]
     texts.append(f"Command: {command_of(best.point.kind, best.point.options)}")
     states = [trial.state for trial in tuning.trials]
     ended = [f"{states.count(name)} {name}" for name in ("failed", "pruned") if name in states]
-    texts.append(f"{counted(len(states), 'trial')} of {counted(len(tuning.rows), 'setting')}{''.join(f', {text}' for text in ended)}.")
+    texts.append(
+        f"{counted(len(states), 'trial')} of "
+        f"{counted(len(tuning.rows), 'setting')}{''.join(f', {text}' for text in ended)}."
+    )
     return texts
 
 
@@ -88,22 +99,34 @@ def _verdict(tuning: Tuning, best: SweepRow) -> str:
     first = tuning.compared[0]
     if first.beats:
         return f"{best.point.label} beats the default setting: {goal.name} {change_text(first)}."
-    return f"No setting is sure to beat the default one. The best of the trials, {best.point.label}: {goal.name} {change_text(first)}."
+    return (
+        f"No setting is sure to beat the default one. The best of the trials, {best.point.label}: "
+        f"{goal.name} {change_text(first)}."
+    )
 
 
 def change_text(compared: Compared) -> str:
     """``3.21 × that of the default (95 % interval 3.05 to 3.38, 5 pairs)``."""
     pairs = counted(len(compared.pairs), "pair")
     if compared.ratio is not None:
-        return f"{significant(compared.ratio.value)} × that of the default ({_interval(compared.ratio, 1.0)}, {pairs})"
+        return (
+            f"{significant(compared.ratio.value)} × that of the default "
+            f"({_interval(compared.ratio, 1.0)}, {pairs})"
+        )
     if compared.difference is not None:
         change = compared.difference.value * 100
-        return f"{change:+.1f} percentage points from the default ({_interval(compared.difference, 100.0)}, {pairs})"
+        return (
+            f"{change:+.1f} percentage points from the default "
+            f"({_interval(compared.difference, 100.0)}, {pairs})"
+        )
     return f"too few pairs to compare ({len(compared.pairs)})"
 
 
 def _interval(estimate: MeasuredValue, factor: float) -> str:
-    low, high = (f"{end * factor:.1f}" if factor > 1 else significant(end) for end in (estimate.low or 0.0, estimate.high or 0.0))
+    low, high = (
+        f"{end * factor:.1f}" if factor > 1 else significant(end)
+        for end in (estimate.low or 0.0, estimate.high or 0.0)
+    )
     return f"95 % interval {low} to {high}"
 
 
@@ -114,7 +137,7 @@ def value_text(goal: Objective, value: float) -> str:
     return f"{significant(value)} samples/s" if goal.unit == "1/s" else quantity(value, goal.unit)
 
 
-# --- sections ---------------------------------------------------------------------------------------------------------------------
+# --- sections ---------------------------------------------------------------------------------------------
 
 
 def _columns(goals: Sequence[Objective]) -> list[Column]:
@@ -127,17 +150,30 @@ def _best(tuning: Tuning) -> Section:
     if not front:
         return section("best", "Best settings")
     several = len(tuning.goals) > 1
-    shown = front if several else sorted(
-        (row for row in tuning.rows if row.reason is None and row.estimates),
-        key=lambda row: row.value(tuning.goals[0].value) or 0.0, reverse=tuning.goals[0].more,
-    )[:5]  # fmt: skip
+    shown = (
+        front
+        if several
+        else sorted(
+            (row for row in tuning.rows if row.reason is None and row.estimates),
+            key=lambda row: row.value(tuning.goals[0].value) or 0.0,
+            reverse=tuning.goals[0].more,
+        )[:5]
+    )
     lines = []
     for row in shown:
         values = (row.value(goal.value) for goal in tuning.goals)
         lines.append((row.point.label, *values, row.rounds, command_of(row.point.kind, row.point.options)))
-    columns = (Column("setting", format="text", least=20), *_columns(tuning.goals), Column("trials", format="count", priority=2),
-               Column("command", format="text", priority=1, least=30))  # fmt: skip
-    note = "No setting beats these in all objectives." if several else "The five best settings. Values are medians of their trials."
+    columns = (
+        Column("setting", format="text", least=20),
+        *_columns(tuning.goals),
+        Column("trials", format="count", priority=2),
+        Column("command", format="text", priority=1, least=30),
+    )
+    note = (
+        "No setting beats these in all objectives."
+        if several
+        else "The five best settings. Values are medians of their trials."
+    )
     found = table("best", columns, lines, note=note, show="always", brief=5)
     return section("best", "Pareto front" if several else "Best settings", found)
 
@@ -150,10 +186,16 @@ def _pairs(tuning: Tuning) -> Section:
     columns: list[Column] = [Column("pair", format="count")]
     for compared in tuning.compared:
         goal = OBJECTIVES[compared.objective]
-        columns += [Column(f"{goal.name}, {which}", goal.unit, goal.format, group=goal.name) for which in ("tuned", "default")]
+        columns += [
+            Column(f"{goal.name}, {which}", goal.unit, goal.format, group=goal.name)
+            for which in ("tuned", "default")
+        ]
     pairs = zip_longest(*(compared.pairs for compared in tuning.compared), fillvalue=(None, None))
     lines = ((number, *chain(*values)) for number, values in enumerate(pairs, 1))
-    result = Facts(rows=tuple((compared.objective, change_text(compared)) for compared in tuning.compared), kind="definitions")
+    result = Facts(
+        rows=tuple((compared.objective, change_text(compared)) for compared in tuning.compared),
+        kind="definitions",
+    )
     other = " Each pair has another seed." if tuning.space.kind == "train" else ""
     note = f"Tuned is {best.point.label}. The two ran in turn, every other pair in the opposite order.{other}"
     return section("pairs", "Comparison with the default", result, table("pairs", columns, lines, note=note))
@@ -177,7 +219,11 @@ def _history(tuning: Tuning) -> Section:
             CurveSeries(backend="best so far", color=SERIES_COLORS[0], x=xs, y=best),
         )
         drawing = Curves(x_title="trial", y_title=goal.title, series=series, fraction=goal.fraction)
-        blocks.append(Figure(name=f"history-{goal.name}", caption=f"{goal.name.capitalize()} by trial.", drawing=drawing))
+        blocks.append(
+            Figure(
+                name=f"history-{goal.name}", caption=f"{goal.name.capitalize()} by trial.", drawing=drawing
+            )
+        )
     return section("history", "History", *blocks)
 
 
@@ -186,11 +232,26 @@ def _importance(tuning: Tuning) -> Section:
     blocks: list[Block] = []
     for name, shares in tuning.importance.items():
         beams = tuple(
-            Beam(backend=option, label=option.replace("_", " "), value=share, text=percent(share), color=SERIES_COLORS[0])
+            Beam(
+                backend=option,
+                label=option.replace("_", " "),
+                value=share,
+                text=percent(share),
+                color=SERIES_COLORS[0],
+            )
             for option, share in sorted(shares.items(), key=lambda pair: -pair[1])
         )
-        caption = f"Importance of the options for {name}: how much their values differ between the better half of the trials and all."
-        blocks.append(Figure(name=f"importance-{name}", caption=caption, drawing=Beams(x_title="share of importance", beams=beams)))
+        caption = (
+            f"Importance of the options for {name}: how much their values differ between the better "
+            "half of the trials and all."
+        )
+        blocks.append(
+            Figure(
+                name=f"importance-{name}",
+                caption=caption,
+                drawing=Beams(x_title="share of importance", beams=beams),
+            )
+        )
     if blocks:
         few = "From few trials it is rough: it ranks options and does not measure their effect."
         blocks.append(Paragraph(f"Computed by Optuna with PED-ANOVA. {few}", "note"))
@@ -201,27 +262,42 @@ def _fronts(tuning: Tuning) -> Section:
     """Return every two objectives against each other."""
     blocks = []
     placed = [row for row in tuning.rows if row.reason is None]
-    colors = {row.point.id: SERIES_COLORS[1] if row.point.id == tuning.default.id else SERIES_COLORS[0] for row in placed}
+    colors = {
+        row.point.id: SERIES_COLORS[1] if row.point.id == tuning.default.id else SERIES_COLORS[0]
+        for row in placed
+    }
     for one, other in combinations(tuning.goals, 2):
         y, x = (other, one) if other.fraction else (one, other)
         drawing = choices_of(placed, x, y, colors)
         if len(drawing.choices) > 1:
-            caption = f"{y.name.capitalize()} and {x.name} of each setting. No setting beats those on the line in both."
+            caption = (
+                f"{y.name.capitalize()} and {x.name} of each setting. No setting beats those on the "
+                "line in both."
+            )
             blocks.append(Figure(name=f"pareto-{y.name}-{x.name}", caption=caption, drawing=drawing))
     return section("pareto", "Objectives against each other", *blocks)
 
 
 def trials_table(tuning: Tuning) -> Table:
     """Every trial with its values, or the reason why it has none."""
-    columns = (Column("trial", format="count"), Column("setting", format="text", least=24), *_columns(tuning.goals),
-               Column("remark", format="text", least=20))  # fmt: skip
+    columns = (
+        Column("trial", format="count"),
+        Column("setting", format="text", least=24),
+        *_columns(tuning.goals),
+        Column("remark", format="text", least=20),
+    )
     lines = []
     for trial in tuning.trials:
         values = trial.result.values if trial.result is not None and trial.state == "complete" else {}
         remark = (trial.reason or "").partition(". ")[0] or ("" if trial.state == "complete" else trial.state)
         if trial.state == "pruned" and trial.result is not None:
             remark = f"pruned after {counted(int(trial.result.values['epochs']), 'epoch')}"
-        cells = (trial.number + 1, trial.point.label, *(values.get(goal.value) for goal in tuning.goals), remark)
+        cells = (
+            trial.number + 1,
+            trial.point.label,
+            *(values.get(goal.value) for goal in tuning.goals),
+            remark,
+        )
         lines.append(Row(cells, muted=trial.state != "complete"))
     note = "Numbers are those of the study; a number that is missing belongs to a trial that was interrupted."
     return table("trials", columns, lines, note=note, brief=0)
@@ -233,17 +309,28 @@ def _method(tuning: Tuning) -> Section:
     pruned = tuning.objectives == ("accuracy",)
     runs = "training" if space.kind == "train" else "profile"
     texts = [
-        f"Each trial is a {runs} in its own process. Optuna's TPE sampler chooses the settings; the first trial is the {DEFAULT_LABEL} "
+        f"Each trial is a {runs} in its own process. Optuna's TPE sampler chooses the settings; "
+        f"the first trial is the {DEFAULT_LABEL} "
         f"({command_of(tuning.default.kind, tuning.default.options)})."
     ]
     if pruned:
-        texts.append("A training whose accuracy is below the median of the others after the same epoch is stopped (pruned).")
+        texts.append(
+            "A training whose accuracy is below the median of the others after the same epoch is "
+            "stopped (pruned)."
+        )
     statistic = "differences" if tuning.goals[0].fraction else "logarithms of the ratios"
     texts.append(
-        "The trials choose the best setting; the comparison with the default uses other runs, so that luck in a trial does not count. "
+        "The trials choose the best setting; the comparison with the default uses other runs, so "
+        "that luck in a trial does not count. "
         f"Intervals are Student's t of the {statistic} of the pairs."
     )
-    data = [trial.result.facts["data"] for trial in tuning.trials if trial.result is not None and trial.result.facts.get("data")]
+    data = [
+        trial.result.facts["data"]
+        for trial in tuning.trials
+        if trial.result is not None and trial.result.facts.get("data")
+    ]
     texts += map(sentence, dict.fromkeys(data))
     command = said([tuning.command], "code", "full")
-    return section("method", "Method", Facts(rows=tuple(rows), kind="definitions"), *map(Paragraph, texts), *command)
+    return section(
+        "method", "Method", Facts(rows=tuple(rows), kind="definitions"), *map(Paragraph, texts), *command
+    )

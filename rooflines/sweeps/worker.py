@@ -1,7 +1,9 @@
-"""The process that a job runs in: reads the job from standard input and writes what it finds to standard output, line by line.
+"""The process that a job runs in: reads the job from standard input and writes what it finds to standard
+output, line by line.
 
-One process per job keeps thread pools, allocators and the memory that is measured apart. ``process`` is the other side. The process
-ends when its standard input is closed, which the system does for a parent that was killed.
+One process per job keeps thread pools, allocators and the memory that is measured apart. ``process`` is the
+other side. The process ends when its standard input is closed, which the system does for a parent that was
+killed.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ Message: TypeAlias = Stage | Advance | Found | Failed
 
 
 class WorkerChannel:
-    """Where messages go: standard output as it was, while what others print goes to standard error. It is a ``Progress``."""
+    """Where messages go: standard output as it was, while what others print goes to standard error. It is a
+    ``Progress``."""
 
     def __init__(self) -> None:
         self._file: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)

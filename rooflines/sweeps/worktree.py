@@ -24,12 +24,20 @@ class Tree(NamedTuple):
     folder: Path
 
     def variables(self, working: Tree) -> dict[str, str]:
-        """The variables of a process that imports from this version what is imported from the ``working`` tree here.
+        """The variables of a process that imports from this version what is imported from the ``working``
+        tree here.
 
         An editable install would find the working tree.
         """
-        paths = [working.top, working.top / "src", *map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
-        ours = [self.top / path.relative_to(working.top) if path.is_relative_to(working.top) else path for path in paths]
+        paths = [
+            working.top,
+            working.top / "src",
+            *map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))),
+        ]
+        ours = [
+            self.top / path.relative_to(working.top) if path.is_relative_to(working.top) else path
+            for path in paths
+        ]
         return {"PYTHONPATH": os.pathsep.join(str(path) for path in ours if path.exists())}
 
 
@@ -37,14 +45,29 @@ class Tree(NamedTuple):
 def worktrees(ref: str) -> Iterator[tuple[Tree, Tree]]:
     """Check out the commit ``ref`` for the length of the block; yields it and the working tree.
 
-    Raises UsageError outside of a repository, for an unknown ``ref``, and for a commit without the current folder.
+    Raises UsageError outside of a repository, for an unknown ``ref``, and for a commit without the current
+    folder.
     """
     here = Path.cwd().resolve()
-    top = Path(_git("rev-parse", "--show-toplevel", refused=f"{arg('against')} requires a git repository")).resolve()
+    top = Path(
+        _git("rev-parse", "--show-toplevel", refused=f"{arg('against')} requires a git repository")
+    ).resolve()
     hint = f"Fetch it first: git fetch origin {ref}. In GitHub Actions: actions/checkout with fetch-depth: 0."
-    commit = _git("rev-parse", "--verify", "--short", f"{ref}^{{commit}}", refused=f"no commit {ref!r} in this repository", hint=hint)
+    commit = _git(
+        "rev-parse",
+        "--verify",
+        "--short",
+        f"{ref}^{{commit}}",
+        refused=f"no commit {ref!r} in this repository",
+        hint=hint,
+    )
     head = _git("rev-parse", "--short", "HEAD", refused="the repository has no commit")
-    changes = _git("status", "--porcelain", "--untracked-files=no", refused="git cannot compare the working tree with its commit")
+    changes = _git(
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        refused="git cannot compare the working tree with its commit",
+    )
     place = Path(tempfile.mkdtemp(prefix="rooflines-")).resolve()
     copy = place / top.name
     try:
@@ -53,8 +76,14 @@ def worktrees(ref: str) -> Iterator[tuple[Tree, Tree]]:
         _git(*command, refused=f"git cannot check out {ref!r}")
         baseline = Tree(f"{ref} ({commit})" if ref != commit else ref, copy, copy / here.relative_to(top))
         if not baseline.folder.is_dir():
-            raise UsageError(f"the folder {str(here.relative_to(top))!r} does not exist at {ref!r}.", hint="Choose another commit.")
-        yield baseline, Tree(f"working tree ({head}{', with uncommitted changes' if changes else ''})", top, here)
+            raise UsageError(
+                f"the folder {str(here.relative_to(top))!r} does not exist at {ref!r}.",
+                hint="Choose another commit.",
+            )
+        yield (
+            baseline,
+            Tree(f"working tree ({head}{', with uncommitted changes' if changes else ''})", top, here),
+        )
     finally:
         # Twice: a worktree is locked until it is complete.
         with contextlib.suppress(UsageError):
@@ -69,9 +98,15 @@ def check_scripts(arguments: Sequence[str], baseline: Tree, working: Tree) -> No
             continue
         script = Path(found[1])
         if script.is_absolute() and script.resolve().is_relative_to(working.top):
-            raise UsageError(f"{str(script)!r} is the same file for both versions.", hint="Give its path relative to this folder.")
+            raise UsageError(
+                f"{str(script)!r} is the same file for both versions.",
+                hint="Give its path relative to this folder.",
+            )
         if (working.folder / script).is_file() and not (baseline.folder / script).is_file():
-            raise UsageError(f"{str(script)!r} does not exist at {baseline.name}.", hint="Choose a commit that contains it.")
+            raise UsageError(
+                f"{str(script)!r} does not exist at {baseline.name}.",
+                hint="Choose a commit that contains it.",
+            )
 
 
 def _git(*arguments: str, refused: str, hint: str = "", folder: Path | None = None) -> str:

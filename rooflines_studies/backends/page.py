@@ -1,4 +1,5 @@
-"""The page of the backends study: what its numbers say, the paper's table with this machine, its plots, operators, and input."""
+"""The page of the backends study: what its numbers say, the paper's table with this machine, its plots,
+operators, and input."""
 
 from __future__ import annotations
 
@@ -29,7 +30,13 @@ from rooflines.ext import (
     table,
 )
 from rooflines_studies import network_runs
-from rooflines_studies.backends.train import BackendResult, LoaderOptions, ThroughLoader, Training, TrainOptions
+from rooflines_studies.backends.train import (
+    BackendResult,
+    LoaderOptions,
+    ThroughLoader,
+    Training,
+    TrainOptions,
+)
 from rooflines_studies.data import MNIST_TRAIN, padded
 from rooflines_studies.network_page import by_backend, operator_records, operators_section, process_text
 from rooflines_studies.records import TimedOperator
@@ -38,18 +45,25 @@ from rooflines_studies.tables import printed
 
 _FOLDER = Path(__file__).parent
 _IMAGE_BYTES = 28 * 28 * 4
-_SLOW = "skipped in a quick study because compiling takes longer than running; select it by name to include it"
+_SLOW = (
+    "skipped in a quick study because compiling takes longer than running; select it by name to include it"
+)
 _LOADER = ("samples_per_s", "input_fraction", "alone_samples_per_s")
 # What may set the pace of a training, and how it is called.
 PACES = {
-    "compute": "bound by arithmetic", "memory": "bound by memory", "latency": "bound by launches", "host": "between operators",
-    "input": "waiting for input", "unknown": "without a roof",
-}  # fmt: skip
+    "compute": "bound by arithmetic",
+    "memory": "bound by memory",
+    "latency": "bound by launches",
+    "host": "between operators",
+    "input": "waiting for input",
+    "unknown": "without a roof",
+}
 _CONVOLUTIONS = ("conv1", "conv2")
 
 
 def choose(points: Sequence[SweepPoint], options: StudyOptions) -> Iterator[SweepPoint | Missing]:
-    """Yield the points to run, and why others cannot: MNIST also gives the accuracy, and the loader is that of PyTorch."""
+    """Yield the points to run, and why others cannot: MNIST also gives the accuracy, and the loader is that
+    of PyTorch."""
     kinds = {"speed": TrainOptions, "accuracy": TrainOptions, "loader": LoaderOptions}
     for one in network_runs.available(points, network_runs.BACKENDS, kinds, options):
         if isinstance(one, Missing):
@@ -59,9 +73,10 @@ def choose(points: Sequence[SweepPoint], options: StudyOptions) -> Iterator[Swee
         compiled = network_runs.is_compiled(backend)
         if compiled and options.quick and "backend" not in options.settings:
             yield Missing(what=backend, reason=_SLOW)
-        elif one.part == "speed" or (not compiled and (
-            options.data_dir is None if one.part == "accuracy" else backend.startswith("torch")
-        )):  # fmt: skip
+        elif one.part == "speed" or (
+            not compiled
+            and (options.data_dir is None if one.part == "accuracy" else backend.startswith("torch"))
+        ):
             yield one
 
 
@@ -72,15 +87,23 @@ def results_of(study: Study) -> tuple[BackendResult, ...]:
         speed = one.detail("speed", Training)
         if speed is not None:
             row = one.part("speed")[0]
-            loaders = [ThroughLoader(**{name: other.estimates[name].value for name in _LOADER}) for other in one.part("loader")]
+            loaders = [
+                ThroughLoader(**{name: other.estimates[name].value for name in _LOADER})
+                for other in one.part("loader")
+            ]
             results.append(
                 BackendResult(
-                    name=one.name, backend=one.backend, device_name=one.device_name, speed=speed, remark=row.facts["remark"],
-                    epoch_s=row.estimates["epoch_s"].value, rate=row.estimates["samples_per_s"],
+                    name=one.name,
+                    backend=one.backend,
+                    device_name=one.device_name,
+                    speed=speed,
+                    remark=row.facts["remark"],
+                    epoch_s=row.estimates["epoch_s"].value,
+                    rate=row.estimates["samples_per_s"],
                     accuracy=speed if speed.data.name == "mnist" else one.detail("accuracy", Training),
                     loader=next(iter(loaders), None),
                 )
-            )  # fmt: skip
+            )
     return tuple(results)
 
 
@@ -90,10 +113,13 @@ def findings(study: Study) -> Iterator[str]:
 
 
 def sections(study: Study) -> tuple[Section, ...]:
-    """The paper's table and plots with this machine, the time of a step, its operators, and how each backend ran."""
+    """The paper's table and plots with this machine, the time of a step, its operators, and how each backend
+    ran."""
     results = results_of(study)
     batch = max((one.speed.batch_size for one in results), default=0)
-    operators = operators_section(results, of="a step", title=f"Operators of a step of {batch} samples", by="backend", unit="µs")
+    operators = operators_section(
+        results, of="a step", title=f"Operators of a step of {batch} samples", by="backend", unit="µs"
+    )
     return _plots(results), _paces(results), operators, _setup(results)
 
 
@@ -101,7 +127,9 @@ def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
     """Return the epochs and the operators of each backend."""
     results = results_of(study)
     trained = [(one, one.speed) for one in results]
-    trained += [(one, one.accuracy) for one in results if one.accuracy is not None and one.accuracy is not one.speed]
+    trained += [
+        (one, one.accuracy) for one in results if one.accuracy is not None and one.accuracy is not one.speed
+    ]
     epochs = [
         {"backend": one.name, "data": training.data.name, **msgspec.to_builtins(epoch)}
         for one, training in trained
@@ -120,12 +148,17 @@ VALUES = {
     "input_s": lambda row: _each(row, True),
     "compute_s": lambda row: _each(row, False),
     "fed": lambda row: "paper's loader" if row.point.part == "loader" else "in place",
-    "epoch": lambda row: MNIST_TRAIN / (row.value("samples_per_s") or 1.0) if row.point.part == "loader" else row.value("epoch_s"),
+    "epoch": lambda row: (
+        MNIST_TRAIN / (row.value("samples_per_s") or 1.0)
+        if row.point.part == "loader"
+        else row.value("epoch_s")
+    ),
 }
 
 
 def notes(study: Study) -> dict[str, str]:
-    """Of how many epochs a total is, and what the memory of the device holds that the paper's does not: the training set."""
+    """Of how many epochs a total is, and what the memory of the device holds that the paper's does not: the
+    training set."""
     results = results_of(study)
     counts = ", ".join(dict.fromkeys(str(len(one.speed.epochs)) for one in results))
     note = f"Total: of {counts} epochs (paper: 10)." if counts else ""
@@ -133,7 +166,8 @@ def notes(study: Study) -> dict[str, str]:
     if trained is not None:
         images = len(padded(trained.data.train_samples, trained.batch_size)) * _IMAGE_BYTES
         note += (
-            f" Device memory includes the whole training set (images: {images / 1e6:,.0f} MB); the paper's PyTorch received "
+            f" Device memory includes the whole training set (images: {images / 1e6:,.0f} MB); "
+            "the paper's PyTorch received "
             "it batch by batch."
         )
     return {"backends": note}
@@ -148,47 +182,72 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     whole = results[0].speed.data.train_samples == MNIST_TRAIN
     figures = (
         ("epoch-time", "Time per epoch.", "epoch, s", trained, "epoch_s", "epoch_s" if whole else ""),
-        ("throughput", "Throughput per epoch; dotted lines are the paper's means.", "throughput, samples/s", trained, "samples_per_s",
-         "samples_per_s"),
+        (
+            "throughput",
+            "Throughput per epoch; dotted lines are the paper's means.",
+            "throughput, samples/s",
+            trained,
+            "samples_per_s",
+            "samples_per_s",
+        ),
         ("accuracy", "Accuracy per epoch.", "correct, % of the test set", checked, "test_accuracy", ""),
-    )  # fmt: skip
+    )
     blocks: list[Block] = []
     for name, caption, y_title, trainings, value, theirs in figures:
         series = tuple(
             CurveSeries(
-                backend=one.name, color=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
+                backend=one.name,
+                color=one.backend,
+                x=tuple(float(epoch.epoch) for epoch in training.epochs),
                 y=tuple(float(getattr(epoch, value)) for epoch in training.epochs),
                 paper=float(paper[one.backend][theirs]) if theirs and one.backend in paper else None,
             )
             for one, training in trainings
-        )  # fmt: skip
+        )
         if series:
             drawing = Curves(x_title="epoch", y_title=y_title, series=series, fraction=name == "accuracy")
-            blocks.append(Figure(name=name, caption=f"{caption} Data: {trainings[0][1].data.label}.", drawing=drawing))
+            blocks.append(
+                Figure(name=name, caption=f"{caption} Data: {trainings[0][1].data.label}.", drawing=drawing)
+            )
     printed_rates = {name: row["samples_per_s"] for name, row in paper.items()}
     fastest_first = sorted(results, key=lambda one: -one.rate.value)
     bars = [
         Beam(
-            backend=one.backend, label=one.name, value=one.rate.value, text=f"{one.rate.value:,.0f}", paper=rate,
+            backend=one.backend,
+            label=one.name,
+            value=one.rate.value,
+            text=f"{one.rate.value:,.0f}",
+            paper=rate,
             paper_text=f"paper {rate:,.0f}" if rate is not None else "",
         )
         for one, rate in ((one, printed_rates.get(one.backend)) for one in fastest_first)
-    ]  # fmt: skip
+    ]
     bars += [
         Beam(
-            backend=one.backend, label=f"{one.name}, loader", value=one.loader.samples_per_s,
+            backend=one.backend,
+            label=f"{one.name}, loader",
+            value=one.loader.samples_per_s,
             text=f"{one.loader.samples_per_s:,.0f} with the paper's loader",
         )
         for one in results
         if one.loader is not None
-    ]  # fmt: skip
+    ]
     bars += [
-        Beam(backend=name, label=name, value=0.0, text="", paper=rate, paper_text=f"paper {rate:,.0f}, not run here")
+        Beam(
+            backend=name,
+            label=name,
+            value=0.0,
+            text="",
+            paper=rate,
+            paper_text=f"paper {rate:,.0f}, not run here",
+        )
         for name, rate in printed_rates.items()
         if name not in {one.backend for one in results}
     ]
     beams = Beams(x_title="samples/s", beams=tuple(bars))
-    blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=beams))
+    blocks.append(
+        Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=beams)
+    )
     return section("plots", "The paper's plots", *blocks)
 
 
@@ -198,34 +257,54 @@ def _paces(results: Sequence[BackendResult]) -> Section:
     names = [name for name in PACES if any(name in found.parts for _, found in paces)]
     columns = (Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names))
     rows = (
-        Row((one.name, seconds(found.step_s), *(f"{100 * found.shares.get(name, 0.0):.1f} %" for name in names)), color=one.backend)
+        Row(
+            (
+                one.name,
+                seconds(found.step_s),
+                *(f"{100 * found.shares.get(name, 0.0):.1f} %" for name in names),
+            ),
+            color=one.backend,
+        )
         for one, found in paces
     )
     note = "Operators are timed one by one and grouped by their bound; the rest of the step is the host's."
-    return section("time", "Time per step", table("pace", columns, rows, title="Time per step by bound", note=note) if paces else None)
+    return section(
+        "time",
+        "Time per step",
+        table("pace", columns, rows, title="Time per step by bound", note=note) if paces else None,
+    )
 
 
 def _setup(results: Sequence[BackendResult]) -> Section:
     settings = {
-        f"{training.data.name}: batch {training.batch_size}, learning rate {training.learning_rate:g}, momentum {training.momentum:g}"
+        (
+            f"{training.data.name}: batch {training.batch_size}, learning rate "
+            f"{training.learning_rate:g}, momentum {training.momentum:g}"
+        )
         for one in results
         for training in (one.speed, one.accuracy)
         if training is not None
     }
     same = (
-        "All backends have the same initial parameters and the same batches in the same order; the last batch is completed with "
-        "samples from the start of the set. An epoch is the time of its training steps, each of which ends when the loss is read; "
+        "All backends have the same initial parameters and the same batches in the same order; "
+        "the last batch is completed with "
+        "samples from the start of the set. An epoch is the time of its training steps, each of "
+        "which ends when the loss is read; "
         "compilation and warm-up come before, testing after."
     )
     rows = [("epochs", same), ("settings", "; ".join(sorted(settings)))]
     for one in results:
         ready, memory = seconds(one.speed.setup_s), binary_bytes(one.speed.process_memory_bytes)
         remark = f"; {one.remark}" if one.remark else ""
-        rows.append((one.name, f"{process_text(one)}, ready after {ready}, {memory} of process memory{remark}"))
-    return section("setup", "How each backend ran", Facts(rows=tuple(rows), kind="definitions") if results else None)
+        rows.append(
+            (one.name, f"{process_text(one)}, ready after {ready}, {memory} of process memory{remark}")
+        )
+    return section(
+        "setup", "How each backend ran", Facts(rows=tuple(rows), kind="definitions") if results else None
+    )
 
 
-# --- what the numbers say, in sentences ----------------------------------------------------------------------------------------------
+# --- what the numbers say, in sentences -------------------------------------------------------------------
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,7 +321,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def paper_table() -> dict[str, Mapping[str, Any]]:
-    """Return the paper's table of results by backend, in its units; GPU memory is None where it was not measured."""
+    """Return the paper's table of results by backend, in its units; GPU memory is None where it was not
+    measured."""
     return {one["backend"]: one for one in printed(_FOLDER / "backends_mnist_cnn.csv")}
 
 
@@ -260,9 +340,20 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
         for one in timed:
             if found := pace(one):
                 fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
-                listed = ", ".join(f"{percent(share)} {_bound(one, name)}" for name, share in found.shares.items() if share >= 0.01)
-                yield f"{one.name}: the fastest step takes {fastest} in {len(one.operators)} operators: {listed}."
-        shares = [f"{one.name} {percent(whole)}" for one in timed if (whole := convolution_efficiency(one)) is not None]
+                listed = ", ".join(
+                    f"{percent(share)} {_bound(one, name)}"
+                    for name, share in found.shares.items()
+                    if share >= 0.01
+                )
+                yield (
+                    f"{one.name}: the fastest step takes {fastest} in {len(one.operators)} operators: "
+                    f"{listed}."
+                )
+        shares = [
+            f"{one.name} {percent(whole)}"
+            for one in timed
+            if (whole := convolution_efficiency(one)) is not None
+        ]
         if shares:
             yield f"Efficiency of the convolutions (forward and backward): {', '.join(shares)}."
     remarks = read_study(_FOLDER).remarks
@@ -273,7 +364,8 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
 
 
 def pace(one: BackendResult) -> Pace | None:
-    """Where the time of a step goes: its input, its operators by bound, and what no operator explains; None without operators."""
+    """Where the time of a step goes: its input, its operators by bound, and what no operator explains; None
+    without operators."""
     if not one.operators:
         return None
     parts: dict[str, float] = {}
@@ -288,7 +380,8 @@ def pace(one: BackendResult) -> Pace | None:
 
 
 def convolution_efficiency(one: BackendResult) -> float | None:
-    """The share of their roofs that the convolutions reach, forward and backward together, by the FLOPs that their kernels execute.
+    """The share of their roofs that the convolutions reach, forward and backward together, by the FLOPs that
+    their kernels execute.
 
     The operators that are fused into a convolution count with it.
     """
@@ -315,7 +408,8 @@ def _loaders(timed: Sequence[BackendResult]) -> Iterator[str]:
         yield (
             f"{one.name} trains {alone:,.0f} samples/s on data in memory and {through.samples_per_s:,.0f} "
             f"with a loader like the paper's{had}, waiting for input {percent(waited)} of the time. The "
-            f"loader alone delivers {through.alone_samples_per_s:,.0f} samples/s; loading and computing one after the other would give "
+            f"loader alone delivers {through.alone_samples_per_s:,.0f} samples/s; loading and "
+            "computing one after the other would give "
             f"{predicted:,.0f}."
         )
 
@@ -333,7 +427,12 @@ def _compared(timed: Sequence[BackendResult]) -> Iterator[tuple[str, MeasuredVal
     for one in timed:
         if one.backend in paper:
             theirs = paper[one.backend]["samples_per_s"]
-            yield one.name, one.rate, f"the paper's ({theirs:,.0f})", MeasuredValue(value=theirs, low=theirs, high=theirs)
+            yield (
+                one.name,
+                one.rate,
+                f"the paper's ({theirs:,.0f})",
+                MeasuredValue(value=theirs, low=theirs, high=theirs),
+            )
 
 
 def _accuracy(results: Sequence[BackendResult]) -> Iterator[str]:
@@ -346,5 +445,8 @@ def _accuracy(results: Sequence[BackendResult]) -> Iterator[str]:
     if len(found) > 1:
         losses = [training.epochs[0].train_loss for _, training in found]
         apart = (max(losses) - min(losses)) / max(*losses, 1e-12)
-        said += f"; with the same initial parameters and data order, their losses in the first epoch differ by {apart:.0e}"
+        said += (
+            "; with the same initial parameters and data order, their losses in the first epoch "
+            f"differ by {apart:.0e}"
+        )
     yield f"{said}."

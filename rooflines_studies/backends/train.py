@@ -1,7 +1,8 @@
-"""Train the convolutional network with one backend: epochs on data in place, each followed by a test, then its operators.
+"""Train the convolutional network with one backend: epochs on data in place, each followed by a test, then
+its operators.
 
-``train_through_loader`` trains it behind the input pipeline of the paper's PyTorch runs: one image at a time through transforms, in
-the process that trains.
+``train_through_loader`` trains it behind the input pipeline of the paper's PyTorch runs: one image at a time
+through transforms, in the process that trains.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TEST_BATCH = 512
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch. ``epoch_s`` is all of it but the test; ``input_s`` is the part in which the step waited for its batch."""
+    """One epoch. ``epoch_s`` is all of it but the test; ``input_s`` is the part in which the step waited for
+    its batch."""
 
     epoch: int
     epoch_s: float
@@ -42,8 +44,8 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
 class Training(Detail, frozen=True, kw_only=True):
     """The epochs of one backend on one set of data.
 
-    ``setup_s`` is what it took to make the network and to put the data in place, and ``step_s`` the fastest step, without its input
-    (the operators beside it are the fastest of several, too).
+    ``setup_s`` is what it took to make the network and to put the data in place, and ``step_s`` the fastest
+    step, without its input (the operators beside it are the fastest of several, too).
     """
 
     batch_size: int
@@ -61,7 +63,10 @@ class Training(Detail, frozen=True, kw_only=True):
     @property
     def device_memory_bytes(self) -> int | None:
         """The most of any epoch; None on a CPU."""
-        return max((epoch.device_memory_bytes for epoch in self.epochs if epoch.device_memory_bytes is not None), default=None)
+        return max(
+            (epoch.device_memory_bytes for epoch in self.epochs if epoch.device_memory_bytes is not None),
+            default=None,
+        )
 
     @property
     def input_fraction(self) -> float:
@@ -83,8 +88,8 @@ class ThroughLoader(msgspec.Struct, frozen=True, kw_only=True):
 class BackendResult(NetworkResult, frozen=True, kw_only=True):
     """What one backend did, with the time per epoch and the rate (samples/s) of ``speed`` over all rounds.
 
-    The rate counts the samples that fill the last batch, which are computed, too. ``accuracy`` is the training that accuracy is taken
-    from: the same on MNIST.
+    The rate counts the samples that fill the last batch, which are computed, too. ``accuracy`` is the
+    training that accuracy is taken from: the same on MNIST.
     """
 
     speed: Training
@@ -95,7 +100,8 @@ class BackendResult(NetworkResult, frozen=True, kw_only=True):
 
 
 class TrainOptions(network_runs.DataOptions, frozen=True, kw_only=True):
-    """Options of a training; ``operators`` times them afterwards. After ``budget_s`` no further epoch begins."""
+    """Options of a training; ``operators`` times them afterwards. After ``budget_s`` no further epoch
+    begins."""
 
     epochs: network_runs.Positive
     batch_size: network_runs.Positive
@@ -122,7 +128,8 @@ def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> Poin
     channel.stage("compiling and warming up")
     begun = time.perf_counter()
     if not network_runs.is_compiled(job.backend):
-        # Kernels that Numba compiles serve every network of the process; a throw-away one compiles the optimizer's, too.
+        # Kernels that Numba compiles serve every network of the process; a throw-away one compiles the
+        # optimizer's, too.
         warm = network_runs.network(job.backend, job.learning_rate, job.momentum, job.seed)
         warm.step(warm.resident(inputs[: job.batch_size]), warm.resident(classes[: job.batch_size]))
         warm.close()
@@ -156,40 +163,62 @@ def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> Poin
         ]
         epochs.append(
             Epoch(
-                epoch=number, epoch_s=epoch_s, samples_per_s=len(inputs) / epoch_s, input_s=input_s, train_loss=float(np.mean(losses)),
+                epoch=number,
+                epoch_s=epoch_s,
+                samples_per_s=len(inputs) / epoch_s,
+                input_s=input_s,
+                train_loss=float(np.mean(losses)),
                 test_accuracy=float(np.mean(np.concatenate(predicted) == test_classes)),
-                process_memory_bytes=network_runs.resident_bytes(), device_memory_bytes=network.device_memory_bytes(),
+                process_memory_bytes=network_runs.resident_bytes(),
+                device_memory_bytes=network.device_memory_bytes(),
             )
-        )  # fmt: skip
+        )
         fastest_s = min(fastest_s, *steps)
         training = Training(
-            **network_runs.process_facts(job.backend), data=facts, others_cores=others.cores(), batch_size=job.batch_size,
-            learning_rate=job.learning_rate, momentum=job.momentum, epochs=tuple(epochs), setup_s=setup_s, step_s=fastest_s,
-        )  # fmt: skip
+            **network_runs.process_facts(job.backend),
+            data=facts,
+            others_cores=others.cores(),
+            batch_size=job.batch_size,
+            learning_rate=job.learning_rate,
+            momentum=job.momentum,
+            epochs=tuple(epochs),
+            setup_s=setup_s,
+            step_s=fastest_s,
+        )
         channel.found(network_runs.detail_result(task, directory, values_of, training))
         channel.advance()
         if job.budget_s is not None and time.monotonic() - training_begun > job.budget_s:
             break
     timed = job.operators and not network_runs.is_compiled(job.backend)
-    first, result = (x[: job.batch_size], y[: job.batch_size]), partial(network_runs.detail_result, task, directory, values_of)
+    first, result = (
+        (x[: job.batch_size], y[: job.batch_size]),
+        partial(network_runs.detail_result, task, directory, values_of),
+    )
     return network_runs.finish(job, training, network, *first, channel, result, operators=timed)
 
 
 def values_of(training: Training) -> dict[str, float | None]:
     """The values of a result; an accuracy on synthetic images means nothing."""
-    accuracies = [epoch.test_accuracy for epoch in training.epochs] if training.data.name != "synthetic" else []
+    accuracies = (
+        [epoch.test_accuracy for epoch in training.epochs] if training.data.name != "synthetic" else []
+    )
     return {
         "epoch_s": statistics.median(epoch.epoch_s for epoch in training.epochs),
         "total_s": sum(epoch.epoch_s for epoch in training.epochs),
         "samples_per_s": statistics.median(epoch.samples_per_s for epoch in training.epochs),
-        "input_fraction": training.input_fraction, "accuracy": accuracies[-1] if accuracies else None,
-        "best_accuracy": max(accuracies, default=None), "train_loss": training.epochs[-1].train_loss,
-        "fastest_step_s": training.step_s, "setup_s": training.setup_s, "process_memory_bytes": training.process_memory_bytes,
-        "device_memory_bytes": training.device_memory_bytes, "others_cores": training.others_cores,
-    }  # fmt: skip
+        "input_fraction": training.input_fraction,
+        "accuracy": accuracies[-1] if accuracies else None,
+        "best_accuracy": max(accuracies, default=None),
+        "train_loss": training.epochs[-1].train_loss,
+        "fastest_step_s": training.step_s,
+        "setup_s": training.setup_s,
+        "process_memory_bytes": training.process_memory_bytes,
+        "device_memory_bytes": training.device_memory_bytes,
+        "others_cores": training.others_cores,
+    }
 
 
-# --- behind the paper's loader -----------------------------------------------------------------------------------------------------
+# --- behind the paper's loader ----------------------------------------------------------------------------
 
 
 class LoaderOptions(network_runs.DataOptions, frozen=True, kw_only=True):
@@ -202,7 +231,8 @@ class LoaderOptions(network_runs.DataOptions, frozen=True, kw_only=True):
 
 
 def train_through_loader(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> PointResult:
-    """Run the point of ``task``: the loader alone, then the training behind it and how long each batch is waited for."""
+    """Run the point of ``task``: the loader alone, then the training behind it and how long each batch is
+    waited for."""
     job = network_runs.read_options(task["point"]["options"], LoaderOptions)
     batches = batches_of(job)
     channel.stage("the paper's loader alone", batches)
@@ -227,9 +257,12 @@ def train_through_loader(task: dict[str, Any], directory: Path, channel: WorkerC
     seconds = last - begun
     network.close()
     values = {
-        "samples_per_s": samples / seconds, "input_fraction": input_s / seconds, "alone_samples_per_s": alone / alone_s,
-        "timed_samples": samples, "others_cores": others.cores(),
-    }  # fmt: skip
+        "samples_per_s": samples / seconds,
+        "input_fraction": input_s / seconds,
+        "alone_samples_per_s": alone / alone_s,
+        "timed_samples": samples,
+        "others_cores": others.cores(),
+    }
     return network_runs.make_result(task, directory, values, data=label)
 
 
@@ -241,17 +274,22 @@ def batches_of(job: LoaderOptions) -> int:
 def papers_loader(job: LoaderOptions, batches: int) -> tuple[Any, str]:
     """A ``DataLoader`` that makes each sample as torchvision's MNIST class does, and the label of its data.
 
-    For every index a PIL image is made of the stored bytes, turned into a tensor and normalized, and the samples are stacked into a
-    batch; no worker processes, as the paper had it. It ends after ``batches`` batches.
+    For every index a PIL image is made of the stored bytes, turned into a tensor and normalized, and the
+    samples are stacked into a batch; no worker processes, as the paper had it. It ends after ``batches``
+    batches.
     """
     import torch
     from PIL import Image
     from torchvision import transforms
 
     name = data.or_synthetic(job.data, job.data_dir)
-    images = data.load(name, job.data_dir, seed=job.seed, train_samples=batches * job.batch_size, test_samples=1)
+    images = data.load(
+        name, job.data_dir, seed=job.seed, train_samples=batches * job.batch_size, test_samples=1
+    )
     pixels, classes = torch.from_numpy(images.train_images), images.train_classes
-    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((data.MEAN,), (data.STANDARD_DEVIATION,))])
+    transform = transforms.Compose(
+        [transforms.ToTensor(), transforms.Normalize((data.MEAN,), (data.STANDARD_DEVIATION,))]
+    )
 
     class Images(torch.utils.data.Dataset):  # type: ignore[type-arg]
         def __len__(self) -> int:
@@ -261,5 +299,7 @@ def papers_loader(job: LoaderOptions, batches: int) -> tuple[Any, str]:
             return transform(Image.fromarray(pixels[index].numpy())), int(classes[index])
 
     generator = torch.Generator().manual_seed(job.seed)
-    loader = torch.utils.data.DataLoader(Images(), batch_size=job.batch_size, shuffle=True, generator=generator)
+    loader = torch.utils.data.DataLoader(
+        Images(), batch_size=job.batch_size, shuffle=True, generator=generator
+    )
     return loader, f"{images.facts.label}, {len(pixels):,} samples for training"

@@ -15,7 +15,8 @@ SIZES = (64, 224)
 
 
 def count_memory(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> PointResult:
-    """Run the point of ``task``: bytes of parameters, gradients, optimizer, activations and inputs at the peak of a step."""
+    """Run the point of ``task``: bytes of parameters, gradients, optimizer, activations and inputs at the
+    peak of a step."""
     from rooflines.ext import PointOptions, count_network
 
     point = task["point"]

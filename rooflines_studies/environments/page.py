@@ -55,7 +55,8 @@ def findings(study: Study) -> Iterator[str]:
         reached = [row.value("efficiency") or 0.0 for row in trained]
         limit = statistics.mode(limits)
         yield (
-            f"Training on {' and '.join(study.devices)} is limited by {_LIMITS.get(limit, limit)} for {limits.count(limit)} of "
+            f"Training on {' and '.join(study.devices)} is limited by {_LIMITS.get(limit, limit)} "
+            f"for {limits.count(limit)} of "
             f"{len(limits)} networks, at {percent(min(reached))} to {percent(max(reached))} of their bounds."
         )
     yield from _input(study)
@@ -76,7 +77,8 @@ def _input(study: Study) -> Iterator[str]:
         rate = row.value("samples_per_s")
         if waits is not None and waits >= _WAITS and alone and rate:
             yield (
-                f"{model_of(row)} on {device_of(row)} waits for its input for {percent(waits)} of the step: {significant(rate)} "
+                f"{model_of(row)} on {device_of(row)} waits for its input for {percent(waits)} of "
+                f"the step: {significant(rate)} "
                 f"images/s through the loader, {significant(alone)} on inputs in memory."
             )
 
@@ -88,32 +90,50 @@ def _rates(study: Study, part: str) -> dict[tuple[str, str], float | None]:
 
 def _image_size(study: Study) -> Iterator[str]:
     """The size of images that the paper's peaks of memory fit."""
-    theirs = {one["model"]: 1e6 * one["peak_gpu_memory_mb"] for one in table("throughput") if one["peak_gpu_memory_mb"]}
-    counted = [(row, [row.value(f"peak_{size}_bytes") or 0.0 for size in SIZES]) for row in study.part("memory")]
-    shares = [[peak / theirs[model_of(row)] for peak in peaks] for row, peaks in counted if all(peaks) and model_of(row) in theirs]
+    theirs = {
+        one["model"]: 1e6 * one["peak_gpu_memory_mb"]
+        for one in table("throughput")
+        if one["peak_gpu_memory_mb"]
+    }
+    counted = [
+        (row, [row.value(f"peak_{size}_bytes") or 0.0 for size in SIZES]) for row in study.part("memory")
+    ]
+    shares = [
+        [peak / theirs[model_of(row)] for peak in peaks]
+        for row, peaks in counted
+        if all(peaks) and model_of(row) in theirs
+    ]
     if shares:
         small, large = (f"{size}x{size}" for size in SIZES)
         lower, near = 1 - max(share for share, _ in shares), max(abs(share - 1) for _, share in shares)
         if near > _NEAR or lower <= _NEAR:  # other batches than the paper's were counted
             return
-        ours = " and ".join(dict.fromkeys(str(row.point.options["image_size"]) for row in study.part("training")))
+        ours = " and ".join(
+            dict.fromkeys(str(row.point.options["image_size"]) for row in study.part("training"))
+        )
         yield (
-            f"The paper calls its images {small}. Its peaks of memory on the T4 are within {percent(near)} of those counted for "
-            f"{large}, and those for {small} are at least {math.floor(100 * lower)} % lower: its images were scaled up, so each is "
-            f"{round((SIZES[1] / SIZES[0]) ** 2)} times the work.{f' Here they have {ours} pixels a side.' if ours else ''}"
+            f"The paper calls its images {small}. Its peaks of memory on the T4 are within "
+            f"{percent(near)} of those counted for "
+            f"{large}, and those for {small} are at least {math.floor(100 * lower)} % lower: its "
+            "images were scaled up, so each is "
+            f"{round((SIZES[1] / SIZES[0]) ** 2)} times the "
+            f"work.{f' Here they have {ours} pixels a side.' if ours else ''}"
         )
 
 
 def _real_intensity(study: Study) -> Iterator[str]:
     """The proxy beside the traffic of every operator."""
-    counted = {model_of(row): row for row in reversed(study.part("training")) if row.value("intensity_flop_per_byte")}
+    counted = {
+        model_of(row): row for row in reversed(study.part("training")) if row.value("intensity_flop_per_byte")
+    }
     pairs = [
         f"{model} {significant(row.value('intensity_flop_per_byte') or 0)} (proxy {proxies()[model]:.1f})"
         for model, row in reversed(counted.items())
     ]
     if pairs:
         yield (
-            f"Real intensity of a training step, FLOP/byte: {', '.join(pairs)}. Weights are read once per batch, not per image, and "
+            f"Real intensity of a training step, FLOP/byte: {', '.join(pairs)}. Weights are read "
+            "once per batch, not per image, and "
             "activations are most of the traffic, so the proxy says nothing about a step."
         )
 
@@ -123,30 +143,43 @@ def _sweep(study: Study) -> Iterator[str]:
     if ran:
         sizes = ", ".join(str(row.point.options["batch_size"]) for row in ran)
         yield (
-            f"SqueezeNet 1.1 runs at batch {sizes} here. In the paper batch 128 gave NaNs and has no throughput "
-            "(the text has a sweep of 128, 256 and 512 on the M3 Pro, the table 32, 64 and 128, and its caption names the T4): "
+            f"SqueezeNet 1.1 runs at batch {sizes} here. In the paper batch 128 gave NaNs and has "
+            "no throughput "
+            "(the text has a sweep of 128, 256 and 512 on the M3 Pro, the table 32, 64 and 128, "
+            "and its caption names the T4): "
             "'rooflines train' names the step and the operator of such a failure."
         )
     for row in (row for row in study.part("batch sweep") if row.reason and not row.unfinished):
         yield f"SqueezeNet 1.1 at batch {row.point.options['batch_size']}: {row.reason}"
 
 
-# --- sections ----------------------------------------------------------------------------------------------------------------------
+# --- sections ---------------------------------------------------------------------------------------------
 
 
 def sections(study: Study) -> tuple[Section, ...]:
     """What is no table of the file: speedups, rooflines, curves."""
-    theirs = [(one["batch_size"], one["images_per_s"]) for one in table("batch_sweep") if one["images_per_s"] is not None]
+    theirs = [
+        (one["batch_size"], one["images_per_s"])
+        for one in table("batch_sweep")
+        if one["images_per_s"] is not None
+    ]
     curves = {"samples_per_s": {"squeezenet1_1": theirs}}
     return (
-        section("throughput", "", _speedups(study)), section("rooflines", "", *_by_device(study)),
+        section("throughput", "", _speedups(study)),
+        section("rooflines", "", *_by_device(study)),
         section("networks", "", *_by_network(study)),
-        replace(curves_section(study.part("batch sweep"), curves), name="batch-sweep", title="SqueezeNet 1.1 by batch size"),
-    )  # fmt: skip
+        replace(
+            curves_section(study.part("batch sweep"), curves),
+            name="batch-sweep",
+            title="SqueezeNet 1.1 by batch size",
+        ),
+    )
 
 
 VALUES = {
-    "flop_per_image": lambda row: (flops := row.value("flops")) and flops / int(row.point.options["batch_size"]),
+    "flop_per_image": lambda row: (
+        (flops := row.value("flops")) and flops / int(row.point.options["batch_size"])
+    ),
     "limited_by": lambda row: _LIMITS.get(row.facts.get("limited_by", ""), row.facts.get("limited_by")),
 }
 
@@ -157,69 +190,125 @@ def _speedups(study: Study) -> Table:
     for theirs in table("speedups"):
         base, *ours = [rates.get((theirs["model"], device)) for device in devices] or [None]
         cells = [significant(one / base) if one and base else ABSENT for one in ours]
-        rows.append(Row((theirs["model"], *cells, *(f"{theirs[name]:g}" for name in ("m3_over_cpu", "t4_over_cpu", "t4_over_m3")))))
+        rows.append(
+            Row(
+                (
+                    theirs["model"],
+                    *cells,
+                    *(f"{theirs[name]:g}" for name in ("m3_over_cpu", "t4_over_cpu", "t4_over_m3")),
+                )
+            )
+        )
     columns = (
         Column("network", format="text"),
         *(Column(device, "×", key=f"speedup_{index}") for index, device in enumerate(devices[1:], 1)),
         *(Column(f"{pair} (paper)", "×") for pair in ("M3 Pro / cloud CPU", "T4 / cloud CPU", "T4 / M3 Pro")),
     )
-    base_name = f"over {devices[0]}" if len(devices) > 1 else "of the paper; results of other machines are added with --merge"
+    base_name = (
+        f"over {devices[0]}"
+        if len(devices) > 1
+        else "of the paper; results of other machines are added with --merge"
+    )
     return Table(name="speedups", title=f"Speedups {base_name}", columns=columns, rows=tuple(rows))
 
 
 def _by_device(study: Study) -> Iterator[Block]:
     for index, device in enumerate(study.devices, 1):
         curves = [
-            Curve(model, tuple(row for row in study.part("training") if model_of(row) == model and device_of(row) == device))
+            Curve(
+                model,
+                tuple(
+                    row
+                    for row in study.part("training")
+                    if model_of(row) == model and device_of(row) == device
+                ),
+            )
             for model in MODELS
         ]
         drawing = sweep_roofline(curves, device, None)
         if drawing is not None:
-            caption = f"Training steps of the networks on {device}: real traffic of every operator, whole steps."
+            caption = (
+                f"Training steps of the networks on {device}: real traffic of every operator, whole steps."
+            )
             yield Figure(name=f"device-{index}", caption=caption, drawing=drawing)
     for number, device in enumerate(roofs(), 1):
-        caption = f"{device} (paper): the paper's throughput at its proxy of intensity, with the unit put right."
-        yield Figure(name=f"paper-{number}", caption=caption, drawing=_paper_roofline(device, "model", device=device))
+        caption = (
+            f"{device} (paper): the paper's throughput at its proxy of intensity, with the unit put right."
+        )
+        yield Figure(
+            name=f"paper-{number}", caption=caption, drawing=_paper_roofline(device, "model", device=device)
+        )
 
 
 def _by_network(study: Study) -> Iterator[Block]:
     for model in MODELS:
-        caption = f"{model} on the paper's devices (its figure 2), at its proxy with the unit put right; the roofs are those of the T4."
-        yield Figure(name=f"paper-{model}", caption=caption, drawing=_paper_roofline("Tesla T4", "device", model=model))
+        caption = (
+            f"{model} on the paper's devices (its figure 2), at its proxy with the unit put right; "
+            "the roofs are those of the T4."
+        )
+        yield Figure(
+            name=f"paper-{model}", caption=caption, drawing=_paper_roofline("Tesla T4", "device", model=model)
+        )
     if len(study.devices) < 2:
-        yield Paragraph("One device here: a roofline per network needs results of several machines (--merge A B C).", "note")
+        yield Paragraph(
+            "One device here: a roofline per network needs results of several machines (--merge A B C).",
+            "note",
+        )
         return
     for model in MODELS:
         rows = [row for row in study.part("training") if model_of(row) == model and row.value("flop_per_s")]
-        drawing = sweep_roofline([Curve(device_of(row), (row,)) for row in rows], " and ".join(study.devices), None)
+        drawing = sweep_roofline(
+            [Curve(device_of(row), (row,)) for row in rows], " and ".join(study.devices), None
+        )
         if drawing is not None:
             caption = f"{model} on every device; the roofs are those of {device_of(rows[0])}."
             yield Figure(name=f"network-{model}", caption=caption, drawing=drawing)
 
 
 def _paper_roofline(device: str, name: str, /, **where: str) -> RooflineChart:
-    """The paper's trainings ``where`` a column of its throughput has a value, by ``name``, on the roofs that it gives for a device."""
+    """The paper's trainings ``where`` a column of its throughput has a value, by ``name``, on the roofs that
+    it gives for a device."""
     roof, source = roofs()[device], Source(kind="spec", detail="the paper")
     peak, bandwidth = 1e9 * roof["peak_fp32_gflops"], 1e9 * roof["memory_bandwidth_gbs"]
     ceilings = (
-        Ceiling(name="peak", kind="compute", value=peak, unit="FLOP/s", precision="fp32", engine="vector", source=source),
+        Ceiling(
+            name="peak",
+            kind="compute",
+            value=peak,
+            unit="FLOP/s",
+            precision="fp32",
+            engine="vector",
+            source=source,
+        ),
         Ceiling(name="DRAM", kind="memory", value=bandwidth, unit="B/s", source=source),
     )
     points: list[RooflinePoint] = []
     for one in table("throughput"):
         if where.items() <= one.items():
             intensity, rate = proxies()[one["model"]], 1e12 * one["train_tflops"]
-            points.append(RooflinePoint(
-                key=len(points), name=one[name], label=one[name], category=SERIES_COLORS[MODELS.index(one["model"])],
-                intensity=intensity, flop_per_s=rate, time_s=1.0, precision="fp32", gain_s=1 - rate / min(peak, bandwidth * intensity),
-                lines=(("intensity", f"{significant(intensity)} FLOP/byte"), ("achieved", si(rate, "FLOP/s"))),
-            ))  # fmt: skip
+            points.append(
+                RooflinePoint(
+                    key=len(points),
+                    name=one[name],
+                    label=one[name],
+                    category=SERIES_COLORS[MODELS.index(one["model"])],
+                    intensity=intensity,
+                    flop_per_s=rate,
+                    time_s=1.0,
+                    precision="fp32",
+                    gain_s=1 - rate / min(peak, bandwidth * intensity),
+                    lines=(
+                        ("intensity", f"{significant(intensity)} FLOP/byte"),
+                        ("achieved", si(rate, "FLOP/s")),
+                    ),
+                )
+            )
     chart = roofline_drawing(points, ceilings)
     assert chart is not None, "there are two roofs"
     return chart
 
 
-# --- what the paper printed, from the CSV files of this folder, in its units, and what follows from it --------------------------------
+# --- what the paper printed, from the CSV files of this folder, in its units, and what follows from it ----
 
 
 def table(name: str) -> tuple[Printed, ...]:
@@ -232,7 +321,10 @@ def proxies() -> dict[str, float]:
 
     A multiply-add of one image counts as one FLOP.
     """
-    return {one["model"]: 1e3 * one["flops_per_image_g_as_printed"] / one["model_size_mb"] for one in table("complexity")}
+    return {
+        one["model"]: 1e3 * one["flops_per_image_g_as_printed"] / one["model_size_mb"]
+        for one in table("complexity")
+    }
 
 
 def roofs() -> dict[str, Printed]:

@@ -1,1 +1,2 @@
-"""One perceptron in every array library that is here: its operators, its memory, its convergence, other sizes."""
+"""One perceptron in every array library that is here: its operators, its memory, its convergence, other
+sizes."""

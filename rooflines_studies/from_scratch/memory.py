@@ -1,4 +1,5 @@
-"""Measure the memory of an iteration of the perceptron by component. Nothing heavy may be imported here before it has begun."""
+"""Measure the memory of an iteration of the perceptron by component. Nothing heavy may be imported here
+before it has begun."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class MemoryOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_memory(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> PointResult:
-    """Run the point of ``task``: bytes of each component, and the growth in total that they should add up to."""
+    """Run the point of ``task``: bytes of each component, and the growth in total that they should add up
+    to."""
     from rooflines_studies.networks.perceptron_memory import measure
 
     job = msgspec.convert(task["point"]["options"], MemoryOptions)

@@ -1,4 +1,5 @@
-"""The page of the from-scratch study: what its numbers say, the paper's tables with this machine, curves, operators and sizes."""
+"""The page of the from-scratch study: what its numbers say, the paper's tables with this machine, curves,
+operators and sizes."""
 
 from __future__ import annotations
 
@@ -36,7 +37,13 @@ from rooflines_studies.from_scratch.train import (
     parse_size,
     parse_widths,
 )
-from rooflines_studies.network_page import BackendRows, by_backend, operator_records, operators_section, process_text
+from rooflines_studies.network_page import (
+    BackendRows,
+    by_backend,
+    operator_records,
+    operators_section,
+    process_text,
+)
 from rooflines_studies.networks.perceptron import LIBRARIES
 from rooflines_studies.study import Missing, Study, StudyOptions, decided, read_study
 from rooflines_studies.tables import by_name
@@ -48,14 +55,21 @@ _BY_COMPONENT = ("numpy", "cupy", "torch-cpu")
 # The paper's network, which its numbers are of.
 _PAPER_WIDTHS, _PAPER_SAMPLES = (784, 10, 10), 59_000
 _ADDS_UP = 0.05
-# Losses of libraries that compute the same differ by the order in which they add float32 numbers up, 6e-8 a sum, and training carries
-# that on: 2e-5 was seen after 500 iterations. A learning rate that is a hundredth off has them 1e-2 apart.
+# Losses of libraries that compute the same differ by the order in which they add float32 numbers up, 6e-8 a
+# sum, and training carries that on: 2e-5 was seen after 500 iterations. A learning rate that is a hundredth
+# off has them 1e-2 apart.
 _SAME = 1e-3
 
 
 def choose(points: Sequence[SweepPoint], options: StudyOptions) -> Iterator[SweepPoint | Missing]:
-    """Yield the points to run, and why others cannot: MNIST also gives the accuracy; PyTorch's memory on a GPU is not told apart."""
-    kinds = {"speed": PerceptronOptions, "accuracy": PerceptronOptions, "memory": MemoryOptions, "sizes": SizeOptions}
+    """Yield the points to run, and why others cannot: MNIST also gives the accuracy; PyTorch's memory on a
+    GPU is not told apart."""
+    kinds = {
+        "speed": PerceptronOptions,
+        "accuracy": PerceptronOptions,
+        "memory": MemoryOptions,
+        "sizes": SizeOptions,
+    }
     for one in network_runs.available(points, LIBRARIES, kinds, options):
         if isinstance(one, SweepPoint):
             if one.part == "sizes":
@@ -78,16 +92,29 @@ def _result(one: BackendRows) -> LibraryResult:
     speed, row = one.detail("speed", Iterations), next(iter(one.part("speed")), None)
     memory, sizes = None, []
     for found in one.part("memory"):
-        memory = MemoryParts(**{name: found.estimates[f"{name}_bytes"].value for name in (*PARTS, "total")}, how=found.facts["how"])
+        memory = MemoryParts(
+            **{name: found.estimates[f"{name}_bytes"].value for name in (*PARTS, "total")},
+            how=found.facts["how"],
+        )
     for found in one.part("sizes"):
         widths, samples = parse_size(str(found.point.options["size"]))
         flops = found.estimates["flops"].value
-        sizes.append(SizePoint(widths=widths, samples=samples, iteration=found.estimates["iteration_s"], flops=flops))
+        sizes.append(
+            SizePoint(widths=widths, samples=samples, iteration=found.estimates["iteration_s"], flops=flops)
+        )
     return LibraryResult(
-        name=one.name, backend=one.backend, device_name=one.device_name, speed=speed, sizes=tuple(sizes), memory=memory,
-        iteration=row.estimates.get("iteration_s") if row is not None else None, remark=row.facts["remark"] if row is not None else "",
-        accuracy=speed if speed is not None and speed.data.name == "mnist" else one.detail("accuracy", Iterations),
-    )  # fmt: skip
+        name=one.name,
+        backend=one.backend,
+        device_name=one.device_name,
+        speed=speed,
+        sizes=tuple(sizes),
+        memory=memory,
+        iteration=row.estimates.get("iteration_s") if row is not None else None,
+        remark=row.facts["remark"] if row is not None else "",
+        accuracy=speed
+        if speed is not None and speed.data.name == "mnist"
+        else one.detail("accuracy", Iterations),
+    )
 
 
 def findings(study: Study) -> Iterator[str]:
@@ -111,10 +138,15 @@ def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
             if trained is not None:
                 checked = dict(zip(trained.checked_at, trained.accuracies, strict=True))
                 iterations += [
-                    {"backend": one.name, "data": trained.data.name, "iteration": number, "train_loss": loss,
-                     "test_accuracy": checked.get(number)}
+                    {
+                        "backend": one.name,
+                        "data": trained.data.name,
+                        "iteration": number,
+                        "train_loss": loss,
+                        "test_accuracy": checked.get(number),
+                    }
                     for number, loss in enumerate(trained.losses, 1)
-                ]  # fmt: skip
+                ]
     return {"iterations": iterations, "operators": operator_records(results)}
 
 
@@ -129,7 +161,11 @@ def notes(study: Study) -> dict[str, str]:
 
 
 # The seconds of as many iterations as the paper's.
-VALUES = {"whole_s": lambda row: row.value("total_s") if row.point.options["iterations"] == _PAPER_ITERATIONS else None}
+VALUES = {
+    "whole_s": lambda row: (
+        row.value("total_s") if row.point.options["iterations"] == _PAPER_ITERATIONS else None
+    )
+}
 
 
 def _convergence(results: Sequence[LibraryResult]) -> Section:
@@ -138,14 +174,27 @@ def _convergence(results: Sequence[LibraryResult]) -> Section:
         return section("convergence", "Convergence")
     label = learned_on(found[0][1])
     losses = tuple(_series(one, list(enumerate(trained.losses, 1))) for one, trained in found)
-    accuracies = tuple(_series(one, list(zip(trained.checked_at, trained.accuracies, strict=True))) for one, trained in found)
+    accuracies = tuple(
+        _series(one, list(zip(trained.checked_at, trained.accuracies, strict=True))) for one, trained in found
+    )
     of_losses = Curves(x_title="iteration", y_title="mean cross-entropy", series=losses)
-    of_accuracies = Curves(x_title="iteration", y_title="correct, % of held-out samples", series=accuracies, fraction=True)
+    of_accuracies = Curves(
+        x_title="iteration", y_title="correct, % of held-out samples", series=accuracies, fraction=True
+    )
     return section(
-        "convergence", "Convergence",
-        Figure(name="loss", caption=f"Loss before each iteration; equal curves overlap. Data: {label}.", drawing=of_losses),
-        Figure(name="accuracy", caption=f"Accuracy on the held-out samples. Data: {label}.", drawing=of_accuracies),
-    )  # fmt: skip
+        "convergence",
+        "Convergence",
+        Figure(
+            name="loss",
+            caption=f"Loss before each iteration; equal curves overlap. Data: {label}.",
+            drawing=of_losses,
+        ),
+        Figure(
+            name="accuracy",
+            caption=f"Accuracy on the held-out samples. Data: {label}.",
+            drawing=of_accuracies,
+        ),
+    )
 
 
 def _by_width(results: Sequence[LibraryResult]) -> Section:
@@ -155,33 +204,51 @@ def _by_width(results: Sequence[LibraryResult]) -> Section:
         shallow = [size for size in one.sizes if len(size.widths) == 3]
         counts = [size.samples for size in shallow]
         most = max(set(counts), key=counts.count, default=0)
-        points = sorted((size.widths[1], size.flops / size.iteration.value) for size in shallow if size.samples == most)
+        points = sorted(
+            (size.widths[1], size.flops / size.iteration.value) for size in shallow if size.samples == most
+        )
         if len(points) > 1:
             series.append(_series(one, points))
-    drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
+    drawing = Curves(
+        x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True
+    )
     figure = Figure(name="sizes-by-width", caption="Speed by width of the hidden layer.", drawing=drawing)
     return section("other-sizes", "Other sizes", figure if series else None)
 
 
 def _setup(results: Sequence[LibraryResult]) -> Section:
     same = (
-        "All libraries have the same initial parameters and the same samples. An iteration lasts from the images in the memory of the "
-        "device to the loss on the host; its time is the median. Operators are timed alone, the fastest of 15 rounds."
+        "All libraries have the same initial parameters and the same samples. An iteration lasts "
+        "from the images in the memory of the "
+        "device to the loss on the host; its time is the median. Operators are timed alone, the "
+        "fastest of 15 rounds."
     )
     rows = [("iterations", same)]
     for one in results:
         if one.speed is not None:
             network = f"{'-'.join(map(str, one.speed.widths))}, {one.speed.data.train_samples:,} samples"
             memory = f"{binary_bytes(one.speed.process_memory_bytes)} of process memory"
-            rows.append((one.name, f"{process_text(one)}; {network}; {memory}{f'; {one.remark}' if one.remark else ''}"))
-    return section("setup", "How each library ran", Facts(rows=tuple(rows), kind="definitions") if results else None)
+            rows.append(
+                (
+                    one.name,
+                    f"{process_text(one)}; {network}; {memory}{f'; {one.remark}' if one.remark else ''}",
+                )
+            )
+    return section(
+        "setup", "How each library ran", Facts(rows=tuple(rows), kind="definitions") if results else None
+    )
 
 
 def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> CurveSeries:
-    return CurveSeries(backend=one.name, color=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points))
+    return CurveSeries(
+        backend=one.name,
+        color=one.backend,
+        x=tuple(float(x) for x, _ in points),
+        y=tuple(y for _, y in points),
+    )
 
 
-# --- what the numbers say, in sentences ----------------------------------------------------------------------------------------------
+# --- what the numbers say, in sentences -------------------------------------------------------------------
 
 
 def libraries() -> dict[str, dict[str, float]]:
@@ -208,7 +275,10 @@ def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
 
 def _is_papers(one: LibraryResult) -> bool:
     """Whether the network and the samples are the paper's."""
-    return one.speed is not None and (one.speed.widths, one.speed.data.train_samples) == (_PAPER_WIDTHS, _PAPER_SAMPLES)
+    return one.speed is not None and (one.speed.widths, one.speed.data.train_samples) == (
+        _PAPER_WIDTHS,
+        _PAPER_SAMPLES,
+    )
 
 
 def _iteration(one: LibraryResult) -> MeasuredValue:
@@ -216,9 +286,13 @@ def _iteration(one: LibraryResult) -> MeasuredValue:
     return one.iteration
 
 
-def _compared(timed: Sequence[LibraryResult], fastest: LibraryResult) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:
+def _compared(
+    timed: Sequence[LibraryResult], fastest: LibraryResult
+) -> Iterator[tuple[str, MeasuredValue, str, MeasuredValue]]:
     """The libraries and the fastest, NumPy and the paper's."""
-    paper = MeasuredValue(**dict.fromkeys(("value", "low", "high"), libraries()["numpy"]["time_per_iteration"]))
+    paper = MeasuredValue(
+        **dict.fromkeys(("value", "low", "high"), libraries()["numpy"]["time_per_iteration"])
+    )
     for one in timed:
         if one is not fastest:
             yield one.name, _iteration(one), fastest.name, _iteration(fastest)
@@ -234,12 +308,20 @@ def _verdict(fastest: LibraryResult) -> str:
     if operators:
         share = grouped(operators)[MATRIX] / sum(each.time_s for each in operators)
         longest = max(operators, key=lambda each: each.time_s)
-        rate, intensity = si(longest.bytes / longest.time_s, "B/s"), significant(longest.executed / longest.bytes)
+        rate, intensity = (
+            si(longest.bytes / longest.time_s, "B/s"),
+            significant(longest.executed / longest.bytes),
+        )
         said += (
-            f" Matrix products take {percent(share)} of the time of its operators; the longest one, the {longest.layer} {longest.name},"
+            f" Matrix products take {percent(share)} of the time of its operators; the longest "
+            f"one, the {longest.layer} {longest.name},"
             f" moves {rate} at {intensity} FLOP/byte"
         )
-        said += "." if longest.efficiency is None else f", {percent(longest.efficiency)} of its {longest.bound} roof."
+        said += (
+            "."
+            if longest.efficiency is None
+            else f", {percent(longest.efficiency)} of its {longest.bound} roof."
+        )
     return said
 
 
@@ -249,10 +331,16 @@ def _where(timed: Sequence[LibraryResult]) -> Iterator[str]:
         if one.operators:
             times = grouped(one.operators)
             total = sum(times.values())
-            largest = sorted(((name, time / total) for name, time in times.items() if time / total >= 0.01), key=lambda pair: -pair[1])
+            largest = sorted(
+                ((name, time / total) for name, time in times.items() if time / total >= 0.01),
+                key=lambda pair: -pair[1],
+            )
             parts = ", ".join(f"{name} {percent(share)}" for name, share in largest)
             launch = sum(each.bound == "latency" for each in one.operators)
-            small = f"{launch} of its {len(one.operators)} operators are so small that launching them dominates their time"
+            small = (
+                f"{launch} of its {len(one.operators)} operators are so small that launching them "
+                "dominates their time"
+            )
             few = f"; {small}" if launch else ""
             yield f"{one.name}, time of the operators of an iteration: {parts}{few}."
 
@@ -260,14 +348,19 @@ def _where(timed: Sequence[LibraryResult]) -> Iterator[str]:
 def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
     for one in results:
         memory = one.memory
-        if memory is None or memory.total <= 0:  # other programs returned memory meanwhile, so the growth is unknown
+        if (
+            memory is None or memory.total <= 0
+        ):  # other programs returned memory meanwhile, so the growth is unknown
             continue
         apart = memory.parts / memory.total - 1
         fits = "add up to" if abs(apart) <= _ADDS_UP else "do not add up to"
         yield (
-            f"Memory of {one.name}, measured component by component: input {si(memory.input, 'B')}, the library and its buffers "
-            f"{si(memory.overhead, 'B')}, activations {si(memory.activations, 'B')}, gradients {si(memory.gradients, 'B')}, parameters "
-            f"{si(memory.parameters, 'B')}; the components {fits} the total growth of {si(memory.total, 'B')} "
+            f"Memory of {one.name}, measured component by component: input "
+            f"{si(memory.input, 'B')}, the library and its buffers "
+            f"{si(memory.overhead, 'B')}, activations {si(memory.activations, 'B')}, gradients "
+            f"{si(memory.gradients, 'B')}, parameters "
+            f"{si(memory.parameters, 'B')}; the components {fits} the total growth of "
+            f"{si(memory.total, 'B')} "
             f"({percent(abs(apart), 1)} difference)."
         )
 
@@ -279,7 +372,9 @@ def _sizes(results: Sequence[LibraryResult]) -> Iterator[tuple[str, MeasuredValu
             (small, large)
             for small in one.sizes
             for large in one.sizes
-            if small.samples == large.samples and len(small.widths) == len(large.widths) == 3 and small.widths[1] < large.widths[1]
+            if small.samples == large.samples
+            and len(small.widths) == len(large.widths) == 3
+            and small.widths[1] < large.widths[1]
         ]
         if pairs:
             small, large = max(pairs, key=lambda pair: pair[1].widths[1] / pair[0].widths[1])
@@ -300,10 +395,21 @@ def _curves(results: Sequence[LibraryResult]) -> Iterator[str]:
     if not found:
         return
     accuracies = ", ".join(f"{name} {percent(trained.accuracies[-1], 1)}" for name, trained in found)
-    said = f"After {len(found[0][1].losses)} iterations on {learned_on(found[0][1])}: {accuracies} of the held-out samples are correct"
+    said = (
+        f"After {len(found[0][1].losses)} iterations on {learned_on(found[0][1])}: {accuracies} of "
+        "the held-out samples are correct"
+    )
     first = found[0][1].losses
     if len(found) > 1:
-        apart = max(abs(a - b) / max(a, 1e-12) for _, other in found[1:] for a, b in zip(first, other.losses, strict=False))
-        same = "so all compute the same function" if apart <= _SAME else "so they do not compute the same function"
+        apart = max(
+            abs(a - b) / max(a, 1e-12)
+            for _, other in found[1:]
+            for a, b in zip(first, other.losses, strict=False)
+        )
+        same = (
+            "so all compute the same function"
+            if apart <= _SAME
+            else "so they do not compute the same function"
+        )
         said += f"; the loss curves differ by at most {apart:.1e}, {same}"
     yield f"{said}."

@@ -1,4 +1,5 @@
-"""The convolutional network for MNIST that all backends compute: layers, shapes, initial parameters, hyperparameters, work.
+"""The convolutional network for MNIST that all backends compute: layers, shapes, initial parameters,
+hyperparameters, work.
 
     image [N, 1, 28, 28]
     conv1 8 x 3 x 3, ReLU [N, 8, 26, 26], maximum of 2 x 2 [N, 8, 13, 13]
@@ -6,10 +7,10 @@
     dense1 400 -> 128, ReLU [N, 128]
     dense2 128 -> 10 [N, 10], softmax and the mean cross-entropy
 
-Stride 1, no padding; the last row and column of conv2's output lie in no window. Parameters have torch's layout in all backends
-(convolutions [out, in, row, column], dense layers [out, in]), and so has the order in which dense1 sees pool2: channel, row, column.
-The optimizer is SGD with momentum as torch defines it: ``m = momentum * m + gradient``, then ``p = p - learning_rate * m``, m being 0
-at first.
+Stride 1, no padding; the last row and column of conv2's output lie in no window. Parameters have torch's
+layout in all backends (convolutions [out, in, row, column], dense layers [out, in]), and so has the order in
+which dense1 sees pool2: channel, row, column. The optimizer is SGD with momentum as torch defines it: ``m =
+momentum * m + gradient``, then ``p = p - learning_rate * m``, m being 0 at first.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ OUTPUTS: dict[str, tuple[int, ...]] = {
 LAYERS = ("conv1", "conv2", "dense1", "dense2")
 FLOAT = 4  # bytes
 _CLASS = 8  # bytes of a class number, int64
-# In ``cnn_work.csv``, the operators of an eager framework, and the halves of one that a fused operator may compute alone.
+# In ``cnn_work.csv``, the operators of an eager framework, and the halves of one that a fused operator may
+# compute alone.
 _EAGER, _HALF = "torch", "half"
 
 
@@ -66,12 +68,14 @@ def elements(layer: str, batch: int) -> int:
 
 
 def products(layer: str, batch: int) -> int:
-    """FLOPs of a layer's products, without its bias: those of its forward, and of each of its two gradients."""
+    """FLOPs of a layer's products, without its bias: those of its forward, and of each of its two
+    gradients."""
     return 2 * elements(layer, batch) * prod(PARAMETERS[f"{layer}.weight"][1:])
 
 
 def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
-    """The operators of one training step in their order, one by one as an eager framework runs them, and the work of each.
+    """The operators of one training step in their order, one by one as an eager framework runs them, and the
+    work of each.
 
     ``index_bytes`` is the size of the numbers in which a pooling keeps where its maxima were (torch: 8).
     """
@@ -79,15 +83,22 @@ def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
 
 
 def operators(
-    backend: str, batch: int, index_bytes: int = 8, sizes: Mapping[str, int] = {}, executed: Mapping[str, int] = {}
+    backend: str,
+    batch: int,
+    index_bytes: int = 8,
+    sizes: Mapping[str, int] = {},
+    executed: Mapping[str, int] = {},
 ) -> dict[str, Operator]:
-    """The operators of one training step on ``backend`` in their order, by name, as ``cnn_work.csv`` has them (see ``declared``).
+    """The operators of one training step on ``backend`` in their order, by name, as ``cnn_work.csv`` has them
+    (see ``declared``).
 
-    FLOPs an element are those of docs/counting.md: a log_softmax costs 14 (maximum, subtraction, exponential (10), sum,
-    difference), its gradient 13. ``sizes`` are bytes of arrays that the backend stores in its own way, ``executed`` the FLOPs that
-    differ from those of the direct algorithm.
+    FLOPs an element are those of docs/counting.md: a log_softmax costs 14 (maximum, subtraction, exponential
+    (10), sum, difference), its gradient 13. ``sizes`` are bytes of arrays that the backend stores in its own
+    way, ``executed`` the FLOPs that differ from those of the direct algorithm.
     """
-    count = {layer: elements(layer, batch) for layer in OUTPUTS} | {name: prod(shape) for name, shape in PARAMETERS.items()}
+    count = {layer: elements(layer, batch) for layer in OUTPUTS} | {
+        name: prod(shape) for name, shape in PARAMETERS.items()
+    }
     # of each sample one score; the sums of the loss and of the classes' weights
     count |= {"parameters": parameter_count(), "scores": batch, "sums": 2, "loss": 1}
     count |= {f"windows{number}": 4 * count[f"pool{number}"] for number in (1, 2)}

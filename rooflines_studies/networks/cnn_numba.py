@@ -1,4 +1,5 @@
-"""``numba-cpu``: the network in vector kernels on all cores, and the work of its operators, fused ones in the order of a step."""
+"""``numba-cpu``: the network in vector kernels on all cores, and the work of its operators, fused ones in the
+order of a step."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ class NumbaCpu:
         return float(loss)
 
     def gradients(self, x: Any, y: Any) -> dict[str, NDArray[np.float32]]:
-        steps.train(_images(x), _classes(y, len(x)), self.threads, steps.BLOCK, self._weights, self._kept, self._sums)
+        steps.train(
+            _images(x), _classes(y, len(x)), self.threads, steps.BLOCK, self._weights, self._kept, self._sums
+        )
         return _unpack(self._sums.total)
 
     def predict(self, x: Any) -> NDArray[np.int64]:
@@ -72,10 +75,14 @@ class NumbaCpu:
     def synchronize(self) -> None:
         return
 
-    def operators(self, x: Any, y: Any, rounds: int = 5, *, clock: Callable[[], float] = time.perf_counter) -> tuple[OperatorTime, ...]:
-        """See ``Network.operators``. Each operator runs over the whole batch, so that what it reads has left the nearest cache.
+    def operators(
+        self, x: Any, y: Any, rounds: int = 5, *, clock: Callable[[], float] = time.perf_counter
+    ) -> tuple[OperatorTime, ...]:
+        """See ``Network.operators``. Each operator runs over the whole batch, so that what it reads has left
+        the nearest cache.
 
-        ``clock`` gives the time in seconds: on a machine with other work, that of the processor for a network of one thread.
+        ``clock`` gives the time in seconds: on a machine with other work, that of the processor for a network
+        of one thread.
         """
         images, classes = _images(x), _classes(y, len(x))
         kept = steps.make_activations(-(-len(classes) // steps.ROWS) * steps.ROWS, len(classes))
@@ -89,7 +96,9 @@ class NumbaCpu:
                 began = clock()
                 steps.operator(number, images, classes, self.threads, self._weights, kept, self._sums)
                 if number == len(names) - 1:
-                    steps.update(self.threads, self._weights, self._sums.total, self._learning_rate, self._momentum)
+                    steps.update(
+                        self.threads, self._weights, self._sums.total, self._learning_rate, self._momentum
+                    )
                 times.append(clock() - began)
             seconds.append(times)
             self._weights.parameters[:], self._weights.momentum[:] = before
@@ -112,7 +121,8 @@ def _images(x: Any) -> NDArray[np.float32]:
     images = np.ascontiguousarray(x, np.float32)
     if images.shape[1:] != cnn.IMAGE or not len(images):
         raise UsageError(
-            f"unsupported image batch of shape {images.shape}.", hint="The shape must be [N, 1, 28, 28] with N of at least 1."
+            f"unsupported image batch of shape {images.shape}.",
+            hint="The shape must be [N, 1, 28, 28] with N of at least 1.",
         )
     return images.reshape(-1)
 
@@ -145,16 +155,22 @@ def _unpack(flat: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
 
 
 def work(batch: int, threads: int) -> tuple[Operator, ...]:
-    """The operators of one training step on this many threads. All parts of ``cnn.work`` are in one of them, once.
+    """The operators of one training step on this many threads. All parts of ``cnn.work`` are in one of them,
+    once.
 
-    ``executed_flops`` counts as ``cnn.work`` does, but only the outputs, maxima and gradients that are computed; of the update also
-    the sums over all threads' gradients, which the direct algorithm has not.
+    ``executed_flops`` counts as ``cnn.work`` does, but only the outputs, maxima and gradients that are
+    computed; of the update also the sums over all threads' gradients, which the direct algorithm has not.
     """
     pooling = 1 + 4  # FLOPs a maximum: ReLU, and a window of four
     pool1, pool2 = batch * POOL1, batch * POOL2
-    pooled = {"pool1": cnn.FLOAT * pool1, "maxima1": pool1, "pool2": cnn.FLOAT * pool2, "maxima2": cnn.FLOAT * pool2}
-    # Every thread's gradient is read and their sum written; parameters and momentum are read and written, and the copies of the
-    # parameters written.
+    pooled = {
+        "pool1": cnn.FLOAT * pool1,
+        "maxima1": pool1,
+        "pool2": cnn.FLOAT * pool2,
+        "maxima2": cnn.FLOAT * pool2,
+    }
+    # Every thread's gradient is read and their sum written; parameters and momentum are read and written, and
+    # the copies of the parameters written.
     ends = {"threads": cnn.FLOAT * threads * SIZE, "padded": cnn.FLOAT * SIZE, "copies": cnn.FLOAT * COPIES}
     executed = {
         "conv1": batch * (_COMPUTED1 * (2 * _TAPS1 + 1) + POOL1 * pooling),

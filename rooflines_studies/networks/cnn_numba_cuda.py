@@ -1,9 +1,10 @@
-"""``numba-cuda``: the network trained by our own CUDA kernels, everything on the device, thirteen launches a step.
+"""``numba-cuda``: the network trained by our own CUDA kernels, everything on the device, thirteen launches a
+step.
 
-A step launches the two convolutions (each with bias, ReLU and pooling), the two dense layers (with bias and ReLU), the loss with its
-gradient, the gradients of weights and inputs layer by layer, and one kernel that adds up all partial sums and updates all parameters.
-Nothing is allocated in a step and nothing but the loss comes back: four bytes, into pinned memory. ../README.md says how the
-kernels work and why.
+A step launches the two convolutions (each with bias, ReLU and pooling), the two dense layers (with bias and
+ReLU), the loss with its gradient, the gradients of weights and inputs layer by layer, and one kernel that
+adds up all partial sums and updates all parameters. Nothing is allocated in a step and nothing but the loss
+comes back: four bytes, into pinned memory. ../README.md says how the kernels work and why.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _DELAY_ITERATIONS = 5 << 10  # of ``recur_fma``, about a millisecond
 
 
 def unusable() -> str:
-    """The reason why the network cannot run on this machine, in one line; empty if a kernel ran on a GPU with a correct result."""
+    """The reason why the network cannot run on this machine, in one line; empty if a kernel ran on a GPU with
+    a correct result."""
     if CUDA_IS_SIMULATED:
         return "NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU"
     try:
@@ -49,7 +51,8 @@ def unusable() -> str:
 
 
 class Resident:
-    """Samples or classes in device memory: ``flat`` is the whole of them, this is ``shape[0]`` from ``first`` on."""
+    """Samples or classes in device memory: ``flat`` is the whole of them, this is ``shape[0]`` from ``first``
+    on."""
 
     def __init__(self, flat: Any, first: int, shape: tuple[int, ...]) -> None:
         self.flat, self.first, self.shape = flat, first, shape
@@ -95,20 +98,24 @@ class _Memory:
 
 
 class _Buffers:
-    """What a step of up to ``samples`` samples writes: values of the layers by name, their gradients, and switches of the poolings."""
+    """What a step of up to ``samples`` samples writes: values of the layers by name, their gradients, and
+    switches of the poolings."""
 
     def __init__(self, memory: _Memory, sizes: Mapping[str, int], samples: int) -> None:
         self.samples = samples
         self.given: tuple[Any, Any] | None = None  # samples and classes from the host
-        self.values, self.gradients = ({name: memory.array(samples * size) for name, size in sizes.items()} for _ in range(2))
+        self.values, self.gradients = (
+            {name: memory.array(samples * size) for name, size in sizes.items()} for _ in range(2)
+        )
         self.switches = {name: memory.array(samples * sizes[name], np.int8) for name in ("pool1", "pool2")}
 
 
 class NumbaCuda:
-    """The network of ``cnn`` on the current CUDA device, float32; see ``base.Network`` for what its methods promise.
+    """The network of ``cnn`` on the current CUDA device, float32; see ``base.Network`` for what its methods
+    promise.
 
-    ``parameters`` are copied and set the layers' sizes; ``image`` is the shape of a sample. Kernels are compiled in the first step, and
-    buffers grow with the largest batch so far.
+    ``parameters`` are copied and set the layers' sizes; ``image`` is the shape of a sample. Kernels are
+    compiled in the first step, and buffers grow with the largest batch so far.
     """
 
     name = "numba-cuda"
@@ -126,7 +133,10 @@ class NumbaCuda:
         given = cnn.initial_parameters() if parameters is None else dict(parameters)
         self._shapes = {name: array.shape for name, array in given.items()}
         ends_at = np.cumsum([0, *map(prod, self._shapes.values())])
-        self._places = {name: slice(*place) for name, place in zip(given, itertools.pairwise(map(int, ends_at)), strict=True)}
+        self._places = {
+            name: slice(*place)
+            for name, place in zip(given, itertools.pairwise(map(int, ends_at)), strict=True)
+        }
         self._learning_rate, self._momentum = np.float32(learning_rate), np.float32(momentum)
         self._image = image
         filters1, channels = self._shapes["conv1.weight"][:2]
@@ -148,20 +158,28 @@ class NumbaCuda:
         self._inputs2 = convolution.input_gradient(*second)
 
         self.memory = _Memory()
-        self._parameters = self.memory.copy(np.concatenate([np.asarray(array, np.float32).reshape(-1) for array in given.values()]))
+        self._parameters = self.memory.copy(
+            np.concatenate([np.asarray(array, np.float32).reshape(-1) for array in given.values()])
+        )
         count = self._parameters.size
         self._velocity = self.memory.copy(np.zeros(count, np.float32))
-        self._sums = self.memory.copy(np.zeros(count + 1, np.float32))  # the gradients, and behind them the loss
+        self._sums = self.memory.copy(
+            np.zeros(count + 1, np.float32)
+        )  # the gradients, and behind them the loss
         self._loss_there = self._sums[count : count + 1]
         self._loss = cuda.pinned_array(1, np.float32)
         places = map(self._layer, cnn.LAYERS)
         sizes = (*(place.stop - place.start for place in places), 1)
-        self._layout = ends.layout([ends.Region(*region) for region in zip(sizes, ends.MOST_ROWS, strict=True)])
+        self._layout = ends.layout(
+            [ends.Region(*region) for region in zip(sizes, ends.MOST_ROWS, strict=True)]
+        )
         self._table = self.memory.copy(self._layout.table)
         self._partials = self.memory.array(self._layout.partials)
         self._buffers: _Buffers | None = None
         self._plans: dict[int, _Plan] = {}
-        self._ends: dict[int, tuple[Callable[..., object], Any]] = {}  # the update, and how many rows each of its blocks adds up
+        self._ends: dict[
+            int, tuple[Callable[..., object], Any]
+        ] = {}  # the update, and how many rows each of its blocks adds up
 
     def step(self, x: Array, y: Array) -> float:
         self._run(x, y, train=True)
@@ -173,7 +191,8 @@ class NumbaCuda:
         return self._by_name(self._sums)
 
     def predict(self, x: Array) -> NDArray[np.int64]:
-        """The class with the largest logit for each sample; many samples in several goes, so that they need no more memory."""
+        """The class with the largest logit for each sample; many samples in several goes, so that they need
+        no more memory."""
         most = max(cnn.BATCH_SIZE, self._buffers.samples if self._buffers else 0)
         found = np.empty(len(x), np.int64)
         for begin in range(0, len(x), most):
@@ -181,7 +200,9 @@ class NumbaCuda:
             images = self._images(part)
             for call in list(self._plan(len(part)).values())[:_FORWARD]:
                 call(images, images)
-            logits = self._grown(len(part)).values["dense2"][: len(part) * self._sizes["dense2"]].copy_to_host()
+            logits = (
+                self._grown(len(part)).values["dense2"][: len(part) * self._sizes["dense2"]].copy_to_host()
+            )
             found[begin : begin + len(part)] = logits.reshape(len(part), -1).argmax(axis=1)
         return found
 
@@ -199,8 +220,9 @@ class NumbaCuda:
     def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
         """The operators of a step, each timed by CUDA events around its launch.
 
-        A launch takes the host longer than the kernel takes the device. So that the events do not measure the host, a kernel that does
-        nothing of use keeps the device busy until a whole step is queued behind it; a round in which it ended too early is repeated.
+        A launch takes the host longer than the kernel takes the device. So that the events do not measure the
+        host, a kernel that does nothing of use keeps the device busy until a whole step is queued behind it;
+        a round in which it ended too early is repeated.
         """
         if CUDA_IS_SIMULATED:
             raise UsageError("NUMBA_ENABLE_CUDASIM is set: times of a simulated GPU are not meaningful.")
@@ -235,7 +257,8 @@ class NumbaCuda:
         return fastest([work[name] for name in plan], seconds)
 
     def device_memory_bytes(self) -> int:
-        """The most memory that the network's arrays have taken at once: parameters, buffers, and what ``resident`` made."""
+        """The most memory that the network's arrays have taken at once: parameters, buffers, and what
+        ``resident`` made."""
         return self.memory.most
 
     def close(self) -> None:
@@ -245,17 +268,23 @@ class NumbaCuda:
         del self._parameters, self._velocity, self._sums, self._loss_there, self._table, self._partials
 
     def _run(self, x: Array, y: Array, *, train: bool) -> None:
-        """All launches of a step; the last one adds up the gradients, and with ``train`` updates the parameters."""
+        """All launches of a step; the last one adds up the gradients, and with ``train`` updates the
+        parameters."""
         images, classes = self._images(x), self._classes(y)
         if len(images) != len(classes):
-            raise UsageError(f"images and classes must have the same length, got {len(images)} and {len(classes)}")
+            raise UsageError(
+                f"images and classes must have the same length, got {len(images)} and {len(classes)}"
+            )
         for call in self._plan(len(x)).values():
             call(images, classes)
         self._finish(len(images), train=train)
 
     def _images(self, x: Array) -> Resident:
         if len(x) < 1 or x.shape[1:] != self._image:
-            raise UsageError(f"x must have shape [N, {', '.join(map(str, self._image))}] with N of at least 1, got {list(x.shape)}")
+            raise UsageError(
+                f"x must have shape [N, {', '.join(map(str, self._image))}] with N of at least 1, "
+                f"got {list(x.shape)}"
+            )
         return x if isinstance(x, Resident) else self._moved(np.asarray(x, np.float32), 0)
 
     def _classes(self, y: Array) -> Resident:
@@ -267,7 +296,10 @@ class NumbaCuda:
         """``array`` in the buffer for samples (0) or classes (1) from the host."""
         buffers = self._grown(len(array))
         if buffers.given is None:
-            buffers.given = self.memory.array(buffers.samples * prod(self._image)), self.memory.array(buffers.samples, np.int64)
+            buffers.given = (
+                self.memory.array(buffers.samples * prod(self._image)),
+                self.memory.array(buffers.samples, np.int64),
+            )
         flat = np.ascontiguousarray(array).reshape(-1)
         buffers.given[which][: flat.size].copy_to_device(flat)
         return Resident(buffers.given[which], 0, array.shape)
@@ -286,12 +318,23 @@ class NumbaCuda:
 
     def _by_name(self, flat: Any) -> dict[str, NDArray[np.float32]]:
         numbers = flat.copy_to_host()
-        return {name: numbers[self._places[name]].reshape(shape).copy() for name, shape in self._shapes.items()}
+        return {
+            name: numbers[self._places[name]].reshape(shape).copy() for name, shape in self._shapes.items()
+        }
 
     def _finish(self, samples: int, *, train: bool) -> None:
         call, rows = self._ends[samples]
         rates = self._learning_rate, self._momentum
-        call(self._partials, self._table, rows, self._sums, self._parameters, self._velocity, *rates, int(train))
+        call(
+            self._partials,
+            self._table,
+            rows,
+            self._sums,
+            self._parameters,
+            self._velocity,
+            *rates,
+            int(train),
+        )
 
     def _plan(self, samples: int) -> _Plan:
         """The launches of a step for a batch of ``samples``, without the update."""
@@ -310,13 +353,19 @@ class NumbaCuda:
         weights1, weights2 = (kernel.over(counts[0]) for kernel in self._weights)
         inputs2 = self._inputs2.over(samples)
 
-        def product(kernel: Kernel, operands: tuple[Any, Any, Any, Any], sizes: tuple[int, int, int], chunk: int) -> _Call:
+        def product(
+            kernel: Kernel, operands: tuple[Any, Any, Any, Any], sizes: tuple[int, int, int], chunk: int
+        ) -> _Call:
             rows, columns, depth = sizes
             call = kernel.over(dense.grid(rows, columns, -(-depth // chunk)))
             return lambda x, y: call(*operands, *sizes, chunk)
 
         _, features, units, classes = self._sizes.values()
-        loss, gradient, through = ends.loss(classes).over(counts[-1]), dense.weight_gradient(), dense.input_gradient
+        loss, gradient, through = (
+            ends.loss(classes).over(counts[-1]),
+            dense.weight_gradient(),
+            dense.input_gradient,
+        )
         pool1, pool2, hidden, logits = buffers.values.values()
         of_pool1, of_pool2, of_hidden, of_logits = buffers.gradients.values()
         switches1, switches2 = buffers.switches.values()
@@ -327,13 +376,21 @@ class NumbaCuda:
         self._plans[samples] = {
             "conv1": lambda x, y: forward1(x.flat, x.first, weights["conv1"], pool1, switches1),
             "conv2": lambda x, y: forward2(pool1, 0, weights["conv2"], pool2, switches2),
-            "dense1": product(dense.forward(True), (pool2, weights["dense1"], bias["dense1"], hidden), output1, features),
-            "dense2": product(dense.forward(False), (hidden, weights["dense2"], bias["dense2"], logits), output2, units),
+            "dense1": product(
+                dense.forward(True), (pool2, weights["dense1"], bias["dense1"], hidden), output1, features
+            ),
+            "dense2": product(
+                dense.forward(False), (hidden, weights["dense2"], bias["dense2"], logits), output2, units
+            ),
             "loss": lambda x, y: loss(logits, y.flat, y.first, of_logits, partials[4], samples),
             "dense2 weight": product(gradient, (of_logits, hidden, hidden, partials[3]), of_weight2, chunk),
-            "dense2 input": product(through(True), (of_logits, weights["dense2"], hidden, of_hidden), of_inputs2, classes),
+            "dense2 input": product(
+                through(True), (of_logits, weights["dense2"], hidden, of_hidden), of_inputs2, classes
+            ),
             "dense1 weight": product(gradient, (of_hidden, pool2, pool2, partials[2]), of_weight1, chunk),
-            "dense1 input": product(through(False), (of_hidden, weights["dense1"], hidden, of_pool2), of_inputs1, units),
+            "dense1 input": product(
+                through(False), (of_hidden, weights["dense1"], hidden, of_pool2), of_inputs1, units
+            ),
             "conv2 weight": lambda x, y: weights2(pool1, 0, samples, of_pool2, switches2, partials[1]),
             "conv2 input": lambda x, y: inputs2(of_pool2, switches2, weights["conv2"], of_pool1),
             "conv1 weight": lambda x, y: weights1(x.flat, x.first, samples, of_pool1, switches1, partials[0]),
@@ -341,16 +398,16 @@ class NumbaCuda:
         return self._plans[samples]
 
 
-# --- work ----------------------------------------------------------------------------------------------------------------------------
+# --- work -------------------------------------------------------------------------------------------------
 
 
 def declared(batch: int) -> dict[str, Operator]:
     """The operator that each launch of a step is, in their order, under the launch's name.
 
-    FLOPs are those of the direct algorithm, so that they add up to what ``cnn.work`` says; bytes are what this launch must read and
-    write, the partial sums of gradients among them. ``executed_flops`` counts what the kernels do: the forward convolutions compute
-    only what a pooling window covers, the weight gradients only one position of each window, and conv2's input gradient also what
-    falls on the zeros around.
+    FLOPs are those of the direct algorithm, so that they add up to what ``cnn.work`` says; bytes are what
+    this launch must read and write, the partial sums of gradients among them. ``executed_flops`` counts what
+    the kernels do: the forward convolutions compute only what a pooling window covers, the weight gradients
+    only one position of each window, and conv2's input gradient also what falls on the zeros around.
     """
     partials = {
         name: rows * (cnn.parameter_count(name) if name in cnn.LAYERS else 1)
@@ -360,8 +417,12 @@ def declared(batch: int) -> dict[str, Operator]:
     for layer, pool in (("conv1", "pool1"), ("conv2", "pool2")):
         cells, (_, channels, *window) = cnn.elements(pool, batch), cnn.PARAMETERS[f"{layer}.weight"]
         products = 2 * channels * prod(window)
-        # four products and biases a window, its maximum, and ReLU once; the bias of the gradients is added up by every channel
-        executed |= {layer: cells * (4 * (products + 1) + 4 + 1), f"{layer} weight": cells * (products + channels)}
+        # four products and biases a window, its maximum, and ReLU once; the bias of the gradients is added up
+        # by every channel
+        executed |= {
+            layer: cells * (4 * (products + 1) + 4 + 1),
+            f"{layer} weight": cells * (products + channels),
+        }
     filters, _, *window = cnn.PARAMETERS["conv2.weight"]
     executed["conv2 input"] = cnn.elements("pool1", batch) * 2 * filters * prod(window)
     sizes = {f"{name}.partials": cnn.FLOAT * count for name, count in partials.items()}

@@ -1,13 +1,16 @@
-"""The convolutions of the network as CUDA kernels: forward with bias, ReLU and pooling in one, and both gradients.
+"""The convolutions of the network as CUDA kernels: forward with bias, ReLU and pooling in one, and both
+gradients.
 
-All are 3 x 3, stride 1, without padding, and followed by ReLU and the maximum of 2 x 2, whose windows ("cells") are numbered row by
-row. Forward keeps one byte a cell, its *switch*: which of the four positions (row by row) had the maximum, or ``DEAD`` where ReLU cut
-it off. A switch is all that the gradients need of the forward pass: of the gradient of the convolution's output only the switched
-position of a living cell is not zero.
+All are 3 x 3, stride 1, without padding, and followed by ReLU and the maximum of 2 x 2, whose windows
+("cells") are numbered row by row. Forward keeps one byte a cell, its *switch*: which of the four positions
+(row by row) had the maximum, or ``DEAD`` where ReLU cut it off. A switch is all that the gradients need of
+the forward pass: of the gradient of the convolution's output only the switched position of a living cell is
+not zero.
 
-Arrays are flat float32 (switches: int8), samples in order, layouts those of torch. ``weights`` of a layer are its weight and, right
-behind it, its bias; so are the rows of ``partials``. One block does one sample or, for the gradient of the weights, every
-``gridDim.x``-th; which threads add what up is fixed, so the same input gives the same bits.
+Arrays are flat float32 (switches: int8), samples in order, layouts those of torch. ``weights`` of a layer are
+its weight and, right behind it, its bias; so are the rows of ``partials``. One block does one sample or, for
+the gradient of the weights, every ``gridDim.x``-th; which threads add what up is fixed, so the same input
+gives the same bits.
 """
 
 from __future__ import annotations
@@ -50,11 +53,12 @@ def whole_warps(threads: int) -> int:
 def forward(channels: int, height: int, width: int, filters: int) -> Kernel:
     """``pooled = max2x2(relu(convolution(x)))`` and its switches, a sample a block.
 
-    A thread computes one cell for up to four filters: the 4 x 4 window under the cell stays in registers while each of its 9 x 4
-    products per filter takes one weight, which the whole warp reads at once. For the 8 -> 16 layer that is 52 reads of shared memory
-    for 144 FMAs. Shared memory: the sample and all weights, 3.4 KiB for the first layer and 9.9 KiB for the second, where a
-    multiprocessor has 163 KiB (sm_80) or 227 KiB (sm_90); so registers limit it, about 50 a thread in the first layer and 70 in the
-    second: three blocks of 352 threads, or seven of 128. A batch of 512 gives each of the multiprocessors of an H100 four.
+    A thread computes one cell for up to four filters: the 4 x 4 window under the cell stays in registers
+    while each of its 9 x 4 products per filter takes one weight, which the whole warp reads at once. For the
+    8 -> 16 layer that is 52 reads of shared memory for 144 FMAs. Shared memory: the sample and all weights,
+    3.4 KiB for the first layer and 9.9 KiB for the second, where a multiprocessor has 163 KiB (sm_80) or 227
+    KiB (sm_90); so registers limit it, about 50 a thread in the first layer and 70 in the second: three
+    blocks of 352 threads, or seven of 128. A batch of 512 gives each of the multiprocessors of an H100 four.
     """
     columns = (width - 2) // 2
     cells = (height - 2) // 2 * columns
@@ -107,7 +111,9 @@ def forward(channels: int, height: int, width: int, filters: int) -> Kernel:
                 switch = 0
                 for position in range(1, 4):
                     value = sums[4 * filter + position]
-                    if value > most or value != value:  # as torch: the first of equals, and what is not a number wins
+                    if (
+                        value > most or value != value
+                    ):  # as torch: the first of equals, and what is not a number wins
                         most = value
                         switch = position
                 if most <= float32(0):
@@ -122,13 +128,15 @@ def forward(channels: int, height: int, width: int, filters: int) -> Kernel:
 
 @functools.cache
 def weight_gradient(channels: int, height: int, width: int, filters: int) -> Kernel:
-    """Gradients of weight and bias from ``x``, the gradient of the pooled output and the switches; a row of ``partials`` a block.
+    """Gradients of weight and bias from ``x``, the gradient of the pooled output and the switches; a row of
+    ``partials`` a block.
 
-    A thread owns the nine weights between one channel and one filter and walks over the cells: only living positions are
-    multiplied, 9 FMAs a cell instead of 36. With 8 x 16 such pairs two threads share the cells of a pair, with 1 x 8 pairs 32 do; their
-    sums are added in a fixed order at the end. Shared memory: the sample, the gradient and where it belongs, and ten sums a thread;
-    23.6 KiB for the first layer and 18.4 KiB for the second. Its 80 (sm_90) or 114 (sm_80) registers allow three or two blocks of 256
-    threads on a multiprocessor, which 256 blocks do not ask for.
+    A thread owns the nine weights between one channel and one filter and walks over the cells: only living
+    positions are multiplied, 9 FMAs a cell instead of 36. With 8 x 16 such pairs two threads share the cells
+    of a pair, with 1 x 8 pairs 32 do; their sums are added in a fixed order at the end. Shared memory: the
+    sample, the gradient and where it belongs, and ten sums a thread; 23.6 KiB for the first layer and 18.4
+    KiB for the second. Its 80 (sm_90) or 114 (sm_80) registers allow three or two blocks of 256 threads on a
+    multiprocessor, which 256 blocks do not ask for.
     """
     columns = (width - 2) // 2
     cells = (height - 2) // 2 * columns
@@ -144,7 +152,8 @@ def weight_gradient(channels: int, height: int, width: int, filters: int) -> Ker
 
     @compiled_cuda
     def kernel(x: Any, first: int, samples: int, gradient: Any, switches: Any, partials: Any) -> None:
-        """``x`` from sample ``first`` on; block b does samples b, b + gridDim.x, ... and writes row b of ``partials``."""
+        """``x`` from sample ``first`` on; block b does samples b, b + gridDim.x, ... and writes row b of
+        ``partials``."""
         image = cuda.shared.array(pixels, float32)
         delta = cuda.shared.array(switched, float32)
         origin = cuda.shared.array(switched, int32)
@@ -201,14 +210,16 @@ def weight_gradient(channels: int, height: int, width: int, filters: int) -> Ker
 
 @functools.cache
 def input_gradient(channels: int, height: int, width: int, filters: int) -> Kernel:
-    """The gradient of the convolution's input from the gradient of the pooled output, the switches and ``weights``, a sample a block.
+    """The gradient of the convolution's input from the gradient of the pooled output, the switches and
+    ``weights``, a sample a block.
 
-    The gradient of the convolution's output is spread in shared memory, with two zeros around it, and every thread computes a whole
-    row of the input's gradient for up to two channels: ``width + 2`` numbers of it and three weights a channel stay in registers
-    for ``3 * width`` FMAs a channel. For the 8 -> 16 layer that is 21 reads of shared memory for 78 FMAs, and 52 busy threads in a
-    block of 64. Rows are 15 numbers apart there, an odd number, so different rows are in different banks. Shared memory: 18.6 KiB and
-    the one that each block costs, so eight blocks on sm_80 and eleven on sm_90; a batch of 512 has four for each multiprocessor of
-    an H100.
+    The gradient of the convolution's output is spread in shared memory, with two zeros around it, and every
+    thread computes a whole row of the input's gradient for up to two channels: ``width + 2`` numbers of it
+    and three weights a channel stay in registers for ``3 * width`` FMAs a channel. For the 8 -> 16 layer that
+    is 21 reads of shared memory for 78 FMAs, and 52 busy threads in a block of 64. Rows are 15 numbers apart
+    there, an odd number, so different rows are in different banks. Shared memory: 18.6 KiB and the one that
+    each block costs, so eight blocks on sm_80 and eleven on sm_90; a batch of 512 has four for each
+    multiprocessor of an H100.
     """
     columns = (width - 2) // 2
     cells = (height - 2) // 2 * columns
@@ -265,11 +276,15 @@ def input_gradient(channels: int, height: int, width: int, filters: int) -> Kern
                             sums[channel * width + column] += left * line[column + 2]
                             sums[channel * width + column] += middle * line[column + 1]
                             sums[channel * width + column] += right * line[column]
-        cuda.syncthreads()  # no thread reads the spread gradient any more: the result takes its place, to be stored in whole lines
+        # no thread reads the spread gradient any more: the result takes its place, to be stored in whole
+        # lines
+        cuda.syncthreads()
         if thread < items:
             for channel in range(group):
                 for column in range(width):
-                    delta[(first_channel + channel) * plane + row * width + column] = sums[channel * width + column]
+                    delta[(first_channel + channel) * plane + row * width + column] = sums[
+                        channel * width + column
+                    ]
         cuda.syncthreads()
         for at in range(thread, pixels, threads):
             target[sample * pixels + at] = delta[at]

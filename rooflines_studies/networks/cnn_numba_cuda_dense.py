@@ -1,14 +1,16 @@
-"""The dense layers of the network as CUDA kernels: one tiled matrix product, with what comes before and after it fused in.
+"""The dense layers of the network as CUDA kernels: one tiled matrix product, with what comes before and after
+it fused in.
 
-``out[rows, columns] = a[rows, depth] @ b[depth, columns]``. A block computes a tile of 16 x 32 outputs from tiles of ``a`` and ``b``
-of 64 in depth in shared memory. The network's products have few outputs and long sums, so a block divides the depth of a tile
-among its eight warps: each computes all 512 outputs over its eighth, 4 x 4 in the registers of a thread (8 reads of shared memory
-for 16 FMAs), and at the end the eight are added in a fixed order. With N = 512, ``dense1`` gives forward 4 x 32 blocks, about one
-a multiprocessor, its weight gradient 13 x 8 x 8.
+``out[rows, columns] = a[rows, depth] @ b[depth, columns]``. A block computes a tile of 16 x 32 outputs from
+tiles of ``a`` and ``b`` of 64 in depth in shared memory. The network's products have few outputs and long
+sums, so a block divides the depth of a tile among its eight warps: each computes all 512 outputs over its
+eighth, 4 x 4 in the registers of a thread (8 reads of shared memory for 16 FMAs), and at the end the eight
+are added in a fixed order. With N = 512, ``dense1`` gives forward 4 x 32 blocks, about one a multiprocessor,
+its weight gradient 13 x 8 x 8.
 
-Shared memory: 16 KiB, first for the two tiles (64 x 17 and 64 x 33 numbers, the odd lengths so that neither loading nor reading meets
-a bank twice), then for the sums of the warps. The loads of a tile are all on their way at once, which takes up to 128 registers:
-two blocks a multiprocessor, 16 warps.
+Shared memory: 16 KiB, first for the two tiles (64 x 17 and 64 x 33 numbers, the odd lengths so that neither
+loading nor reading meets a bank twice), then for the sums of the warps. The loads of a tile are all on their
+way at once, which takes up to 128 registers: two blocks a multiprocessor, 16 warps.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _RIGHT_BEGIN = TILE_DEPTH * _LEFT
 _SHARED = max(WARPS * _TILE, TILE_DEPTH * (_LEFT + _RIGHT))
 _SHARE = TILE_DEPTH // WARPS
 
-# How an operand lies in memory: one output's numbers along the depth side by side, or all outputs' of one depth.
+# How an operand lies in memory: one output's numbers along the depth side by side, or all outputs' of one
+# depth.
 _ALONG_DEPTH = 0
 _ACROSS = 1
 _NOTHING = 0
@@ -50,29 +53,33 @@ def grid(rows: int, columns: int, splits: int = 1) -> tuple[int, int, int]:
 
 
 def chunk(samples: int, most_splits: int) -> int:
-    """The number of samples per split of a weight gradient: whole tiles, as few as ``most_splits`` splits allow."""
+    """The number of samples per split of a weight gradient: whole tiles, as few as ``most_splits`` splits
+    allow."""
     return -(-samples // (most_splits * TILE_DEPTH)) * TILE_DEPTH
 
 
 def forward(relu: bool) -> Kernel:
-    """``out = x @ weight.T + bias``, then ReLU: ``x [rows, depth]``, ``weight [columns, depth]``; ``extra`` is the bias."""
+    """``out = x @ weight.T + bias``, then ReLU: ``x [rows, depth]``, ``weight [columns, depth]``; ``extra``
+    is the bias."""
     return _product(_ALONG_DEPTH, _ALONG_DEPTH, _BIAS_RELU if relu else _BIAS)
 
 
 def input_gradient(through_relu: bool) -> Kernel:
     """``out = gradient @ weight``: ``gradient [rows, depth]``, ``weight [depth, columns]``.
 
-    ``through_relu`` lets it pass where ``extra``, the output of the ReLU before the layer, is above 0; otherwise ``extra`` is not read.
+    ``through_relu`` lets it pass where ``extra``, the output of the ReLU before the layer, is above 0;
+    otherwise ``extra`` is not read.
     """
     return _product(_ALONG_DEPTH, _ACROSS, _RELU_GRADIENT if through_relu else _NOTHING)
 
 
 def weight_gradient() -> Kernel:
-    """``gradient.T @ x`` over the samples: ``gradient [depth, rows]``, ``x [depth, columns - 1]``; ``extra`` is not read.
+    """``gradient.T @ x`` over the samples: ``gradient [depth, rows]``, ``x [depth, columns - 1]``; ``extra``
+    is not read.
 
-    ``columns`` is one more than ``x`` has: in the last one every sample has a 1, which makes that column the gradient of the bias. The
-    blocks of one ``blockIdx.z`` add up ``chunk`` samples and write them to a row of ``out``: the weight's gradient [rows, columns - 1]
-    and right behind it the bias's [rows].
+    ``columns`` is one more than ``x`` has: in the last one every sample has a 1, which makes that column the
+    gradient of the bias. The blocks of one ``blockIdx.z`` add up ``chunk`` samples and write them to a row of
+    ``out``: the weight's gradient [rows, columns - 1] and right behind it the bias's [rows].
     """
     return _product(_ACROSS, _ACROSS, _WEIGHT_GRADIENT)
 
@@ -83,8 +90,11 @@ def _product(left_layout: int, right_layout: int, finish: int) -> Kernel:
     ones = int(finish == _WEIGHT_GRADIENT)
 
     @compiled_cuda
-    def kernel(left: Any, right: Any, extra: Any, out: Any, rows: int, columns: int, depth: int, chunk: int) -> None:
-        """Block (x, y, z): tile y of the rows, tile x of the columns, from depth ``z * chunk`` to ``(z + 1) * chunk``."""
+    def kernel(
+        left: Any, right: Any, extra: Any, out: Any, rows: int, columns: int, depth: int, chunk: int
+    ) -> None:
+        """Block (x, y, z): tile y of the rows, tile x of the columns, from depth ``z * chunk`` to ``(z + 1) *
+        chunk``."""
         shared = cuda.shared.array(_SHARED, float32)
         thread = cuda.threadIdx.x
         warp = thread // WARP
@@ -145,7 +155,9 @@ def _product(left_layout: int, right_layout: int, finish: int) -> Kernel:
         cuda.syncthreads()  # the tiles' place takes the sums
         for row in range(4):
             for column in range(4):
-                shared[warp * _TILE + (my_row + row) * TILE_COLUMNS + my_column + 8 * column] = sums[4 * row + column]
+                shared[warp * _TILE + (my_row + row) * TILE_COLUMNS + my_column + 8 * column] = sums[
+                    4 * row + column
+                ]
         cuda.syncthreads()
         for at in range(thread, _TILE, THREADS):
             total = shared[at]

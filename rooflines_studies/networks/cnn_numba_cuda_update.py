@@ -1,4 +1,5 @@
-"""The two ends of a step as CUDA kernels: loss and its gradient; the sums of all gradients and the update of all parameters."""
+"""The two ends of a step as CUDA kernels: loss and its gradient; the sums of all gradients and the update of
+all parameters."""
 
 from __future__ import annotations
 
@@ -18,17 +19,25 @@ from rooflines_studies.networks.cnn_numba_cuda_dense import chunk
 LOSS_THREADS = 64
 UPDATE_THREADS = 256
 FEW_ROWS = 8  # up to here one thread adds all partial sums of a parameter
-# Rows of partial sums, at most: blocks that share the samples. Two for each multiprocessor of an H100 in the convolutions, where every
-# thread keeps its sums for many samples; few in dense1, whose 51,328 gradients fill a device anyway.
+# Rows of partial sums, at most: blocks that share the samples. Two for each multiprocessor of an H100 in the
+# convolutions, where every thread keeps its sums for many samples; few in dense1, whose 51,328 gradients fill
+# a device anyway.
 CONVOLUTION_ROWS = 256
 DENSE_ROWS = 8
 LOSS_ROWS = 256
-MOST_ROWS = (CONVOLUTION_ROWS, CONVOLUTION_ROWS, DENSE_ROWS, DENSE_ROWS, LOSS_ROWS)  # of the layers and the loss
+MOST_ROWS = (
+    CONVOLUTION_ROWS,
+    CONVOLUTION_ROWS,
+    DENSE_ROWS,
+    DENSE_ROWS,
+    LOSS_ROWS,
+)  # of the layers and the loss
 _FIELDS = 5  # numbers that describe a block of the update
 
 
 def row_counts(samples: int) -> tuple[int, int, int, int, int]:
-    """The rows of partial sums that ``samples`` samples give: of conv1, conv2, dense1, dense2 and the loss."""
+    """The rows of partial sums that ``samples`` samples give: of conv1, conv2, dense1, dense2 and the
+    loss."""
     convolved = min(samples, CONVOLUTION_ROWS)
     split = -(-samples // chunk(samples, DENSE_ROWS))
     return convolved, convolved, split, split, min(-(-samples // LOSS_THREADS), LOSS_ROWS)
@@ -38,9 +47,10 @@ def row_counts(samples: int) -> tuple[int, int, int, int, int]:
 def loss(classes: int) -> Kernel:
     """Mean softmax cross-entropy and its gradient for ``logits``, a thread a sample.
 
-    ``loss = log(sum(exp(x - max))) + max - x[y]`` and ``(softmax(x) - [y]) / N``, with the maximum subtracted before any exponential,
-    so that none overflows. Each block adds its samples' losses in shared memory, always in the same order, to one number in
-    ``partials``. A class that does not exist gives a loss that is not a number.
+    ``loss = log(sum(exp(x - max))) + max - x[y]`` and ``(softmax(x) - [y]) / N``, with the maximum subtracted
+    before any exponential, so that none overflows. Each block adds its samples' losses in shared memory,
+    always in the same order, to one number in ``partials``. A class that does not exist gives a loss that is
+    not a number.
     """
     nothing = float("nan")
 
@@ -88,18 +98,28 @@ def loss(classes: int) -> Kernel:
 
 @functools.cache
 def update() -> Kernel:
-    """Adds up the partial sums of every gradient and of the loss and, if asked, updates all parameters, in one launch.
+    """Adds up the partial sums of every gradient and of the loss and, if asked, updates all parameters, in
+    one launch.
 
-    ``m = momentum * m + gradient``, ``p = p - learning_rate * m``, which is SGD as torch defines it. A block has up to 256
-    parameters of one layer where there are few rows of partial sums, and 32 where there are many; there its eight warps share the
-    rows. Neighboring threads read neighboring parameters.
+    ``m = momentum * m + gradient``, ``p = p - learning_rate * m``, which is SGD as torch defines it. A block
+    has up to 256 parameters of one layer where there are few rows of partial sums, and 32 where there are
+    many; there its eight warps share the rows. Neighboring threads read neighboring parameters.
     """
 
     @compiled_cuda
     def kernel(
-        partials: Any, table: Any, rows: Any, sums: Any, parameters: Any, velocity: Any, learning_rate: Any, momentum: Any, train: int
+        partials: Any,
+        table: Any,
+        rows: Any,
+        sums: Any,
+        parameters: Any,
+        velocity: Any,
+        learning_rate: Any,
+        momentum: Any,
+        train: int,
     ) -> None:
-        """``sums`` has the parameters' gradients in their order and behind them the loss, which nothing is updated by."""
+        """``sums`` has the parameters' gradients in their order and behind them the loss, which nothing is
+        updated by."""
         parts = cuda.shared.array(UPDATE_THREADS, float32)
         thread = cuda.threadIdx.x
         block = _FIELDS * cuda.blockIdx.x
@@ -155,7 +175,15 @@ def layout(regions: Sequence[Region]) -> Layout:
         begins.append(source)
         lanes = UPDATE_THREADS if region.most_rows <= FEW_ROWS else WARP
         for first in range(0, region.size, lanes):
-            table.append((number + first, min(lanes, region.size - first), source + first, region.size, region.most_rows))
+            table.append(
+                (
+                    number + first,
+                    min(lanes, region.size - first),
+                    source + first,
+                    region.size,
+                    region.most_rows,
+                )
+            )
             owners.append(owner)
         number += region.size
         source += region.size * region.most_rows

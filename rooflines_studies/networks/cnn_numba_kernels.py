@@ -1,11 +1,13 @@
-"""The inner kernels of the network on a CPU: convolution, ReLU and maximum in one, their gradients in one, and tiles of a product.
+"""The inner kernels of the network on a CPU: convolution, ReLU and maximum in one, their gradients in one,
+and tiles of a product.
 
-Activations are stored with the channels innermost. A vector of sixteen floats is one register with AVX-512, two with AVX2, four with
-NEON; the tiles are chosen by how many registers there are.
+Activations are stored with the channels innermost. A vector of sixteen floats is one register with AVX-512,
+two with AVX2, four with NEON; the tiles are chosen by how many registers there are.
 
-**What cannot matter is left out.** The last row and column of conv2's output lie in no window of its pooling, so that of pool1 only
-``SIDE1`` x ``SIDE1`` positions are ever read; neither is computed. Through a pooling a gradient reaches one position in four: conv2's
-gradients of weights and of input are sums over the 25 maxima of each channel, not over its 121 positions.
+**What cannot matter is left out.** The last row and column of conv2's output lie in no window of its pooling,
+so that of pool1 only ``SIDE1`` x ``SIDE1`` positions are ever read; neither is computed. Through a pooling a
+gradient reaches one position in four: conv2's gradients of weights and of input are sums over the 25 maxima
+of each channel, not over its 121 positions.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ POOL1 = SIDE1 * ROW1
 # pool2 for one image: floats, and as many int32 offsets of the window of each maximum in pool1
 POOL2 = SIDE2 * SIDE2 * CHANNELS2
 INACTIVE = 4  # where a maximum was not above 0, so that ReLU stops its gradient
-# Windows of conv2's pooling that are worked on side by side: 4 vectors of 16 floats each, of 32 registers or 16
+# Windows of conv2's pooling that are worked on side by side: 4 vectors of 16 floats each, of 32 registers or
+# 16
 _WINDOWS = 5 if LANES >= WIDE else 1
 
 
@@ -42,12 +45,15 @@ def _maximum(code: VectorCode, values: Sequence[Any], names: Sequence[Any]) -> t
 
 
 @emitted_vectors
-def conv1_forward(code: VectorCode, image: Any, image_at: Any, weights: Any, bias: Any, pooled: Any, maxima: Any, at: Any) -> None:
+def conv1_forward(
+    code: VectorCode, image: Any, image_at: Any, weights: Any, bias: Any, pooled: Any, maxima: Any, at: Any
+) -> None:
     """conv1, ReLU and the maximum of 2 x 2 for one image [28, 28].
 
-    ``weights`` [9, 16] and ``bias`` [16] have every channel twice: the even lanes are the left of two neighboring positions, the odd
-    ones the right, and two neighboring pixels are broadcast as one. Writes ``pooled`` [12, 12, 8] and to ``maxima`` (int8) which
-    position of the window was largest, row by row, or ``INACTIVE``.
+    ``weights`` [9, 16] and ``bias`` [16] have every channel twice: the even lanes are the left of two
+    neighboring positions, the odd ones the right, and two neighboring pixels are broadcast as one. Writes
+    ``pooled`` [12, 12, 8] and to ``maxima`` (int8) which position of the window was largest, row by row, or
+    ``INACTIVE``.
     """
     image, pooled, maxima = code.at(image, image_at), code.at(pooled, at), code.at(maxima, at)
     taps = [code.load(weights, WIDE * tap, WIDE) for tap in range(TAPS * TAPS)]
@@ -68,7 +74,9 @@ def conv1_forward(code: VectorCode, image: Any, image_at: Any, weights: Any, bia
                         if 0 <= y - down < TAPS:
                             tap = taps[(y - down) * TAPS + x]
                             sums[window, down] = code.fma(pairs[2 * window + x], tap, sums[window, down])
-            values = [code.shuffle(sums[0, down], sums[1, down], side) for down in (0, 1) for side in (left, right)]
+            values = [
+                code.shuffle(sums[0, down], sums[1, down], side) for down in (0, 1) for side in (left, right)
+            ]
             best, place = _maximum(code, values, places[:4])
             active = code.greater(best, code.zeros(WIDE))
             target = code.at(pooled, line), code.at(maxima, line)
@@ -79,12 +87,20 @@ def conv1_forward(code: VectorCode, image: Any, image_at: Any, weights: Any, bia
 
 @emitted_vectors
 def conv1_gradients(
-    code: VectorCode, image: Any, image_at: Any, gradient: Any, at: Any, maxima: Any, maxima_at: Any, sums: Any
+    code: VectorCode,
+    image: Any,
+    image_at: Any,
+    gradient: Any,
+    at: Any,
+    maxima: Any,
+    maxima_at: Any,
+    sums: Any,
 ) -> None:
-    """Add to ``sums`` [2, 10, 16] the gradients of conv1's weights (9) and bias (1), each twice as in ``conv1_forward``.
+    """Add to ``sums`` [2, 10, 16] the gradients of conv1's weights (9) and bias (1), each twice as in
+    ``conv1_forward``.
 
-    ``gradient`` [12, 12, 8] is that of pool1. The two halves of ``sums`` are those of the window's upper and lower row, to be added
-    up at the end.
+    ``gradient`` [12, 12, 8] is that of pool1. The two halves of ``sums`` are those of the window's upper and
+    lower row, to be added up at the end.
     """
     image, gradient, maxima = code.at(image, image_at), code.at(gradient, at), code.at(maxima, maxima_at)
     terms = TAPS * TAPS + 1
@@ -100,7 +116,9 @@ def conv1_gradients(
             offset = code.scaled(column, CHANNELS1)
             both, place = code.load(above, offset, CHANNELS1), code.load(where, offset, CHANNELS1)
             both, place = code.shuffle(both, both, twice), code.shuffle(place, place, twice)
-            reached = [code.select(code.equal(place, places[down]), both, code.zeros(WIDE)) for down in (0, 1)]
+            reached = [
+                code.select(code.equal(place, places[down]), both, code.zeros(WIDE)) for down in (0, 1)
+            ]
             for y in range(TAPS + 1):
                 for x in range(TAPS):
                     pair = code.broadcast_pair(corner, y * IMAGE + x, WIDE)
@@ -116,11 +134,13 @@ def conv1_gradients(
 
 
 @emitted_vectors
-def conv2_forward(code: VectorCode, inputs: Any, inputs_at: Any, weights: Any, bias: Any, pooled: Any, windows: Any, at: Any) -> None:
+def conv2_forward(
+    code: VectorCode, inputs: Any, inputs_at: Any, weights: Any, bias: Any, pooled: Any, windows: Any, at: Any
+) -> None:
     """conv2, ReLU and the maximum of 2 x 2 for one image: ``inputs`` is pool1 [12, 12, 8].
 
-    ``weights`` [3, 3, 8, 16] and ``bias`` [16] have the output channels innermost. Writes ``pooled`` [5, 5, 16], and to ``windows``
-    (int32) how far into pool1 the 3 x 3 inputs of each maximum begin.
+    ``weights`` [3, 3, 8, 16] and ``bias`` [16] have the output channels innermost. Writes ``pooled`` [5, 5,
+    16], and to ``windows`` (int32) how far into pool1 the 3 x 3 inputs of each maximum begin.
     """
     inputs, pooled, windows = code.at(inputs, inputs_at), code.at(pooled, at), code.at(windows, at)
     start = code.load(bias, 0, WIDE)
@@ -149,13 +169,23 @@ def conv2_forward(code: VectorCode, inputs: Any, inputs_at: Any, weights: Any, b
 
 @emitted_vectors
 def conv2_gradients(
-    code: VectorCode, inputs: Any, inputs_at: Any, above: Any, windows: Any, at: Any, weights: Any, of_weights: Any, of_bias: Any,
-    of_inputs: Any, of_inputs_at: Any,
-) -> None:  # fmt: skip
-    """Add one image's gradients to those of conv2's weights [16, 3, 3, 8] and bias [16], and write that of its input [12, 12, 8].
+    code: VectorCode,
+    inputs: Any,
+    inputs_at: Any,
+    above: Any,
+    windows: Any,
+    at: Any,
+    weights: Any,
+    of_weights: Any,
+    of_bias: Any,
+    of_inputs: Any,
+    of_inputs_at: Any,
+) -> None:
+    """Add one image's gradients to those of conv2's weights [16, 3, 3, 8] and bias [16], and write that of
+    its input [12, 12, 8].
 
-    ``above`` [5, 5, 16] is the gradient of pool2, 0 where ReLU stops it; each of its 400 elements reaches the 3 x 3 inputs of its
-    maximum and nothing else.
+    ``above`` [5, 5, 16] is the gradient of pool2, 0 where ReLU stops it; each of its 400 elements reaches the
+    3 x 3 inputs of its maximum and nothing else.
     """
     inputs, above, windows = code.at(inputs, inputs_at), code.at(above, at), code.at(windows, at)
     of_inputs = code.at(of_inputs, of_inputs_at)
@@ -177,28 +207,47 @@ def conv2_gradients(
             source, drain = code.at(inputs, begin), code.at(of_inputs, begin)
             for (offset, _), tap, total in zip(taps, weight, totals, strict=True):
                 code.set(total, code.fma(gradient, code.load(source, offset, CHANNELS1), code.get(total)))
-                # eight floats at a time, at multiples of eight: the next load of them finds exactly this store
+                # eight floats at a time, at multiples of eight: the next load of them finds exactly this
+                # store
                 code.store(code.fma(gradient, tap, code.load(drain, offset, CHANNELS1)), drain, offset)
         for (_, tap), total in zip(taps, totals, strict=True):
             code.store(code.get(total), target, tap)
 
 
 def product(
-    rows: int, vectors: int, *, lanes: int, left_row: int, left_step: int, right_step: int, result_row: int,
-    start: Literal["zero", "bias", "sum"] = "zero", finish: Literal["", "relu", "where positive"] = "",
-) -> Any:  # fmt: skip
-    """A kernel for one tile of a matrix product: ``rows`` x (``vectors`` * ``lanes``) sums of ``steps`` products, all in registers.
+    rows: int,
+    vectors: int,
+    *,
+    lanes: int,
+    left_row: int,
+    left_step: int,
+    right_step: int,
+    result_row: int,
+    start: Literal["zero", "bias", "sum"] = "zero",
+    finish: Literal["", "relu", "where positive"] = "",
+) -> Any:
+    """A kernel for one tile of a matrix product: ``rows`` x (``vectors`` * ``lanes``) sums of ``steps``
+        products, all in registers.
 
-    Element (r, s) of the left matrix is ``left_row * r + left_step * s`` after ``left_at``, row s of the right one ``right_step * s``
-    after ``right_at``, row r of the result ``result_row * r`` after ``result_at``. The sums start at 0, at a bias for each column or at
-    what is in the result; they end as they are, with ReLU, or as 0 where another matrix in the layout of the result is not positive.
-    ``other`` is that bias or matrix.
+    Element (r, s) of the left matrix is ``left_row * r + left_step * s`` after ``left_at``, row s of the
+    right one ``right_step * s`` after ``right_at``, row r of the result ``result_row * r`` after
+    ``result_at``. The sums start at 0, at a bias for each column or at what is in the result; they end as
+    they are, with ReLU, or as 0 where another matrix in the layout of the result is not positive. ``other``
+    is that bias or matrix.
     """
 
     def tile(
-        code: VectorCode, left: Any, left_at: Any, right: Any, right_at: Any, result: Any, result_at: Any, steps: Any, other: Any,
+        code: VectorCode,
+        left: Any,
+        left_at: Any,
+        right: Any,
+        right_at: Any,
+        result: Any,
+        result_at: Any,
+        steps: Any,
+        other: Any,
         other_at: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         left, right, result = code.at(left, left_at), code.at(right, right_at), code.at(result, result_at)
         other = code.at(other, other_at)
         places = [(row, vector * lanes) for row in range(rows) for vector in range(vectors)]

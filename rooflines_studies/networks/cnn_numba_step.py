@@ -1,8 +1,9 @@
 """The layers of the network over a block of images, and a training step made of them.
 
-A step runs through all layers, forward and backward, with one block of images after the other, so that everything between the image
-and the gradients stays in the cache of the core that works on it. Every thread adds its blocks up in its own gradients, which are
-added in the order of the threads at the end: with the same number of threads the same numbers come out to the last bit.
+A step runs through all layers, forward and backward, with one block of images after the other, so that
+everything between the image and the gradients stays in the cache of the core that works on it. Every thread
+adds its blocks up in its own gradients, which are added in the order of the threads at the end: with the same
+number of threads the same numbers come out to the last bit.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ Floats = NDArray[np.float32]
 PIXELS = IMAGE * IMAGE
 HIDDEN = 128
 CLASSES = 10
-# Images that a thread takes through the network at once: 10 KiB each, plus 600 KiB of weights and gradients. Tiles of products have
-# four or eight of them as rows, so a block begins at a multiple of ``ROWS``.
+# Images that a thread takes through the network at once: 10 KiB each, plus 600 KiB of weights and gradients.
+# Tiles of products have four or eight of them as rows, so a block begins at a multiple of ``ROWS``.
 BLOCK = 32
 ROWS = 8
 
-# Where each parameter begins in the one array that holds all, and what lies there; a gradient and the momentum are laid out alike.
-# Everything is padded to a multiple of WIDE. [9, 8] and the bias [8] of conv1
+# Where each parameter begins in the one array that holds all, and what lies there; a gradient and the
+# momentum are laid out alike. Everything is padded to a multiple of WIDE. [9, 8] and the bias [8] of conv1
 CONV1 = 0
 CONV1_BIAS = 72
 CONV2 = 80  # [16, 3, 3, 8]
@@ -46,7 +47,8 @@ CONV1_SUMS = 2 * 10 * WIDE  # conv1's gradient before the halves are added up
 
 
 class Weights(NamedTuple):
-    """The parameters, and copies of them in the order in which kernels read them (``spread_out`` makes them)."""
+    """The parameters, and copies of them in the order in which kernels read them (``spread_out`` makes
+    them)."""
 
     parameters: Floats
     momentum: Floats
@@ -93,7 +95,8 @@ def make_gradients(threads: int) -> Gradients:
 
 
 def make_activations(images: int, of_pool1: int) -> Activations:
-    """Room for this many images, a multiple of ``ROWS``, and for the gradient of pool1 of ``of_pool1`` of them."""
+    """Room for this many images, a multiple of ``ROWS``, and for the gradient of pool1 of ``of_pool1`` of
+    them."""
     sizes = [POOL1, POOL1 // 4, POOL2, POOL2, HIDDEN, WIDE, WIDE, HIDDEN, POOL2]
     made = _arrays(*(images * size for size in sizes), of_pool1 * POOL1)
     made[1], made[3] = made[1].view(np.int8), made[3].view(np.int32)
@@ -108,22 +111,54 @@ def _arrays(*sizes: int) -> list[Any]:
     return [whole[end - -(-size // line) * line :][:size] for end, size in zip(ends, sizes, strict=True)]
 
 
-# --- tiles of the dense layers' products -------------------------------------------------------------------------------------------
+# --- tiles of the dense layers' products ------------------------------------------------------------------
 _LANES = min(LANES, WIDE)
 _FOUR = 4 if LANES >= WIDE else 2  # vectors of a tile whose row is a multiple of four of them
 _FIVE = 5 if LANES >= WIDE else 2
 _SMALL = WIDE // _LANES  # vectors of a row of the padded logits
 _dense1 = product(
-    4, _FOUR, lanes=_LANES, left_row=POOL2, left_step=1, right_step=HIDDEN, result_row=HIDDEN, start="bias", finish="relu"
+    4,
+    _FOUR,
+    lanes=_LANES,
+    left_row=POOL2,
+    left_step=1,
+    right_step=HIDDEN,
+    result_row=HIDDEN,
+    start="bias",
+    finish="relu",
 )
-_of_dense1 = product(4, _FOUR, lanes=_LANES, left_row=1, left_step=POOL2, right_step=HIDDEN, result_row=HIDDEN, start="sum")
-_of_pool2 = product(4, _FIVE, lanes=_LANES, left_row=HIDDEN, left_step=1, right_step=POOL2, result_row=POOL2, finish="where positive")
-_dense2 = product(8, _SMALL, lanes=_LANES, left_row=HIDDEN, left_step=1, right_step=WIDE, result_row=WIDE, start="bias")
-_of_dense2 = product(8, _SMALL, lanes=_LANES, left_row=1, left_step=HIDDEN, right_step=WIDE, result_row=WIDE, start="sum")
-_of_hidden = product(4, _FOUR, lanes=_LANES, left_row=WIDE, left_step=1, right_step=HIDDEN, result_row=HIDDEN, finish="where positive")
+_of_dense1 = product(
+    4, _FOUR, lanes=_LANES, left_row=1, left_step=POOL2, right_step=HIDDEN, result_row=HIDDEN, start="sum"
+)
+_of_pool2 = product(
+    4,
+    _FIVE,
+    lanes=_LANES,
+    left_row=HIDDEN,
+    left_step=1,
+    right_step=POOL2,
+    result_row=POOL2,
+    finish="where positive",
+)
+_dense2 = product(
+    8, _SMALL, lanes=_LANES, left_row=HIDDEN, left_step=1, right_step=WIDE, result_row=WIDE, start="bias"
+)
+_of_dense2 = product(
+    8, _SMALL, lanes=_LANES, left_row=1, left_step=HIDDEN, right_step=WIDE, result_row=WIDE, start="sum"
+)
+_of_hidden = product(
+    4,
+    _FOUR,
+    lanes=_LANES,
+    left_row=WIDE,
+    left_step=1,
+    right_step=HIDDEN,
+    result_row=HIDDEN,
+    finish="where positive",
+)
 
 
-# --- layers: images ``first`` to ``first + count`` of the batch, kept at ``slot`` and behind -----------------------------------------
+# --- layers: images ``first`` to ``first + count`` of the batch, kept at ``slot`` and behind --------------
 
 
 @compiled_vectors
@@ -131,7 +166,13 @@ def conv1(x: Floats, first: int, count: int, slot: int, weights: Weights, kept: 
     """conv1, ReLU, maximum."""
     for image in range(count):
         kernels.conv1_forward(
-            x, (first + image) * PIXELS, weights.conv1, weights.conv1_bias, kept.pool1, kept.maxima, (slot + image) * POOL1
+            x,
+            (first + image) * PIXELS,
+            weights.conv1,
+            weights.conv1_bias,
+            kept.pool1,
+            kept.maxima,
+            (slot + image) * POOL1,
         )
 
 
@@ -140,7 +181,9 @@ def conv2(count: int, slot: int, weights: Weights, kept: Activations) -> None:
     """conv2, ReLU, maximum."""
     bias = weights.parameters[CONV2_BIAS:]
     for image in range(slot, slot + count):
-        kernels.conv2_forward(kept.pool1, image * POOL1, weights.conv2, bias, kept.pool2, kept.windows, image * POOL2)
+        kernels.conv2_forward(
+            kept.pool1, image * POOL1, weights.conv2, bias, kept.pool2, kept.windows, image * POOL2
+        )
 
 
 @compiled_vectors
@@ -149,9 +192,16 @@ def dense1(count: int, slot: int, weights: Weights, kept: Activations) -> None:
     for column in range(0, HIDDEN, _FOUR * _LANES):
         for image in range(slot, slot + count, 4):
             _dense1(
-                kept.pool2, image * POOL2, weights.parameters, DENSE1 + column, kept.hidden, image * HIDDEN + column, POOL2,
-                weights.parameters, DENSE1_BIAS + column,
-            )  # fmt: skip
+                kept.pool2,
+                image * POOL2,
+                weights.parameters,
+                DENSE1 + column,
+                kept.hidden,
+                image * HIDDEN + column,
+                POOL2,
+                weights.parameters,
+                DENSE1_BIAS + column,
+            )
 
 
 @compiled_vectors
@@ -159,7 +209,15 @@ def dense2(count: int, slot: int, weights: Weights, kept: Activations) -> None:
     """dense2."""
     for image in range(slot, slot + count, 8):
         _dense2(
-            kept.hidden, image * HIDDEN, weights.parameters, DENSE2, kept.logits, image * WIDE, HIDDEN, weights.parameters, DENSE2_BIAS
+            kept.hidden,
+            image * HIDDEN,
+            weights.parameters,
+            DENSE2,
+            kept.logits,
+            image * WIDE,
+            HIDDEN,
+            weights.parameters,
+            DENSE2_BIAS,
         )
 
 
@@ -187,17 +245,39 @@ def loss(y: NDArray[np.int64], first: int, count: int, slot: int, kept: Activati
 
 
 @compiled_vectors
-def dense2_gradients(count: int, slot: int, weights: Weights, kept: Activations, sums: Floats, at: int) -> None:
+def dense2_gradients(
+    count: int, slot: int, weights: Weights, kept: Activations, sums: Floats, at: int
+) -> None:
     """Gradients of dense2's weights and bias, and of dense1's output before ReLU."""
     for row in range(0, HIDDEN, 8):
-        _of_dense2(kept.hidden, slot * HIDDEN + row, kept.of_logits, slot * WIDE, sums, at + DENSE2 + row * WIDE, count, sums, at)
+        _of_dense2(
+            kept.hidden,
+            slot * HIDDEN + row,
+            kept.of_logits,
+            slot * WIDE,
+            sums,
+            at + DENSE2 + row * WIDE,
+            count,
+            sums,
+            at,
+        )
     for image in range(slot, slot + count):
         for column in range(CLASSES):
             sums[at + DENSE2_BIAS + column] += kept.of_logits[image * WIDE + column]
     for column in range(0, HIDDEN, _FOUR * _LANES):
         for image in range(slot, slot + count, 4):
             place = image * HIDDEN + column
-            _of_hidden(kept.of_logits, image * WIDE, weights.dense2, column, kept.of_hidden, place, CLASSES, kept.hidden, place)
+            _of_hidden(
+                kept.of_logits,
+                image * WIDE,
+                weights.dense2,
+                column,
+                kept.of_hidden,
+                place,
+                CLASSES,
+                kept.hidden,
+                place,
+            )
 
 
 @compiled_vectors
@@ -206,7 +286,17 @@ def dense1_weight_gradients(count: int, slot: int, kept: Activations, sums: Floa
     for row in range(0, POOL2, 4):
         for column in range(0, HIDDEN, _FOUR * _LANES):
             begin = at + DENSE1 + row * HIDDEN + column
-            _of_dense1(kept.pool2, slot * POOL2 + row, kept.of_hidden, slot * HIDDEN + column, sums, begin, count, sums, at)
+            _of_dense1(
+                kept.pool2,
+                slot * POOL2 + row,
+                kept.of_hidden,
+                slot * HIDDEN + column,
+                sums,
+                begin,
+                count,
+                sums,
+                at,
+            )
     for image in range(slot, slot + count):
         for column in range(HIDDEN):
             sums[at + DENSE1_BIAS + column] += kept.of_hidden[image * HIDDEN + column]
@@ -218,25 +308,49 @@ def dense1_input_gradients(count: int, slot: int, weights: Weights, kept: Activa
     for column in range(0, POOL2, _FIVE * _LANES):
         for image in range(slot, slot + count, 4):
             place = image * POOL2 + column
-            _of_pool2(kept.of_hidden, image * HIDDEN, weights.dense1, column, kept.of_pool2, place, HIDDEN, kept.pool2, place)
+            _of_pool2(
+                kept.of_hidden,
+                image * HIDDEN,
+                weights.dense1,
+                column,
+                kept.of_pool2,
+                place,
+                HIDDEN,
+                kept.pool2,
+                place,
+            )
 
 
 @compiled_vectors
-def conv2_gradients(image: int, gradient: int, weights: Weights, kept: Activations, sums: Floats, at: int) -> None:
+def conv2_gradients(
+    image: int, gradient: int, weights: Weights, kept: Activations, sums: Floats, at: int
+) -> None:
     """Gradients of conv2's weights and bias, and of pool1: of one image, to place ``gradient``."""
     kernels.conv2_gradients(
-        kept.pool1, image * POOL1, kept.of_pool2, kept.windows, image * POOL2, weights.parameters[CONV2:], sums[at + CONV2 :],
-        sums[at + CONV2_BIAS :], kept.of_pool1, gradient * POOL1,
-    )  # fmt: skip
+        kept.pool1,
+        image * POOL1,
+        kept.of_pool2,
+        kept.windows,
+        image * POOL2,
+        weights.parameters[CONV2:],
+        sums[at + CONV2 :],
+        sums[at + CONV2_BIAS :],
+        kept.of_pool1,
+        gradient * POOL1,
+    )
 
 
 @compiled_vectors
-def conv1_gradients(x: Floats, number: int, image: int, gradient: int, kept: Activations, sums: Floats, at: int) -> None:
+def conv1_gradients(
+    x: Floats, number: int, image: int, gradient: int, kept: Activations, sums: Floats, at: int
+) -> None:
     """Gradients of conv1's weights and bias: of image ``number`` of the batch, kept at ``image``."""
-    kernels.conv1_gradients(x, number * PIXELS, kept.of_pool1, gradient * POOL1, kept.maxima, image * POOL1, sums[at:])
+    kernels.conv1_gradients(
+        x, number * PIXELS, kept.of_pool1, gradient * POOL1, kept.maxima, image * POOL1, sums[at:]
+    )
 
 
-# --- a step ------------------------------------------------------------------------------------------------------------------------
+# --- a step -----------------------------------------------------------------------------------------------
 
 
 _parallel = functools.partial(compiled_vectors, parallel=True)
@@ -268,7 +382,14 @@ def forward_block(x: Floats, first: int, count: int, slot: int, weights: Weights
 
 @compiled_vectors
 def train_part(
-    x: Floats, y: NDArray[np.int64], thread: int, threads: int, block: int, weights: Weights, kept: Activations, sums: Gradients
+    x: Floats,
+    y: NDArray[np.int64],
+    thread: int,
+    threads: int,
+    block: int,
+    weights: Weights,
+    kept: Activations,
+    sums: Gradients,
 ) -> None:
     """A thread's part of a batch: the sum of its losses and gradients."""
     at, conv1_at, slot = thread * SIZE, thread * CONV1_SUMS, thread * block
@@ -305,10 +426,21 @@ def add_up(thread: int, threads: int, sums: Gradients) -> None:
 
 
 @compiled_vectors
-def sgd(thread: int, threads: int, weights: Weights, gradient: Floats, learning_rate: np.float32, momentum: np.float32) -> None:
+def sgd(
+    thread: int,
+    threads: int,
+    weights: Weights,
+    gradient: Floats,
+    learning_rate: np.float32,
+    momentum: np.float32,
+) -> None:
     """A thread's part of the update."""
     begin, end = part(thread, threads, SIZE, WIDE)
-    parameters, velocities, own = weights.parameters[begin:end], weights.momentum[begin:end], gradient[begin:end]
+    parameters, velocities, own = (
+        weights.parameters[begin:end],
+        weights.momentum[begin:end],
+        gradient[begin:end],
+    )
     for entry in range(parameters.size):
         velocity = momentum * velocities[entry] + own[entry]
         velocities[entry] = velocity
@@ -340,7 +472,15 @@ def spread_out(thread: int, threads: int, weights: Weights) -> None:
 
 
 @_parallel
-def train(x: Floats, y: NDArray[np.int64], threads: int, block: int, weights: Weights, kept: Activations, sums: Gradients) -> float:
+def train(
+    x: Floats,
+    y: NDArray[np.int64],
+    threads: int,
+    block: int,
+    weights: Weights,
+    kept: Activations,
+    sums: Gradients,
+) -> float:
     """The mean loss of a batch; its gradient is then in ``sums.total``."""
     for thread in prange(threads):
         train_part(x, y, thread, threads, block, weights, kept, sums)
@@ -353,7 +493,9 @@ def train(x: Floats, y: NDArray[np.int64], threads: int, block: int, weights: We
 
 
 @_parallel
-def update(threads: int, weights: Weights, gradient: Floats, learning_rate: np.float32, momentum: np.float32) -> None:
+def update(
+    threads: int, weights: Weights, gradient: Floats, learning_rate: np.float32, momentum: np.float32
+) -> None:
     """SGD with momentum."""
     for thread in prange(threads):
         sgd(thread, threads, weights, gradient, learning_rate, momentum)
@@ -363,9 +505,17 @@ def update(threads: int, weights: Weights, gradient: Floats, learning_rate: np.f
 
 @compiled_vectors
 def operator_part(
-    number: int, x: Floats, y: NDArray[np.int64], thread: int, threads: int, weights: Weights, kept: Activations, sums: Gradients
+    number: int,
+    x: Floats,
+    y: NDArray[np.int64],
+    thread: int,
+    threads: int,
+    weights: Weights,
+    kept: Activations,
+    sums: Gradients,
 ) -> None:
-    """A thread's part of the ``number``-th operator of ``cnn_numba.work``, over the whole batch: image i is kept at i."""
+    """A thread's part of the ``number``-th operator of ``cnn_numba.work``, over the whole batch: image i is
+    kept at i."""
     begin, end = part(thread, threads, y.size, ROWS)
     count, at, conv1_at = end - begin, thread * SIZE, thread * CONV1_SUMS
     if number == 0:
@@ -396,14 +546,25 @@ def operator_part(
 
 
 @_parallel
-def operator(number: int, x: Floats, y: NDArray[np.int64], threads: int, weights: Weights, kept: Activations, sums: Gradients) -> None:
-    """The ``number``-th operator of ``cnn_numba.work`` on all threads; of the last one what comes before ``update``."""
+def operator(
+    number: int,
+    x: Floats,
+    y: NDArray[np.int64],
+    threads: int,
+    weights: Weights,
+    kept: Activations,
+    sums: Gradients,
+) -> None:
+    """The ``number``-th operator of ``cnn_numba.work`` on all threads; of the last one what comes before
+    ``update``."""
     for thread in prange(threads):
         operator_part(number, x, y, thread, threads, weights, kept, sums)
 
 
 @_parallel
-def classify(x: Floats, threads: int, block: int, weights: Weights, kept: Activations, classes: NDArray[np.int64]) -> None:
+def classify(
+    x: Floats, threads: int, block: int, weights: Weights, kept: Activations, classes: NDArray[np.int64]
+) -> None:
     """The class with the largest logit of each image, the first of equal ones."""
     for thread in prange(threads):
         slot = thread * block

@@ -1,4 +1,5 @@
-"""``torch-cpu``, ``torch-cuda`` and ``torch-mps``: the network as PyTorch's users write it, eager or compiled."""
+"""``torch-cpu``, ``torch-cuda`` and ``torch-mps``: the network as PyTorch's users write it, eager or
+compiled."""
 
 from __future__ import annotations
 
@@ -22,11 +23,12 @@ _DELAY_CYCLES = 2_000_000
 
 
 class TorchCnn:
-    """``torch.nn`` layers and ``torch.optim.SGD`` on ``device`` (``cpu``, ``cuda``, ``cuda:1``, ``mps``), with their defaults.
+    """``torch.nn`` layers and ``torch.optim.SGD`` on ``device`` (``cpu``, ``cuda``, ``cuda:1``, ``mps``),
+    with their defaults.
 
-    Convolutions on a GPU use TF32 where torch is allowed to, which it is by default; ``operators`` shows it in their precision.
-    With ``compile`` forward and loss go through ``torch.compile``; each new batch size is compiled for itself. Raises what torch raises
-    where it has no such device.
+    Convolutions on a GPU use TF32 where torch is allowed to, which it is by default; ``operators`` shows it
+    in their precision. With ``compile`` forward and loss go through ``torch.compile``; each new batch size is
+    compiled for itself. Raises what torch raises where it has no such device.
     """
 
     def __init__(
@@ -41,10 +43,17 @@ class TorchCnn:
         self.device = torch.device(device)
         self.name = f"torch-{self.device.type}" + ("-compile" if compile else "")
         layers = OrderedDict(
-            conv1=nn.Conv2d(1, 8, 3), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),
-            conv2=nn.Conv2d(8, 16, 3), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
-            dense1=nn.Linear(400, 128), relu3=nn.ReLU(), dense2=nn.Linear(128, cnn.CLASSES),
-        )  # fmt: skip
+            conv1=nn.Conv2d(1, 8, 3),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(8, 16, 3),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            dense1=nn.Linear(400, 128),
+            relu3=nn.ReLU(),
+            dense2=nn.Linear(128, cnn.CLASSES),
+        )
         self.module = nn.Sequential(layers).to(self.device)
         with torch.no_grad():
             for name, value in (parameters or cnn.initial_parameters()).items():
@@ -55,7 +64,9 @@ class TorchCnn:
         def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return nn.functional.cross_entropy(self.module(x), y)
 
-        self._loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.compile(loss, dynamic=False) if compile else loss
+        self._loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = (
+            torch.compile(loss, dynamic=False) if compile else loss
+        )
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             self._memory_before = torch.cuda.memory_allocated(self.device) - sum(
@@ -79,7 +90,11 @@ class TorchCnn:
         self._optimizer.zero_grad(set_to_none=True)
         self._loss(self.resident(x), self.resident(y)).backward()  # type: ignore[no-untyped-call]
         named = self.module.named_parameters()
-        found = {name: parameter.grad.cpu().numpy().copy() for name, parameter in named if parameter.grad is not None}
+        found = {
+            name: parameter.grad.cpu().numpy().copy()
+            for name, parameter in named
+            if parameter.grad is not None
+        }
         self._optimizer.zero_grad(set_to_none=True)
         return found
 
@@ -89,7 +104,10 @@ class TorchCnn:
         return classes
 
     def parameters(self) -> dict[str, NDArray[np.float32]]:
-        return {name: parameter.detach().cpu().numpy().copy() for name, parameter in self.module.named_parameters()}
+        return {
+            name: parameter.detach().cpu().numpy().copy()
+            for name, parameter in self.module.named_parameters()
+        }
 
     def resident(self, array: Any) -> torch.Tensor:
         if not isinstance(array, torch.Tensor):
@@ -102,9 +120,11 @@ class TorchCnn:
         synchronize_device(self.device)
 
     def operators(self, x: Any, y: Any, rounds: int = 5) -> tuple[OperatorTime, ...]:
-        """See ``Network.operators``. The layers' operators called one by one, also of a compiled network, which has no operators.
+        """See ``Network.operators``. The layers' operators called one by one, also of a compiled network,
+        which has no operators.
 
-        On a CUDA device by events, without the time that a launch takes on the host, as ``numba-cuda`` times its own.
+        On a CUDA device by events, without the time that a launch takes on the host, as ``numba-cuda`` times
+        its own.
         """
         x, y = self.resident(x), self.resident(y)
         seconds: list[list[float]] = []
@@ -122,7 +142,10 @@ class TorchCnn:
         # torch's default on GPUs that have it
         of_cuda = self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) >= (8, 0)
         if of_cuda and tf32_state()["convolution"]:
-            work = tuple(msgspec.structs.replace(part, precision="tf32") if "convolution" in part.name else part for part in work)
+            work = tuple(
+                msgspec.structs.replace(part, precision="tf32") if "convolution" in part.name else part
+                for part in work
+            )
         return fastest(work, seconds[1:])
 
     def device_memory_bytes(self) -> int | None:
@@ -137,10 +160,14 @@ class TorchCnn:
         self._optimizer.zero_grad(set_to_none=True)
 
     def _seconds(self, call: Callable[[], object]) -> float:
-        """What the device took for ``call``: on a GPU without the launch, which is queued while it is kept busy with something else."""
+        """What the device took for ``call``: on a GPU without the launch, which is queued while it is kept
+        busy with something else."""
         self.synchronize()
         if self.device.type == "cuda":
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            begin, end = (
+                torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+                for _ in range(2)
+            )
             torch.cuda._sleep(_DELAY_CYCLES)  # type: ignore[no-untyped-call]
             begin.record()
             call()
@@ -150,14 +177,21 @@ class TorchCnn:
         return timed_on_device(self.device, call, 1).seconds
 
     def _watch_memory(self) -> None:
-        """Metal keeps no record of the most that was allocated: what is after a step, gradients and momentum included, is a floor."""
+        """Metal keeps no record of the most that was allocated: what is after a step, gradients and momentum
+        included, is a floor."""
         self._most_memory = max(self._most_memory, torch.mps.current_allocated_memory())
 
 
 def _run_operators(
-    run: Callable[..., Any], module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, learning_rate: float, momentum: float
+    run: Callable[..., Any],
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    learning_rate: float,
+    momentum: float,
 ) -> None:
-    """Compute a step by the operators of ``cnn.work`` in its order, as autograd calls them: ``run`` calls a function with arguments.
+    """Compute a step by the operators of ``cnn.work`` in its order, as autograd calls them: ``run`` calls a
+    function with arguments.
 
     The optimizer is given copies, so that the network stays as it is.
     """

@@ -1,8 +1,10 @@
-"""The multilayer perceptron, written once against what NumPy, CuPy and PyTorch agree on: dense, ReLU, ..., dense, softmax.
+"""The multilayer perceptron, written once against what NumPy, CuPy and PyTorch agree on: dense, ReLU, ...,
+dense, softmax.
 
-Every operator is one or a few calls of the library in ``Library.module``; nothing asks which library that is. With widths
-(784, 10, 10), all samples in one batch and a learning rate of 0.1 it is the network of the ``from-scratch`` study. Plain gradient
-descent, ``p = p - learning_rate * gradient``; parameters have torch's layout (weights [out, in]).
+Every operator is one or a few calls of the library in ``Library.module``; nothing asks which library that is.
+With widths (784, 10, 10), all samples in one batch and a learning rate of 0.1 it is the network of the
+``from-scratch`` study. Plain gradient descent, ``p = p - learning_rate * gradient``; parameters have torch's
+layout (weights [out, in]).
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflines.ext import DeviceError
-from rooflines_studies.networks.base import Array, Operator, OperatorTime, declared, fastest, he_parameters, work_table
+from rooflines_studies.networks.base import (
+    Array,
+    Operator,
+    OperatorTime,
+    declared,
+    fastest,
+    he_parameters,
+    work_table,
+)
 
 WIDTHS = (784, 10, 10)
 LEARNING_RATE = 0.1
@@ -37,10 +47,12 @@ def initial_parameters(widths: Sequence[int] = WIDTHS, seed: int = 0) -> dict[st
 
 
 class Perceptron:
-    """A ``Network`` (see ``base``) of dense layers; ``widths`` are those of the input, the hidden layers and the classes.
+    """A ``Network`` (see ``base``) of dense layers; ``widths`` are those of the input, the hidden layers and
+    the classes.
 
-    ``x`` is [N, widths[0]], or anything that can be viewed so; the arithmetic is in the dtype of the parameters. The arrays of the last
-    step stay until the next one replaces them, as they do in a script that computes step after step.
+    ``x`` is [N, widths[0]], or anything that can be viewed so; the arithmetic is in the dtype of the
+    parameters. The arrays of the last step stay until the next one replaces them, as they do in a script that
+    computes step after step.
     """
 
     def __init__(
@@ -66,7 +78,9 @@ class Perceptron:
         self._sums: list[Array] = []
         self._errors: list[Array] = []
         self._rows: Array = None
-        self._timed: list[tuple[Operator, float]] | None = None  # the operators of a step, where they are timed
+        self._timed: list[tuple[Operator, float]] | None = (
+            None  # the operators of a step, where they are timed
+        )
 
     def step(self, x: Array, y: Array) -> float:
         """One iteration over all of ``x``; the mean cross-entropy before the update."""
@@ -79,7 +93,8 @@ class Perceptron:
         return result
 
     def forward(self, x: Array, y: Array) -> Array:
-        """Probabilities of all samples, kept for ``backward``; the mean cross-entropy as an array of the library."""
+        """Probabilities of all samples, kept for ``backward``; the mean cross-entropy as an array of the
+        library."""
         module, run = self.library.module, partial(self._run, len(x))
         self._sums, self._outputs = [], [x]
         for number in range(1, self.layers + 1):
@@ -100,17 +115,25 @@ class Perceptron:
         self._gradients, self._errors = {}, [gradient]
         for number in range(self.layers, 0, -1):
             layer = f"dense{number}"
-            self._gradients[f"{layer}.weight"] = run("weight gradient", layer, module.matmul, gradient.T, self._outputs[number - 1])
-            self._gradients[f"{layer}.bias"] = run("bias gradient", layer, partial(module.sum, axis=0), gradient)
+            self._gradients[f"{layer}.weight"] = run(
+                "weight gradient", layer, module.matmul, gradient.T, self._outputs[number - 1]
+            )
+            self._gradients[f"{layer}.bias"] = run(
+                "bias gradient", layer, partial(module.sum, axis=0), gradient
+            )
             if number > 1:
                 before = run("input gradient", layer, module.matmul, gradient, self._weight(number))
-                gradient = run("relu gradient", f"dense{number - 1}", _where_positive, before, self._sums[number - 2])
+                gradient = run(
+                    "relu gradient", f"dense{number - 1}", _where_positive, before, self._sums[number - 2]
+                )
                 self._errors.append(gradient)
 
     def update(self) -> None:
         """One step down the gradient, parameter by parameter."""
         for name, parameter in self._parameters.items():
-            self._run(0, "gradient descent", name, _descend, parameter, self._gradients[name], self.learning_rate)
+            self._run(
+                0, "gradient descent", name, _descend, parameter, self._gradients[name], self.learning_rate
+            )
 
     def gradients(self, x: Array, y: Array) -> dict[str, NDArray[Any]]:
         x, y = self._given(x), self.library.to_device(y)
@@ -134,7 +157,8 @@ class Perceptron:
         return self.library.to_device(array) if array.ndim == 1 else self._given(array)
 
     def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
-        """The operators of an iteration in their order, each synchronized before and after and timed: the fastest of ``rounds``.
+        """The operators of an iteration in their order, each synchronized before and after and timed: the
+            fastest of ``rounds``.
 
         One iteration before them warms up. The parameters are afterwards what they were before.
         """
@@ -152,7 +176,9 @@ class Perceptron:
         finally:
             self._timed = None
             self._parameters = {name: self.library.to_device(value) for name, value in kept.items()}
-        return fastest([operator for operator, _ in steps[0]], [[seconds for _, seconds in step] for step in steps])
+        return fastest(
+            [operator for operator, _ in steps[0]], [[seconds for _, seconds in step] for step in steps]
+        )
 
     def close(self) -> None:
         for arrays in (self._parameters, self._gradients, self._outputs, self._sums, self._errors):
@@ -160,10 +186,11 @@ class Perceptron:
         self._rows = None
         self.library.release()
 
-    # --- what an operator computes ---------------------------------------------------------------------------------------------
+    # --- what an operator computes ------------------------------------------------------------------------
 
     def _normalize(self, scores: Array) -> tuple[Array, Array, Array]:
-        """Softmax of each row [N, classes], with what the loss needs of it: the sums of the exponentials and the shifted scores."""
+        """Softmax of each row [N, classes], with what the loss needs of it: the sums of the exponentials and
+        the shifted scores."""
         module = self.library.module
         shifted = scores - module.amax(scores, axis=1, keepdims=True)
         exponentials = module.exp(shifted)
@@ -172,7 +199,8 @@ class Perceptron:
         return exponentials, totals, shifted
 
     def _likelihood(self, shifted: Array, totals: Array, y: Array) -> Array:
-        """The mean of log(sum of exponentials) - score of the right class, which no rounding turns infinite."""
+        """The mean of log(sum of exponentials) - score of the right class, which no rounding turns
+        infinite."""
         return (self.library.module.log(totals[:, 0]) - shifted[self._numbers(len(y)), y]).mean()
 
     def _from_probabilities(self, probabilities: Array, y: Array) -> Array:
@@ -197,7 +225,8 @@ class Perceptron:
         return self.library.to_device(x)
 
     def _run(self, count: int, name: str, layer: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call ``function``, which is the operator ``name`` of ``layer`` on ``count`` samples; timed where operators are."""
+        """Call ``function``, which is the operator ``name`` of ``layer`` on ``count`` samples; timed where
+        operators are."""
         if self._timed is None:
             return function(*arguments)
         self.library.synchronize()  # the device is idle before and after it
@@ -211,12 +240,14 @@ class Perceptron:
     def _declared(self, name: str, layer: str, count: int) -> Operator:
         """The work of an operator on ``count`` samples; the ``layer`` of a gradient descent is a parameter.
 
-        FLOPs an element are those of docs/counting.md: a softmax costs 14, and the logarithm in the cross-entropy of a sample 10.
+        FLOPs an element are those of docs/counting.md: a softmax costs 14, and the logarithm in the
+        cross-entropy of a sample 10.
         """
         dense, _, parameter = layer.partition(".")
         number = self.layers if layer == "loss" else int(dense.removeprefix("dense"))
         inner, outer = self.widths[number - 1 : number + 1]
-        # Of input [N, in], weight [out, in] and scores [N, out] two are multiplied and the third is the product.
+        # Of input [N, in], weight [out, in] and scores [N, out] two are multiplied and the third is the
+        # product.
         own = {"weight": outer * inner, "bias": outer}
         counts = own | {"inputs": count * inner, "scores": count * outer, "samples": count, "loss": 1}
         counts |= {"parameter": own.get(parameter, 0), "product": 2 * count * inner * outer}
@@ -235,11 +266,12 @@ def _descend(parameter: Array, gradient: Array, learning_rate: float) -> None:
     parameter -= learning_rate * gradient
 
 
-# --- the array libraries ------------------------------------------------------------------------------------------------------------
+# --- the array libraries ----------------------------------------------------------------------------------
 
 
 class Library:
-    """One library on one device; this one is NumPy. ``module`` has NumPy's functions under NumPy's names, as far as they are called."""
+    """One library on one device; this one is NumPy. ``module`` has NumPy's functions under NumPy's names, as
+    far as they are called."""
 
     name = "numpy"
     module: Any = np
@@ -264,7 +296,8 @@ class Library:
 
 
 def library(name: str) -> Library:
-    """The library of this name (``LIBRARIES``). Raises DeviceError where it or its device is not on this machine, saying which."""
+    """The library of this name (``LIBRARIES``). Raises DeviceError where it or its device is not on this
+    machine, saying which."""
     if name not in LIBRARIES:
         raise DeviceError(f"unknown array library {name!r}.", hint=f"Choose from {', '.join(LIBRARIES)}.")
     return {"numpy": Library, "cupy": _CuPy}.get(name, partial(_Torch, name.removeprefix("torch-")))()
@@ -278,7 +311,8 @@ class _CuPy(Library):
             import cupy
         except ImportError as error:
             raise DeviceError(
-                f"CuPy cannot be imported ({error}).", hint="Run 'rooflines doctor' for the command that installs it."
+                f"CuPy cannot be imported ({error}).",
+                hint="Run 'rooflines doctor' for the command that installs it.",
             ) from None
         try:
             count = int(cupy.cuda.runtime.getDeviceCount())
@@ -316,7 +350,9 @@ class _Torch(Library):
 
         present = device == "cpu" or (torch.cuda if device == "cuda" else torch.backends.mps).is_available()
         if not present:
-            raise DeviceError(f"torch {torch.__version__} finds no {'NVIDIA' if device == 'cuda' else 'Apple'} GPU.")
+            raise DeviceError(
+                f"torch {torch.__version__} finds no {'NVIDIA' if device == 'cuda' else 'Apple'} GPU."
+            )
         self.name = f"torch-{device}"
         self.module = torch
         self._device = torch.device(device)

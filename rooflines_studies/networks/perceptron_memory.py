@@ -1,11 +1,14 @@
-"""The memory of one iteration of the perceptron by component, measured: what an allocator was seen to give and a process to grow.
+"""The memory of one iteration of the perceptron by component, measured: what an allocator was seen to give
+and a process to grow.
 
-Only a fresh process can say what importing a library costs: nothing heavy may be imported here before ``measure`` has looked.
+Only a fresh process can say what importing a library costs: nothing heavy may be imported here before
+``measure`` has looked.
 
-On the host NumPy's arrays are those that it reports to ``tracemalloc`` under a separate domain, PyTorch's the storages that its
-operators returned and that are alive, and the total is the growth of the resident set. On a GPU they are what hooks on CuPy's memory
-pool saw, and the total is what the driver says the device gave away.
-The components are read one by one and the total apart from them: that they add up is a check, not a definition.
+On the host NumPy's arrays are those that it reports to ``tracemalloc`` under a separate domain, PyTorch's the
+storages that its operators returned and that are alive, and the total is the growth of the resident set. On a
+GPU they are what hooks on CuPy's memory pool saw, and the total is what the driver says the device gave away.
+The components are read one by one and the total apart from them: that they add up is a check, not a
+definition.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from typing import Any, TypeAlias
 import psutil
 
 _CHUNK = 4096
-# Domain, bus and device: NVML numbers GPUs in another order than CUDA may, and knows nothing of CUDA_VISIBLE_DEVICES.
+# Domain, bus and device: NVML numbers GPUs in another order than CUDA may, and knows nothing of
+# CUDA_VISIBLE_DEVICES.
 Pci: TypeAlias = tuple[int, int, int]
 
 
@@ -57,7 +61,10 @@ class _Host:
 
 
 class _TorchHost(_Host):
-    how = "arrays: storages of the operators' results; total: growth of the resident set since before the import, without the meter's"
+    how = (
+        "arrays: storages of the operators' results; total: growth of the resident set since before "
+        "the import, without the meter's"
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +81,9 @@ class _TorchHost(_Host):
         class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 made = func(*args, **(kwargs or {}))
-                for storage in (leaf.untyped_storage() for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)):
+                for storage in (
+                    leaf.untyped_storage() for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)
+                ):
                     live[storage.data_ptr()] = reference(storage), storage.nbytes()
                 return made
 
@@ -153,7 +162,8 @@ class _Device(_Host):
 
 
 def resident_bytes() -> int:
-    """This process's resident set, after what the C library has free was given back to the system where it can do that."""
+    """This process's resident set, after what the C library has free was given back to the system where it
+    can do that."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # glibc; nothing elsewhere
@@ -161,10 +171,12 @@ def resident_bytes() -> int:
 
 
 def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]:
-    """Bytes of ``parameters``, ``input``, ``activations``, ``gradients`` and ``overhead`` (the library itself, and what its allocator
-    and the measurement hold in addition to the arrays), and the ``total`` that the process or its device memory grew by.
+    """Bytes of ``parameters``, ``input``, ``activations``, ``gradients`` and ``overhead`` (the library
+    itself, and what its allocator and the measurement hold in addition to the arrays), and the ``total`` that
+    the process or its device memory grew by.
 
-    The input is random: its values do not change what it takes. To be called once, in a process that has not imported the library.
+    The input is random: its values do not change what it takes. To be called once, in a process that has not
+        imported the library.
     """
     meters: dict[str, type[_Host]] = {"cupy": _Device, "torch-cpu": _TorchHost}
     meter = meters.get(library, _Host)()
@@ -172,7 +184,8 @@ def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]
     from rooflines_studies.networks.perceptron import library as load
 
     loaded = load(library)
-    # Of the full size: the buffers that a BLAS packs operands into grow with the product, and are the library's.
+    # Of the full size: the buffers that a BLAS packs operands into grow with the product, and are the
+    # library's.
     warm = Perceptron(loaded, widths=widths)
     warm.step(*_random(warm, widths, samples))
     warm.close()
@@ -203,7 +216,8 @@ def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]
 
 
 def _random(network: Any, widths: Sequence[int], samples: int) -> tuple[Any, Any]:
-    """Samples and classes where the network computes; made piece by piece, so that nothing of their making stays behind."""
+    """Samples and classes where the network computes; made piece by piece, so that nothing of their making
+    stays behind."""
     import numpy as np
 
     generator = np.random.default_rng(0)

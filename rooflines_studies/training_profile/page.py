@@ -1,4 +1,5 @@
-"""The page of the study of a training's profile: operators, steps, utilization, one and two GPUs, inference and accuracy."""
+"""The page of the study of a training's profile: operators, steps, utilization, one and two GPUs, inference
+and accuracy."""
 
 from __future__ import annotations
 
@@ -52,8 +53,10 @@ def findings(study: Study) -> Iterator[str]:
         first, step = row.value("first_step_s"), row.value("step_s")
         if first is not None and step:
             yield (
-                f"The first step takes {seconds(first)}, {significant(first / step)} × a later one ({seconds(step)}): libraries load "
-                "and memory is allocated. It is in no operator's time here. The paper's list, which the copies of data and model "
+                f"The first step takes {seconds(first)}, {significant(first / step)} × a later "
+                f"one ({seconds(step)}): libraries load "
+                "and memory is allocated. It is in no operator's time here. The paper's list, "
+                "which the copies of data and model "
                 "lead, probably includes it."
             )
         yield from _copies(analysis)
@@ -68,20 +71,31 @@ def findings(study: Study) -> Iterator[str]:
             text = f"Inference on {device_of(row)}: {seconds(sample_s)} per image at batch 1"
             if max(sample_s, first_s) < float(theirs["gpu_batch_64"].partition(" ")[0]):
                 text += (
-                    f", first step {seconds(max(sample_s, first_s))}. The paper's {theirs['cpu']:g} s on a CPU and "
-                    f"{theirs['gpu_batch_64']} s on a GPU are longer than that, so they must contain something else, such as start-up"
+                    f", first step {seconds(max(sample_s, first_s))}. The paper's "
+                    f"{theirs['cpu']:g} s on a CPU and "
+                    f"{theirs['gpu_batch_64']} s on a GPU are longer than that, so they must "
+                    "contain something else, such as start-up"
                 )
             yield f"{text}."
     for row in study.part("accuracy"):
         if row.reason:
-            yield f"Learning rate {row.point.options.get('learning_rate')} on {row.facts.get('device', 'this machine')}: {row.reason}"
+            yield (
+                f"Learning rate {row.point.options.get('learning_rate')} on "
+                f"{row.facts.get('device', 'this machine')}: {row.reason}"
+            )
 
 
 def _traced(study: Study) -> list[tuple[SweepRow, Analysis]]:
     """The training runs with their analyses, the largest batch of the first device last."""
-    found = [(row, one) for row in study.part("training") if (one := analysis_of(row)) is not None and one.operators]
+    found = [
+        (row, one)
+        for row in study.part("training")
+        if (one := analysis_of(row)) is not None and one.operators
+    ]
     first = device_of(found[0][0]) if found else ""
-    return sorted(found, key=lambda pair: (device_of(pair[0]) == first, int(pair[0].point.options["batch_size"])))
+    return sorted(
+        found, key=lambda pair: (device_of(pair[0]) == first, int(pair[0].point.options["batch_size"]))
+    )
 
 
 def _verdict(row: SweepRow, analysis: Analysis) -> str:
@@ -92,7 +106,8 @@ def _verdict(row: SweepRow, analysis: Analysis) -> str:
     most = max(shares, key=lambda name: shares[name]) if shares else ""
     share = f"; {most} takes {percent(shares[most] / whole)} of the busy time" if most and whole else ""
     return (
-        f"Training DenseNet-121 at batch {row.point.options['batch_size']} on {device_of(row)}: {significant(rate)} images/s, "
+        f"Training DenseNet-121 at batch {row.point.options['batch_size']} on {device_of(row)}: "
+        f"{significant(rate)} images/s, "
         f"{hours:.1f} h for {EPOCHS} epochs of {TRAIN_IMAGES:,} images (projected){share}."
     )
 
@@ -105,20 +120,26 @@ def _copies(analysis: Analysis) -> Iterator[str]:
     if total:
         copies, (top, most) = sum(times.get(name, 0.0) for name in names), next(iter(times.items()))
         yield (
-            f"Copies and conversions (aten::to, copy_) take {percent(copies / total, 1)} of the operators' time; the operator with the "
+            f"Copies and conversions (aten::to, copy_) take {percent(copies / total, 1)} of the "
+            "operators' time; the operator with the "
             f"most is {top} with {percent(most / total, 1)}."
         )
 
 
 def _several_gpus(study: Study) -> Iterator[str]:
-    alone = {row.point.options["batch_size"]: row.estimates.get("samples_per_s") for row in study.part("training")}
+    alone = {
+        row.point.options["batch_size"]: row.estimates.get("samples_per_s") for row in study.part("training")
+    }
     for row in study.part("two GPUs"):
         batch, two = row.point.options["batch_size"], row.estimates.get("samples_per_s")
         one = alone.get(batch)
         if one and two:
-            yield from decided([(f"DataParallel at batch {batch}", two, "one GPU", one)], "trains", "many images/s")
+            yield from decided(
+                [(f"DataParallel at batch {batch}", two, "one GPU", one)], "trains", "many images/s"
+            )
             yield (
-                "DataParallel copies the parameters to every GPU and gathers outputs and gradients on the first one in each step, so "
+                "DataParallel copies the parameters to every GPU and gathers outputs and "
+                "gradients on the first one in each step, so "
                 "that one works and holds more than the others."
             )
     if not any(row.value("samples_per_s") for row in study.part("two GPUs")):

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
-
 import rooflines
+import typer
 from rooflines.arguments import arg, as_options
 from rooflines.cli.app import app, load
 from rooflines.errors import UsageError

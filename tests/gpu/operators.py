@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.nn import functional
-
 from rooflines import count
+from torch.nn import functional
 
 # On a GPU, elements of 4 bytes in 1 GiB; on a CPU few, to count them by the same code.
 ELEMENTS = {"cuda": 1 << 28, "cpu": 1 << 14}

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 import rooflines
 from rooflines.errors import UsageError
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from rooflines.kernels.micro import clock, dispatch, matmul, repeats, transfer
 
 CPU = torch.device("cpu")

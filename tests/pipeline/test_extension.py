@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-
 import rooflines
+import torch
 from rooflines.roofline.count.formulas.registry import FORMULAS
+
 from tests.commands import write_ceilings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "counting.md").read_text(encoding="utf-8")

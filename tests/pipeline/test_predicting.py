@@ -5,9 +5,8 @@ import math
 
 import msgspec
 import pytest
-import torch
-
 import rooflines
+import torch
 from rooflines.device_specs import catalog
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.pipeline.predicting import predict
@@ -19,6 +18,7 @@ from rooflines.reports.views import predict as predict_page
 from rooflines.roofline.dry_run.count import count_network
 from rooflines.roofline.dry_run.memory_fit import MemoryGrowth
 from rooflines.roofline.predict.forecast import Forecast
+
 from tests.roofline.real import DATA
 from tests.samples import ceilings
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import torch
-
 from rooflines.profiler.hooks.module_hooks import ModuleRanges
 from rooflines.profiler.machine.environment import collect_environment, nvidia_driver
 from rooflines.profiler.record.device import RecordedDevice
@@ -23,6 +22,7 @@ from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.process import SamplerProcess
+
 from tests.profiler.samplers.nvml_driver.signals import Constant, Square, Term, integral
 from tests.replay.recorded import Recorded
 

@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 import rooflines
 from rooflines.roofline.analysis import Analysis
 

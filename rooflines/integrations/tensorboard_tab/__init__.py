@@ -1,6 +1,8 @@
-"""The tab "Rooflines" of TensorBoard: the runs and traces below its log directory, their reports, and comparisons of two.
+"""The tab "Rooflines" of TensorBoard: the runs and traces below its log directory, their reports, and
+comparisons of two.
 
-TensorBoard finds ``RooflinesTab`` by an entry point. This module imports nothing, so that it loads where TensorBoard is not installed.
+TensorBoard finds ``RooflinesTab`` by an entry point. This module imports nothing, so that it loads where
+TensorBoard is not installed.
 """
 
 from __future__ import annotations

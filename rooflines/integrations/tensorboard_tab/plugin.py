@@ -1,5 +1,5 @@
-"""The plugin: its routes serve the list of sources and their pages. Only names from the last search of the log directory are served,
-so no request leads to another file."""
+"""The plugin: its routes serve the list of sources and their pages. Only names from the last search of the
+log directory are served, so no request leads to another file."""
 
 from __future__ import annotations
 
@@ -36,14 +36,17 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def frontend_metadata(self) -> Any:
         """How TensorBoard shows the tab."""
-        return base_plugin.FrontendMetadata(es_module_path="/tab.js", tab_name="Rooflines", disable_reload=True)
+        return base_plugin.FrontendMetadata(
+            es_module_path="/tab.js", tab_name="Rooflines", disable_reload=True
+        )
 
     def is_active(self) -> bool:
         """Whether there is anything to show."""
         return bool(self._found())
 
     def _found(self) -> dict[str, TabSource]:
-        """Return the sources of a new search, or those of the previous one if the search takes longer than two seconds."""
+        """Return the sources of a new search, or those of the previous one if the search takes longer than
+        two seconds."""
         with self._guard:
             if not self._search.is_alive():
                 self._search = threading.Thread(target=self._scan, name="rooflines-search", daemon=True)
@@ -61,15 +64,25 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
             sources, kind = self._found().values(), "application/json"
             self._results.fill(sources)
             runs = [source._asdict() | self._results.figures(source) for source in sources]
-            content = {"runs": runs, "cut": self._scan.cut, "searching": self._search.is_alive(), "root": self._scan.root}
+            content = {
+                "runs": runs,
+                "cut": self._scan.cut,
+                "searching": self._search.is_alive(),
+                "root": self._scan.root,
+            }
         else:
             content, kind, status = self._page(request.args.getlist("run"), request.args.get("theme"))
-            # TensorBoard's policy allows scripts of a page by their hash; the page's own policy forbids everything else.
-            hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in _SCRIPT.findall(content)]
+            # TensorBoard's policy allows scripts of a page by their hash; the page's own policy forbids
+            # everything else.
+            hashes = [
+                base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+                for text in _SCRIPT.findall(content)
+            ]
         return http_util.Respond(request, content, kind, code=status, csp_scripts_sha256s=hashes)
 
     def _page(self, names: list[str], theme: str | None) -> tuple[str, str, int]:
-        """The page of a source or the comparison of two, or a line that says why there is none; with its type and status."""
+        """The page of a source or the comparison of two, or a line that says why there is none; with its type
+        and status."""
         found = self._scan.sources or self._found()
         sources = [found[name] for name in names if name in found]
         if not 1 <= len(names) <= 2 or len(sources) != len(names):
@@ -77,4 +90,8 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
         text, kind = self._results.page(sources)
         if theme in ("light", "dark"):
             text = text.replace('<html lang="en"', f'<html lang="en" data-theme="{theme}"', 1)
-        return text, kind, 200  # also without a page: a browser would log another status as an error of the page
+        return (
+            text,
+            kind,
+            200,
+        )  # also without a page: a browser would log another status as an error of the page

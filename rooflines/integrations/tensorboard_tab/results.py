@@ -1,4 +1,5 @@
-"""Analyses of sources, made one at a time and kept while their files stay the same: figures for the list, and pages."""
+"""Analyses of sources, made one at a time and kept while their files stay the same: figures for the list, and
+pages."""
 
 from __future__ import annotations
 
@@ -41,11 +42,15 @@ class Results:
         self._analysis, self._text = lru_cache(MOST_KEPT)(_analyzed), lru_cache(MOST_KEPT)(self._rendered)
 
     def figures(self, source: TabSource) -> dict[str, Any]:
-        """What the list shows of ``source``: its state, and once analyzed its figures, or the error in one line."""
-        return self._figures.get(source, {"state": "recording" if source.recording else "large" if source.large else "waiting"})
+        """What the list shows of ``source``: its state, and once analyzed its figures, or the error in one
+        line."""
+        return self._figures.get(
+            source, {"state": "recording" if source.recording else "large" if source.large else "waiting"}
+        )
 
     def fill(self, sources: Collection[TabSource]) -> None:
-        """Analyze those of all ``sources`` that the list needs figures of, in the thread, newest first; forget those that are gone."""
+        """Analyze those of all ``sources`` that the list needs figures of, in the thread, newest first;
+        forget those that are gone."""
         self._sources = sources
         for gone in self._figures.keys() - set(sources):
             self._figures.pop(gone, None)
@@ -54,7 +59,8 @@ class Results:
             self._thread.start()
 
     def page(self, sources: Sequence[TabSource]) -> tuple[str, str]:
-        """The report of a source or the comparison of two as HTML, or a line that says why there is none; with its type."""
+        """The report of a source or the comparison of two as HTML, or a line that says why there is none;
+        with its type."""
         with self._working:
             try:
                 return self._text(*sources), "text/html"
@@ -96,7 +102,8 @@ class Results:
 
 
 def _in_one_line(error: Exception, sources: Sequence[TabSource]) -> str:
-    """What ``error`` says, with the names of files without their folders. One of a file that we did not expect is logged."""
+    """What ``error`` says, with the names of files without their folders. One of a file that we did not
+    expect is logged."""
     if isinstance(error, RooflinesError):
         # The other hints name an argument, which the tab does not offer.
         text = str(error) if error.hint == error.marked_hint else error.message
@@ -144,11 +151,21 @@ def _figures(analysis: Any, page: Page) -> dict[str, Any]:
 
     if not isinstance(analysis, Analysis):
         return {"verdict": page.verdict, "device": getattr(analysis, "device_name", "")}
-    step_s = analysis.steps.median_s if analysis.steps else analysis.whole_s if analysis.basis.per == "step" else None
+    step_s = (
+        analysis.steps.median_s
+        if analysis.steps
+        else analysis.whole_s
+        if analysis.basis.per == "step"
+        else None
+    )
     efficiency = analysis.totals.efficiency if analysis.totals else None
     return {
-        "verdict": page.verdict, "status": analysis.status, "comparable": True,
+        "verdict": page.verdict,
+        "status": analysis.status,
+        "comparable": True,
         "device": analysis.environment.device_name or analysis.environment.device,
-        "step": f"{seconds(step_s)} a step" if step_s else "", "step_s": step_s or None,
-        "efficiency": efficiency, "efficiency_text": "" if efficiency is None else f"efficiency {percent(efficiency)}",
-    }  # fmt: skip
+        "step": f"{seconds(step_s)} a step" if step_s else "",
+        "step_s": step_s or None,
+        "efficiency": efficiency,
+        "efficiency_text": "" if efficiency is None else f"efficiency {percent(efficiency)}",
+    }

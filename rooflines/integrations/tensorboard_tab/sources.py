@@ -1,4 +1,5 @@
-"""What can be analyzed below a directory: our runs, monitored programs, traces of any program, and the traces of several ranks."""
+"""What can be analyzed below a directory: our runs, monitored programs, traces of any program, and the traces
+of several ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from rooflines.profiler.read.sources import is_trace_name, rank_in_name
 
 # The limit for a log directory that holds far more than runs.
 MOST_ENTRIES = 100_000
-# A trace that changed within this time may still be written; a run whose files did not for the longer time has been killed.
+# A trace that changed within this time may still be written; a run whose files did not for the longer time
+# has been killed.
 FRESH_S, KILLED_S = 5.0, 60.0
 # More bytes on disk are analyzed only on request: compressed traces expand ten- to fortyfold.
 LARGE_BYTES, LARGE_COMPRESSED_BYTES = 1 << 30, 64 << 20
@@ -33,8 +35,8 @@ _RECORD = {RUN_FILE, MONITOR_FILE, SAMPLES_FILE, LINES_FILE, JOURNAL_FILE}
 class TabSource(NamedTuple):
     """A run, monitored program, trace, or traces of several ranks.
 
-    ``name`` is its path below the log directory, ``changed_ns`` is when the newest of its files changed (epoch). ``recording`` says
-    that it is still being written, ``large`` that it is analyzed only on request.
+    ``name`` is its path below the log directory, ``changed_ns`` is when the newest of its files changed
+    (epoch). ``recording`` says that it is still being written, ``large`` that it is analyzed only on request.
     """
 
     name: str
@@ -47,7 +49,8 @@ class TabSource(NamedTuple):
 
 
 class Scan:
-    """Finds the sources below ``root``; each call looks again, and reads only files that changed since the call before.
+    """Finds the sources below ``root``; each call looks again, and reads only files that changed since the
+    call before.
 
     ``sources`` is what the last complete one found, ``cut`` says that the limit ended it early.
     """
@@ -57,8 +60,11 @@ class Scan:
         self.cut, self.sources = False, dict[str, TabSource]()
 
     def __call__(self) -> dict[str, TabSource]:
-        """The sources by name. Links to directories are followed, each directory once; hidden directories are skipped."""
-        from rooflines.pipeline.captures import captured_beside  # which loads NumPy: TensorBoard starts without it
+        """The sources by name. Links to directories are followed, each directory once; hidden directories are
+        skipped."""
+        from rooflines.pipeline.captures import (
+            captured_beside,
+        )  # which loads NumPy: TensorBoard starts without it
 
         self.cut, sources = False, list[TabSource]()
         jobs: dict[str, dict[int, list[TabSource]]] = defaultdict(lambda: defaultdict(list))
@@ -66,7 +72,9 @@ class Scan:
             files = _stats(folder, names)
             if not _RECORD.isdisjoint(files):
                 sources.append(self._recorded(folder, files))
-                if sources[-1].kind == "run" and (of_job := re.fullmatch(r"rank(\d+)", os.path.basename(folder))):
+                if sources[-1].kind == "run" and (
+                    of_job := re.fullmatch(r"rank(\d+)", os.path.basename(folder))
+                ):
                     jobs[os.path.dirname(folder)][int(of_job[1])].append(sources[-1])
             elif files and "capture_traces" in below and captured_beside(folder):
                 below.remove("capture_traces")
@@ -86,7 +94,8 @@ class Scan:
         return self.sources
 
     def _walk(self) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Each directory with the names of its directories, which the caller may remove from the list, and files."""
+        """Each directory with the names of its directories, which the caller may remove from the list, and
+        files."""
         seen, entries = set[str](), 0
         for folder, below, names in os.walk(self.root, followlinks=True):
             below[:] = sorted(name for name in below if not name.startswith("."))
@@ -103,23 +112,44 @@ class Scan:
     def _recorded(self, folder: str, files: Mapping[str, os.stat_result]) -> TabSource:
         """The run or monitored program in ``folder``."""
         record = next((name for name in (MONITOR_FILE, RUN_FILE) if name in files), None)
-        is_running = record is None or _head(os.path.join(folder, record), files[record].st_mtime_ns, files[record].st_size)[2]
-        return self._source("program" if record == MONITOR_FILE else "run", folder, files, KILLED_S if is_running else 0.0)
+        is_running = (
+            record is None
+            or _head(os.path.join(folder, record), files[record].st_mtime_ns, files[record].st_size)[2]
+        )
+        return self._source(
+            "program" if record == MONITOR_FILE else "run", folder, files, KILLED_S if is_running else 0.0
+        )
 
-    def _source(self, kind: Any, path: str, files: Mapping[str, os.stat_result], fresh_s: float = FRESH_S) -> TabSource:
-        size, changed_ns = sum(one.st_size for one in files.values()), max(one.st_mtime_ns for one in files.values())
+    def _source(
+        self, kind: Any, path: str, files: Mapping[str, os.stat_result], fresh_s: float = FRESH_S
+    ) -> TabSource:
+        size, changed_ns = (
+            sum(one.st_size for one in files.values()),
+            max(one.st_mtime_ns for one in files.values()),
+        )
         # A clock that is ahead of ours, as a file server's may be, says nothing.
         recording = 0 <= time.time() - changed_ns / 1e9 < fresh_s
-        large = size > (LARGE_COMPRESSED_BYTES if any(name.endswith((".gz", ".zst")) for name in files) else LARGE_BYTES)
+        large = size > (
+            LARGE_COMPRESSED_BYTES if any(name.endswith((".gz", ".zst")) for name in files) else LARGE_BYTES
+        )
         return TabSource(self._name(path), kind, (path,), changed_ns, size, recording, large)
 
     def _together(self, folder: str, ranks: Mapping[int, list[TabSource]]) -> TabSource:
-        """The ranks of one job, of several steps the last one; analyzed only on request: each is in the list by itself."""
+        """The ranks of one job, of several steps the last one; analyzed only on request: each is in the list
+        by itself."""
         last = [max(ranks[rank], key=lambda source: source.changed_ns) for rank in sorted(ranks)]
         paths = (folder,) if last[0].kind == "run" else tuple(source.paths[0] for source in last)
         changed_ns, size = max(source.changed_ns for source in last), sum(source.bytes for source in last)
         recording = any(source.recording for source in last)
-        return TabSource(f"{self._name(folder)} ({len(ranks)} ranks)", "ranks", paths, changed_ns, size, recording, large=True)
+        return TabSource(
+            f"{self._name(folder)} ({len(ranks)} ranks)",
+            "ranks",
+            paths,
+            changed_ns,
+            size,
+            recording,
+            large=True,
+        )
 
     def _name(self, path: str) -> str:
         name = os.path.relpath(path, self.root)
@@ -138,7 +168,8 @@ def _stats(folder: str, names: Iterable[str]) -> dict[str, os.stat_result]:
 
 @lru_cache(MOST_ENTRIES)
 def _head(path: str, changed_ns: int, size: int) -> tuple[bool, int | None, bool]:
-    """Whether the file that changed then is a trace by its name or its first bytes, its rank, and whether a recording is running."""
+    """Whether the file that changed then is a trace by its name or its first bytes, its rank, and whether a
+    recording is running."""
     is_packed, head = path.endswith((".zst", ".pftrace")), b""
     try:
         if not is_packed:

@@ -25,8 +25,8 @@ def synchronize_device(device: torch.device) -> None:
 def timed_on_device(device: torch.device, call: Callable[[], object], calls: int) -> Timing:
     """The time of ``calls`` calls of ``call`` in a row.
 
-    On CUDA between two events in the current stream, so the time of the host counts only where it is slower than the device. On a
-    CPU with the share of torch's threads that really ran.
+    On CUDA between two events in the current stream, so the time of the host counts only where it is slower
+    than the device. On a CPU with the share of torch's threads that really ran.
     """
     if device.type == "cuda":
         return Timing(_ends(device, call, [calls])[-1])
@@ -37,7 +37,8 @@ def timed_on_device(device: torch.device, call: Callable[[], object], calls: int
     synchronize_device(device)
     after, end_ns = time.process_time_ns(), time.perf_counter_ns()
     took = max(1, end_ns - begin)
-    # torch's idle threads spin for a while before they sleep, so an undisturbed call keeps all of them at work
+    # torch's idle threads spin for a while before they sleep, so an undisturbed call keeps all of them at
+    # work
     busy = share(after - before, took * torch.get_num_threads()) if device.type == "cpu" else 1.0
     return Timing(took * 1e-9, busy)
 
@@ -45,8 +46,8 @@ def timed_on_device(device: torch.device, call: Callable[[], object], calls: int
 def timed_in_parts(device: torch.device, call: Callable[[], object], calls: int) -> Timing:
     """As ``timed_on_device``, on CUDA also with the pace of the fastest part of the calls.
 
-    A GPU at its power limit lowers its clock within milliseconds of a product. A short kernel of a step that draws little power
-    runs at the full clock, so the roof above it is the pace before the clock falls.
+    A GPU at its power limit lowers its clock within milliseconds of a product. A short kernel of a step that
+    draws little power runs at the full clock, so the roof above it is the pace before the clock falls.
     """
     if device.type != "cuda":
         return timed_on_device(device, call, calls)
@@ -60,7 +61,10 @@ def _ends(device: torch.device, call: Callable[[], object], groups: list[int]) -
     """When each group of calls ended on a CUDA device, in seconds; the first is the beginning, 0."""
     synchronize_device(device)
     with torch.cuda.device(device):
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(groups) + 1)]  # type: ignore[no-untyped-call]
+        events = [
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(len(groups) + 1)
+        ]
         events[0].record()
         for group, event in zip(groups, events[1:], strict=True):
             for _ in range(group):

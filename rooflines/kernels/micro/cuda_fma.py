@@ -1,8 +1,9 @@
-"""Peak rate of fused multiply-adds on the vector units of an NVIDIA GPU: fp64, fp32, and fp16 two to an instruction.
+"""Peak rate of fused multiply-adds on the vector units of an NVIDIA GPU: fp64, fp32, and fp16 two to an
+instruction.
 
-Each thread runs ``RECURRENCES`` independent recurrences ``x <- x * scale + shift`` in registers. A scheduler starts at most one
-instruction a cycle and an FMA takes four or more. A scheduler holds eight to sixteen warps, so 64 to 128 FMAs do not depend on each
-other: there is always one that is ready.
+Each thread runs ``RECURRENCES`` independent recurrences ``x <- x * scale + shift`` in registers. A scheduler
+starts at most one instruction a cycle and an FMA takes four or more. A scheduler holds eight to sixteen
+warps, so 64 to 128 FMAs do not depend on each other: there is always one that is ready.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from rooflines.kernels.micro.cuda_vectors import compiled_cuda, fma_half2
 
 Precision = Literal["fp64", "fp32", "fp16"]
 RECURRENCES = 8
-# So that counting the loop costs next to nothing: 384 FMAs and three other instructions. With 64, NVVM no longer unrolls fully.
+# So that counting the loop costs next to nothing: 384 FMAs and three other instructions. With 64, NVVM no
+# longer unrolls fully.
 UNROLL = 48
 # The types that the kernels are launched with.
 SIGNATURES: dict[Precision, tuple[Any, ...]] = {
@@ -26,16 +28,19 @@ SIGNATURES: dict[Precision, tuple[Any, ...]] = {
 
 
 def flops(threads: int, iterations: int, lanes: int = 1) -> int:
-    """FLOPs of one launch: a multiplication and an addition per recurrence, step and lane (2 for fp16, whose FMAs are of pairs)."""
+    """FLOPs of one launch: a multiplication and an addition per recurrence, step and lane (2 for fp16, whose
+    FMAs are of pairs)."""
     return 2 * lanes * threads * RECURRENCES * UNROLL * iterations
 
 
 @compiled_cuda
 def recur_fma(values: Any, scale: Any, shift: Any, iterations: int) -> None:
-    """Thread t starts ``RECURRENCES`` recurrences at ``values[t] + k * shift`` (k = 0, 1, ...) and stores the sum of their ends.
+    """Thread t starts ``RECURRENCES`` recurrences at ``values[t] + k * shift`` (k = 0, 1, ...) and stores the
+    sum of their ends.
 
-    ``values`` are float32 or float64 and the two scalars of the same type. Each recurrence takes ``UNROLL * iterations`` steps; with
-    0 < ``scale`` < 1 it converges to ``shift / (1 - scale)`` and stays a normal number however long the loop.
+    ``values`` are float32 or float64 and the two scalars of the same type. Each recurrence takes ``UNROLL *
+    iterations`` steps; with 0 < ``scale`` < 1 it converges to ``shift / (1 - scale)`` and stays a normal
+    number however long the loop.
     """
     thread = cuda.grid(1)
     x0 = values[thread]
@@ -63,10 +68,11 @@ def recur_fma(values: Any, scale: Any, shift: Any, iterations: int) -> None:
 
 @compiled_cuda
 def recur_half2(values: Any, scale: Any, shift: Any, iterations: int) -> None:
-    """``recur_fma`` on pairs of float16, packed into int32 as ``scale`` and ``shift`` are; compute capability 5.3 or later.
+    """``recur_fma`` on pairs of float16, packed into int32 as ``scale`` and ``shift`` are; compute capability
+    5.3 or later.
 
-    The recurrences start at ``values[t]`` with their lowest bits changed by k, and the bits of what they end with are joined by
-    exclusive or.
+    The recurrences start at ``values[t]`` with their lowest bits changed by k, and the bits of what they end
+    with are joined by exclusive or.
     """
     thread = cuda.grid(1)
     x0 = values[thread]

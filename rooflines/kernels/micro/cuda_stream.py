@@ -1,8 +1,10 @@
-"""Memory bandwidth of an NVIDIA GPU: read, write, copy and triad over device memory, and reads of the L2 cache and of shared memory.
+"""Memory bandwidth of an NVIDIA GPU: read, write, copy and triad over device memory, and reads of the L2
+cache and of shared memory.
 
-Every thread takes several 16-byte vectors before it uses the first, so that enough loads are on their way, and all threads together
-walk the arrays in strides of the whole grid, so that neighbors always touch neighboring lines. The bytes follow the STREAM
-convention (J. McCalpin, "Memory Bandwidth and Machine Balance"): every byte read plus every byte written.
+Every thread takes several 16-byte vectors before it uses the first, so that enough loads are on their way,
+and all threads together walk the arrays in strides of the whole grid, so that neighbors always touch
+neighboring lines. The bytes follow the STREAM convention (J. McCalpin, "Memory Bandwidth and Machine
+Balance"): every byte read plus every byte written.
 """
 
 from __future__ import annotations
@@ -12,7 +14,15 @@ from typing import Any, Literal, NamedTuple
 
 from numba import complex128, cuda, float32, int64
 
-from rooflines.kernels.micro.cuda_vectors import LANES, THREADS, compiled_cuda, load4, load4_l2, load4_shared, store4
+from rooflines.kernels.micro.cuda_vectors import (
+    LANES,
+    THREADS,
+    compiled_cuda,
+    load4,
+    load4_l2,
+    load4_shared,
+    store4,
+)
 
 Access = Literal["read", "write", "copy", "triad"]
 UNROLL = 4
@@ -26,20 +36,24 @@ SIGNATURES: dict[Access, tuple[Any, ...]] = {
     "triad": (float32[::1], float32[::1], float32[::1], float32, int64),
 }
 READ_AGAIN = (float32[::1], float32[::1], int64, int64)
-# A read leaves no more sums than this (1 MiB), a power of two: they stay in the L2 cache, so that storing them costs no device memory.
+# A read leaves no more sums than this (1 MiB), a power of two: they stay in the L2 cache, so that storing
+# them costs no device memory.
 MOST_SUMS = 1 << 18
 _VECTOR_BYTES = 4 * LANES
 # Reads of shared memory.
-SHARED_THREADS = 256  # few enough for any number of registers; with 1024 and 66 registers no block starts on compute capability 7.5
+# few enough for any number of registers; with 1024 and 66 registers no block starts on compute capability 7.5
+SHARED_THREADS = 256
 SHARED_VECTORS = 2 * SHARED_THREADS  # 8 KiB
 SHARED_UNROLL = 8
 READ_SHARED = (float32[::1], float32[::1], int64)  # the types that the kernel is launched with
 
 
 class Pattern(NamedTuple):
-    """A way to walk an array: threads of a block, 16-byte vectors a thread has on their way at once, and how many blocks there are.
+    """A way to walk an array: threads of a block, 16-byte vectors a thread has on their way at once, and how
+        many blocks there are.
 
-    ``fills`` is a multiple of the blocks that the device holds at once; 0 stands for one unrolled step a thread.
+    ``fills`` is a multiple of the blocks that the device holds at once; 0 stands for one unrolled step a
+    thread.
     """
 
     threads: int
@@ -66,7 +80,8 @@ MORE_PATTERNS: tuple[Pattern, ...] = (
 
 
 def array_bytes(free_bytes: int, l2_bytes: int | None) -> int:
-    """The size of each of three arrays: 64 times the L2 cache, at least 1 GiB, but all three in three eighths of what is free.
+    """The size of each of three arrays: 64 times the L2 cache, at least 1 GiB, but all three in three eighths
+        of what is free.
 
     So large that what the L2 cache keeps from one launch to the next is below 2 %. A multiple of 16 bytes.
     """
@@ -75,7 +90,8 @@ def array_bytes(free_bytes: int, l2_bytes: int | None) -> int:
 
 
 def blocks_of(pattern: Pattern, fill: int, vectors: int) -> int:
-    """The number of blocks of ``pattern`` where the device holds ``fill`` at once; never more than one unrolled step a thread needs."""
+    """The number of blocks of ``pattern`` where the device holds ``fill`` at once; never more than one
+    unrolled step a thread needs."""
     at_once = -(-vectors // (pattern.unroll * pattern.threads))
     return min(at_once, pattern.fills * fill) if pattern.fills else at_once
 
@@ -86,26 +102,33 @@ def sums_of(threads: int) -> int:
 
 
 class WorkingSet(NamedTuple):
-    """Reads that stay in a cache: a grid of ``blocks`` and the ``vectors`` of 16 bytes that it reads again and again."""
+    """Reads that stay in a cache: a grid of ``blocks`` and the ``vectors`` of 16 bytes that it reads again
+    and again."""
 
     blocks: int
     vectors: int
 
 
 def working_sets(l2_bytes: int, multiprocessors: int, resident_blocks: int) -> tuple[WorkingSet, ...]:
-    """The grids and working sets worth trying for an L2 cache: one, two or four blocks of ``THREADS`` a multiprocessor.
+    """The grids and working sets worth trying for an L2 cache: one, two or four blocks of ``THREADS`` a
+        multiprocessor.
 
-    ``resident_blocks`` of them is what a multiprocessor holds at once. Each working set is the whole number of unrolled steps of the
-    whole grid that is next below an eighth, a quarter or a half of the cache, so that no thread has a remainder. Not more than half,
-    because large L2 caches are in two parts and may keep a line that both read in each of them. A cache too small for a grid of one
-    block a multiprocessor is read by fewer blocks.
+    ``resident_blocks`` of them is what a multiprocessor holds at once. Each working set is the whole number
+    of unrolled steps of the whole grid that is next below an eighth, a quarter or a half of the cache, so
+    that no thread has a remainder. Not more than half, because large L2 caches are in two parts and may keep
+    a line that both read in each of them. A cache too small for a grid of one block a multiprocessor is read
+    by fewer blocks.
     """
     most = l2_bytes // 2 // _VECTOR_BYTES
     step = UNROLL * THREADS
     most_blocks = max(1, most // step)
     wanted = [count * multiprocessors for count in (1, 2, 4) if count <= resident_blocks]
     grids = [blocks for blocks in wanted if blocks <= most_blocks] or [min(multiprocessors, most_blocks)]
-    found = {WorkingSet(blocks, most // part // (blocks * step) * blocks * step) for blocks in grids for part in (1, 2, 4)}
+    found = {
+        WorkingSet(blocks, most // part // (blocks * step) * blocks * step)
+        for blocks in grids
+        for part in (1, 2, 4)
+    }
     return tuple(sorted(one for one in found if one.vectors))
 
 
@@ -113,8 +136,8 @@ def working_sets(l2_bytes: int, multiprocessors: int, resident_blocks: int) -> t
 def read(unroll: int) -> Any:
     """A kernel that adds up ``vectors`` 16-byte vectors of ``source`` (float32).
 
-    Thread t writes what it found to ``sums[t % len(sums)]``, where ``len(sums)`` is a power of two. Where it is smaller than the grid,
-    several threads write the same element and one of them wins.
+    Thread t writes what it found to ``sums[t % len(sums)]``, where ``len(sums)`` is a power of two. Where it
+    is smaller than the grid, several threads write the same element and one of them wins.
     """
     numbers = LANES * unroll
 
@@ -127,7 +150,12 @@ def read(unroll: int) -> Any:
         while at + (unroll - 1) * stride < vectors:
             for step in range(unroll):
                 a0, a1, a2, a3 = load4(source, at + step * stride)
-                taken[4 * step], taken[4 * step + 1], taken[4 * step + 2], taken[4 * step + 3] = a0, a1, a2, a3
+                taken[4 * step], taken[4 * step + 1], taken[4 * step + 2], taken[4 * step + 3] = (
+                    a0,
+                    a1,
+                    a2,
+                    a3,
+                )
             for step in range(unroll):
                 total0 += taken[4 * step]
                 total1 += taken[4 * step + 1]
@@ -176,12 +204,21 @@ def copy(unroll: int) -> Any:
         while at + (unroll - 1) * stride < vectors:
             for step in range(unroll):
                 a0, a1, a2, a3 = load4(source, at + step * stride)
-                taken[4 * step], taken[4 * step + 1], taken[4 * step + 2], taken[4 * step + 3] = a0, a1, a2, a3
+                taken[4 * step], taken[4 * step + 1], taken[4 * step + 2], taken[4 * step + 3] = (
+                    a0,
+                    a1,
+                    a2,
+                    a3,
+                )
             for step in range(unroll):
                 store4(
-                    target, at + step * stride, taken[4 * step], taken[4 * step + 1], taken[4 * step + 2],
+                    target,
+                    at + step * stride,
+                    taken[4 * step],
+                    taken[4 * step + 1],
+                    taken[4 * step + 2],
                     taken[4 * step + 3],
-                )  # fmt: skip
+                )
             at += unroll * stride
         while at < vectors:
             a0, a1, a2, a3 = load4(source, at)
@@ -193,7 +230,8 @@ def copy(unroll: int) -> Any:
 
 @functools.cache
 def triad(unroll: int) -> Any:
-    """A kernel of ``target = first + scale * second`` over ``vectors`` 16-byte vectors of float32; half the loads are of each."""
+    """A kernel of ``target = first + scale * second`` over ``vectors`` 16-byte vectors of float32; half the
+    loads are of each."""
     pairs = unroll // 2
     numbers = LANES * pairs
 
@@ -207,15 +245,21 @@ def triad(unroll: int) -> Any:
                 a0, a1, a2, a3 = load4(first, at + step * stride)
                 b0, b1, b2, b3 = load4(second, at + step * stride)
                 ours[4 * step], ours[4 * step + 1], ours[4 * step + 2], ours[4 * step + 3] = a0, a1, a2, a3
-                theirs[4 * step], theirs[4 * step + 1], theirs[4 * step + 2], theirs[4 * step + 3] = b0, b1, b2, b3
+                theirs[4 * step], theirs[4 * step + 1], theirs[4 * step + 2], theirs[4 * step + 3] = (
+                    b0,
+                    b1,
+                    b2,
+                    b3,
+                )
             for step in range(pairs):
                 store4(
-                    target, at + step * stride,
+                    target,
+                    at + step * stride,
                     ours[4 * step] + scale * theirs[4 * step],
                     ours[4 * step + 1] + scale * theirs[4 * step + 1],
                     ours[4 * step + 2] + scale * theirs[4 * step + 2],
                     ours[4 * step + 3] + scale * theirs[4 * step + 3],
-                )  # fmt: skip
+                )
             at += pairs * stride
         while at < vectors:
             a0, a1, a2, a3 = load4(first, at)
@@ -228,10 +272,11 @@ def triad(unroll: int) -> Any:
 
 @compiled_cuda
 def read_again(source: Any, sums: Any, vectors: int, passes: int) -> None:
-    """Read the same ``vectors`` of ``source`` ``passes`` times, past the L1 cache; thread t writes what it found to ``sums[t]``.
+    """Read the same ``vectors`` of ``source`` ``passes`` times, past the L1 cache; thread t writes what it
+    found to ``sums[t]``.
 
-    ``vectors`` is a multiple of ``UNROLL`` times the threads of the grid. With a ``source`` that fits the L2 cache, this reads from
-    there.
+    ``vectors`` is a multiple of ``UNROLL`` times the threads of the grid. With a ``source`` that fits the L2
+    cache, this reads from there.
     """
     thread, stride = cuda.grid(1), cuda.gridsize(1)
     total0 = total1 = total2 = total3 = float32(0)
@@ -251,7 +296,8 @@ def read_again(source: Any, sums: Any, vectors: int, passes: int) -> None:
 
 
 def shared_bytes(blocks: int, passes: int, threads: int = SHARED_THREADS) -> int:
-    """Bytes that one launch of ``read_shared`` reads from shared memory: ``SHARED_UNROLL`` 16-byte vectors a thread and pass."""
+    """Bytes that one launch of ``read_shared`` reads from shared memory: ``SHARED_UNROLL`` 16-byte vectors a
+    thread and pass."""
     return blocks * threads * SHARED_UNROLL * passes * LANES * 4
 
 
@@ -261,8 +307,9 @@ def read_shared(source: Any, sums: Any, passes: int) -> None:
 
     ``source`` has ``SHARED_VECTORS`` vectors of float32.
 
-    Neighboring threads read neighboring vectors, which no two banks have to serve one after the other. Each of the ``passes`` reads
-    ``SHARED_UNROLL`` vectors a thread, two of them in turn; thread t of the grid writes the sum of all it read to ``sums[t]``.
+    Neighboring threads read neighboring vectors, which no two banks have to serve one after the other. Each
+    of the ``passes`` reads ``SHARED_UNROLL`` vectors a thread, two of them in turn; thread t of the grid
+    writes the sum of all it read to ``sums[t]``.
     """
     # complex128 for its 16 bytes: an array of float32 would begin on any four
     block = cuda.shared.array(SHARED_VECTORS, complex128)

@@ -1,11 +1,14 @@
-"""Shared code of the CUDA kernels: 16-byte accesses and the half-precision FMA as Numba intrinsics, and launches.
+"""Shared code of the CUDA kernels: 16-byte accesses and the half-precision FMA as Numba intrinsics, and
+launches.
 
-Numba loads an array element by element, and nothing tells its compiler that an array begins on 16 bytes, so it never joins four
-loads. The accesses here are therefore written out. Those that are meant to reach one level of the memory are inline assembly,
-because only then does the compiler neither leave one out that reads what was read before nor move it out of a loop.
+Numba loads an array element by element, and nothing tells its compiler that an array begins on 16 bytes, so
+it never joins four loads. The accesses here are therefore written out. Those that are meant to reach one
+level of the memory are inline assembly, because only then does the compiler neither leave one out that reads
+what was read before nor move it out of a loop.
 
-In Numba's CUDA simulator (``NUMBA_ENABLE_CUDASIM=1``) the same kernels run as Python, one thread of the machine per thread of a
-block, with plain Python in place of the intrinsics: slow, but their results can be checked without a GPU.
+In Numba's CUDA simulator (``NUMBA_ENABLE_CUDASIM=1``) the same kernels run as Python, one thread of the
+machine per thread of a block, with plain Python in place of the intrinsics: slow, but their results can be
+checked without a GPU.
 """
 
 from __future__ import annotations
@@ -25,44 +28,58 @@ MOST_REGISTERS = 80  # more than any kernel of this folder needs; a test compile
 
 
 def compiled_cuda(function: Any) -> Any:
-    """``function`` as a CUDA kernel, kept on disk where Numba can (never in the simulator, which compiles nothing)."""
+    """``function`` as a CUDA kernel, kept on disk where Numba can (never in the simulator, which compiles
+    nothing)."""
     if CUDA_IS_SIMULATED:
         return cuda.jit(function)
     try:
         return cuda.jit(cache=True)(function)
-    except RuntimeError:  # "no locator available": neither the package's directory nor the user's cache directory is writable
+    except (
+        RuntimeError
+    ):  # "no locator available": neither the package's directory nor the user's cache directory is writable
         return cuda.jit(function)
 
 
 def cuda_launcher(kernel: Any, blocks: int, threads: int, *arguments: Any) -> Callable[[], object]:
-    """A call that launches ``kernel`` on the default stream of the current device; the first call compiles it."""
+    """A call that launches ``kernel`` on the default stream of the current device; the first call compiles
+    it."""
     launch = configured_cuda(kernel, blocks, threads)
     return lambda: launch(*arguments)
 
 
-def configured_cuda(kernel: Any, blocks: int | tuple[int, int, int], threads: int | tuple[int, ...]) -> Callable[..., object]:
+def configured_cuda(
+    kernel: Any, blocks: int | tuple[int, int, int], threads: int | tuple[int, ...]
+) -> Callable[..., object]:
     """``kernel`` as a function of its arguments that launches ``blocks`` blocks on the default stream.
 
-    Without Numba's warning that the grid is small: grids are as large as the device or the layer, however small that is.
+    Without Numba's warning that the grid is small: grids are as large as the device or the layer, however
+    small that is.
     """
     if CUDA_IS_SIMULATED:  # where a kernel has but one configuration, the last
         return lambda *arguments: kernel[blocks, threads](*arguments)
     with warnings.catch_warnings():
-        # By its text: numba and numba-cuda each have a class of their own, and numba-cuda's text begins with a color.
+        # By its text: numba and numba-cuda each have a class of their own, and numba-cuda's text begins with
+        # a color.
         warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
         return kernel[blocks, threads]  # type: ignore[no-any-return]
 
 
-def resident_blocks(kernel: Any, signature: tuple[Any, ...], threads: int, threads_per_multiprocessor: int) -> int:
-    """How many blocks of ``threads`` threads one multiprocessor of the current device holds at once; compiles ``kernel``.
+def resident_blocks(
+    kernel: Any, signature: tuple[Any, ...], threads: int, threads_per_multiprocessor: int
+) -> int:
+    """How many blocks of ``threads`` threads one multiprocessor of the current device holds at once; compiles
+    ``kernel``.
 
-    ``signature`` has Numba's types of the arguments. The driver counts registers and shared memory; 0 where not even one block fits.
-    Where it cannot be asked, the figure is that of a kernel with ``MOST_REGISTERS`` a thread.
+    ``signature`` has Numba's types of the arguments. The driver counts registers and shared memory; 0 where
+    not even one block fits. Where it cannot be asked, the figure is that of a kernel with ``MOST_REGISTERS``
+    a thread.
     """
     try:
         blocks = kernel.compile(signature).max_cooperative_grid_blocks(threads)
         return int(blocks // cuda.get_current_device().MULTIPROCESSOR_COUNT)
-    except AttributeError:  # the simulator compiles nothing; and this is not a part of Numba's documented interface
+    except (
+        AttributeError
+    ):  # the simulator compiles nothing; and this is not a part of Numba's documented interface
         return max(1, min(threads_per_multiprocessor, REGISTERS // MOST_REGISTERS) // threads)
 
 
@@ -84,8 +101,13 @@ if CUDA_IS_SIMULATED:
 
     def fma_half2(values: Any, scale: Any, shift: Any) -> Any:
         """``values * scale + shift`` on two float16 packed into an int32 each."""
-        halves = [np.array([packed], np.int32).view(np.float16).astype(np.float64) for packed in (values, scale, shift)]
-        return (halves[0] * halves[1] + halves[2]).astype(np.float16).view(np.int32)[0]  # exact before it is rounded, as an FMA is
+        halves = [
+            np.array([packed], np.int32).view(np.float16).astype(np.float64)
+            for packed in (values, scale, shift)
+        ]
+        return (
+            (halves[0] * halves[1] + halves[2]).astype(np.float16).view(np.int32)[0]
+        )  # exact before it is rounded, as an FMA is
 
 else:
     from llvmlite import ir  # type: ignore[import-untyped]
@@ -102,14 +124,19 @@ else:
     def _assembly(builder: Any, instruction: str, address: Any, constraint: str) -> list[Any]:
         """The four floats that ``instruction`` loads, which the compiler must not drop, join or move."""
         four = ir.LiteralStructType([_FLOAT] * LANES)
-        code = ir.InlineAsm(ir.FunctionType(four, [address.type]), f"{instruction} {{$0, $1, $2, $3}}, [$4];",
-                            f"=f,=f,=f,=f,{constraint}", side_effect=True)  # fmt: skip
+        code = ir.InlineAsm(
+            ir.FunctionType(four, [address.type]),
+            f"{instruction} {{$0, $1, $2, $3}}, [$4];",
+            f"=f,=f,=f,=f,{constraint}",
+            side_effect=True,
+        )
         loaded = builder.call(code, [address])
         return [builder.extract_value(loaded, lane) for lane in range(LANES)]
 
     @intrinsic  # type: ignore[untyped-decorator]
     def load4(typing_context: Any, array: Any, vector: Any) -> Any:
-        """The four float32 of ``array`` from element ``4 * vector``, by one 16-byte load; ``array`` begins on 16 bytes."""
+        """The four float32 of ``array`` from element ``4 * vector``, by one 16-byte load; ``array`` begins on
+        16 bytes."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             loaded = builder.load(_address(context, builder, signature.args[0], *arguments), align=16)
@@ -142,8 +169,11 @@ else:
         return _FOUR(array, types.intp), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def store4(typing_context: Any, array: Any, vector: Any, first: Any, second: Any, third: Any, fourth: Any) -> Any:
-        """Store four float32 to ``array`` from element ``4 * vector``, by one 16-byte store; ``array`` begins on 16 bytes."""
+    def store4(
+        typing_context: Any, array: Any, vector: Any, first: Any, second: Any, third: Any, fourth: Any
+    ) -> Any:
+        """Store four float32 to ``array`` from element ``4 * vector``, by one 16-byte store; ``array`` begins
+        on 16 bytes."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             values = ir.Constant(ir.VectorType(_FLOAT, LANES), ir.Undefined)
@@ -159,7 +189,12 @@ else:
         """``values * scale + shift`` on two float16 packed into an int32 each, by one instruction."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            code = ir.InlineAsm(ir.FunctionType(_WORD, [_WORD] * 3), "fma.rn.f16x2 $0, $1, $2, $3;", "=r,r,r,r", side_effect=False)
+            code = ir.InlineAsm(
+                ir.FunctionType(_WORD, [_WORD] * 3),
+                "fma.rn.f16x2 $0, $1, $2, $3;",
+                "=r,r,r,r",
+                side_effect=False,
+            )
             return builder.call(code, arguments)
 
         return types.int32(types.int32, types.int32, types.int32), generate

@@ -1,9 +1,10 @@
 """The shortest time an operator takes in eager mode: the operator that does nothing.
 
-``zero_`` on one element outside of autograd is the cheapest operator that still writes memory: no output is allocated, and on a CPU
-the work is one store. Views are dearer, for they make a new tensor.
+``zero_`` on one element outside of autograd is the cheapest operator that still writes memory: no output is
+allocated, and on a CPU the work is one store. Views are dearer, for they make a new tensor.
 
-For comparison, the same of what else runs kernels from Python: one ufunc of NumPy, one compiled function of Numba.
+For comparison, the same of what else runs kernels from Python: one ufunc of NumPy, one compiled function of
+Numba.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from rooflines.kernels.micro.vectors import compiled_vectors
 
 
 def operator() -> Run:
-    """A run of ``aten::zero_`` on a CPU tensor of one element: the time without the loop and the Python call around it.
+    """A run of ``aten::zero_`` on a CPU tensor of one element: the time without the loop and the Python call
+    around it.
 
-    The same loop over ``Tensor.dim``, a method call that runs no operator, is subtracted: what remains is what a trace of operators
-    would show. In processor time, so that a thread that lost its core in between does not look like a slow operator.
+    The same loop over ``Tensor.dim``, a method call that runs no operator, is subtracted: what remains is
+    what a trace of operators would show. In processor time, so that a thread that lost its core in between
+    does not look like a slow operator.
     """
     with torch.inference_mode():
         tensor = torch.ones(1)
@@ -46,7 +49,8 @@ def operator() -> Run:
 
 
 def ufunc() -> Run:
-    """A run of one NumPy ufunc (``negative`` in place) on an array of one element, as above less an empty method call."""
+    """A run of one NumPy ufunc (``negative`` in place) on an array of one element, as above less an empty
+    method call."""
     array = np.ones(1)
     return _beyond(partial(np.negative, array, array), partial(len, array))
 
@@ -66,7 +70,8 @@ def _negate(values: NDArray[np.float64]) -> None:
 def _beyond(call: Callable[[], object], nothing: Callable[[], object]) -> Run:
     """A run that returns the processor time of its calls beyond that of as many calls of ``nothing``.
 
-    The shortest that ``nothing`` ever took is subtracted: subtracting a disturbed one would make the operator too fast.
+    The shortest that ``nothing`` ever took is subtracted: subtracting a disturbed one would make the operator
+    too fast.
     """
     shortest = math.inf
 
@@ -93,7 +98,8 @@ def smallest_kernel(device: torch.device) -> torch.Tensor:
 
 
 def traced_launches(device: torch.device, launches: int) -> dict[str, Any]:
-    """A trace by torch's profiler of ``add_`` and ``zero_`` on one element, ``launches`` times each, as Chrome trace JSON."""
+    """A trace by torch's profiler of ``add_`` and ``zero_`` on one element, ``launches`` times each, as
+    Chrome trace JSON."""
     tensor = smallest_kernel(device)
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with warnings.catch_warnings():  # torch 2.11 warns that a second trace drops the events of the first
@@ -114,12 +120,17 @@ def shortest_kernel_s(trace: dict[str, Any]) -> float | None:
 
     Copies and memory sets are not kernels, and may be shorter.
     """
-    kernels = [event["dur"] for event in trace["traceEvents"] if event.get("cat") == "kernel" and event.get("dur", 0) > 0]
+    kernels = [
+        event["dur"]
+        for event in trace["traceEvents"]
+        if event.get("cat") == "kernel" and event.get("dur", 0) > 0
+    ]
     return min(kernels) * 1e-6 if kernels else None  # from microseconds
 
 
 def launch_graph(device: torch.device, launches: int) -> Callable[[], object]:
-    """A call that replays a CUDA graph of ``launches`` one-element kernels in a row, so that no host time lies between them.
+    """A call that replays a CUDA graph of ``launches`` one-element kernels in a row, so that no host time
+    lies between them.
 
     ``add_`` and not ``zero_``: the latter may be recorded as a memory-set node, which is not a kernel.
     """

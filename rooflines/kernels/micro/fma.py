@@ -1,15 +1,18 @@
-"""The arithmetic of a CPU: the peak rate of fused multiply-adds on values that stay in registers, and the clock of its cores.
+"""The arithmetic of a CPU: the peak rate of fused multiply-adds on values that stay in registers, and the
+clock of its cores.
 
-A CPU starts up to two (Arm: four) FMAs a cycle and each takes four or five cycles, so at least ten must be independent to keep the
-units busy (latency x units). ``ACCUMULATORS`` recurrences ``x <- x * scale + shift`` run side by side; with the two constants they
-fit the sixteen registers of AVX2 as well as the thirty-two of AVX-512.
+A CPU starts up to two (Arm: four) FMAs a cycle and each takes four or five cycles, so at least ten must be
+independent to keep the units busy (latency x units). ``ACCUMULATORS`` recurrences ``x <- x * scale + shift``
+run side by side; with the two constants they fit the sixteen registers of AVX2 as well as the thirty-two of
+AVX-512.
 
-Two kernels give further roofs: the same in scalar FMAs, what code without SIMD can reach, and in vector multiplications and additions
-apart, what code without FMA can.
+Two kernels give further roofs: the same in scalar FMAs, what code without SIMD can reach, and in vector
+multiplications and additions apart, what code without FMA can.
 
-The clock is counted, because virtual machines hide it and system files show only a nominal value. A chain of integer operations, each
-waiting for the one before, takes one cycle a link on every core that we know: ``xor`` and ``add`` of registers have a latency of one
-cycle (Agner Fog, "Instruction tables"). Both operands are registers because some cores add a constant while they rename, in no time.
+The clock is counted, because virtual machines hide it and system files show only a nominal value. A chain of
+integer operations, each waiting for the one before, takes one cycle a link on every core that we know:
+``xor`` and ``add`` of registers have a latency of one cycle (Agner Fog, "Instruction tables"). Both operands
+are registers because some cores add a constant while they rename, in no time.
 """
 
 from __future__ import annotations
@@ -20,7 +23,14 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from rooflines.kernels.micro.vectors import VectorCode, compiled_vectors, emitted_vectors, size_of, splat, vector_bytes
+from rooflines.kernels.micro.vectors import (
+    VectorCode,
+    compiled_vectors,
+    emitted_vectors,
+    size_of,
+    splat,
+    vector_bytes,
+)
 
 Variant = Literal["", "scalar", "no FMA"]
 
@@ -40,17 +50,24 @@ def flops(dtype: Any, iterations: int, variant: Variant = "") -> int:
 
 
 def _recurrence(variant: Variant) -> Any:
-    """An intrinsic that loads ``ACCUMULATORS`` registers, applies the recurrence ``UNROLL * iterations`` times, stores them back."""
+    """An intrinsic that loads ``ACCUMULATORS`` registers, applies the recurrence ``UNROLL * iterations``
+    times, stores them back."""
 
     def recurrence(code: VectorCode, values: Any, scale: Any, shift: Any, iterations: Any) -> None:
         element = values.type.pointee
         width = 1 if variant == "scalar" else vector_bytes() // size_of(element)
-        scales, shifts = (splat(code.builder, ir.VectorType(element, width), number) for number in (scale, shift))
-        registers = [code.variable(code.load(values, width * number, width)) for number in range(ACCUMULATORS)]
+        scales, shifts = (
+            splat(code.builder, ir.VectorType(element, width), number) for number in (scale, shift)
+        )
+        registers = [
+            code.variable(code.load(values, width * number, width)) for number in range(ACCUMULATORS)
+        ]
         with code.loop(iterations):
             for register in registers * UNROLL:
                 value = code.get(register)
-                if variant == "no FMA":  # without fastmath LLVM may not fuse the two: it would round differently
+                if (
+                    variant == "no FMA"
+                ):  # without fastmath LLVM may not fuse the two: it would round differently
                     code.set(register, code.add(code.builder.fmul(value, scales), shifts))
                 else:
                     code.set(register, code.fma(value, scales, shifts))
@@ -69,8 +86,8 @@ _recur_unfused = _recurrence("no FMA")
 def recur(values: NDArray[Any], scale: Any, shift: Any, iterations: int) -> None:
     """Replace each x in ``values`` by ``x * scale + shift``, ``UNROLL * iterations`` times.
 
-    ``values`` is a contiguous array of ``lanes(dtype)`` elements, float32 or float64. With 0 < ``scale`` < 1 the values converge to
-    ``shift / (1 - scale)`` and stay normal numbers however long the loop.
+    ``values`` is a contiguous array of ``lanes(dtype)`` elements, float32 or float64. With 0 < ``scale`` < 1
+    the values converge to ``shift / (1 - scale)`` and stay normal numbers however long the loop.
     """
     _recur(values, scale, shift, iterations)
 
@@ -92,7 +109,8 @@ KERNELS: dict[Variant, Any] = {"": recur, "scalar": recur_scalar, "no FMA": recu
 
 @compiled_vectors
 def chain(value: int, step: int, iterations: int) -> int:
-    """``value`` after ``iterations`` times ``value = (value ^ i) + step``, in 64-bit integers that wrap around."""
+    """``value`` after ``iterations`` times ``value = (value ^ i) + step``, in 64-bit integers that wrap
+    around."""
     for index in range(iterations):
         value = (value ^ index) + step
     return value

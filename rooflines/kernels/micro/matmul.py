@@ -1,9 +1,11 @@
-"""Matrix multiplication by the library that torch uses on a device: oneDNN or BLAS, cuBLAS and cuBLASLt, Metal.
+"""Matrix multiplication by the library that torch uses on a device: oneDNN or BLAS, cuBLAS and cuBLASLt,
+Metal.
 
-On a CPU int8 is added up in int32, by ``torch._int_mm`` or by ``onednn::qlinear_pointwise``, which torch's x86 quantisation compiles a
-linear layer to: it has its weights laid out for the matrix units beforehand and rounds the sums to uint8 again. Which is faster depends
-on the CPU. On a GPU fp8 is e4m3 through ``torch._scaled_mm`` with fp32 scales and bf16 out, int8 is ``torch._int_mm`` with int32 out:
-these are what torch's own quantised layers call, and have no public name that all versions share.
+On a CPU int8 is added up in int32, by ``torch._int_mm`` or by ``onednn::qlinear_pointwise``, which torch's
+x86 quantisation compiles a linear layer to: it has its weights laid out for the matrix units beforehand and
+rounds the sums to uint8 again. Which is faster depends on the CPU. On a GPU fp8 is e4m3 through
+``torch._scaled_mm`` with fp32 scales and bf16 out, int8 is ``torch._int_mm`` with int32 out: these are what
+torch's own quantised layers call, and have no public name that all versions share.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from rooflines.kernels.tf32 import tf32
 Shape = tuple[int, int, int]
 Call = Callable[[], torch.Tensor]
 Side = Literal["", "left", "right"]  # the operand that is stored transposed
-# How fp8 is scaled and summed: one scale a matrix, one a row of the result's side; and every partial sum added in fp32 registers
-# instead of being left in the tensor core's own, narrower accumulator (use_fast_accum off).
+# How fp8 is scaled and summed: one scale a matrix, one a row of the result's side; and every partial sum
+# added in fp32 registers instead of being left in the tensor core's own, narrower accumulator (use_fast_accum
+# off).
 Scaling = Literal["tensor", "row", "tensor, slow accumulation"]
 
 DTYPES = {
@@ -74,12 +77,15 @@ def words(shape: Shape, transposed: Side = "") -> str:
     return f"{left} @ {f'[{n}, {k}].T' if transposed == 'right' else f'[{k}, {n}]'}"
 
 
-def multiplication(shape: Shape, precision: str, device: torch.device, scaling: Scaling = "tensor", transposed: Side = "") -> Call:
+def multiplication(
+    shape: Shape, precision: str, device: torch.device, scaling: Scaling = "tensor", transposed: Side = ""
+) -> Call:
     """A call that multiplies two matrices of uniform random numbers into a third, which it returns.
 
-    Random and not zero, because the power a multiplier draws, and with it the clock, depends on the bits that change. fp8 and int8
-    operands lie as cuBLASLt wants them, the left by rows and the right by columns; their dimensions must be multiples of 16. Of the
-    others the operand ``transposed`` is stored transposed. Raises what torch raises where the device has no such product.
+    Random and not zero, because the power a multiplier draws, and with it the clock, depends on the bits that
+    change. fp8 and int8 operands lie as cuBLASLt wants them, the left by rows and the right by columns; their
+    dimensions must be multiples of 16. Of the others the operand ``transposed`` is stored transposed. Raises
+    what torch raises where the device has no such product.
     """
     m, n, k = shape
     dtype = DTYPES[precision]
@@ -88,7 +94,11 @@ def multiplication(shape: Shape, precision: str, device: torch.device, scaling: 
     def matrix(rows: int, columns: int) -> torch.Tensor:
         if dtype == torch.int8:
             return torch.randint(-128, 128, (rows, columns), generator=generator, device=device, dtype=dtype)
-        return torch.rand(rows, columns, generator=generator, device=device, dtype=torch.float32).sub_(0.5).to(dtype)
+        return (
+            torch.rand(rows, columns, generator=generator, device=device, dtype=torch.float32)
+            .sub_(0.5)
+            .to(dtype)
+        )
 
     left = matrix(k, m).t() if transposed == "left" else matrix(m, k)
     right = matrix(n, k).t() if transposed == "right" or not has_free_layout(precision) else matrix(k, n)
@@ -99,34 +109,44 @@ def multiplication(shape: Shape, precision: str, device: torch.device, scaling: 
         rows, columns = ((m, 1), (1, n)) if scaling == "row" else ((), ())
         scales = torch.ones(rows, device=device), torch.ones(columns, device=device)
         fast = scaling != "tensor, slow accumulation"
-        return lambda: torch._scaled_mm(left, right, *scales, out_dtype=out.dtype, use_fast_accum=fast, out=out)
+        return lambda: torch._scaled_mm(
+            left, right, *scales, out_dtype=out.dtype, use_fast_accum=fast, out=out
+        )
     return lambda: torch.mm(left, right, out=out)
 
 
 def float32_matmul(precision: str) -> AbstractContextManager[None]:
-    """Inside, float32 matrices are multiplied exactly (``fp32``) or by TF32 tensor cores (``tf32``), whatever the user has set."""
+    """Inside, float32 matrices are multiplied exactly (``fp32``) or by TF32 tensor cores (``tf32``), whatever
+    the user has set."""
     return tf32(precision == "tf32")
 
 
 def int8_products(shape: Shape) -> dict[str, Call]:
-    """The operators that this build of torch has for [m, k] @ [k, n], by name: calls that multiply random numbers.
+    """The operators that this build of torch has for [m, k] @ [k, n], by name: calls that multiply random
+    numbers.
 
-    ``torch._int_mm`` takes int8 and returns int32 [m, n]; ``onednn::qlinear_pointwise`` takes uint8 and int8 and returns what fits
-    into uint8.
+    ``torch._int_mm`` takes int8 and returns int32 [m, n]; ``onednn::qlinear_pointwise`` takes uint8 and int8
+    and returns what fits into uint8.
     """
     found: dict[str, Call] = {}
     for name, make in (("torch._int_mm", _plain), ("onednn::qlinear_pointwise", _packed)):
         try:
             product = make(*int8_operands(shape))
             product()
-        except (RuntimeError, AttributeError, TypeError, NotImplementedError):  # not built in, or not for this CPU
+        except (
+            RuntimeError,
+            AttributeError,
+            TypeError,
+            NotImplementedError,
+        ):  # not built in, or not for this CPU
             continue
         found[name] = product
     return found
 
 
 def int8_operands(shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
-    """The left [m, k], from 0 to 127 so that it is the same number as int8 and as uint8, and the right [k, n] of a product."""
+    """The left [m, k], from 0 to 127 so that it is the same number as int8 and as uint8, and the right [k, n]
+    of a product."""
     m, n, k = shape
     generator = torch.Generator().manual_seed(0)
     left = torch.randint(0, 128, (m, k), generator=generator, dtype=torch.int8)

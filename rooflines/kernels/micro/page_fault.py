@@ -1,4 +1,5 @@
-"""The cost of memory that is new to the process: the system is entered, fills a page with zeros, and takes it back."""
+"""The cost of memory that is new to the process: the system is entered, fills a page with zeros, and takes it
+back."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _BYTES, _REPEATS = 64 << 20, 5
 
 
 def page_s(*, huge: bool = False) -> float | None:
-    """Return the seconds that 4 KiB of new memory cost: the median of five times 64 MiB; ``huge`` asks for transparent huge pages.
+    """Return the seconds that 4 KiB of new memory cost: the median of five times 64 MiB; ``huge`` asks for
+        transparent huge pages.
 
     None where the system does not let a process choose the kind of pages.
     """

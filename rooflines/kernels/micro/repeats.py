@@ -1,4 +1,5 @@
-"""One timed repeat of a kernel: how long it took, the share of its cores it had, and how many calls make it long enough."""
+"""One timed repeat of a kernel: how long it took, the share of its cores it had, and how many calls make it
+long enough."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import NamedTuple
 
 
 class Timing(NamedTuple):
-    """``seconds`` that something took, and the share of its cores it had meanwhile (1 where that cannot be known).
+    """``seconds`` that something took, and the share of its cores it had meanwhile (1 where that cannot be
+    known).
 
     ``peak_s`` is what it would have taken at the pace of its fastest part; None where parts were not timed.
     """
@@ -22,9 +24,11 @@ Run = Callable[[int], Timing]  # makes this number of calls and returns how long
 
 
 def share(processor_ns: int, elapsed_ns: int) -> float:
-    """The share of a core that ``processor_ns`` of processor time are of the ``elapsed_ns`` that passed, above 0 and at most 1.
+    """The share of a core that ``processor_ns`` of processor time are of the ``elapsed_ns`` that passed,
+    above 0 and at most 1.
 
-    Windows counts processor time in ticks of 16 ms, too coarse for one sample: there it is not known, which is 1.
+    Windows counts processor time in ticks of 16 ms, too coarse for one sample: there it is not known, which
+        is 1.
     """
     if sys.platform == "win32":
         return 1.0

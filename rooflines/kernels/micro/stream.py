@@ -1,12 +1,14 @@
 """Memory bandwidth of a CPU: read, write, update, copy and triad over a slice of memory, again and again.
 
-The bytes of one pass follow the STREAM convention (J. McCalpin, "Memory Bandwidth and Machine Balance"): every byte the code
-reads plus every byte it writes. That a write may first fetch the line it overwrites (write-allocate) is not counted. The kernels whose
-name ends in ``_past_caches`` store non-temporally: whole lines go to memory without being fetched and without staying in a cache.
+The bytes of one pass follow the STREAM convention (J. McCalpin, "Memory Bandwidth and Machine Balance"):
+every byte the code reads plus every byte it writes. That a write may first fetch the line it overwrites
+(write-allocate) is not counted. The kernels whose name ends in ``_past_caches`` store non-temporally: whole
+lines go to memory without being fetched and without staying in a cache.
 
-Each kernel walks ``STREAMS`` parts of its slice side by side: out of memory, and out of a shared cache, hardware follows several
-streams at once, and one alone reaches two thirds. The passes are repeated inside the innermost code, so that what a pass costs
-beyond its loads and stores is a few instructions even where the slice is small enough for the L1 cache.
+Each kernel walks ``STREAMS`` parts of its slice side by side: out of memory, and out of a shared cache,
+hardware follows several streams at once, and one alone reaches two thirds. The passes are repeated inside the
+innermost code, so that what a pass costs beyond its loads and stores is a few instructions even where the
+slice is small enough for the L1 cache.
 """
 
 from __future__ import annotations
@@ -36,15 +38,19 @@ _INT32 = ir.IntType(32)
 
 
 def aligned_array(elements: int) -> NDArray[np.float64]:
-    """``elements`` float64 in memory that nothing has touched yet, in huge pages where the system has some to give.
+    """``elements`` float64 in memory that nothing has touched yet, in huge pages where the system has some to
+    give.
 
-    They start on a cache line, so that no vector load straddles two. With pages of 4 KiB, looking up addresses takes part of what is
-    measured from the L2 cache outwards, the more so in a virtual machine, which looks up every page twice.
+    They start on a cache line, so that no vector load straddles two. With pages of 4 KiB, looking up
+    addresses takes part of what is measured from the L2 cache outwards, the more so in a virtual machine,
+    which looks up every page twice.
     """
     size = elements * 8
-    # mapped alone: whole huge pages around the array, and memory that the thread which first writes it finds on its own NUMA node
+    # mapped alone: whole huge pages around the array, and memory that the thread which first writes it finds
+    # on its own NUMA node
     length = -(-size // _HUGE_PAGE) * _HUGE_PAGE + _HUGE_PAGE
-    # private: shared memory, what mmap gives by default, gets huge pages only where the system has them switched on for it as well
+    # private: shared memory, what mmap gives by default, gets huge pages only where the system has them
+    # switched on for it as well
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
     mapping = mmap.mmap(-1, length, **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -98,22 +104,30 @@ class _Walk:
         ]
 
 
-# What one step does, given the walk, the position, the number of the pass and a scalar argument where there is one (as vectors).
+# What one step does, given the walk, the position, the number of the pass and a scalar argument where there
+# is one (as vectors).
 _Body = Callable[[_Walk, Any, Any, Any], None]
 
 
 def _moving(arrays: int, body: _Body) -> Any:
-    """An intrinsic that runs ``body`` at every position of every pass over ``arrays`` arrays; a triad's has its scalar as well."""
+    """An intrinsic that runs ``body`` at every position of every pass over ``arrays`` arrays; a triad's has
+    its scalar as well."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        made = [context.make_array(kind)(context, builder, value) for kind, value in zip(signature.args, arguments, strict=True)
-                if isinstance(kind, types.Array)]  # fmt: skip
+        made = [
+            context.make_array(kind)(context, builder, value)
+            for kind, value in zip(signature.args, arguments, strict=True)
+            if isinstance(kind, types.Array)
+        ]
         walk = _Walk(builder, made, ir.DoubleType())
         scalar = splat(builder, walk.vector, arguments[arrays]) if arrays == 3 else None
         with cgutils.for_range(builder, arguments[-1]) as outer:
             forget_memory(builder)
             number = splat(builder, walk.vector, builder.sitofp(outer.index, ir.DoubleType()))
-            with cgutils.for_range_slice(builder, _INDEX(0), walk.length, _INDEX(UNROLL), intp=_INDEX) as (index, _):
+            with cgutils.for_range_slice(builder, _INDEX(0), walk.length, _INDEX(UNROLL), intp=_INDEX) as (
+                index,
+                _,
+            ):
                 body(walk, index, number, scalar)
         # until here, non-temporal stores may be seen by other threads in any order
         builder.fence("seq_cst")
@@ -136,8 +150,9 @@ def _moving(arrays: int, body: _Body) -> Any:
 def _fold(typing_context: Any, values: Any, passes: Any) -> Any:
     """The exclusive or of each stream's lanes of ``values``, added up over all passes.
 
-    Out of the L1 cache a core loads as many vectors a cycle as it computes with, and what computes may be shared with another hardware
-    thread. Three-way exclusive or, one instruction with AVX-512, folds two loads at once: half the work of adding each up.
+    Out of the L1 cache a core loads as many vectors a cycle as it computes with, and what computes may be
+    shared with another hardware thread. Three-way exclusive or, one instruction with AVX-512, folds two loads
+    at once: half the work of adding each up.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -145,12 +160,17 @@ def _fold(typing_context: Any, values: Any, passes: Any) -> Any:
         walk = _Walk(builder, [array], _WORD)
         nothing = ir.Constant(walk.vector, [0] * walk.width)
         # LLVM's mem2reg pass turns these stack slots into registers
-        totals, slots = ([cgutils.alloca_once_value(builder, nothing) for _ in range(STREAMS)] for _ in range(2))
+        totals, slots = (
+            [cgutils.alloca_once_value(builder, nothing) for _ in range(STREAMS)] for _ in range(2)
+        )
         with cgutils.for_range(builder, arguments[1]):
             forget_memory(builder)
             for slot in slots:
                 builder.store(nothing, slot)
-            with cgutils.for_range_slice(builder, _INDEX(0), walk.length, _INDEX(UNROLL), intp=_INDEX) as (index, _):
+            with cgutils.for_range_slice(builder, _INDEX(0), walk.length, _INDEX(UNROLL), intp=_INDEX) as (
+                index,
+                _,
+            ):
                 loaded = walk.load(0, index)
                 for number, slot in enumerate(slots):
                     both = functools.reduce(builder.xor, loaded[number * UNROLL : (number + 1) * UNROLL])
@@ -179,7 +199,9 @@ def _triad_body(past_caches: bool) -> _Body:
         signature = ir.FunctionType(walk.vector, [walk.vector] * 3)
         fma = cgutils.get_or_insert_function(walk.builder.module, signature, f"llvm.fmuladd.v{walk.width}f64")
         pairs = zip(walk.load(0, index), walk.load(1, index), strict=True)
-        walk.store([walk.builder.call(fma, [scale, second, first]) for first, second in pairs], 2, index, past_caches)
+        walk.store(
+            [walk.builder.call(fma, [scale, second, first]) for first, second in pairs], 2, index, past_caches
+        )
 
     return body
 
@@ -193,19 +215,21 @@ _update = _moving(1, _update_body)
 _copy, _copy_past_caches = _moving(2, _copy_body(False)), _moving(2, _copy_body(True))
 _triad, _triad_past_caches = _moving(3, _triad_body(False)), _moving(3, _triad_body(True))
 
-# All arrays below are contiguous, start on a vector (``aligned_array``) and are a multiple of ``granule()`` long.
+# All arrays below are contiguous, start on a vector (``aligned_array``) and are a multiple of ``granule()``
+# long.
 
 
 @compiled_vectors
 def read(values: NDArray[np.int64], passes: int) -> int:
-    """Read ``values`` ``passes`` times; returns ``passes`` times the exclusive or of each stream and lane, summed
-    modulo 2**64. Reads ``values.nbytes`` a pass."""
+    """Read ``values`` ``passes`` times; returns ``passes`` times the exclusive or of each stream and lane,
+    summed modulo 2**64. Reads ``values.nbytes`` a pass."""
     return _fold(values, passes)  # type: ignore[no-any-return]
 
 
 @compiled_vectors
 def write(target: NDArray[np.float64], passes: int) -> None:
-    """Fill ``target`` with the number of the pass, from 0 to ``passes``: 8 bytes an element and pass, nothing read."""
+    """Fill ``target`` with the number of the pass, from 0 to ``passes``: 8 bytes an element and pass, nothing
+    read."""
     _write(target, passes)
 
 
@@ -217,10 +241,11 @@ def write_past_caches(target: NDArray[np.float64], passes: int) -> None:
 
 @compiled_vectors
 def update(values: NDArray[np.float64], passes: int) -> None:
-    """``values = number - values`` in place for ``number`` from 0 to ``passes``: 16 bytes an element and pass.
+    """``values = number - values`` in place for ``number`` from 0 to ``passes``: 16 bytes an element and
+    pass.
 
-    What an operator in place does. Every line that is written has been read, so nothing is fetched that is not counted, and a cache
-    that moves data both ways at once is busy both ways.
+    What an operator in place does. Every line that is written has been read, so nothing is fetched that is
+    not counted, and a cache that moves data both ways at once is busy both ways.
     """
     _update(values, passes)
 
@@ -238,14 +263,24 @@ def copy_past_caches(source: NDArray[np.float64], target: NDArray[np.float64], p
 
 
 @compiled_vectors
-def triad(first: NDArray[np.float64], second: NDArray[np.float64], target: NDArray[np.float64], scale: float, passes: int) -> None:
+def triad(
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    target: NDArray[np.float64],
+    scale: float,
+    passes: int,
+) -> None:
     """``target = first + scale * second``, ``passes`` times: 24 bytes an element and pass."""
     _triad(first, second, target, scale, passes)
 
 
 @compiled_vectors
 def triad_past_caches(
-    first: NDArray[np.float64], second: NDArray[np.float64], target: NDArray[np.float64], scale: float, passes: int
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    target: NDArray[np.float64],
+    scale: float,
+    passes: int,
 ) -> None:
     """``triad`` with non-temporal stores."""
     _triad_past_caches(first, second, target, scale, passes)

@@ -1,11 +1,12 @@
-"""Threads that run one kernel at the same time, each on its own data, and say how long all of them together took.
+"""Threads that run one kernel at the same time, each on its own data, and say how long all of them together
+took.
 
-Plain Python threads around kernels that release the GIL. An OpenMP or TBB pool of Numba's would share the process with torch's own
-pool, and some of its threading layers end the process when two threads use them.
+Plain Python threads around kernels that release the GIL. An OpenMP or TBB pool of Numba's would share the
+process with torch's own pool, and some of its threading layers end the process when two threads use them.
 
-A thread that fills its own CPU count is bound to one CPU, so that it stays near the memory that it touched first. Where there are fewer
-threads than CPUs, each is bound to a NUMA node and the scheduler chooses within it: it knows which cores are idle and which share a
-core, and a bound thread could not evade another process.
+A thread that fills its own CPU count is bound to one CPU, so that it stays near the memory that it touched
+first. Where there are fewer threads than CPUs, each is bound to a NUMA node and the scheduler chooses within
+it: it knows which cores are idle and which share a core, and a bound thread could not evade another process.
 """
 
 from __future__ import annotations
@@ -60,9 +61,12 @@ def places(threads: int, groups: tuple[tuple[int, ...], ...]) -> tuple[frozenset
 
 
 def bind(place: frozenset[int]) -> None:
-    """Bind the calling thread to the CPUs in ``place``, if any, where the system lets a thread choose (Linux); else nothing happens."""
+    """Bind the calling thread to the CPUs in ``place``, if any, where the system lets a thread choose
+    (Linux); else nothing happens."""
     if place and hasattr(os, "sched_setaffinity"):
-        with suppress(OSError):  # a sandbox may forbid it, and CPUs may have been taken away since they were listed
+        with suppress(
+            OSError
+        ):  # a sandbox may forbid it, and CPUs may have been taken away since they were listed
             os.sched_setaffinity(0, place)  # 0 is the calling thread, not the process
 
 
@@ -80,29 +84,35 @@ class _Span(NamedTuple):
 class Team(AbstractContextManager["Team"]):
     """``size`` threads that live as long as the ``with`` block.
 
-    Thread i always gets job i, and is bound to ``places[i]`` (from ``places``; without them to nothing): what a job has written
-    first is near the thread that works on it later. The threads are the team's own, so nothing needs to be put back.
+    Thread i always gets job i, and is bound to ``places[i]`` (from ``places``; without them to nothing): what
+    a job has written first is near the thread that works on it later. The threads are the team's own, so
+    nothing needs to be put back.
     """
 
     def __init__(self, size: int, places: Sequence[frozenset[int]] = ()) -> None:
         self.size = size
         self._start = threading.Barrier(size)
         self._threads = [
-            ThreadPoolExecutor(1, thread_name_prefix=f"rooflines-micro-{number}", initializer=bind, initargs=(place,))
+            ThreadPoolExecutor(
+                1, thread_name_prefix=f"rooflines-micro-{number}", initializer=bind, initargs=(place,)
+            )
             for number, place in enumerate(places or [frozenset()] * size)
         ]
 
     def run(self, jobs: Sequence[Job]) -> Timing:
         """Run one job per thread; the time is from the first to start to the last to finish.
 
-        The share of the cores is that of the thread that had least: it tells a thread that waited for a core from a slow kernel.
+        The share of the cores is that of the thread that had least: it tells a thread that waited for a core
+            from a slow kernel.
         """
         if len(jobs) != self.size:
             raise ValueError(f"{len(jobs)} jobs for {self.size} threads")
         futures = [thread.submit(self._timed, job) for thread, job in zip(self._threads, jobs, strict=True)]
         spans = [future.result() for future in futures]
         begin, end = min(span.start for span in spans), max(span.end for span in spans)
-        return Timing((end - begin) * 1e-9, min(share(span.processor, span.end - span.start) for span in spans))
+        return Timing(
+            (end - begin) * 1e-9, min(share(span.processor, span.end - span.start) for span in spans)
+        )
 
     def _timed(self, job: Job) -> _Span:
         self._start.wait()  # until every thread is ready

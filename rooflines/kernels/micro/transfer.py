@@ -1,7 +1,8 @@
-"""Memory bandwidth of a GPU by torch operators: read, write, copy, triad, reads that stay in the L2 cache, and copies over a link.
+"""Memory bandwidth of a GPU by torch operators: read, write, copy, triad, reads that stay in the L2 cache,
+and copies over a link.
 
-Within a device the bytes follow the STREAM convention: every byte read plus every byte written. Over a link to the host or to another
-device every byte counts once, as it crosses.
+Within a device the bytes follow the STREAM convention: every byte read plus every byte written. Over a link
+to the host or to another device every byte counts once, as it crosses.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ import torch
 
 Access = Literal["read", "write", "copy", "triad"]
 Call = Callable[[], object]
-OPERATORS: dict[Access, str] = {"read": "torch.sum", "write": "Tensor.fill_", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
+OPERATORS: dict[Access, str] = {
+    "read": "torch.sum",
+    "write": "Tensor.fill_",
+    "copy": "Tensor.copy_",
+    "triad": "torch.add(alpha=)",
+}
 
 
 def operands(size_bytes: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -26,10 +32,13 @@ def operands(size_bytes: int, device: torch.device) -> tuple[torch.Tensor, torch
     )
 
 
-def streaming(access: Access, first: torch.Tensor, second: torch.Tensor, target: torch.Tensor) -> tuple[Call, int]:
+def streaming(
+    access: Access, first: torch.Tensor, second: torch.Tensor, target: torch.Tensor
+) -> tuple[Call, int]:
     """The operator for ``access`` on three tensors of one size: the call, and the bytes that it moves.
 
-    A read sums ``first``, a write fills ``target`` with ones, a copy is of ``first``, a triad is ``first + 3 * second``.
+    A read sums ``first``, a write fills ``target`` with ones, a copy is of ``first``, a triad is ``first + 3
+    * second``.
     """
     out = torch.empty((), device=first.device)
     calls: dict[Access, tuple[Call, int]] = {
@@ -45,8 +54,9 @@ def streaming(access: Access, first: torch.Tensor, second: torch.Tensor, target:
 def repeated_read(source: torch.Tensor, times: int) -> tuple[Call, int]:
     """Sum ``source`` ``times`` times in one kernel: the call and the bytes it reads.
 
-    The tensor is expanded without being copied, so that every row is the same memory. With a source that fits into the L2 cache
-    but not into the L1 caches this reads from L2, for long enough that the launch does not matter.
+    The tensor is expanded without being copied, so that every row is the same memory. With a source that fits
+    into the L2 cache but not into the L1 caches this reads from L2, for long enough that the launch does not
+    matter.
     """
     rows = source.expand(times, source.numel())
     out = torch.empty(times, device=source.device)
@@ -54,8 +64,10 @@ def repeated_read(source: torch.Tensor, times: int) -> tuple[Call, int]:
 
 
 def crossing(source: torch.Tensor, target: torch.Tensor) -> tuple[Call, int]:
-    """Copy ``source`` to ``target``, which is on another device or on the host: the call and the bytes that cross.
+    """Copy ``source`` to ``target``, which is on another device or on the host: the call and the bytes that
+    cross.
 
-    Returns before the copy has ended where both ends allow it, that is between devices and from and to pinned memory.
+    Returns before the copy has ended where both ends allow it, that is between devices and from and to pinned
+    memory.
     """
     return lambda: target.copy_(source, non_blocking=True), source.nbytes

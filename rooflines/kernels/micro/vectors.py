@@ -1,8 +1,8 @@
 """The vector registers of this CPU, and how to write LLVM vector instructions from a Numba kernel.
 
-A peak kernel written as a plain loop reaches the peak only when LLVM's vectoriser happens to choose the full register width, and on
-many AVX-512 parts it prefers half of it. These kernels therefore spell out vectors of the native width: LLVM has then nothing left to
-decide but the registers.
+A peak kernel written as a plain loop reaches the peak only when LLVM's vectoriser happens to choose the full
+register width, and on many AVX-512 parts it prefers half of it. These kernels therefore spell out vectors of
+the native width: LLVM has then nothing left to decide but the registers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from numba.extending import intrinsic
 def vector_bytes() -> int:
     """Width of the widest vector register, in bytes: 64 with AVX-512, 32 with AVX, else 16.
 
-    Arm without AVX counts as 32, which LLVM makes two 128-bit NEON instructions: its wider cores have four vector units, and only
-    twice as many accumulators keep them busy.
+    Arm without AVX counts as 32, which LLVM makes two 128-bit NEON instructions: its wider cores have four
+    vector units, and only twice as many accumulators keep them busy.
     """
     # what Numba compiles for: this CPU, unless NUMBA_CPU_FEATURES says otherwise
-    features = (llvm.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES).split(",")
+    features = (
+        llvm.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES
+    ).split(",")
     if "+avx512f" in features:
         return 64
     if "+avx" in features:
@@ -45,7 +47,8 @@ def splat(builder: Any, vector: Any, scalar: Any) -> Any:
 
 
 def forget_memory(builder: Any) -> None:
-    """From here on the compiler must take it that any memory has changed: an empty piece of assembly that says it writes memory.
+    """From here on the compiler must take it that any memory has changed: an empty piece of assembly that
+        says it writes memory.
 
     Costs no instruction. Without it, the second of two equal passes over the same memory could be left out.
     """
@@ -53,18 +56,21 @@ def forget_memory(builder: Any) -> None:
 
 
 def compiled_vectors(function: Any, *, parallel: bool = False) -> Any:
-    """``function`` as a Numba kernel that releases the GIL, cached on disk where some cache directory can be written.
+    """``function`` as a Numba kernel that releases the GIL, cached on disk where some cache directory can be
+    written.
 
-    ``parallel`` runs its ``prange`` loops on all threads. No fastmath: these kernels contain the exact instructions they mean, so the
-    sums and recurrences in them stay checkable.
+    ``parallel`` runs its ``prange`` loops on all threads. No fastmath: these kernels contain the exact
+    instructions they mean, so the sums and recurrences in them stay checkable.
     """
     try:
         return njit(nogil=True, parallel=parallel, cache=True)(function)
-    except RuntimeError:  # "no locator available": neither the package's directory nor the user's cache directory is writable
+    except (
+        RuntimeError
+    ):  # "no locator available": neither the package's directory nor the user's cache directory is writable
         return njit(nogil=True, parallel=parallel)(function)
 
 
-# --- kernels written in instructions -----------------------------------------------------------------------------------------------
+# --- kernels written in instructions ----------------------------------------------------------------------
 
 _FLOAT = ir.FloatType()
 _DOUBLE = ir.DoubleType()
@@ -76,18 +82,24 @@ _INT32 = ir.IntType(32)
 def emitted_vectors(emit: Callable[..., None]) -> Any:
     """A Numba function whose instructions ``emit(code, *arguments)`` writes.
 
-    Loops over eight or sixteen channels that Numba compiles as they are become vectors only as LLVM's vectoriser sees fit, at half of
-    the register width on many AVX-512 parts and with the accumulators in memory. Such a function says which values are vectors and
-    which of them live across a loop; the registers are all that is left to LLVM. One-dimensional contiguous arrays arrive as pointers
-    to their first element, integers as 64-bit ones.
+    Loops over eight or sixteen channels that Numba compiles as they are become vectors only as LLVM's
+    vectoriser sees fit, at half of the register width on many AVX-512 parts and with the accumulators in
+    memory. Such a function says which values are vectors and which of them live across a loop; the registers
+    are all that is left to LLVM. One-dimensional contiguous arrays arrive as pointers to their first element,
+    integers as 64-bit ones.
     """
 
     def typed(typing_context: Any, *arguments: Any) -> Any:
-        kinds = [argument if isinstance(argument, types.Array | types.Float) else types.intp for argument in arguments]
+        kinds = [
+            argument if isinstance(argument, types.Array | types.Float) else types.intp
+            for argument in arguments
+        ]
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             arguments = [
-                context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+                context.make_array(kind)(context, builder, value).data
+                if isinstance(kind, types.Array)
+                else value
                 for kind, value in zip(signature.args, values, strict=True)
             ]
             emit(VectorCode(builder), *arguments)
@@ -105,14 +117,17 @@ def emitted_vectors(emit: Callable[..., None]) -> Any:
 
 
 class VectorCode:
-    """Instructions written one after the other. Offsets count elements and are Python integers or 64-bit values.
+    """Instructions written one after the other. Offsets count elements and are Python integers or 64-bit
+    values.
 
-    Vectors are of float32 where nothing says their type. Loads and stores need no more alignment than their elements.
+    Vectors are of float32 where nothing says their type. Loads and stores need no more alignment than their
+    elements.
     """
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
-        # a vector of floats added to another, integers added, one value or another by a mask, and the value of a ``variable``
+        # a vector of floats added to another, integers added, one value or another by a mask, and the value
+        # of a ``variable``
         self.add, self.plus, self.select, self.get = builder.fadd, builder.add, builder.select, builder.load
 
     @contextmanager
@@ -170,7 +185,9 @@ class VectorCode:
         """Two neighbors, the first in the even lanes and the second in the odd ones."""
         place = self.builder.bitcast(self.at(pointer, offset), _DOUBLE.as_pointer())
         both = self.builder.load(place, align=4)
-        return self.builder.bitcast(splat(self.builder, ir.VectorType(_DOUBLE, lanes // 2), both), ir.VectorType(_FLOAT, lanes))
+        return self.builder.bitcast(
+            splat(self.builder, ir.VectorType(_DOUBLE, lanes // 2), both), ir.VectorType(_FLOAT, lanes)
+        )
 
     def constants(self, numbers: Sequence[int], element: Any = _INT32) -> Any:
         """A vector of these integers."""
@@ -190,7 +207,8 @@ class VectorCode:
         return self.builder.fcmp_ordered(">", a, b)
 
     def later(self, a: Any, b: Any) -> Any:
-        """Mask where ``a`` replaces the previous maximum ``b``: ``a > b``, or ``a`` is NaN, as in torch's pooling."""
+        """Mask where ``a`` replaces the previous maximum ``b``: ``a > b``, or ``a`` is NaN, as in torch's
+        pooling."""
         return self.builder.or_(self.greater(a, b), self.builder.fcmp_unordered("uno", a, a))
 
     def relu(self, value: Any) -> Any:

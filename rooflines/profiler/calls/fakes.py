@@ -1,4 +1,5 @@
-"""Fake tensors, which have shapes and no data: their mode, when they will not do, and rules for results that torch's own rules miss."""
+"""Fake tensors, which have shapes and no data: their mode, when they will not do, and rules for results that
+torch's own rules miss."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def fake_tensors() -> FakeTensorMode:
 
 
 def fake_mode_of(*values: Any) -> FakeTensorMode | None:
-    """The mode of the fake tensors in ``values`` (modules, mappings, lists), or the one that is active; None where all are real."""
+    """The mode of the fake tensors in ``values`` (modules, mappings, lists), or the one that is active; None
+    where all are real."""
     leaves: list[Any] = []
     for value in tree_leaves(values):
         if isinstance(value, torch.nn.Module):
@@ -52,9 +54,18 @@ def fake_mode_of(*values: Any) -> FakeTensorMode | None:
 
 
 def must_be_real(*values: Any) -> bool:
-    """Whether a module in ``values`` reads memory that a fake tensor does not have: packed integer weights, TorchScript's constants."""
-    modules = [module for value in tree_leaves(values) if isinstance(value, torch.nn.Module) for module in value.modules()]
-    return any(isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith(_QUANTIZED) for module in modules)
+    """Whether a module in ``values`` reads memory that a fake tensor does not have: packed integer weights,
+    TorchScript's constants."""
+    modules = [
+        module
+        for value in tree_leaves(values)
+        if isinstance(value, torch.nn.Module)
+        for module in value.modules()
+    ]
+    return any(
+        isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith(_QUANTIZED)
+        for module in modules
+    )
 
 
 def quiet_refusals() -> contextlib.AbstractContextManager[None]:
@@ -63,8 +74,11 @@ def quiet_refusals() -> contextlib.AbstractContextManager[None]:
 
 
 def empty_caches_of_fakes() -> None:
-    """Empty every cache of a function that has a fake tensor in it: the next call on real tensors would get that one."""
-    for cached in gc.get_referrers(_CACHED):  # gc.get_objects would break tuples that other threads are just making
+    """Empty every cache of a function that has a fake tensor in it: the next call on real tensors would get
+    that one."""
+    for cached in gc.get_referrers(
+        _CACHED
+    ):  # gc.get_objects would break tuples that other threads are just making
         if type(cached) is _CACHED and _holds_fake(cached, _DEPTH):
             cached.cache_clear()
 
@@ -84,9 +98,11 @@ def _grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """torch's rule (2.14) is that of the CUDA kernel for 16-bit numbers; all others run a matrix product a group.
+    """torch's rule (2.14) is that of the CUDA kernel for 16-bit numbers; all others run a matrix product a
+    group.
 
-    [m, k] @ [g, k, n], rows in groups: [m, n]. [g, m, k] @ [k, n], columns in groups: [m, n]. [m, k] @ [k, n], both along k: [g, m, n].
+    [m, k] @ [g, k, n], rows in groups: [m, n]. [g, m, k] @ [k, n], columns in groups: [m, n]. [m, k] @ [k,
+    n], both along k: [g, m, n].
     """
     m, n = a.shape[-2], b.shape[-1]
     if a.dim() == b.dim() == 3:
@@ -106,28 +122,35 @@ def _layer_norm_backward(
     bias: torch.Tensor | None,
     mask: list[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    """Kernels return a contiguous gradient, torch's rule one that is laid out as ``grad``, which then seems to need a copy."""
+    """Kernels return a contiguous gradient, torch's rule one that is laid out as ``grad``, which then seems
+    to need a copy."""
     of = (inputs, weight, bias)
     return tuple(
-        inputs.new_empty(x.shape, dtype=x.dtype) if x is not None and wanted else None for x, wanted in zip(of, mask, strict=True)
+        inputs.new_empty(x.shape, dtype=x.dtype) if x is not None and wanted else None
+        for x, wanted in zip(of, mask, strict=True)
     )
 
 
-# What is called in place of an operator whose rule in torch is not that of its kernels, by the operator's name.
+# What is called in place of an operator whose rule in torch is not that of its kernels, by the operator's
+# name.
 RULES: dict[str, Callable[..., Any]] = {
-    "aten::_grouped_mm": _grouped_mm, "aten::native_layer_norm_backward": _layer_norm_backward,
-}  # fmt: skip
+    "aten::_grouped_mm": _grouped_mm,
+    "aten::native_layer_norm_backward": _layer_norm_backward,
+}
 
 
-# --- values of small fake tensors --------------------------------------------------------------------------------------------------
-# Networks ask for some values: ``torch.linspace(0, rate, depth).tolist()`` while they are built, a mask that is tested for padding, a
-# coin that decides whether a layer runs. None of them depends on what the network computes. So a tensor made only of numbers is also
-# made for real, and so is a tensor computed from such values alone.
+# --- values of small fake tensors -------------------------------------------------------------------------
+# Networks ask for some values: ``torch.linspace(0, rate, depth).tolist()`` while they are built, a mask that
+# is tested for padding, a coin that decides whether a layer runs. None of them depends on what the network
+# computes. So a tensor made only of numbers is also made for real, and so is a tensor computed from such
+# values alone.
 
-# Elements up to which values are kept: the tokens of a batch, or a mask of its pixels; what takes long to compute (random numbers,
-# products) only for a stochastic depth, a coin, or an angle of each position.
+# Elements up to which values are kept: the tokens of a batch, or a mask of its pixels; what takes long to
+# compute (random numbers, products) only for a stochastic depth, a coin, or an angle of each position.
 QUICK, SLOW = 1 << 20, 1 << 12
-_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::convolution"})
+_PRODUCTS = frozenset(
+    {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::convolution"}
+)
 _VALUE = "_rooflines_value"
 _BIASES = "torch.nn.attention.bias"
 
@@ -137,7 +160,9 @@ def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, FakeTensor):
         return tensor
     fake = mode.from_tensor(tensor)
-    if not (tensor.is_floating_point() or tensor.is_complex() or hasattr(fake, _VALUE)) and _is_small(tensor, QUICK):
+    if not (tensor.is_floating_point() or tensor.is_complex() or hasattr(fake, _VALUE)) and _is_small(
+        tensor, QUICK
+    ):
         with torch._C._DisableTorchDispatch():
             setattr(fake, _VALUE, tensor.detach().clone())
     return fake
@@ -151,8 +176,11 @@ class ConcreteValues:
         self._stale: set[int] = set()  # storages of values that something unknown was written into
         self._made: list[ref[torch.Tensor]] = []
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], rule: Callable[..., Any] | None = None) -> Any:
-        """``func(*args, **kwargs)``, on the known values as well where they suffice; ``rule`` makes the fake result in its place."""
+    def call(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], rule: Callable[..., Any] | None = None
+    ) -> Any:
+        """``func(*args, **kwargs)``, on the known values as well where they suffice; ``rule`` makes the fake
+        result in its place."""
         traits, given = _traits(func), (*args, *kwargs.values())
         if any(self._value(tensor) is None for tensor in tensors_in(given)):
             if traits.writes:
@@ -182,10 +210,14 @@ class ConcreteValues:
     def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         if not isinstance(tensor, FakeTensor):
             wrapper: Any = tensor  # what it wraps may be fake
-            return None if is_traceable_wrapper_subclass(wrapper) else tensor  # on its way to become a fake one
+            return (
+                None if is_traceable_wrapper_subclass(wrapper) else tensor
+            )  # on its way to become a fake one
         value: torch.Tensor | None = getattr(tensor, _VALUE, None)
         # A copy of a fake tensor's attributes makes a fake of the value, too.
-        unknown = value is None or isinstance(value, FakeTensor) or (self._stale and _storage(value) in self._stale)
+        unknown = (
+            value is None or isinstance(value, FakeTensor) or (self._stale and _storage(value) in self._stale)
+        )
         return None if unknown else value
 
     def _forget(self, values: tuple[Any, ...]) -> None:
@@ -197,23 +229,29 @@ class ConcreteValues:
     def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             args, kwargs = tree_map_only(
-                torch.Tensor, lambda tensor: self._value(tensor) if isinstance(tensor, FakeTensor) else tensor.clone(), (args, kwargs)
+                torch.Tensor,
+                lambda tensor: self._value(tensor) if isinstance(tensor, FakeTensor) else tensor.clone(),
+                (args, kwargs),
             )
             return func(*args, **kwargs)
 
     def _positions(self, indices: Any) -> list[Any]:
-        """Indices with the positions that known masks select in place of the masks: as many as the result will have."""
+        """Indices with the positions that known masks select in place of the masks: as many as the result
+        will have."""
         positions: list[Any] = []
         for index in indices:
             value = None if index is None or index.dtype is not torch.bool else self._value(index)
             if value is None:
                 positions.append(index)
             else:
-                positions.extend(self._fake(self._computed(torch.ops.aten.nonzero.default, (index,), {})).unbind(1))
+                positions.extend(
+                    self._fake(self._computed(torch.ops.aten.nonzero.default, (index,), {})).unbind(1)
+                )
         return positions
 
     def _fake(self, result: Any) -> Any:
-        """The answer of an operator that no fake tensor could have given: a number, or a tensor of as many elements as it found."""
+        """The answer of an operator that no fake tensor could have given: a number, or a tensor of as many
+        elements as it found."""
 
         def made(value: torch.Tensor) -> torch.Tensor:
             fake = self._mode.from_tensor(value)
@@ -237,7 +275,9 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
         # trunc_normal_ draws until all values fit, which fake ones never tell: it leaves them as they are.
-        self._around.enter_context(replaced("_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor, torch.nn.init))
+        self._around.enter_context(
+            replaced("_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor, torch.nn.init)
+        )
         # TorchScript reads the constants that it is loaded with or frozen to.
         loads = ("import_ir_module", "import_ir_module_from_buffer")
         for owner, name in ((RecursiveScriptModule, "__init__"), *((torch._C, load) for load in loads)):
@@ -255,7 +295,9 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if parameter is not None and not is_lazy(parameter):
             self.parameter_bytes += parameter.nbytes
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         return self._values.call(func, args, kwargs or {})
 
 
@@ -265,7 +307,8 @@ def _refuse_script(*_: Any) -> NoReturn:
 
 @contextlib.contextmanager
 def biases_made() -> Iterator[None]:
-    """Masks of ``torch.nn.attention.bias`` can be made: below a dispatch mode, torch makes no tensor of a subclass by its class.
+    """Masks of ``torch.nn.attention.bias`` can be made: below a dispatch mode, torch makes no tensor of a
+    subclass by its class.
 
     That module imports the compiler, a second, so it is changed where the program imports it.
     """
@@ -273,7 +316,9 @@ def biases_made() -> Iterator[None]:
 
         def change() -> None:
             bias: Any = sys.modules[_BIASES].CausalBias
-            stack.enter_context(replaced("__new__", lambda _: lambda kind, *_: torch.empty(0).as_subclass(kind), bias))
+            stack.enter_context(
+                replaced("__new__", lambda _: lambda kind, *_: torch.empty(0).as_subclass(kind), bias)
+            )
 
         stack.enter_context(when_imported(_BIASES, change))
         yield
@@ -282,15 +327,20 @@ def biases_made() -> Iterator[None]:
 def seen_by_transformers() -> contextlib.AbstractContextManager[None]:
     """Masks whose values are known are not fake to ``transformers``.
 
-    It drops a mask that masks nothing, and attention is causal and fused then. With a fake tensor it assumes that a graph is traced
-    for any mask, and keeps it.
+    It drops a mask that masks nothing, and attention is causal and fused then. With a fake tensor it assumes
+    that a graph is traced for any mask, and keeps it.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
-    return replaced("is_fake_tensor", lambda original: lambda value: original(value) and not hasattr(value, _VALUE), module)
+    return replaced(
+        "is_fake_tensor",
+        lambda original: lambda value: original(value) and not hasattr(value, _VALUE),
+        module,
+    )
 
 
 class _Traits(NamedTuple):
-    """Whether an operator writes into arguments, asks for values or makes none, and up to which size it is computed."""
+    """Whether an operator writes into arguments, asks for values or makes none, and up to which size it is
+    computed."""
 
     writes: bool
     asks: bool

@@ -1,8 +1,9 @@
-"""Peak memory of a step by category, from the storages that its operators return: on fake tensors, without allocating any of it.
+"""Peak memory of a step by category, from the storages that its operators return: on fake tensors, without
+allocating any of it.
 
-Every storage that an operator returns is an allocation of its size, held until the storage is freed; views share one, operators in
-place make none. What operators are given and none of them made existed before the step. What a kernel allocates for itself and frees
-again is not seen (docs/counting.md, "Memory at the peak").
+Every storage that an operator returns is an allocation of its size, held until the storage is freed; views
+share one, operators in place make none. What operators are given and none of them made existed before the
+step. What a kernel allocates for itself and frees again is not seen (docs/counting.md, "Memory at the peak").
 """
 
 from __future__ import annotations
@@ -36,11 +37,20 @@ from rooflines.profiler.tree.tree import BACKWARD, DECODE, FORWARD, PHASES, PREF
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# The caching allocators hand out multiples of this: kMinBlockSize in CUDACachingAllocator.cpp and XPUCachingAllocator.cpp.
+# The caching allocators hand out multiples of this: kMinBlockSize in CUDACachingAllocator.cpp and
+# XPUCachingAllocator.cpp.
 _ROUNDING = {"cuda": 512, "xpu": 512}
-# Their fourth result is kept for the backward. Only the library knows how large it is, and a fake one is empty.
+# Their fourth result is kept for the backward. Only the library knows how large it is, and a fake one is
+# empty.
 _SIZED_BY_LIBRARY = frozenset(
-    "aten::" + name for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "cudnn_batch_norm", "miopen_rnn", "_batch_norm_with_update")
+    "aten::" + name
+    for name in (
+        "mkldnn_rnn_layer",
+        "_cudnn_rnn",
+        "cudnn_batch_norm",
+        "miopen_rnn",
+        "_batch_norm_with_update",
+    )
 )
 
 _CATEGORIES = MemoryAtPeak.__struct_fields__
@@ -49,13 +59,19 @@ _MOST_TENSORS = 10
 
 
 def record_with_memory(
-    step: Callable[[], object], fake: FakeTensorMode | None, *, before: int = 0, restore: bool = True,
-    held: Callable[[], Iterable[torch.Tensor]] = tuple, opens: Callable[[str], bool] = lambda _: False,
-) -> StepCalls:  # fmt: skip
+    step: Callable[[], object],
+    fake: FakeTensorMode | None,
+    *,
+    before: int = 0,
+    restore: bool = True,
+    held: Callable[[], Iterable[torch.Tensor]] = tuple,
+    opens: Callable[[str], bool] = lambda _: False,
+) -> StepCalls:
     """``record(step, fake)`` with the memory of the step at its peak.
 
-    Where ``before`` steps run first, the memory is that of the one after them, and the calls are those of all: the first step of most
-    optimizers makes the state that later ones start with. The tensors that ``held`` returns at the end are inputs, such as a KV cache.
+    Where ``before`` steps run first, the memory is that of the one after them, and the calls are those of
+    all: the first step of most optimizers makes the state that later ones start with. The tensors that
+    ``held`` returns at the end are inputs, such as a KV cache.
     """
     followed = _Storages(held)
 
@@ -85,7 +101,8 @@ _BEFORE = _Place()  # the step
 class _Block:
     """One storage; ``category`` is empty where it follows from when the storage was made.
 
-    ``shape`` and ``dtype`` are those of its first tensor, ``place`` is where it was made and ``owner`` the module of a parameter.
+    ``shape`` and ``dtype`` are those of its first tensor, ``place`` is where it was made and ``owner`` the
+    module of a parameter.
     """
 
     device: torch.device
@@ -101,7 +118,9 @@ class _Block:
 
     def kind(self) -> str:
         """Its category, a field of ``MemoryAtPeak``."""
-        return self.category or ("inputs" if self.existed else "activations" if self.phase in _FORWARDS else "workspace")
+        return self.category or (
+            "inputs" if self.existed else "activations" if self.phase in _FORWARDS else "workspace"
+        )
 
 
 class _Change(NamedTuple):
@@ -115,7 +134,8 @@ class _Change(NamedTuple):
 
 
 class _Reference(weakref.ref[torch.UntypedStorage]):
-    """A weak reference to a storage, with its address and its block. A fake storage for a real one owns no block."""
+    """A weak reference to a storage, with its address and its block. A fake storage for a real one owns no
+    block."""
 
     __slots__ = ("address", "block", "owns")
 
@@ -125,7 +145,8 @@ class _Reference(weakref.ref[torch.UntypedStorage]):
 
 
 class _Sum(NamedTuple):
-    """A sum just computed: its first term, the reference to its result, and the index of the change that it made."""
+    """A sum just computed: its first term, the reference to its result, and the index of the change that it
+    made."""
 
     term: _Block
     result: _Reference
@@ -152,7 +173,9 @@ class _Storages(ModuleWatch, Watcher):
 
     def __enter__(self) -> Self:
         self._watching = True
-        self._around.enter_context(register_optimizer_step_pre_hook(lambda optimizer, *_: self._found_optimizer(optimizer)))
+        self._around.enter_context(
+            register_optimizer_step_pre_hook(lambda optimizer, *_: self._found_optimizer(optimizer))
+        )
         return super().__enter__()
 
     def __exit__(self, *details: object) -> None:
@@ -203,7 +226,8 @@ class _Storages(ModuleWatch, Watcher):
                 self._gradients[id(tensor)] = (tensor, tensor.grad)
 
     def _drop_gradients(self) -> None:
-        """Gradients from before that the step has given up. The recording keeps them, to put them back, so that nothing frees them."""
+        """Gradients from before that the step has given up. The recording keeps them, to put them back, so
+        that nothing frees them."""
         for key, (tensor, gradient) in list(self._gradients.items()):
             if tensor.grad is not gradient:
                 del self._gradients[key]
@@ -239,7 +263,8 @@ class _Storages(ModuleWatch, Watcher):
         for tensor in tensors_in(result):
             for storage in storages(tensor):
                 self._returned(storage, tensor, given, func, place)
-        # It uses packed weights, or returns something for its backward whose size a fake tensor does not tell.
+        # It uses packed weights, or returns something for its backward whose size a fake tensor does not
+        # tell.
         if name in _SIZED_BY_LIBRARY:
             unknown = torch.is_grad_enabled() and isinstance(result[3], FakeTensor) and not result[3].numel()
         else:
@@ -256,14 +281,24 @@ class _Storages(ModuleWatch, Watcher):
             self._note_sum(given, result)
 
     def _returned(
-        self, storage: torch.UntypedStorage, tensor: torch.Tensor, given: list[torch.Tensor], func: Any, place: _Place
+        self,
+        storage: torch.UntypedStorage,
+        tensor: torch.Tensor,
+        given: list[torch.Tensor],
+        func: Any,
+        place: _Place,
     ) -> None:
         reference = self._references.get(storage._cdata)
         if reference is not None:
             if reference.owns and storage.nbytes() != reference.block.requested:
                 self._grow(reference.block, storage, place)
             return
-        if given and isinstance(tensor, FakeTensor) and not isinstance(given[0], FakeTensor) and _aliases(func):
+        if (
+            given
+            and isinstance(tensor, FakeTensor)
+            and not isinstance(given[0], FakeTensor)
+            and _aliases(func)
+        ):
             # The fake tensor made for the call replaces the real one that was passed.
             source = next(storages(given[0]))
             self._refer(storage, self._references[source._cdata].block, owns=False)
@@ -275,11 +310,13 @@ class _Storages(ModuleWatch, Watcher):
         self._refer(storage, block, owns=True)
 
     def _note_sum(self, terms: list[torch.Tensor], result: torch.Tensor) -> None:
-        """Without a dispatch mode this sum might have been made in place; if so, ``_freed`` undoes its allocation.
+        """Without a dispatch mode this sum might have been made in place; if so, ``_freed`` undoes its
+        allocation.
 
-        Autograd adds gradients that meet into the first of them, if nothing else holds that, and a linear layer its bias into the
-        product; but not under a mode (``can_accumulate_inplace`` in autograd/input_buffer.cpp, ``isTensorSubclassLike`` in Linear.cpp).
-        The first term had no other holder if it is freed before the next call.
+        Autograd adds gradients that meet into the first of them, if nothing else holds that, and a linear
+        layer its bias into the product; but not under a mode (``can_accumulate_inplace`` in
+        autograd/input_buffer.cpp, ``isTensorSubclassLike`` in Linear.cpp). The first term had no other holder
+        if it is freed before the next call.
         """
         first, second, total = (next(storages(tensor))._cdata for tensor in (*terms, result))
         term, owner = self._references[first].block, self._references[total]
@@ -292,7 +329,13 @@ class _Storages(ModuleWatch, Watcher):
         requested = storage.nbytes()
         unit = _ROUNDING.get(block.device.type, 1)
         allocated = -(-requested // unit) * unit
-        change = _Change(block, requested - block.requested, allocated - block.allocated, place or _BEFORE, self._calls if place else 0)
+        change = _Change(
+            block,
+            requested - block.requested,
+            allocated - block.allocated,
+            place or _BEFORE,
+            self._calls if place else 0,
+        )
         (self._changes if place else self._existing).append(change)
         block.requested, block.allocated = requested, allocated
 
@@ -308,7 +351,9 @@ class _Storages(ModuleWatch, Watcher):
             return
         block = reference.block
         if self._sum is not None and block is self._sum.term:
-            self._changes[self._sum.change] = _Change(block, 0, 0, calls=self._changes[self._sum.change].calls)
+            self._changes[self._sum.change] = _Change(
+                block, 0, 0, calls=self._changes[self._sum.change].calls
+            )
             self._sum.result.block = block
             self._sum = None
         else:
@@ -328,13 +373,18 @@ class _Storages(ModuleWatch, Watcher):
         place = changes[at - 1].place if at else _BEFORE
         paths = [module.path for module in recording.modules]
         return StepMemory(
-            device=str(device), peak_bytes=int(sums[at]),
-            at_peak=MemoryAtPeak(**dict(zip(_CATEGORIES, held[device][at].tolist(), strict=True))), operator=place.operator,
-            module=paths[place.module] if place.module >= 0 else "", phase=PHASES[place.phase] if place.operator else "",
+            device=str(device),
+            peak_bytes=int(sums[at]),
+            at_peak=MemoryAtPeak(**dict(zip(_CATEGORIES, held[device][at].tolist(), strict=True))),
+            operator=place.operator,
+            module=paths[place.module] if place.module >= 0 else "",
+            phase=PHASES[place.phase] if place.operator else "",
             unknown=tuple(self._unknown),
-            curve=_curve(changes, held[device], sum(change.block.device == device for change in self._existing)),
+            curve=_curve(
+                changes, held[device], sum(change.block.device == device for change in self._existing)
+            ),
             largest=_largest(changes[:at], paths),
-        )  # fmt: skip
+        )
 
 
 def _held(changes: list[_Change]) -> Int64s:
@@ -347,7 +397,8 @@ def _held(changes: list[_Change]) -> Int64s:
 
 
 def _curve(changes: list[_Change], held: Int64s, existing: int) -> MemoryCurve | None:
-    """What is held after the ``existing`` first changes and each further one: all points, or the extremes of equal parts."""
+    """What is held after the ``existing`` first changes and each further one: all points, or the extremes of
+    equal parts."""
     if not changes:
         return None
     first = max(1, existing)
@@ -364,16 +415,21 @@ def _largest(changes: list[_Change], paths: list[str]) -> tuple[HeldTensor, ...]
         held[change.block] += change.requested
     return tuple(
         HeldTensor(
-            bytes=size, category=block.kind(), dtype=str(block.dtype).removeprefix("torch."),
+            bytes=size,
+            category=block.kind(),
+            dtype=str(block.dtype).removeprefix("torch."),
             shape=block.shape if math.prod(block.shape) * block.dtype.itemsize == size else None,
-            operator=block.place.operator, module=paths[block.place.module] if block.place.module >= 0 else block.owner,
+            operator=block.place.operator,
+            module=paths[block.place.module] if block.place.module >= 0 else block.owner,
         )
-        for block, size in held.most_common(_MOST_TENSORS) if size > 0
-    )  # fmt: skip
+        for block, size in held.most_common(_MOST_TENSORS)
+        if size > 0
+    )
 
 
 def storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
-    """What holds the data of a tensor: one storage, or those of the tensors that it wraps or that make it up."""
+    """What holds the data of a tensor: one storage, or those of the tensors that it wraps or that make it
+    up."""
     wrapper: Any = tensor
     if is_traceable_wrapper_subclass(wrapper):
         for name in wrapper.__tensor_flatten__()[0]:
@@ -392,4 +448,6 @@ def _aliases(func: Any) -> bool:
     """Whether what the operator returns may be (a view of) its first argument."""
     if not isinstance(func, torch._ops.OpOverload):
         return False
-    return func._schema.name == "aten::_unsafe_view" or any(value.alias_info is not None for value in func._schema.returns)
+    return func._schema.name == "aten::_unsafe_view" or any(
+        value.alias_info is not None for value in func._schema.returns
+    )

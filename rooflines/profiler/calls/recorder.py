@@ -1,8 +1,10 @@
-"""The operator calls of a step without a trace: a dispatch mode over fake tensors, which have shapes and no data, or over real ones.
+"""The operator calls of a step without a trace: a dispatch mode over fake tensors, which have shapes and no
+data, or over real ones.
 
-The mode sees every operator below autograd and below what PyTorch decomposes itself, with its exact arguments and results: the same
-calls that a trace holds, with what traces leave out. On fake tensors nothing is computed and nothing that the step changes is real:
-parameters stay as they are, and what would hold fake tensors afterwards (gradients, buffers, optimizer state) is put back.
+The mode sees every operator below autograd and below what PyTorch decomposes itself, with its exact arguments
+and results: the same calls that a trace holds, with what traces leave out. On fake tensors nothing is
+computed and nothing that the step changes is real: parameters stay as they are, and what would hold fake
+tensors afterwards (gradients, buffers, optimizer state) is put back.
 """
 
 from __future__ import annotations
@@ -60,20 +62,35 @@ if TYPE_CHECKING:
 
     from rooflines.profiler.records import StepMemory
 
-_NOT_RECORDED = frozenset({"prim::device", "prim::layout", "aten::sym_size", "aten::size", "aten::stride", "aten::numel", "aten::dim"})
+_NOT_RECORDED = frozenset(
+    {
+        "prim::device",
+        "prim::layout",
+        "aten::sym_size",
+        "aten::size",
+        "aten::stride",
+        "aten::numel",
+        "aten::dim",
+    }
+)
 _ENTER = ("profiler::_record_function_enter_new", "profiler::_record_function_enter")
 _EXIT = "profiler::_record_function_exit"
-# Where a mode looks on, autograd's formulas keep to operators that return their result; without one they write into fresh zeros.
+# Where a mode looks on, autograd's formulas keep to operators that return their result; without one they
+# write into fresh zeros.
 _IN_PLACE = {
-    "aten::index_put": "aten::_index_put_impl_", "aten::scatter": "aten::scatter_", "aten::scatter_add": "aten::scatter_add_",
-    "aten::index_add": "aten::index_add_", "aten::put": "aten::put_",
-}  # fmt: skip
+    "aten::index_put": "aten::_index_put_impl_",
+    "aten::scatter": "aten::scatter_",
+    "aten::scatter_add": "aten::scatter_add_",
+    "aten::index_add": "aten::index_add_",
+    "aten::put": "aten::put_",
+}
 _AUTOGRAD_S_OWN = re.compile(r"\w+Backward\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operator call as it was made: exact arguments, results, the module (index into ``StepCalls.modules``, -1: none) and phase."""
+    """One operator call as it was made: exact arguments, results, the module (index into
+    ``StepCalls.modules``, -1: none) and phase."""
 
     signature: Signature
     outputs: tuple[TensorArg, ...]
@@ -106,14 +123,19 @@ class StepCalls:
 
 
 def record(
-    step: Callable[[], object], fake: FakeTensorMode | None, watcher: Watcher | None = None, restore: bool = True,
+    step: Callable[[], object],
+    fake: FakeTensorMode | None,
+    watcher: Watcher | None = None,
+    restore: bool = True,
     opens: Callable[[str], bool] = lambda _: False,
-) -> StepCalls:  # fmt: skip
-    """Run ``step`` once and return the operators that it calls; on fake tensors where a mode is given, else on what it works with.
+) -> StepCalls:
+    """Run ``step`` once and return the operators that it calls; on fake tensors where a mode is given, else
+    on what it works with.
 
-    The modules that it calls and their gradients are afterwards as they were before; on real tensors only where ``restore`` is set.
-    What the step raises passes through. ``watcher`` is shown every call as it happens. An operator that ``opens`` chooses by its name
-    and whose kernel is written in Python is recorded as what that kernel calls.
+    The modules that it calls and their gradients are afterwards as they were before; on real tensors only
+    where ``restore`` is set. What the step raises passes through. ``watcher`` is shown every call as it
+    happens. An operator that ``opens`` chooses by its name and whose kernel is written in Python is recorded
+    as what that kernel calls.
     """
     recorder = _Recorder(fake, watcher, opens)
     with contextlib.ExitStack() as stack:
@@ -134,13 +156,19 @@ def record(
         step()
     modules = recorder.modules
     return StepCalls(
-        recorder.calls, recorder.lossy(), modules.seen, modules.calls, fake=fake is not None, settled=modules.settled,
+        recorder.calls,
+        recorder.lossy(),
+        modules.seen,
+        modules.calls,
+        fake=fake is not None,
+        settled=modules.settled,
         unopened=recorder.unopened,
-    )  # fmt: skip
+    )
 
 
 def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:
-    """Run ``step`` once and return, in order, the calls whose arguments a trace leaves out. What the step raises passes through."""
+    """Run ``step`` once and return, in order, the calls whose arguments a trace leaves out. What the step
+    raises passes through."""
     recording = record(step, None, restore=False, opens=lambda name: not name.startswith(LOSSY))
     return tuple(StoredCall.of(call.signature, call.outputs) for call in recording.lossy)
 
@@ -149,10 +177,11 @@ class Watcher:
     """Shown every operator call of a recording; the base class ignores them."""
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
-        """``func`` was called with ``inputs`` (positional and keyword values) and returned ``result``; ``module`` as in ``Call``.
+        """``func`` was called with ``inputs`` (positional and keyword values) and returned ``result``;
+        ``module`` as in ``Call``.
 
-        The tensors in ``inputs`` are those of the caller: real ones, too, in a recording on fake tensors. Autograd may call this on
-        several threads (one for each device).
+        The tensors in ``inputs`` are those of the caller: real ones, too, in a recording on fake tensors.
+        Autograd may call this on several threads (one for each device).
         """
 
 
@@ -161,7 +190,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, fake: FakeTensorMode | None, watcher: Watcher | None, opens: Callable[[str], bool]) -> None:
+    def __init__(
+        self, fake: FakeTensorMode | None, watcher: Watcher | None, opens: Callable[[str], bool]
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._fake = fake
         self._opens = opens
@@ -177,7 +208,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._depth = 0  # of operators that PyTorch decomposes, around what is being called
         self._working = False  # whether an operator that does some work was called
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if NestedTensor in types:
             return NotImplemented  # it computes on the tensors inside, which come here, too
         kwargs = kwargs or {}
@@ -197,17 +230,21 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._depth += 1
                 try:
                     with self:
-                        # Not func.decompose(): it prefers decompositions written in Python, which do not run without a mode.
+                        # Not func.decompose(): it prefers decompositions written in Python, which do not run
+                        # without a mode.
                         return func._op_dk(COMPOSITE, *args, **kwargs)
                 finally:
                     self._depth -= 1
             kernel = python_kernel(func, device_type(args)) if self._opens(name) else None
-            # Kernels may hand the address of a tensor's data to code that is not torch's, and a fake tensor has none.
+            # Kernels may hand the address of a tensor's data to code that is not torch's, and a fake tensor
+            # has none.
             if kernel is not None and self._fake is not None:
                 self.unopened = name
-            # Values that torch.tensor lifts stay known to the fake mode, so that an optimizer's step counter can be read.
+            # Values that torch.tensor lifts stay known to the fake mode, so that an optimizer's step counter
+            # can be read.
             if self._fake is not None and name not in LIFTS:
-                # The mode computes some operators for real where all tensors are real: num_batches_tracked.add_(1) would be added to.
+                # The mode computes some operators for real where all tensors are real:
+                # num_batches_tracked.add_(1) would be added to.
                 args = tuple(self._as_fake(value) for value in args)
                 kwargs = {key: self._as_fake(value) for key, value in kwargs.items()}
             signature = operator.signature(args, kwargs)  # before the call, which may change shapes in place
@@ -224,18 +261,29 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result, opened = self._by_kernel(func, kernel, args, kwargs)
         else:
             result = func(*args, **kwargs)
-        if self._depth and is_operator and func.is_view and name != "aten::detach" and torch.is_inference_mode_enabled():
+        if (
+            self._depth
+            and is_operator
+            and func.is_view
+            and name != "aten::detach"
+            and torch.is_inference_mode_enabled()
+        ):
             _keep_requires_grad(given[0], result)
         if phase == BACKWARD and name in _IN_PLACE:
             signature = self._as_without_a_mode(signature)
         if not opened:
             self._note(signature, result, module, phase)
-            self._working = self._working or not is_operator or not (func.is_view or name in UNWRITTEN or name in LIFTS)
+            self._working = (
+                self._working or not is_operator or not (func.is_view or name in UNWRITTEN or name in LIFTS)
+            )
         self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module)
         return result
 
-    def _by_kernel(self, func: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
-        """The result of an operator's own kernel, and whether the operators that do its work were recorded: NumPy leaves none."""
+    def _by_kernel(
+        self, func: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, bool]:
+        """The result of an operator's own kernel, and whether the operators that do its work were recorded:
+        NumPy leaves none."""
         working, self._working = self._working, False
         try:
             with self, torch._C._AutoDispatchBelowAutograd():
@@ -267,9 +315,18 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._made.append(call)
 
     def lossy(self) -> list[Call]:
-        """The calls, in order, that a trace cannot hold whole; of operators that are given sparse tensors, every call."""
-        sparse = {call.signature.name for call in self.calls if any(tensor.stored for tensor in call.signature.tensors)}
-        return [call for call in self._made if call.signature.name in sparse or call.signature.name.startswith(LOSSY)]
+        """The calls, in order, that a trace cannot hold whole; of operators that are given sparse tensors,
+        every call."""
+        sparse = {
+            call.signature.name
+            for call in self.calls
+            if any(tensor.stored for tensor in call.signature.tensors)
+        }
+        return [
+            call
+            for call in self._made
+            if call.signature.name in sparse or call.signature.name.startswith(LOSSY)
+        ]
 
     def _as_fake(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -281,8 +338,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _place(self) -> tuple[int, int]:
         """The phase and module that the call now being made belongs to.
 
-        A backward operator belongs to the module of the forward operator that made its autograd node: the node's sequence number is
-        the last one handed out when that operator reached us.
+        A backward operator belongs to the module of the forward operator that made its autograd node: the
+        node's sequence number is the last one handed out when that operator reached us.
         """
         node: Any = torch._C._current_autograd_node()
         current = self.modules.current
@@ -302,7 +359,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _keep_requires_grad(inputs: tuple[Any, ...], result: Any) -> None:
-    """In inference mode a view of a parameter still requires a gradient, which ``matmul`` asks for; in a decomposition it would not."""
+    """In inference mode a view of a parameter still requires a gradient, which ``matmul`` asks for; in a
+    decomposition it would not."""
     base = inputs[0] if inputs else None
     if isinstance(base, torch.Tensor) and base.requires_grad:
         for view in tensors_of(result):
@@ -351,7 +409,8 @@ class StateGuard(ModuleWatch):
         self._seen: dict[int, object] = {}  # by ``id``; held, so that no other object gets the same
 
     def __enter__(self) -> Self:
-        # ``torch.func.functional_call`` puts tensors of the step into a module before it calls it: note what was there before.
+        # ``torch.func.functional_call`` puts tensors of the step into a module before it calls it: note what
+        # was there before.
         swap = stateless._reparametrize_module
 
         @functools.wraps(swap)
@@ -374,7 +433,11 @@ class StateGuard(ModuleWatch):
         """Note what the module and those below it hold."""
         for child in filter(self._is_new, module.modules()):
             attributes = dict(child.__dict__)
-            contents = {name: copy.copy(value) for name, value in attributes.items() if isinstance(value, (dict, list, set))}
+            contents = {
+                name: copy.copy(value)
+                for name, value in attributes.items()
+                if isinstance(value, (dict, list, set))
+            }
             # A lazy module becomes another one when it is first called.
             self._undo.append(functools.partial(_restore, child, type(child), attributes, contents))
         with _disable_current_modes():  # the copies are ours and not the step's
@@ -404,7 +467,9 @@ class StateGuard(ModuleWatch):
             self._undo += [optimizer.state.clear, functools.partial(optimizer.state.update, state)]
 
 
-def _restore(module: torch.nn.Module, kind: type, attributes: dict[str, Any], contents: dict[str, Any]) -> None:
+def _restore(
+    module: torch.nn.Module, kind: type, attributes: dict[str, Any], contents: dict[str, Any]
+) -> None:
     module.__class__ = kind
     module.__dict__.clear()
     module.__dict__.update(attributes)

@@ -1,7 +1,8 @@
-"""Layers of a language model that do the same: the first and the last of each kind are recorded for all of them.
+"""Layers of a language model that do the same: the first and the last of each kind are recorded for all of
+them.
 
-A model of 80 layers takes 20 times as long to record as one of four, and the calls are the same but for the path of the layer. The last
-one, too, because memory peaks there, beside the whole KV cache.
+A model of 80 layers takes 20 times as long to record as one of four, and the calls are the same but for the
+path of the layer. The last one, too, because memory peaks there, beside the whole KV cache.
 """
 
 from __future__ import annotations
@@ -25,14 +26,19 @@ _NUMBERED = frozenset({"layer_idx"})  # what tells layers of a kind apart
 class RepeatedLayers:
     """Skips layers of ``network``, a causal model of transformers, that do what a recorded one has done.
 
-    Layers are of a kind where their modules, their attributes but for the layer's number, and the shapes and types of their weights and
-    inputs are equal. One that was skipped returns its input, which has the shape of its result.
+    Layers are of a kind where their modules, their attributes but for the layer's number, and the shapes and
+    types of their weights and inputs are equal. One that was skipped returns its input, which has the shape
+    of its result.
     """
 
     def __init__(self, network: torch.nn.Module) -> None:
         config: Any = network.config
         depth = config.get_text_config(decoder=True).num_hidden_layers
-        lists = [(path, part) for path, part in network.named_modules() if isinstance(part, torch.nn.ModuleList) and len(part) == depth]
+        lists = [
+            (path, part)
+            for path, part in network.named_modules()
+            if isinstance(part, torch.nn.ModuleList) and len(part) == depth
+        ]
         self._path, self._layers = [*lists, ("", torch.nn.ModuleList())][0]
         self._kinds = [_kind(layer) for layer in self._layers]
         self._last = {kind: number for number, kind in enumerate(self._kinds)}
@@ -75,15 +81,19 @@ class RepeatedLayers:
         return called
 
     def _entered(self, module: torch.nn.Module, _: Any) -> None:
-        """Calls in a module of another layer, or of none, lack the path of the layer, which is then recorded each time."""
+        """Calls in a module of another layer, or of none, lack the path of the layer, which is then recorded
+        each time."""
         if not self._paths.get(id(module), "").startswith(self._inside):
             self._inside = ""
 
     def completed(self, recording: StepCalls) -> StepCalls:
-        """``recording``, which was made with skipped layers, with their calls; ``lossy`` calls are those that were made."""
+        """``recording``, which was made with skipped layers, with their calls; ``lossy`` calls are those that
+        were made."""
         skipped = {f"{self._path}.{number}": f"{self._path}.{like}" for number, like in self._like.items()}
         parts = {  # the modules in each recorded layer, itself included
-            like: [at for at, module in enumerate(recording.modules) if f"{module.path}.".startswith(f"{like}.")]
+            like: [
+                at for at, module in enumerate(recording.modules) if f"{module.path}.".startswith(f"{like}.")
+            ]
             for like in set(skipped.values())
         }
         modules: list[Module] = []
@@ -94,9 +104,15 @@ class RepeatedLayers:
             for part in [at] if like is None else parts[like]:
                 places.setdefault(part, []).append(len(modules))
                 of = recording.modules[part]
-                modules.append(of if like is None else Module(module.path + of.path.removeprefix(like), of.type))
+                modules.append(
+                    of if like is None else Module(module.path + of.path.removeprefix(like), of.type)
+                )
                 calls_of.append(recording.module_calls[part])
-        calls = {replace(call, module=place): count for call, count in recording.calls.items() for place in places.get(call.module, ())}
+        calls = {
+            replace(call, module=place): count
+            for call, count in recording.calls.items()
+            for place in places.get(call.module, ())
+        }
         return replace(recording, calls=calls, modules=modules, module_calls=calls_of)
 
 
@@ -104,12 +120,17 @@ def _kind(layer: torch.nn.Module) -> tuple[Any, ...]:
     """What layers that do the same have in common."""
     return tuple(
         (
-            name, type(part),
-            tuple((key, _shapes(tensor)) for key, tensor in (*part._parameters.items(), *part._buffers.items())),
-            tuple((key, value) for key, value in vars(part).items() if key not in _NUMBERED and _is_plain(value)),
+            name,
+            type(part),
+            tuple(
+                (key, _shapes(tensor)) for key, tensor in (*part._parameters.items(), *part._buffers.items())
+            ),
+            tuple(
+                (key, value) for key, value in vars(part).items() if key not in _NUMBERED and _is_plain(value)
+            ),
         )
         for name, part in layer.named_modules()
-    )  # fmt: skip
+    )
 
 
 def _is_plain(value: Any) -> bool:
@@ -119,7 +140,11 @@ def _is_plain(value: Any) -> bool:
 def _shapes(values: Any) -> tuple[Any, ...]:
     """The shapes and types of the tensors in ``values``, and everything else in them."""
     return tuple(
-        (leaf.shape, leaf.dtype, leaf.stride()) if isinstance(leaf, torch.Tensor) else leaf if _is_plain(leaf) else id(leaf)
+        (leaf.shape, leaf.dtype, leaf.stride())
+        if isinstance(leaf, torch.Tensor)
+        else leaf
+        if _is_plain(leaf)
+        else id(leaf)
         for leaf in tree_leaves(values)
     )
 
@@ -128,4 +153,8 @@ def _fill(layer: Any, like: Any) -> None:
     """Give ``layer`` of a KV cache, if it holds nothing, room as ``like`` has, which has run."""
     for name, value in vars(like).items():
         if not isinstance(value, torch.Tensor) or getattr(layer, name, None) is None:
-            setattr(layer, name, torch.empty_like(value) if isinstance(value, torch.Tensor) and value.dim() > 1 else value)
+            setattr(
+                layer,
+                name,
+                torch.empty_like(value) if isinstance(value, torch.Tensor) and value.dim() > 1 else value,
+            )

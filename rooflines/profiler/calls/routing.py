@@ -26,9 +26,15 @@ class Routing:
         if name == _CHOICE:
             self._chosen.update((chosen.numel(), chosen.shape[-1]) for chosen in results if chosen.dim())
 
-    def known(self, signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], *, fake: bool) -> Signature:
-        """A grouped product with two more arguments: the number of groups that have rows, known of real tensors, and how many experts
-        each token chose."""
+    def known(
+        self, signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], *, fake: bool
+    ) -> Signature:
+        """A grouped product with two more arguments: the number of groups that have rows, known of real
+        tensors, and how many experts each token chose."""
         offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
-        used = None if fake or offsets is None else sum(end > start for start, end in pairwise([0, *offsets.tolist()]))
+        used = (
+            None
+            if fake or offsets is None
+            else sum(end > start for start, end in pairwise([0, *offsets.tolist()]))
+        )
         return replace(signature, args=(*signature.args, used, self._chosen.get(args[0].shape[0])))

@@ -1,4 +1,5 @@
-"""The signature of a call that a dispatch mode sees: exact where a trace is not (strings, lists of optional tensors, packings)."""
+"""The signature of a call that a dispatch mode sees: exact where a trace is not (strings, lists of optional
+tensors, packings)."""
 
 from __future__ import annotations
 
@@ -20,9 +21,14 @@ ACCUMULATE = "torch::autograd::AccumulateGrad"
 LIFTS = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
 # Memory that nothing was written to yet holds any number.
 UNWRITTEN = frozenset(
-    f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 )
-_DTYPE_NAMES = {value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype) and str(value) == f"torch.{name}"}
+_DTYPE_NAMES = {
+    value: name
+    for name, value in vars(torch).items()
+    if isinstance(value, torch.dtype) and str(value) == f"torch.{name}"
+}
 _SCALAR_NUMBERS = {name: number for number, name in SCALAR_TYPES.items()}
 # The methods that return what a sparse tensor is made of, its elements last.
 _PARTS = {
@@ -42,7 +48,9 @@ class Operator:
         self.name: str = func._schema.name
         try:
             self.decomposes: bool = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE)
-        except RuntimeError:  # questions that only subclasses of tensors are asked (``prim::device``, ``aten::sym_size``)
+        except (
+            RuntimeError
+        ):  # questions that only subclasses of tensors are asked (``prim::device``, ``aten::sym_size``)
             self.decomposes = False
         self._fields = tuple(
             (argument.name, argument_of(argument.default_value) if argument.has_default_value() else MISSING)
@@ -62,7 +70,9 @@ operator_of = cache(Operator)
 
 def name_of(func: Any) -> str:
     """The name of an operator, also of one that takes functions."""
-    return str(func._schema.name) if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
+    return (
+        str(func._schema.name) if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
+    )
 
 
 def running_node() -> str:
@@ -72,10 +82,11 @@ def running_node() -> str:
 
 
 def call_signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
-    """The signature of calling the operator ``func`` (a ``torch._ops.OpOverload``): arguments in schema order, defaults filled in.
+    """The signature of calling the operator ``func`` (a ``torch._ops.OpOverload``): arguments in schema
+    order, defaults filled in.
 
-    Tensors become ``TensorArg``, dtypes and layouts torch's numbers, devices and generators None; packed weights of quantized
-    operators become the pair ``(weight, bias)``.
+    Tensors become ``TensorArg``, dtypes and layouts torch's numbers, devices and generators None; packed
+    weights of quantized operators become the pair ``(weight, bias)``.
     """
     return operator_of(func).signature(args, kwargs)
 
@@ -83,7 +94,9 @@ def call_signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def tensor_arg(tensor: torch.Tensor) -> TensorArg:
     """A tensor's shape, dtype and strides (None for layouts without strides)."""
     strides = tuple(tensor.stride()) if tensor.layout is torch.strided else None
-    return TensorArg(tuple(tensor.shape), _DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), strides, _stored(tensor))
+    return TensorArg(
+        tuple(tensor.shape), _DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), strides, _stored(tensor)
+    )
 
 
 def _stored(tensor: torch.Tensor) -> tuple[int, int] | None:
@@ -105,7 +118,8 @@ def _has_no_shape(tensor: torch.Tensor) -> bool:
 
 
 def argument_of(value: Any) -> Argument:
-    """A value that an operator was called with, as an argument of a signature; MISSING for what no signature can hold."""
+    """A value that an operator was called with, as an argument of a signature; MISSING for what no signature
+    can hold."""
     if isinstance(value, torch.Tensor):
         return MISSING if _has_no_shape(value) else tensor_arg(value)
     if value is None or isinstance(value, (bool, int, float, str, complex)):
@@ -119,7 +133,9 @@ def argument_of(value: Any) -> Argument:
     if isinstance(value, torch.SymInt):
         return int(value)
     if isinstance(value, torch.ScriptObject):
-        with contextlib.suppress(RuntimeError, AttributeError):  # the packed parameters of a quantized operator
+        with contextlib.suppress(
+            RuntimeError, AttributeError
+        ):  # the packed parameters of a quantized operator
             packed: Any = value
             weight, bias = packed.unpack()[:2]
             return (tensor_arg(weight), tensor_arg(bias) if bias is not None else None)
@@ -141,14 +157,18 @@ def device_type(args: tuple[Any, ...]) -> str:
 
 @cache
 def has_own_kernel(func: Any, device_type: str) -> bool:
-    """Whether a decomposable operator has a separate kernel on this device, which then runs instead of its parts."""
+    """Whether a decomposable operator has a separate kernel on this device, which then runs instead of its
+    parts."""
     key = _BACKEND_KEYS.get(device_type)
     return key is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
 
 
 def python_kernel(func: Any, device_type: str) -> Any:
-    """The set of the dispatch key that calls an operator's kernel on this device, where that is written in Python; else None."""
-    name = func._schema.name.partition("::")[2] + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
+    """The set of the dispatch key that calls an operator's kernel on this device, where that is written in
+    Python; else None."""
+    name = func._schema.name.partition("::")[2] + (
+        f".{func._schema.overload_name}" if func._schema.overload_name else ""
+    )
     key = _BACKEND_KEYS.get(device_type)
     kernels = (f"{func.namespace}/{name}/{place}" for place in (key, "CompositeExplicitAutograd"))
     if key is None or torch.library._impls.isdisjoint(kernels):

@@ -1,9 +1,11 @@
-"""Watching inductor generate kernels: for each kernel the graph nodes it computes, the memory it accesses and the module it is from.
+"""Watching inductor generate kernels: for each kernel the graph nodes it computes, the memory it accesses and
+the module it is from.
 
-Inductor calls a hook of its configuration for every graph that it schedules. From there on *this graph's* scheduler and code generator
-are watched, on the objects themselves: nothing of torch is changed for the next graph. C++ kernels leave an event in a trace only when
-they are generated with one, which is switched on for the whole recording; without a profiler it costs a few nanoseconds a call. Graphs
-that inductor finds in its caches are not scheduled, so the caches of graphs are off while recording; those of compiled kernels stay on.
+Inductor calls a hook of its configuration for every graph that it schedules. From there on *this graph's*
+scheduler and code generator are watched, on the objects themselves: nothing of torch is changed for the next
+graph. C++ kernels leave an event in a trace only when they are generated with one, which is switched on for
+the whole recording; without a profiler it costs a few nanoseconds a call. Graphs that inductor finds in its
+caches are not scheduled, so the caches of graphs are off while recording; those of compiled kernels stay on.
 """
 
 from __future__ import annotations
@@ -50,11 +52,13 @@ class _Varying(Exception):
 class GraphReader:
     """One graph: notes its kernels while its code is generated, then reads its facts off inductor's objects.
 
-    ``kernels`` are those that were defined for it, each with its scheduler nodes, in order; ``silent`` says that one leaves no event.
-    ``module_ids`` has the ``id`` of every module by its path.
+    ``kernels`` are those that were defined for it, each with its scheduler nodes, in order; ``silent`` says
+    that one leaves no event. ``module_ids`` has the ``id`` of every module by its path.
     """
 
-    def __init__(self, graph: Any, scheduler: Any, region: str, nodes: dict[str, tuple[int, StoredCall]]) -> None:
+    def __init__(
+        self, graph: Any, scheduler: Any, region: str, nodes: dict[str, tuple[int, StoredCall]]
+    ) -> None:
         self._graph, self._scheduler, self._region, self._nodes = graph, scheduler, region, nodes
         self.kernels: list[tuple[str, list[Any]]] = []
         self.silent = False
@@ -63,7 +67,8 @@ class GraphReader:
         self._buffers: dict[str, tuple[int, TensorArg]] = {}
 
     def follow(self, part: Any, wrapped: bool) -> None:
-        """Note the kernels that a part of the code generator defines; with a C++ wrapper (``wrapped``) their functions have names."""
+        """Note the kernels that a part of the code generator defines; with a C++ wrapper (``wrapped``) their
+        functions have names."""
         define = part.define_kernel
         cpp = type(part).__name__.startswith("Cpp")
 
@@ -82,8 +87,8 @@ class GraphReader:
         """The graph with its calls in the order of execution, once its code has been generated."""
         self._order = {node: index for index, node in enumerate(self._graph.graph.nodes)}
         self._leaves = [leaf for node in self._scheduler.nodes for leaf in leaves_of(node)]
-        # What operators outside compute is not computed by the kernels that prepare their arguments or finish their results. With the
-        # buffers that they write.
+        # What operators outside compute is not computed by the kernels that prepare their arguments or finish
+        # their results. With the buffers that they write.
         self._outside: dict[Any, set[str]] = {}
         for leaf in self._leaves:
             if leaf.is_extern() and (own := self._own(leaf)) is not None:
@@ -91,19 +96,27 @@ class GraphReader:
         self._shares = self._share()
         place = {leaf.get_name(): index for index, leaf in enumerate(self._leaves)}
         entries: list[tuple[int, str, list[Any]]] = [
-            (min((place.get(leaf.get_name(), -1) for leaf in leaves), default=-1), name, leaves) for name, leaves in self.kernels
+            (min((place.get(leaf.get_name(), -1) for leaf in leaves), default=-1), name, leaves)
+            for name, leaves in self.kernels
         ]
         entries += [
-            (place[leaf.get_name()], name, [leaf]) for leaf in self._leaves if leaf.is_extern() and (name := _extern_name(leaf.node))
+            (place[leaf.get_name()], name, [leaf])
+            for leaf in self._leaves
+            if leaf.is_extern() and (name := _extern_name(leaf.node))
         ]
         kernels = tuple(
-            self._extern(name, leaves[0]) if len(leaves) == 1 and leaves[0].is_extern() else self._kernel(name, leaves)
+            self._extern(name, leaves[0])
+            if len(leaves) == 1 and leaves[0].is_extern()
+            else self._kernel(name, leaves)
             for _, name, leaves in sorted(entries, key=lambda entry: entry[0])
         )
         return Graph(
-            region=self._region, backward=bool(self._graph.is_backward), kernels=kernels,
-            buffers=tuple(as_buffer(tensor) for _, tensor in self._buffers.values()), modules=self._modules,
-        )  # fmt: skip
+            region=self._region,
+            backward=bool(self._graph.is_backward),
+            kernels=kernels,
+            buffers=tuple(as_buffer(tensor) for _, tensor in self._buffers.values()),
+            modules=self._modules,
+        )
 
     def _number(self, call: StoredCall) -> int:
         return self._nodes.setdefault(repr(call), (len(self._nodes), call))[0]
@@ -115,17 +128,34 @@ class GraphReader:
             call = call_of(own) if own is not None else None
             if call is not None and call.name == name:  # else the operator was lowered to another one
                 numbers = (self._number(call),)
-        return Kernel(name=name, extern=True, module=self._module([own] if own is not None else []), nodes=numbers)
+        return Kernel(
+            name=name, extern=True, module=self._module([own] if own is not None else []), nodes=numbers
+        )
 
     def _kernel(self, name: str, leaves: list[Any]) -> Kernel:
-        nodes = sorted({node for leaf in leaves for node in self._shares.get(leaf.get_name(), ())}, key=self._place)
-        module = self._module([node for node in nodes if node not in self._outside] or [n for leaf in leaves for n in _origins(leaf)])
+        nodes = sorted(
+            {node for leaf in leaves for node in self._shares.get(leaf.get_name(), ())}, key=self._place
+        )
+        module = self._module(
+            [node for node in nodes if node not in self._outside]
+            or [n for leaf in leaves for n in _origins(leaf)]
+        )
         try:
-            calls = [call for node in nodes if (call := _bias_of(node) if node in self._outside else call_of(node)) is not None]
+            calls = [
+                call
+                for node in nodes
+                if (call := _bias_of(node) if node in self._outside else call_of(node)) is not None
+            ]
             reads, writes = self._accesses(leaves)
         except _Varying:
             return Kernel(name=name, module=module, reason=VARYING)
-        return Kernel(name=name, module=module, nodes=tuple(map(self._number, calls)), reads=tuple(reads), writes=tuple(writes))
+        return Kernel(
+            name=name,
+            module=module,
+            nodes=tuple(map(self._number, calls)),
+            reads=tuple(reads),
+            writes=tuple(writes),
+        )
 
     def _module(self, nodes: list[Any]) -> str | None:
         """The path of the innermost module that all of ``nodes`` came from; None where no node says."""
@@ -134,7 +164,10 @@ class GraphReader:
             self.module_ids.update({path: identity for identity, path, _ in stack if identity is not None})
             self._modules.update({path: kind for _, path, kind in stack})
         paths = [[path for _, path, _ in stack if path] for stack in stacks]
-        common = [level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*paths, strict=False))]
+        common = [
+            level[0]
+            for level in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*paths, strict=False))
+        ]
         return (common[-1] if common else "") if stacks else None
 
     # nodes of the graph
@@ -143,7 +176,8 @@ class GraphReader:
         return self._order.get(node, -1)
 
     def _own(self, leaf: Any) -> Any:
-        """The node that an operation computes itself: what its arguments were made of comes before it in the graph."""
+        """The node that an operation computes itself: what its arguments were made of comes before it in the
+        graph."""
         own = getattr(leaf.node, "origin_node", None)
         if own is not None and own.op == "call_function":
             return own
@@ -152,8 +186,9 @@ class GraphReader:
     def _share(self) -> dict[str, list[Any]]:
         """The nodes that each operation of a kernel is the first to compute.
 
-        An operation lists too many origins: all values without memory when it was lowered. A node belongs to the operation that reads
-        its inputs; if those have no node, to the one whose result it goes into; else to the one that reads most of its inputs.
+        An operation lists too many origins: all values without memory when it was lowered. A node belongs to
+        the operation that reads its inputs; if those have no node, to the one whose result it goes into; else
+        to the one that reads most of its inputs.
         """
         needs = self._needs()
         claims: dict[Any, list[tuple[int, str]]] = {}
@@ -167,10 +202,13 @@ class GraphReader:
                 rank = 0 if missing == 0 else 1 if node in makes else 1 + missing
                 claims.setdefault(node, []).append((rank, leaf.get_name()))
         owner = {node: min(claimed, key=lambda claim: claim[0])[1] for node, claimed in claims.items()}
-        # Some are not an origin of any operation (torch versions differ): they are computed where they are used.
+        # Some are not an origin of any operation (torch versions differ): they are computed where they are
+        # used.
         for node in reversed(self._order):
             if node.op == "call_function" and node not in owner and node not in self._outside:
-                name = next((owner[user] for user in node.users if user in owner and user not in self._outside), None)
+                name = next(
+                    (owner[user] for user in node.users if user in owner and user not in self._outside), None
+                )
                 if name is not None:
                     owner[node] = name
         shares: dict[str, list[Any]] = {}
@@ -179,7 +217,8 @@ class GraphReader:
         return shares
 
     def _needs(self) -> dict[Any, set[frozenset[str]]]:
-        """For every node the memory that it is computed from: of each piece the names under which it may be read.
+        """For every node the memory that it is computed from: of each piece the names under which it may be
+            read.
 
         What is left to do of a node outside (its bias) is done to what the operator wrote.
         """
@@ -227,7 +266,9 @@ class GraphReader:
             turns = math.prod(_integer(size) for sizes in leaf.get_ranges() for size in sizes)
             for dep in leaf.read_writes.reads:
                 # A star without a template only orders a change of memory after the reads of what was there.
-                if dep.name not in written and (_has_index(dep) or (type(dep).__name__ == "StarDep" and leaf.is_template())):
+                if dep.name not in written and (
+                    _has_index(dep) or (type(dep).__name__ == "StarDep" and leaf.is_template())
+                ):
                     reads[str(dep)] = self._access(dep, turns)
             for dep in leaf.read_writes.writes:
                 memory = self._memory(dep.name)
@@ -244,7 +285,11 @@ class GraphReader:
         """The elements that one load or store reaches in loops of these sizes."""
         number, tensor = self._buffer(self._memory(dep.name))
         assert tensor.strides is not None
-        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)) if tensor.numel else -1
+        last = (
+            sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
+            if tensor.numel
+            else -1
+        )
         whole = Access(number, tensor.distinct, 0, last, adds)
         if not _has_index(dep):
             return whole
@@ -259,7 +304,13 @@ class GraphReader:
         loops: Any = {variable: ValueRanges(0, max(size - 1, 0)) for variable, size in sizes.items()}
         bounds: Any = bound_sympy(dep.index, loops)
         first, last = int(bounds.lower), int(bounds.upper)
-        return Access(number, min(math.prod(sizes[symbol] for symbol in symbols), tensor.distinct), max(first, 0), last, adds)
+        return Access(
+            number,
+            min(math.prod(sizes[symbol] for symbol in symbols), tensor.distinct),
+            max(first, 0),
+            last,
+            adds,
+        )
 
     def _buffer(self, name: str) -> tuple[int, TensorArg]:
         if name not in self._buffers:
@@ -286,7 +337,8 @@ def _has_index(dep: Any) -> bool:
 
 
 def _extern_name(operation: Any) -> str:
-    """The name of the event that an operator outside leaves: ``extern_kernels.addmm`` is ``aten::addmm``; empty where it has none."""
+    """The name of the event that an operator outside leaves: ``extern_kernels.addmm`` is ``aten::addmm``;
+    empty where it has none."""
     if type(operation).__name__ == "MultiOutput":
         return ""
     overload = getattr(operation, "op_overload", None)
@@ -310,16 +362,20 @@ def call_of(node: Any) -> StoredCall | None:
     if isinstance(target, torch._ops.OpOverloadPacket) and hasattr(target, "default"):
         target = target.default
     if not isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
-        # A function that a pass has put there has a result; where one cannot be seen it is arithmetic on sizes.
+        # A function that a pass has put there has a result; where one cannot be seen it is arithmetic on
+        # sizes.
         if target is operator.getitem or not isinstance(value, torch.Tensor):
             return None
         if not _fixed(value):
             raise _Varying
-        return StoredCall.of(Signature(f"inductor::{getattr(target, '__name__', type(target).__name__)}"), (tensor_arg(value),))
+        return StoredCall.of(
+            Signature(f"inductor::{getattr(target, '__name__', type(target).__name__)}"), (tensor_arg(value),)
+        )
     if not all(_fixed(argument.meta.get("val")) for argument in (*node.all_input_nodes, node)):
         raise _Varying
     args, kwargs = tree_map(
-        lambda value: value.meta.get("val") if isinstance(value, torch.fx.Node) else value, (node.args, node.kwargs)
+        lambda value: value.meta.get("val") if isinstance(value, torch.fx.Node) else value,
+        (node.args, node.kwargs),
     )
     if isinstance(target, torch._ops.OpOverload):
         signature = call_signature(target, tuple(args), dict(kwargs))
@@ -327,11 +383,14 @@ def call_of(node: Any) -> StoredCall | None:
         name = target.name()  # type: ignore[no-untyped-call]
         signature = Signature(f"higher_order::{name}", tuple(argument_of(argument) for argument in args))
     results = value if isinstance(value, (tuple, list)) else (value,)
-    return StoredCall.of(signature, tuple(tensor_arg(result) for result in results if isinstance(result, torch.Tensor)))
+    return StoredCall.of(
+        signature, tuple(tensor_arg(result) for result in results if isinstance(result, torch.Tensor))
+    )
 
 
 def _fixed(value: Any) -> bool:
-    """Whether a node's value has sizes that are numbers; asking a symbol for its value would fix it for the program."""
+    """Whether a node's value has sizes that are numbers; asking a symbol for its value would fix it for the
+    program."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -362,15 +421,20 @@ def _bias_of(node: Any) -> StoredCall | None:
         bias, shape = node.args[3], result.shape[-1:]
     else:
         return None
-    return None if bias is None else StoredCall.of(Signature("aten::add", (result, TensorArg(shape, result.dtype), 1)), (result,))
+    return (
+        None
+        if bias is None
+        else StoredCall.of(Signature("aten::add", (result, TensorArg(shape, result.dtype), 1)), (result,))
+    )
 
 
-# --- modules -----------------------------------------------------------------------------------------------------------------------
+# --- modules ----------------------------------------------------------------------------------------------
 
 
 def _module_stack(node: Any) -> list[tuple[int | None, str, str]] | None:
-    """The modules around a node, outermost first, each with its ``id``, its path below the one whose forward was compiled, and its
-    class; of a backward node those of its forward. None for nodes that come from no line of the program, as those that passes insert.
+    """The modules around a node, outermost first, each with its ``id``, its path below the one whose forward
+    was compiled, and its class; of a backward node those of its forward. None for nodes that come from no
+    line of the program, as those that passes insert.
     """
     modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     if not modules:
@@ -396,7 +460,8 @@ def _path(source: str) -> str:
 class InductorWatch:
     """Context manager: while it is open, what inductor compiles is noted; ``code()`` has it afterwards.
 
-    Nothing is imported for it: where ``torch._inductor`` is not loaded yet, the watch begins when it is loaded.
+    Nothing is imported for it: where ``torch._inductor`` is not loaded yet, the watch begins when it is
+        loaded.
     """
 
     def __init__(self) -> None:
@@ -419,11 +484,17 @@ class InductorWatch:
         from torch._dynamo.utils import get_compilation_metrics
 
         return CompiledCode(
-            graphs=tuple(msgspec.structs.replace(graph, prefix=_prefix(ids, names or {})) for graph, ids in self._graphs),
+            graphs=tuple(
+                msgspec.structs.replace(graph, prefix=_prefix(ids, names or {}))
+                for graph, ids in self._graphs
+            ),
             nodes=tuple(call for _, call in self._nodes.values()),
-            # Functions that were compiled to nothing, as those of hooks; torch keeps the figures of the last 64 compilations.
+            # Functions that were compiled to nothing, as those of hooks; torch keeps the figures of the last
+            # 64 compilations.
             empty=tuple(
-                str(metrics.compile_id) for metrics in get_compilation_metrics() if metrics.is_forward and metrics.graph_op_count == 0
+                str(metrics.compile_id)
+                for metrics in get_compilation_metrics()
+                if metrics.is_forward and metrics.graph_op_count == 0
             ),
             problems=tuple(dict.fromkeys(self._problems)),
         )
@@ -457,10 +528,15 @@ class InductorWatch:
         for name, value in wanted.items():
             # Private settings: a version of torch without one is worked with as far as that goes.
             if hasattr(config, name):
-                # Not by config.patch: what a thread sets is its own since torch 2.14, and another one may end the watch.
-                self._stack.enter_context(replaced(name, lambda _, value=value: value, config))  # type: ignore[misc]
+                # Not by config.patch: what a thread sets is its own since torch 2.14, and another one may end
+                # the watch.
+                given = replaced(name, lambda _, value=value: value, config)  # type: ignore[misc]
+                self._stack.enter_context(given)
             elif name in (_HOOK, _EVENTS):
-                self._problems.append(f"this version of torch has no {config.__name__}.{name}: fused kernels cannot be identified")
+                self._problems.append(
+                    f"this version of torch has no {config.__name__}.{name}: fused kernels cannot "
+                    "be identified"
+                )
 
     def _watch(self, nodes: list[Any]) -> None:
         """Note what is generated for the graph of ``nodes``, and read the graph when all of it is."""
@@ -480,7 +556,9 @@ class InductorWatch:
         def codegen() -> Any:
             result = generate()
             if reader.silent:
-                self._problems.append(f"compiled C++ kernels have no events on {sys.platform}: their times are not available")
+                self._problems.append(
+                    f"compiled C++ kernels have no events on {sys.platform}: their times are not available"
+                )
             else:
                 with self._problem_noted():
                     self._graphs.append((reader.graph(), reader.module_ids))
@@ -490,7 +568,8 @@ class InductorWatch:
 
     @contextlib.contextmanager
     def _problem_noted(self) -> Iterator[None]:
-        """Note an exception and go on: a difference between versions of inductor must not stop the compilation."""
+        """Note an exception and go on: a difference between versions of inductor must not stop the
+        compilation."""
         try:
             yield
         except Exception as error:
@@ -507,12 +586,18 @@ def _prefix(ids: dict[str, int], names: dict[int, str]) -> str | None:
 
 
 def _event_name(source: str, name: str, function: str) -> str | None:
-    """The name of the event that a C++ kernel leaves, as its source has it before it gets its ``name`` and that of its ``function``;
-    None where it leaves none."""
+    """The name of the event that a C++ kernel leaves, as its source has it before it gets its ``name`` and
+    that of its ``function``; None where it leaves none."""
     from torch._inductor.utils import Placeholder
 
     mark = re.search(r'(?:RAIIAtenRecordFunctionHandle [\w.]+|RECORD_FUNCTION)\("([^"]+)"', source)
-    return mark[1].replace(str(Placeholder.DESCRIPTIVE_NAME), name).replace(str(Placeholder.KERNEL_NAME), function) if mark else None
+    return (
+        mark[1]
+        .replace(str(Placeholder.DESCRIPTIVE_NAME), name)
+        .replace(str(Placeholder.KERNEL_NAME), function)
+        if mark
+        else None
+    )
 
 
 def compile_seconds() -> float:

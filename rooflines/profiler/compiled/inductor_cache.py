@@ -1,8 +1,10 @@
-"""Kernels in inductor's cache: the files that a recorded run left in ``TORCHINDUCTOR_CACHE_DIR`` or in ``torch_compile_debug``.
+"""Kernels in inductor's cache: the files that a recorded run left in ``TORCHINDUCTOR_CACHE_DIR`` or in
+``torch_compile_debug``.
 
-Two kinds of files have kernels: the code of a graph, in which each kernel is a string with its operators in the comment above, and the
-code of one Triton kernel. They are parsed and never executed. Format: torch 2.1 to 2.14 (``get_kernel_metadata`` in
-torch/_inductor/utils.py, ``TritonKernel.codegen_kernel`` in torch/_inductor/codegen/triton.py); shapes in the comment since 2.9.
+Two kinds of files have kernels: the code of a graph, in which each kernel is a string with its operators in
+the comment above, and the code of one Triton kernel. They are parsed and never executed. Format: torch 2.1 to
+2.14 (``get_kernel_metadata`` in torch/_inductor/utils.py, ``TritonKernel.codegen_kernel`` in
+torch/_inductor/codegen/triton.py); shapes in the comment since 2.9.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from rooflines.errors import UsageError
 from rooflines.profiler.compiled.records import Access
 from rooflines.profiler.read.signature import MISSING, Argument, Signature, TensorArg
 
-# --- loads and stores of Triton code -----------------------------------------------------------------------------------------------
-# Inductor writes one statement for each variable of an index (``x0 = (xindex % 128)``, ``x1 = xindex // 128``), and loads and stores
-# ``pointer + (index)`` with an index made of these. The number of values of each variable follows from the number of iterations.
+# --- loads and stores of Triton code ----------------------------------------------------------------------
+# Inductor writes one statement for each variable of an index (``x0 = (xindex % 128)``, ``x1 = xindex //
+# 128``), and loads and stores ``pointer + (index)`` with an index made of these. The number of values of each
+# variable follows from the number of iterations.
 
 _ITERATIONS = re.compile(r"([xyz]|r\d*_?)numel\Z")
 _INDEX = re.compile(r"([xyz]|r\d*_?)index\Z")
@@ -33,7 +36,8 @@ _ACCESSES = {"load": False, "store": True, "atomic_add": True}
 
 @dataclass(frozen=True, slots=True)
 class PointerAccess:
-    """One load or store: the parameter, and the index as an expression; ``adds`` says that a store adds to what is there."""
+    """One load or store: the parameter, and the index as an expression; ``adds`` says that a store adds to
+    what is there."""
 
     parameter: str
     index: str
@@ -43,8 +47,8 @@ class PointerAccess:
 
 @dataclass(frozen=True, slots=True)
 class TritonSource:
-    """A Triton kernel: its parameters in order without constants, the iterations that its code fixes, the variables of its indices as
-    expressions, and its loads and stores."""
+    """A Triton kernel: its parameters in order without constants, the iterations that its code fixes, the
+    variables of its indices as expressions, and its loads and stores."""
 
     name: str
     parameters: tuple[str, ...]
@@ -52,14 +56,18 @@ class TritonSource:
     variables: tuple[tuple[str, str], ...]
     accesses: tuple[PointerAccess, ...]
 
-    def accessed(self, arguments: Mapping[str, int], buffers: Mapping[str, tuple[int, int]]) -> tuple[list[Access], list[Access]]:
-        """The reads and writes of a call. ``arguments`` are its integers by parameter, ``buffers`` has the number of each tensor and
-        how many elements it has."""
+    def accessed(
+        self, arguments: Mapping[str, int], buffers: Mapping[str, tuple[int, int]]
+    ) -> tuple[list[Access], list[Access]]:
+        """The reads and writes of a call. ``arguments`` are its integers by parameter, ``buffers`` has the
+        number of each tensor and how many elements it has."""
         numbers = {**dict(self.iterations), **arguments}
         sizes = {name: size for name, size in numbers.items() if _ITERATIONS.match(name)}
         points = prod(sizes.values())
         loops = {f"{name.removesuffix('numel')}index": size for name, size in sizes.items()}
-        known = {name: (number, number) for name, number in numbers.items()} | {name: _upto(size) for name, size in loops.items()}
+        known = {name: (number, number) for name, number in numbers.items()} | {
+            name: _upto(size) for name, size in loops.items()
+        }
         for name, expression in self.variables:
             bounds = _bounds(ast.parse(expression, mode="eval").body, known)
             if bounds is not None:
@@ -67,7 +75,11 @@ class TritonSource:
                 known[name] = _upto(loops[name])
         reads: dict[Access, None] = {}
         writes: dict[Access, None] = {}
-        made = {pointer.parameter for pointer in self.accesses if pointer.writes and pointer.parameter.startswith("out_ptr")}
+        made = {
+            pointer.parameter
+            for pointer in self.accesses
+            if pointer.writes and pointer.parameter.startswith("out_ptr")
+        }
         for pointer in self.accesses:
             if pointer.parameter not in buffers or (not pointer.writes and pointer.parameter in made):
                 continue
@@ -77,7 +89,10 @@ class TritonSource:
             if bounds is None:  # a loaded value says which element
                 access = Access(number, min(points, elements), 0, elements - 1, pointer.adds, anywhere=True)
             else:
-                reached = prod(loops.get(name, 1) for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
+                reached = prod(
+                    loops.get(name, 1)
+                    for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+                )
                 access = Access(number, min(reached, elements), max(bounds[0], 0), bounds[1], pointer.adds)
             (writes if pointer.writes else reads)[access] = None
         return list(reads), list(writes)
@@ -89,8 +104,14 @@ def read_triton(code: str) -> TritonSource | None:
         tree = ast.parse(code)
     except _UNREADABLE:
         return None
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("triton_")]
-    function = next((node for node in functions if any("jit" in ast.dump(mark) for mark in node.decorator_list)), None)
+    functions = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("triton_")
+    ]
+    function = next(
+        (node for node in functions if any("jit" in ast.dump(mark) for mark in node.decorator_list)), None
+    )
     if function is None:
         return None
     parameters = tuple(argument.arg for argument in function.args.args if argument.annotation is None)
@@ -98,18 +119,31 @@ def read_triton(code: str) -> TritonSource | None:
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            if _ITERATIONS.match(name) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, int):
+            if (
+                _ITERATIONS.match(name)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, int)
+            ):
                 iterations[name] = node.value.value
             elif re.match(r"[xyzr]\d", name) and not _INDEX.match(name):
                 variables[name] = ast.unparse(node.value)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ACCESSES and node.args:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _ACCESSES
+            and node.args
+        ):
             access = _access(node)
             if access is None:
                 return None
             accesses.append(access)
-    if any(isinstance(node, ast.Call) and "make_block_ptr" in ast.dump(node.func) for node in ast.walk(function)):
+    if any(
+        isinstance(node, ast.Call) and "make_block_ptr" in ast.dump(node.func) for node in ast.walk(function)
+    ):
         return None
-    return TritonSource(function.name, parameters, tuple(iterations.items()), tuple(variables.items()), tuple(accesses))
+    return TritonSource(
+        function.name, parameters, tuple(iterations.items()), tuple(variables.items()), tuple(accesses)
+    )
 
 
 def _access(call: ast.Call) -> PointerAccess | None:
@@ -133,12 +167,16 @@ def _upto(size: int) -> tuple[int, int]:
 
 # They grow or fall with each operand, so their extremes are at those of the operands.
 _MONOTONE: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
 
 
 def _bounds(node: ast.expr, known: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
-    """The lowest and the highest value of an index; None where it has a name that is not ``known``, or another operation."""
+    """The lowest and the highest value of an index; None where it has a name that is not ``known``, or
+    another operation."""
     match node:
         case ast.Constant(value=int(value)):
             return value, value
@@ -161,17 +199,35 @@ def _bounds(node: ast.expr, known: Mapping[str, tuple[int, int]]) -> tuple[int, 
     return None
 
 
-# --- the comment above a kernel: the part of the graph that it computes ------------------------------------------------------------
-# %add : Tensor "f32[8, 16][16, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%a, %b), kwargs = {})
+# --- the comment above a kernel: the part of the graph that it computes -----------------------------------
+# %add : Tensor "f32[8, 16][16, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args
+# = (%a, %b), kwargs = {})
 
 _DTYPES = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128",
-    "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    "b8": "bool", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f8e4m3fnuz": "float8_e4m3fnuz",
-    "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0fnu": "float8_e8m0fnu",
-}  # fmt: skip
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "c64": "complex64",
+    "c128": "complex128",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "b8": "bool",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e8m0fnu": "float8_e8m0fnu",
+}
 _NODE = re.compile(
-    r'%(?P<name>\w+) : (?:Tensor )?(?:"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\](?:\[(?P<strides>[\d, ]*)\])?[^"]*")?'
+    r'%(?P<name>\w+) : (?:Tensor )?(?:"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\](?:\[(?P<strides>[\d, '
+    r']*)\])?[^"]*")?'
     r"\s*(?:\[num_users=\d+\])? = "
     r"(?P<kind>\w+)\[target=(?P<target>[\w.]+)\](?:\(args = (?P<args>.*), kwargs = .*\))?\Z"
 )
@@ -180,7 +236,8 @@ _RETURNS = re.compile(r"return (?P<names>%\w+(?:,\s?%\w+)*)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The operator calls of a kernel with their results, the tensors that it gets from outside and those that it returns.
+    """The operator calls of a kernel with their results, the tensors that it gets from outside and those that
+    it returns.
 
     ``calls`` is None where the shapes of the nodes are not in the comment.
     """
@@ -202,7 +259,8 @@ def read_fragment(comment: list[str]) -> Fragment | None:
         elif (match := _NODE.match(line)) is not None:
             if match["dtype"] in _DTYPES:
                 sizes, strides = (
-                    None if text is None else tuple(map(int, re.findall(r"\d+", text))) for text in (match["shape"], match["strides"])
+                    None if text is None else tuple(map(int, re.findall(r"\d+", text)))
+                    for text in (match["shape"], match["strides"])
                 )
                 tensors[match["name"]] = TensorArg(sizes or (), _DTYPES[match["dtype"]], strides)
             if match["kind"] == "PlaceHolder" and match["name"] in tensors:
@@ -211,18 +269,29 @@ def read_fragment(comment: list[str]) -> Fragment | None:
                 calls.append((match["name"], match["target"], match["args"] or "()"))
     if not calls and not inputs:
         return None
-    # A call without a tensor returns several; they are used under the names of their parts, which are not listed.
+    # A call without a tensor returns several; they are used under the names of their parts, which are not
+    # listed.
     made = {name: (tensors[name],) if name in tensors else () for name, _, _ in calls}
-    shaped = tuple((_signature(target, args, tensors, made[name]), made[name]) for name, target, args in calls)
-    return Fragment(shaped if any(made.values()) else None, tuple(inputs), tuple(tensors[name] for name in returned if name in tensors))
+    shaped = tuple(
+        (_signature(target, args, tensors, made[name]), made[name]) for name, target, args in calls
+    )
+    return Fragment(
+        shaped if any(made.values()) else None,
+        tuple(inputs),
+        tuple(tensors[name] for name in returned if name in tensors),
+    )
 
 
-def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]) -> Signature:
+def _signature(
+    target: str, args: str, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]
+) -> Signature:
     """``torch.ops.aten.add.Tensor`` with its arguments as a call of ``aten::add``."""
     namespace, name = target.removeprefix("torch.ops.").split(".")[:2]
     try:
         tree: Any = ast.parse(re.sub(r"%(\w+)", r"T_\1", args), mode="eval").body
-        values = tuple(_value(node, tensors, made) for node in tree.elts) if isinstance(tree, ast.Tuple) else ()
+        values = (
+            tuple(_value(node, tensors, made) for node in tree.elts) if isinstance(tree, ast.Tuple) else ()
+        )
     except _UNREADABLE:
         values = ()
     return Signature(f"{namespace}::{name}", values)
@@ -231,7 +300,8 @@ def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: tupl
 def _value(node: ast.expr, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]) -> Argument:
     if isinstance(node, ast.Name) and node.id.startswith("T_"):
         name = node.id.removeprefix("T_")
-        # A part of several results, such as the mean of ``var_mean``, has no shape of its own; it is broadcast to the result.
+        # A part of several results, such as the mean of ``var_mean``, has no shape of its own; it is
+        # broadcast to the result.
         return tensors.get(name, made[0] if made and name.startswith("getitem") else MISSING)
     if isinstance(node, (ast.List, ast.Tuple)):
         items = tuple(_value(one, tensors, made) for one in node.elts)
@@ -242,17 +312,27 @@ def _value(node: ast.expr, tensors: dict[str, TensorArg], made: tuple[TensorArg,
         return MISSING
 
 
-# --- tensors of C++ kernels, from the code of a graph that calls them: cpp_fused_add_0(arg0_1, buf0) -------------------------------
-# A trace records no arguments of these kernels. Their parameters say what is read and written (``const float* in_ptr0``,
-# ``float* in_out_ptr0``, ``float* out_ptr0``), the allocations and checks before the call have the shapes.
+# --- tensors of C++ kernels, from the code of a graph that calls them: cpp_fused_add_0(arg0_1, buf0) ------
+# A trace records no arguments of these kernels. Their parameters say what is read and written (``const float*
+# in_ptr0``, ``float* in_out_ptr0``, ``float* out_ptr0``), the allocations and checks before the call have the
+# shapes.
 
 _FUNCTION = re.compile(r'extern "C"\s+(?:\w+\s+)*?void\s+\w+\(([^)]*)\)')
 _PARAMETER = re.compile(r"(?:const )?([\w:]+)\s*\*\s*(?:__restrict__ )?(\w+)")
 _CPP_DTYPES = {
-    "float": "float32", "double": "float64", "bfloat16": "bfloat16", "at::BFloat16": "bfloat16", "half": "float16",
-    "at::Half": "float16", "bool": "bool", "int64_t": "int64", "int32_t": "int32", "int16_t": "int16", "int8_t": "int8",
+    "float": "float32",
+    "double": "float64",
+    "bfloat16": "bfloat16",
+    "at::BFloat16": "bfloat16",
+    "half": "float16",
+    "at::Half": "float16",
+    "bool": "bool",
+    "int64_t": "int64",
+    "int32_t": "int32",
+    "int16_t": "int16",
+    "int8_t": "int8",
     "uint8_t": "uint8",
-}  # fmt: skip
+}
 
 
 _Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
@@ -285,7 +365,9 @@ class _Calls(ast.NodeVisitor):
         if name == "assert_size_stride":
             checked = [node.args[:3]]
         elif name == "assert_size_stride_grouped":
-            checked = list(zip(*(part.elts for part in node.args[:3] if isinstance(part, ast.Tuple)), strict=False))
+            checked = list(
+                zip(*(part.elts for part in node.args[:3] if isinstance(part, ast.Tuple)), strict=False)
+            )
         else:
             if name in self._parameters:
                 self._called(name, node.args)
@@ -341,8 +423,9 @@ _ANY = re.compile(r"async_compile\.|@triton_heuristics\.")
 
 @dataclass(frozen=True, slots=True)
 class CachedKernel:
-    """A kernel in the cache. ``source`` has the loads and stores of Triton code, ``fragment`` the operators of the kernel, None where
-    the file has none. A C++ kernel has no source, and a fragment with its tensors alone."""
+    """A kernel in the cache. ``source`` has the loads and stores of Triton code, ``fragment`` the operators
+    of the kernel, None where the file has none. A C++ kernel has no source, and a fragment with its tensors
+    alone."""
 
     name: str
     source: TritonSource | None
@@ -350,10 +433,14 @@ class CachedKernel:
 
 
 def read_cache(directory: Path | str) -> dict[str, tuple[CachedKernel, ...]]:
-    """The kernels in ``directory`` by name, each with its variants; raises UsageError for a directory that does not exist."""
+    """The kernels in ``directory`` by name, each with its variants; raises UsageError for a directory that
+    does not exist."""
     root = Path(directory)
     if not root.is_dir():
-        raise UsageError(f"no such directory: {str(directory)!r}.", hint="Give the TORCHINDUCTOR_CACHE_DIR of the recorded run.")
+        raise UsageError(
+            f"no such directory: {str(directory)!r}.",
+            hint="Give the TORCHINDUCTOR_CACHE_DIR of the recorded run.",
+        )
     by_name: dict[str, dict[CachedKernel, None]] = {}
     for path in sorted(root.rglob("*.py")):
         try:
@@ -363,9 +450,14 @@ def read_cache(directory: Path | str) -> dict[str, tuple[CachedKernel, ...]]:
         for kernel in kernels:
             by_name.setdefault(kernel.name, {})[kernel] = None
     # The code of one kernel says nothing that the code of its graph does not.
-    whole = {name: {kernel.source for kernel in kernels if kernel.fragment is not None} for name, kernels in by_name.items()}
+    whole = {
+        name: {kernel.source for kernel in kernels if kernel.fragment is not None}
+        for name, kernels in by_name.items()
+    }
     return {
-        name: tuple(kernel for kernel in kernels if kernel.fragment is not None or kernel.source not in whole[name])
+        name: tuple(
+            kernel for kernel in kernels if kernel.fragment is not None or kernel.source not in whole[name]
+        )
         for name, kernels in by_name.items()
     }
 
@@ -387,16 +479,28 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
             name, language, code = call
             source = read_triton(code) if language == "triton" else None
             if source is not None:
-                above = itertools.takewhile(lambda line: line.startswith("#"), reversed(lines[: node.lineno - 1]))
-                yield CachedKernel(name, source, read_fragment([line.removeprefix("#").strip() for line in above][::-1]))
+                above = itertools.takewhile(
+                    lambda line: line.startswith("#"), reversed(lines[: node.lineno - 1])
+                )
+                yield CachedKernel(
+                    name, source, read_fragment([line.removeprefix("#").strip() for line in above][::-1])
+                )
             elif language.startswith("cpp"):
                 cpp[name] = code
-        elif isinstance(node, ast.FunctionDef) and any("triton_heuristics" in ast.dump(decorator) for decorator in node.decorator_list):
+        elif isinstance(node, ast.FunctionDef) and any(
+            "triton_heuristics" in ast.dump(decorator) for decorator in node.decorator_list
+        ):
             source = read_triton(ast.unparse(node))
             if source is not None:
                 yield CachedKernel(source.name, source, None)
     # The tensors of every C++ kernel that the graph calls with known shapes.
-    calls = _Calls({name: _PARAMETER.findall(match[1]) for name, code in cpp.items() if (match := _FUNCTION.search(code))})
+    calls = _Calls(
+        {
+            name: _PARAMETER.findall(match[1])
+            for name, code in cpp.items()
+            if (match := _FUNCTION.search(code))
+        }
+    )
     for inner in ast.walk(tree):
         if isinstance(inner, ast.FunctionDef) and inner.name == "call":
             calls.visit(inner)
@@ -407,9 +511,17 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
 def _compilation(node: ast.Assign) -> tuple[str, str, str] | None:
     """The name, the language and the code in ``name = async_compile.triton('name', '''code''', ...)``."""
     call: Any = node.value
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(node.targets[0], ast.Name)):
+    if not (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(node.targets[0], ast.Name)
+    ):
         return None
     if not (isinstance(call.func.value, ast.Name) and call.func.value.id == "async_compile"):
         return None
-    texts = [argument.value for argument in call.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]
+    texts = [
+        argument.value
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
     return (node.targets[0].id, call.func.attr, texts[-1]) if texts else None

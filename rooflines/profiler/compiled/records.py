@@ -1,7 +1,7 @@
 """Records of a run's compiled graphs: for every kernel its operators and the memory it accesses.
 
-A trace has only the name of a fused kernel. These facts are taken from inductor while it generates the kernel (``inductor.py``) and lie
-in a separate file next to the trace; they are interpreted when the run is analyzed.
+A trace has only the name of a fused kernel. These facts are taken from inductor while it generates the kernel
+(``inductor.py``) and lie in a separate file next to the trace; they are interpreted when the run is analyzed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ class Buffer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Access(msgspec.Struct, frozen=True, array_like=True):
-    """One load or store in a kernel's loops: how many different elements of the buffer it reaches at most, between which two of them.
+    """One load or store in a kernel's loops: how many different elements of the buffer it reaches at most,
+    between which two of them.
 
-    ``buffer`` indexes the graph's buffers. ``adds`` says that a store adds to what is there (atomically), ``anywhere`` that the values
-    of another tensor say which elements.
+    ``buffer`` indexes the graph's buffers. ``adds`` says that a store adds to what is there (atomically),
+    ``anywhere`` that the values of another tensor say which elements.
     """
 
     buffer: int
@@ -67,10 +68,11 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled graph: its calls in the order they are made, the memory that they touch, and the classes of its modules by path.
+    """A compiled graph: its calls in the order they are made, the memory that they touch, and the classes of
+        its modules by path.
 
-    ``region`` is torch's name of the compilation (``0/0``), which the graph of the backward shares with that of its forward. Paths of
-    modules are below the module at ``prefix``, None if that is unknown.
+    ``region`` is torch's name of the compilation (``0/0``), which the graph of the backward shares with that
+    of its forward. Paths of modules are below the module at ``prefix``, None if that is unknown.
     """
 
     region: str
@@ -82,7 +84,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompiledCode(msgspec.Struct, frozen=True, kw_only=True):
-    """Every graph that was compiled while the run was recorded; ``problems`` say which could not be read, and why.
+    """Every graph that was compiled while the run was recorded; ``problems`` say which could not be read, and
+    why.
 
     ``empty`` are the regions of functions in which there was nothing to compile.
     """
@@ -113,6 +116,7 @@ def read_compiled(path: Path) -> CompiledCode:
         raise RunError(f"{str(path)!r} cannot be read: {error}.", hint="Record the run again.") from None
     if code.schema != COMPILED_SCHEMA:
         raise RunError(
-            f"{str(path)!r} has schema {code.schema!r}; this version reads {COMPILED_SCHEMA!r}.", hint="Record the run again."
+            f"{str(path)!r} has schema {code.schema!r}; this version reads {COMPILED_SCHEMA!r}.",
+            hint="Record the run again.",
         )
     return code

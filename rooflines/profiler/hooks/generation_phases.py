@@ -1,6 +1,8 @@
-"""The phases of a generation: prefill computes the tokens of the prompts together, decode one token of each sequence.
+"""The phases of a generation: prefill computes the tokens of the prompts together, decode one token of each
+sequence.
 
-A phase is a range in the trace (``request_marks.phase_name``) and the phase of the calls that a dispatch mode sees meanwhile.
+A phase is a range in the trace (``request_marks.phase_name``) and the phase of the calls that a dispatch mode
+sees meanwhile.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ _threads = threading.local()
 
 @contextlib.contextmanager
 def generating(kind: Kind, *, requests: int, tokens: int, keys: int) -> Iterator[None]:
-    """Mark what runs inside as a phase: it computes ``tokens`` of ``requests`` sequences, which may attend to ``keys`` tokens, those in
-    the KV cache included; all three are sums over the sequences."""
+    """Mark what runs inside as a phase: it computes ``tokens`` of ``requests`` sequences, which may attend to
+    ``keys`` tokens, those in the KV cache included; all three are sums over the sequences."""
     before = current_phase()
     _threads.kind = kind
     try:

@@ -1,4 +1,5 @@
-"""Our code inside of the user's program: what goes wrong in it ends our observation and never reaches the program."""
+"""Our code inside of the user's program: what goes wrong in it ends our observation and never reaches the
+program."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ T = TypeVar("T")
 
 
 class Guard:
-    """Makes functions safe for hooks: none raises an Exception, and each returns None after one. ``notes`` gets a sentence of it.
+    """Makes functions safe for hooks: none raises an Exception, and each returns None after one. ``notes``
+        gets a sentence of it.
 
-    One in a function ``around`` the recording ends that: ``end`` is called, and from then on none of the functions. One in a function
-    ``about`` an object of the program ends the observation of that object only. What ends a program (Ctrl-C, ``sys.exit``) passes
-    through.
+    One in a function ``around`` the recording ends that: ``end`` is called, and from then on none of the
+    functions. One in a function ``about`` an object of the program ends the observation of that object only.
+    What ends a program (Ctrl-C, ``sys.exit``) passes through.
     """
 
     def __init__(self, notes: list[str] | None = None, end: Callable[[], object] = lambda: None) -> None:

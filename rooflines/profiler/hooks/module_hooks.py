@@ -1,8 +1,8 @@
 """Hooks on every forward that write the running module into the trace as a range.
 
 The hooks are *global* ones. Hooks on the modules themselves would change what is measured: a
-``TransformerEncoderLayer`` whose children carry hooks leaves its fused fast path. Global hooks do not, they cover modules that are
-made during the run, and they are taken off in one place.
+``TransformerEncoderLayer`` whose children carry hooks leaves its fused fast path. Global hooks do not, they
+cover modules that are made during the run, and they are taken off in one place.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 
 class ModuleWatch:
-    """Context manager: while it is open, ``entered`` and ``left`` are called around every module's forward, on the thread that runs it.
+    """Context manager: while it is open, ``entered`` and ``left`` are called around every module's forward,
+        on the thread that runs it.
 
-    Paths are those of ``named_modules()`` of the first outermost module with parameters or parts; those of other ones (a second
-    network, a loss, a transform) begin with their class. A module reached otherwise is named by its class. Calls that ``torch.compile``
-    or ``torch.jit.trace`` is tracing are left alone. In a program of the user's, ``guard`` is for what goes wrong at a module.
+    Paths are those of ``named_modules()`` of the first outermost module with parameters or parts; those of
+    other ones (a second network, a loss, a transform) begin with their class. A module reached otherwise is
+    named by its class. Calls that ``torch.compile`` or ``torch.jit.trace`` is tracing are left alone. In a
+    program of the user's, ``guard`` is for what goes wrong at a module.
     """
 
     def __init__(self, guard: Guard | None = None) -> None:
@@ -39,7 +41,9 @@ class ModuleWatch:
         about: Callable[[Any], Any] = guard.about if guard is not None else lambda ours: ours
         self._opening, self._closing = about(self._entering), about(self._leaving)
         # torch.jit.trace would write the ranges into what it makes.
-        self._is_compiling: Callable[[], bool] = lambda: torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+        self._is_compiling: Callable[[], bool] = lambda: (
+            torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+        )
         # What ``entered`` returned for the modules that each thread runs, outermost first.
         self._stacks: defaultdict[int, list[Any]] = defaultdict(list)
         # A range that another thread opens or closes while a session of the profiler ends would outlive it.
@@ -84,8 +88,8 @@ class ModuleWatch:
             self._opening(module)
 
     def _entering(self, module: torch.nn.Module) -> None:
-        # What torch.compile wraps keeps its name. A module takes a microsecond to say that it lacks an attribute, and the parts of a
-        # scripted one are no dict.
+        # What torch.compile wraps keeps its name. A module takes a microsecond to say that it lacks an
+        # attribute, and the parts of a scripted one are no dict.
         parts: Any = module._modules
         module = parts["_orig_mod"] if "_orig_mod" in parts else module  # noqa: SIM401
         kind = type(module).__name__
@@ -125,7 +129,8 @@ class ModuleWatch:
 
 
 class ModuleRanges(ModuleWatch):
-    """While it is open, every module's forward is a range ``nn.Module: path (Type)`` in the profiler's trace."""
+    """While it is open, every module's forward is a range ``nn.Module: path (Type)`` in the profiler's
+    trace."""
 
     def entered(self, path: str, kind: str) -> Any:
         """Open the range."""
@@ -139,9 +144,11 @@ class ModuleRanges(ModuleWatch):
 
 
 def range_cost_ns() -> float:
-    """Measure how long the range of a module takes the host, the profiler being off: the difference of the least of five means.
+    """Measure how long the range of a module takes the host, the profiler being off: the difference of the
+        least of five means.
 
-    A program that has hooks of its own pays for calling hooks in its timed steps, too, and is not to see these calls.
+    A program that has hooks of its own pays for calling hooks in its timed steps, too, and is not to see
+    these calls.
     """
     import torch
     from torch.nn.modules import module as hooks
@@ -170,16 +177,23 @@ def range_cost_ns() -> float:
 
 
 @contextlib.contextmanager
-def global_hooks(before: Callable[[Any, Any], None], after: Callable[[Any, Any, Any], None]) -> Iterator[None]:
-    """Inside, ``before`` is called before every module's forward and ``after`` when it has ended, also by an exception.
+def global_hooks(
+    before: Callable[[Any, Any], None], after: Callable[[Any, Any, Any], None]
+) -> Iterator[None]:
+    """Inside, ``before`` is called before every module's forward and ``after`` when it has ended, also by an
+    exception.
 
-    torch warns that global hooks see a compiled module as a separate call, which a recording handles: it is asked for others only.
+    torch warns that global hooks see a compiled module as a separate call, which a recording handles: it is
+        asked for others only.
     """
     from torch.nn.modules import module
 
     called_before = module.register_module_forward_pre_hook(before)
     called_after = module.register_module_forward_hook(after, always_call=True)
-    tables: Any = [getattr(module, f"_global_{kind}_hooks", {}) for kind in ("backward_pre", "backward", "forward_pre", "forward")]
+    tables: Any = [
+        getattr(module, f"_global_{kind}_hooks", {})
+        for kind in ("backward_pre", "backward", "forward_pre", "forward")
+    ]
     asked: Any = getattr(module, "_has_any_global_hook", None)
 
     def has_others() -> bool:

@@ -1,5 +1,5 @@
-"""Attributes of other people's modules and classes with ours in their place, for a while, and following the imports of a program:
-nothing is imported for it."""
+"""Attributes of other people's modules and classes with ours in their place, for a while, and following the
+imports of a program: nothing is imported for it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 
 @contextlib.contextmanager
 def replaced(name: str, by: Callable[[Any], Any], *owners: Any) -> Iterator[None]:
-    """Inside, the attribute ``name`` of all ``owners`` is what ``by`` makes of that of the first; nothing happens where it has none.
+    """Inside, the attribute ``name`` of all ``owners`` is what ``by`` makes of that of the first; nothing
+    happens where it has none.
 
-    All places where an object is found by name get ours, so that it can be pickled. Where the program, or another tool, has put
-    something else there meanwhile, that stays.
+    All places where an object is found by name get ours, so that it can be pickled. Where the program, or
+    another tool, has put something else there meanwhile, that stays.
     """
     if not hasattr(owners[0], name):
         yield
@@ -47,7 +48,8 @@ def when_imported(name: str, then: Callable[[], None]) -> Iterator[None]:
 
 
 class _Finder:
-    """A finder of modules that finds none itself, and calls ``then`` once the module ``name`` has been imported."""
+    """A finder of modules that finds none itself, and calls ``then`` once the module ``name`` has been
+    imported."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name = name

@@ -1,4 +1,5 @@
-"""The clock of steps and tokens: the host's, or on CUDA events in the stream, so that the host never waits in between."""
+"""The clock of steps and tokens: the host's, or on CUDA events in the stream, so that the host never waits in
+between."""
 
 from __future__ import annotations
 
@@ -11,13 +12,16 @@ if TYPE_CHECKING:
 
 
 class StepClock:
-    """Times steps one by one: ``begin``, and after every step ``end`` and ``go_on``; ``take_ns`` gives what they took.
+    """Times steps one by one: ``begin``, and after every step ``end`` and ``go_on``; ``take_ns`` gives what
+        they took.
 
-    On CUDA by events, so that steps are not synchronized one by one, as in real use; elsewhere by the host's clock.
+    On CUDA by events, so that steps are not synchronized one by one, as in real use; elsewhere by the host's
+    clock.
     """
 
     def __init__(self, device: torch.device, wait: Callable[[], None] | None = None) -> None:
-        """``wait`` waits until everything in use has finished; None where steps have finished when they return."""
+        """``wait`` waits until everything in use has finished; None where steps have finished when they
+        return."""
         self._device = device
         self._wait = wait
         self._begun: Any = None
@@ -38,7 +42,8 @@ class StepClock:
         self._spans.append((self._begun, self._mark()))
 
     def go_on(self) -> None:
-        """The next step begins: on the host now, so that what was done since is in no step; on CUDA it follows in the stream."""
+        """The next step begins: on the host now, so that what was done since is in no step; on CUDA it
+        follows in the stream."""
         self._begun = self._spans[-1][1] if self._device.type == "cuda" else self._mark()
 
     def drop(self) -> None:
@@ -46,7 +51,8 @@ class StepClock:
         self._spans = []
 
     def so_far_ns(self) -> list[int]:
-        """The durations of finished steps, without waiting for the device: empty on CUDA before ``take_ns``."""
+        """The durations of finished steps, without waiting for the device: empty on CUDA before
+        ``take_ns``."""
         return [] if self._device.type == "cuda" else [ended - begun for begun, ended in self._spans]
 
     def last_ns(self) -> int:

@@ -1,7 +1,7 @@
 """Check what rooflines can measure on this machine, with the command that enables the rest.
 
-One function per question. Each answers with a ``Check``, or with None where the question does not arise on this machine; one that
-fails is itself an answer, so examining never raises.
+One function per question. Each answers with a ``Check``, or with None where the question does not arise on
+this machine; one that fails is itself an answer, so examining never raises.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One answer. ``limited`` is there but not as good as it could be; ``fix`` is the command that helps, empty where none does."""
+    """One answer. ``limited`` is there but not as good as it could be; ``fix`` is the command that helps,
+    empty where none does."""
 
     status: CheckStatus
     detail: str
@@ -55,7 +56,8 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def examine() -> tuple[Check, ...]:
-    """Every check that applies to this machine, software first, then devices, rights and space. Takes as long as importing torch."""
+    """Every check that applies to this machine, software first, then devices, rights and space. Takes as long
+    as importing torch."""
     _driver.cache_clear()
     answers = [_guarded(name, question) for name, question in _QUESTIONS]
     return tuple(answer for answer in answers if answer is not None)
@@ -67,19 +69,27 @@ def examine() -> tuple[Check, ...]:
 def cpu() -> Check:
     torch = _torch()
     cores, threads, usable = detect.physical_cores(), torch.get_num_threads(), len(detect.usable_cpus())
-    facts = [detect.cpu_name(), f"{cores} cores" if cores else "", cpu_isa() or "", f"{threads} threads for torch"]
+    facts = [
+        detect.cpu_name(),
+        f"{cores} cores" if cores else "",
+        cpu_isa() or "",
+        f"{threads} threads for torch",
+    ]
     detail = ", ".join(fact for fact in facts if fact)
     quota = cpu_quota()
     if quota is not None and quota < min(threads, usable):
         return Check("limited", f"{detail}; limited to {quota:g} cores by the container")
     variable = next((name for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ), None)
     if variable and cores and threads < min(cores, usable):
-        return Check("limited", f"{detail}, because {variable}={os.environ[variable]}", fix=f"unset {variable}")
+        return Check(
+            "limited", f"{detail}, because {variable}={os.environ[variable]}", fix=f"unset {variable}"
+        )
     return Check("ok", detail)
 
 
 def cpu_quota(path: Path = _CPU_QUOTA) -> float | None:
-    """The CPU limit of the control group in cores (cgroup v2: "150000 100000" is 1.5), None without a limit."""
+    """The CPU limit of the control group in cores (cgroup v2: "150000 100000" is 1.5), None without a
+    limit."""
     try:
         quota, period = path.read_text().split()
         return int(quota) / int(period)
@@ -92,7 +102,10 @@ def cpu_clock(cpufreq: Path = _CPUFREQ) -> Check:
     if frequency_hz is None:
         return Check("missing", "not reported by the system: throttling cannot be detected")
     if platform.system() == "Linux" and not cpufreq.is_dir():
-        return Check("limited", f"{si(frequency_hz, 'Hz')} rated, no cpufreq (a virtual machine?): throttling cannot be detected")
+        return Check(
+            "limited",
+            f"{si(frequency_hz, 'Hz')} rated, no cpufreq (a virtual machine?): throttling cannot be detected",
+        )
     return Check("ok", f"{si(frequency_hz, 'Hz')} now")
 
 
@@ -129,7 +142,10 @@ def gpu_driver() -> Check:
 
 def nvidia_boards(pci: Path = _PCI_DEVICES) -> int:
     """NVIDIA display controllers on the PCI bus, driver or not (Linux)."""
-    return sum(line_of(device / "vendor") == "0x10de" and line_of(device / "class").startswith("0x03") for device in pci.glob("*"))
+    return sum(
+        line_of(device / "vendor") == "0x10de" and line_of(device / "class").startswith("0x03")
+        for device in pci.glob("*")
+    )
 
 
 def cuda() -> Check:
@@ -143,12 +159,15 @@ def cuda() -> Check:
         built = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
         return Check("ok", f"{built}, {_counted(tuple(map(torch.cuda.get_device_name, range(count))))}")
     return why_no_cuda(
-        _driver(), torch.version.cuda, "; ".join(str(warning.message).split("(Triggered")[0].strip() for warning in told)
+        _driver(),
+        torch.version.cuda,
+        "; ".join(str(warning.message).split("(Triggered")[0].strip() for warning in told),
     )
 
 
 def why_no_cuda(driver: Driver, built: str | None, told: str) -> Check:
-    """The reason why torch, ``built`` for a CUDA version or for none, has no device; ``told`` is torch's warning, if any."""
+    """The reason why torch, ``built`` for a CUDA version or for none, has no device; ``told`` is torch's
+    warning, if any."""
     missing = functools.partial(Check, "missing")
     if driver.problem:
         return missing("no NVIDIA driver" + ("" if built else ", and torch is built without CUDA"))
@@ -157,11 +176,15 @@ def why_no_cuda(driver: Driver, built: str | None, told: str) -> Check:
     if built is None:
         return missing("torch is built without CUDA", fix=reinstall)
     if driver.cuda and int(built.split(".")[0]) > driver.cuda[0]:
-        detail = f"driver {driver.version} supports CUDA up to {_dotted(driver.cuda)}, torch is built for {built}"
+        detail = (
+            f"driver {driver.version} supports CUDA up to {_dotted(driver.cuda)}, torch is built for {built}"
+        )
         return missing(f"{detail}: update the driver, or", fix=reinstall)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return missing(f"CUDA_VISIBLE_DEVICES={visible!r} hides all devices", fix="unset CUDA_VISIBLE_DEVICES")
+        return missing(
+            f"CUDA_VISIBLE_DEVICES={visible!r} hides all devices", fix="unset CUDA_VISIBLE_DEVICES"
+        )
     return missing(told or f"driver {driver.version} is installed, but torch finds no device")
 
 
@@ -242,13 +265,18 @@ def ceilings() -> Check:
 
 def disk() -> Check:
     free = shutil.disk_usage(Path.cwd()).free
-    return Check("ok" if free >= LITTLE_DISK_BYTES else "limited", f"{binary_bytes(free)} free in this directory")
+    return Check(
+        "ok" if free >= LITTLE_DISK_BYTES else "limited", f"{binary_bytes(free)} free in this directory"
+    )
 
 
 def memory() -> Check:
     free = detect.memory_available_bytes()
     whole = psutil.virtual_memory().total
-    return Check("ok" if free >= LITTLE_MEMORY_BYTES else "limited", f"{binary_bytes(free)} free of {binary_bytes(whole)}")
+    return Check(
+        "ok" if free >= LITTLE_MEMORY_BYTES else "limited",
+        f"{binary_bytes(free)} free of {binary_bytes(whole)}",
+    )
 
 
 # --- how the answers are made
@@ -266,8 +294,16 @@ _driver = functools.cache(nvidia_driver)
 
 _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
     ("Python", lambda: _at_least(platform.python_version(), OLDEST_PYTHON, "")),
-    ("PyTorch", lambda: _at_least(str(_torch().__version__), OLDEST_TORCH, "pip install --upgrade 'torch>=2.6' torchvision")),
-    ("torchvision", lambda: _importable("torchvision", "pip install torchvision", "torchvision models by name")),
+    (
+        "PyTorch",
+        lambda: _at_least(
+            str(_torch().__version__), OLDEST_TORCH, "pip install --upgrade 'torch>=2.6' torchvision"
+        ),
+    ),
+    (
+        "torchvision",
+        lambda: _importable("torchvision", "pip install torchvision", "torchvision models by name"),
+    ),
     ("CPU", cpu),
     ("CPU clock", cpu_clock),
     ("CPU power", cpu_power),
@@ -281,8 +317,14 @@ _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
     ("GPU counters", hardware_counters),
     ("timm", lambda: _optional("timm", "pip install timm", "models timm:NAME")),
     ("transformers", lambda: _optional("transformers", "pip install transformers", "models hf:NAME")),
-    ("fvcore", lambda: _optional("fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it")),
-    ("TensorBoard", lambda: _optional("tensorboard", "pip install 'rooflines[tensorboard]'", "rooflines view")),
+    (
+        "fvcore",
+        lambda: _optional("fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it"),
+    ),
+    (
+        "TensorBoard",
+        lambda: _optional("tensorboard", "pip install 'rooflines[tensorboard]'", "rooflines view"),
+    ),
     ("typst", lambda: _optional("typst", "pip install typst", "PDF reports")),
     ("Ceilings", ceilings),
     ("Cache", cache),
@@ -310,7 +352,8 @@ def _at_least(version: str, oldest: tuple[int, int], fix: str) -> Check:
 
 
 def _importable(module: str, fix: str, needed_for: str) -> Check:
-    """A package that we depend on: importing it is the test, because a binary that does not fit is found only then."""
+    """A package that we depend on: importing it is the test, because a binary that does not fit is found only
+    then."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -328,7 +371,8 @@ def _optional(module: str, fix: str, needed_for: str) -> Check:
 
 
 def _cuda_package(module: str, driver: Driver, built: str | None) -> Check | None:
-    """A package of the extra that fits torch, ``built`` for a CUDA version or for none; None without a driver."""
+    """A package of the extra that fits torch, ``built`` for a CUDA version or for none; None without a
+    driver."""
     if driver.problem:
         return None
     if importlib.util.find_spec(module) is not None:

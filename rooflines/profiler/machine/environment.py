@@ -19,9 +19,11 @@ from rooflines.profiler.records import Environment
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
-    """The NVIDIA driver: its version, the newest CUDA it runs ((12, 4)) and its GPUs; or the ``problem`` and what would ``fix`` it.
+    """The NVIDIA driver: its version, the newest CUDA it runs ((12, 4)) and its GPUs; or the ``problem`` and
+        what would ``fix`` it.
 
-    ``gpus`` are the names by NVML's index. ``failed`` has a sentence for each GPU that does not answer, and is not among them.
+    ``gpus`` are the names by NVML's index. ``failed`` has a sentence for each GPU that does not answer, and
+    is not among them.
     """
 
     version: str | None = None
@@ -33,9 +35,11 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect_environment(device: str) -> Environment:
-    """The facts about this machine that a run's numbers depend on. ``device`` is torch's name: ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+    """The facts about this machine that a run's numbers depend on. ``device`` is torch's name: ``cpu``,
+    ``cuda``, ``cuda:1``, ``mps``.
 
-    Driver, CUDA and cuDNN belong to CUDA devices and are absent for others. Raises DeviceError when torch cannot use ``device``.
+    Driver, CUDA and cuDNN belong to CUDA devices and are absent for others. Raises DeviceError when torch
+    cannot use ``device``.
     """
     import torch
 
@@ -60,10 +64,17 @@ def host_environment() -> Environment:
 
     cpu = detect.cpu_name()
     return Environment(
-        rooflines=__version__, device="cpu", device_name=cpu, host=platform.node(), os=os_name(), cpu=cpu,
-        cpu_cores=detect.physical_cores(), cpu_threads=os.cpu_count(), cpu_isa=" ".join(detect.isa()) or None,
+        rooflines=__version__,
+        device="cpu",
+        device_name=cpu,
+        host=platform.node(),
+        os=os_name(),
+        cpu=cpu,
+        cpu_cores=detect.physical_cores(),
+        cpu_threads=os.cpu_count(),
+        cpu_isa=" ".join(detect.isa()) or None,
         memory_bytes=psutil.virtual_memory().total,
-    )  # fmt: skip
+    )
 
 
 def os_name() -> str:
@@ -85,7 +96,8 @@ def package_version(name: str) -> str | None:
 
 
 def device_name(device: str) -> str:
-    """The device as its driver prints it; for the CPU and for Apple's GPU, which is part of it, the CPU's name."""
+    """The device as its driver prints it; for the CPU and for Apple's GPU, which is part of it, the CPU's
+    name."""
     if not device.startswith("cuda"):
         return detect.cpu_name()
     import torch
@@ -94,7 +106,8 @@ def device_name(device: str) -> str:
 
 
 def _cuda_facts(device: str) -> dict[str, Any]:
-    """What only a CUDA device has. A slice (MIG) has its own memory and units; ROCm calls its devices ``cuda`` and has no CUDA."""
+    """What only a CUDA device has. A slice (MIG) has its own memory and units; ROCm calls its devices
+    ``cuda`` and has no CUDA."""
     import torch
 
     properties = torch.cuda.get_device_properties(device)
@@ -124,7 +137,11 @@ def nvidia_driver() -> Driver:
             version=nvml.nvmlSystemGetDriverVersion(),
             cuda=cuda,
             gpus={index: name for index, name in gpus.items() if isinstance(name, str)},
-            failed=tuple(f"GPU {index} does not answer ({error})" for index, error in gpus.items() if not isinstance(error, str)),
+            failed=tuple(
+                f"GPU {index} does not answer ({error})"
+                for index, error in gpus.items()
+                if not isinstance(error, str)
+            ),
         )
     except nvml.NVMLError as error:
         return Driver(problem=f"NVML fails ({error}).")
@@ -141,13 +158,15 @@ def _gpu_name(nvml: Any, index: int) -> Any:
 
 
 def dotted_cudnn(number: int) -> str:
-    """cuDNN's version number with dots. Version 9 moved the major version one digit up: 8902 is 8.9.2, 90100 is 9.1.0."""
+    """cuDNN's version number with dots. Version 9 moved the major version one digit up: 8902 is 8.9.2, 90100
+    is 9.1.0."""
     major, rest = divmod(number, 10_000 if number >= 90_000 else 1_000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def cpu_isa() -> str | None:
-    """The instruction set that torch's kernels use here (``AVX512``); where torch names none, the sets that the CPU has."""
+    """The instruction set that torch's kernels use here (``AVX512``); where torch names none, the sets that
+    the CPU has."""
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()
@@ -155,7 +174,8 @@ def cpu_isa() -> str | None:
 
 
 def git_commit() -> str | None:
-    """The commit of the working directory, ``-dirty`` when a tracked file differs from it; None outside a repository."""
+    """The commit of the working directory, ``-dirty`` when a tracked file differs from it; None outside a
+    repository."""
     try:
         answer = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--exclude=*"],

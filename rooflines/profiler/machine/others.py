@@ -1,4 +1,5 @@
-"""The other programs of this machine: how many processors they take while something is measured, and which steps they left alone."""
+"""The other programs of this machine: how many processors they take while something is measured, and which
+steps they left alone."""
 
 from __future__ import annotations
 
@@ -15,11 +16,14 @@ from rooflines.profiler.samplers.fields import DeviceSample
 _LEAST_CORES, _MOST = 0.05, 3
 # The parent of Linux's kernel threads, by name: in a container its number may be that of any program.
 _KERNEL_THREADS = "kthreadd"
-# Other programs that keep at least this many processors busy make a shared machine. The sampler itself takes about 0.01.
+# Other programs that keep at least this many processors busy make a shared machine. The sampler itself takes
+# about 0.01.
 OTHERS_CORES = 0.2
-# A step is quiet if its threads waited for a processor for at most this share of it. On an idle machine they wait for less than 1 %.
+# A step is quiet if its threads waited for a processor for at most this share of it. On an idle machine they
+# wait for less than 1 %.
 _QUIET_SHARE = 0.05
-# A tenth of a second is ten ticks of the processors' clocks: a sample of an idle machine may show a core busy for two of them.
+# A tenth of a second is ten ticks of the processors' clocks: a sample of an idle machine may show a core busy
+# for two of them.
 _SOME_CORES = 0.3
 # Steps whose pages from the system differ by less are alike: a tensor of 400 KB.
 _ALIKE_PAGES = 100
@@ -37,7 +41,8 @@ class OthersMeter:
         return max(0.0, (_others_s() - self._busy_s) / passed_s) if passed_s > 0 else 0.0
 
     def by_name(self) -> dict[str, float]:
-        """The mean number of processors that programs with a name kept busy, most first; not those that have ended meanwhile."""
+        """The mean number of processors that programs with a name kept busy, most first; not those that have
+        ended meanwhile."""
         import psutil
 
         passed_s, own = time.monotonic() - self._began, psutil.Process()
@@ -51,8 +56,8 @@ class OthersMeter:
 
 
 def _others_s() -> float:
-    """Processor time of all programs but this one and its children, such as the workers of a data loader. A hypervisor's other guests
-    (steal) are not programs of this machine."""
+    """Processor time of all programs but this one and its children, such as the workers of a data loader. A
+    hypervisor's other guests (steal) are not programs of this machine."""
     import psutil
 
     whole, own, ours = psutil.cpu_times(), psutil.Process(), 0.0
@@ -63,7 +68,8 @@ def _others_s() -> float:
 
 
 def _spent_s() -> dict[tuple[int, str], float]:
-    """Processor time of every process that may be read, by number and name; the kernel's own threads work for all of them."""
+    """Processor time of every process that may be read, by number and name; the kernel's own threads work for
+    all of them."""
     import psutil
 
     every = [process.info for process in psutil.process_iter(["pid", "name", "cpu_times", "ppid"])]
@@ -81,7 +87,8 @@ def is_quiet(step_ns: int, queue_ns: int) -> bool:
 
 
 def busy_elsewhere(samples: Sequence[DeviceSample], threads: int, from_ns: int | None = None) -> list[float]:
-    """Return how many of the machine's ``threads`` processors other programs kept busy in each sample since ``from_ns``."""
+    """Return how many of the machine's ``threads`` processors other programs kept busy in each sample since
+    ``from_ns``."""
     return [
         sample.cpu_utilization * threads - sample.process_cpu_utilization
         for sample in samples
@@ -92,11 +99,14 @@ def busy_elsewhere(samples: Sequence[DeviceSample], threads: int, from_ns: int |
 
 
 def is_shared(busy: Sequence[float]) -> bool:
-    """Whether other programs computed at some time, in samples of ``busy_elsewhere``: else threads wait for their own process only."""
+    """Whether other programs computed at some time, in samples of ``busy_elsewhere``: else threads wait for
+    their own process only."""
     return max(busy, default=0.0) >= _SOME_CORES
 
 
-def quiet_steps(steps_ns: Sequence[int], queue_ns: Sequence[int], busy: Sequence[float]) -> npt.NDArray[np.bool_]:
+def quiet_steps(
+    steps_ns: Sequence[int], queue_ns: Sequence[int], busy: Sequence[float]
+) -> npt.NDArray[np.bool_]:
     """Return which steps ran undisturbed; all of them where nothing says otherwise."""
     if len(queue_ns) != len(steps_ns) or not is_shared(busy):
         return np.ones(len(steps_ns), bool)
@@ -104,10 +114,11 @@ def quiet_steps(steps_ns: Sequence[int], queue_ns: Sequence[int], busy: Sequence
 
 
 def alike_steps(faults: Sequence[int], timed: float, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which of the ``chosen`` traced steps resemble the timed ones: the half whose page ``faults`` are nearest to their mean.
+    """Return which of the ``chosen`` traced steps resemble the timed ones: the half whose page ``faults`` are
+    nearest to their mean.
 
-    Whether a tensor gets new pages differs from step to step, and new pages take time. All are kept where the faults of
-    each are not known.
+    Whether a tensor gets new pages differs from step to step, and new pages take time. All are kept where the
+    faults of each are not known.
     """
     if len(faults) != len(chosen) or not chosen.any():
         return chosen

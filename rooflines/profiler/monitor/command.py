@@ -1,4 +1,5 @@
-"""A command that runs as it would without us, but does not begin before its sampler samples, so that nothing of it goes unseen."""
+"""A command that runs as it would without us, but does not begin before its sampler samples, so that nothing
+of it goes unseen."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from rooflines.profiler.samplers.host import own_peak_rss_bytes
 if TYPE_CHECKING:
     import resource
 
-# What reaches us alone and is meant for the command. Ctrl-C and Ctrl-\ are not among them: a terminal sends them to both.
+# What reaches us alone and is meant for the command. Ctrl-C and Ctrl-\ are not among them: a terminal sends
+# them to both.
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_THE_COMMAND = ("SIGINT", "SIGQUIT")
 _NOT_FOUND, _NOT_RUNNABLE = 127, 126
@@ -38,15 +40,17 @@ class HeldCommand:
             command.release()
             ending = command.wait()
 
-    It has our standard input, output and error, ``environment`` or ours, and our process group, so that a terminal treats it as it
-    would the command alone; with ``output``, what it would print to a terminal goes to that file. Within the context signals that are
-    sent to us are passed on to it, and those of the terminal's keys, which it gets as well, are left to it. Leaving the context before
-    it was released ends it without its having run; afterwards it is never touched.
-    Raises CommandError when the program does not exist, from ``release`` also when the system cannot run it, and UsageError on a system
-    without ``fork``.
+    It has our standard input, output and error, ``environment`` or ours, and our process group, so that a
+    terminal treats it as it would the command alone; with ``output``, what it would print to a terminal goes
+    to that file. Within the context signals that are sent to us are passed on to it, and those of the
+    terminal's keys, which it gets as well, are left to it. Leaving the context before it was released ends it
+    without its having run; afterwards it is never touched. Raises CommandError when the program does not
+    exist, from ``release`` also when the system cannot run it, and UsageError on a system without ``fork``.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, output: Path | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, output: Path | None = None
+    ) -> None:
         self._command = list(command)
         self._output = output
         self._environment = os.environ if environment is None else environment
@@ -66,7 +70,8 @@ class HeldCommand:
     def __enter__(self) -> HeldCommand:
         if not hasattr(os, "fork"):
             raise UsageError(
-                "this system cannot start a command in a paused state.", hint="Start it first, then: rooflines monitor --pid N"
+                "this system cannot start a command in a paused state.",
+                hint="Start it first, then: rooflines monitor --pid N",
             )
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -81,7 +86,9 @@ class HeldCommand:
         self._signals.enter_context(_handled(self._pass_on))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if not self._released:
             # The end of the pipe, without a byte, is the order to go.
             os.close(self._hold)
@@ -98,14 +105,17 @@ class HeldCommand:
         with contextlib.suppress(BrokenPipeError):  # a signal has ended it already
             os.write(self._hold, b".")
         os.close(self._hold)
-        # Closed by the system at the moment that the program takes our place; a number in it says why it could not.
+        # Closed by the system at the moment that the program takes our place; a number in it says why it
+        # could not.
         problem = os.read(self._failed, 16)
         began_ns = now_ns()
         if problem:
             os.waitpid(self._pid, 0)
             self._reaped = True
             reason = os.strerror(int(problem))
-            raise command_error(f"cannot run {self._path!r}: {reason}.", "Put the interpreter before a script.", _NOT_RUNNABLE)
+            raise command_error(
+                f"cannot run {self._path!r}: {reason}.", "Put the interpreter before a script.", _NOT_RUNNABLE
+            )
         return began_ns
 
     def wait(self) -> Ending:
@@ -137,7 +147,8 @@ class HeldCommand:
     def _become_the_command(self, held: int, failed: int) -> NoReturn:
         try:
             os.close(self._hold)
-            # What Python or we have changed for ourselves. What we were started to ignore (nohup) stays ignored.
+            # What Python or we have changed for ourselves. What we were started to ignore (nohup) stays
+            # ignored.
             if self._ignores_children:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             for number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)):
@@ -158,15 +169,20 @@ class HeldCommand:
 
 
 def find_program(name: str) -> str:
-    """The file that a shell would run for ``name``. Raises CommandError, with the exit code that a shell would give."""
+    """The file that a shell would run for ``name``. Raises CommandError, with the exit code that a shell
+    would give."""
     program = shutil.which(name)
     if program is not None:
         return program
     path = Path(name)
     if os.sep not in name or not path.exists():
-        raise command_error(f"command not found: {name!r}.", "Give the program and its arguments after --.", _NOT_FOUND)
+        raise command_error(
+            f"command not found: {name!r}.", "Give the program and its arguments after --.", _NOT_FOUND
+        )
     what = "it is a directory" if path.is_dir() else "it is not executable"
-    raise command_error(f"cannot run {name!r}: {what}.", "Put the interpreter before a script.", _NOT_RUNNABLE)
+    raise command_error(
+        f"cannot run {name!r}: {what}.", "Put the interpreter before a script.", _NOT_RUNNABLE
+    )
 
 
 def command_error(message: str, hint: str, exit_code: int) -> CommandError:
@@ -177,8 +193,12 @@ def command_error(message: str, hint: str, exit_code: int) -> CommandError:
 
 @contextlib.contextmanager
 def _children_kept() -> Iterator[bool]:
-    """The system keeps how our children end until we ask, which it does not where SIGCHLD is ignored; yields whether it was."""
-    ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN and threading.current_thread() is threading.main_thread()
+    """The system keeps how our children end until we ask, which it does not where SIGCHLD is ignored; yields
+    whether it was."""
+    ignored = (
+        signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+        and threading.current_thread() is threading.main_thread()
+    )
     if ignored:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:

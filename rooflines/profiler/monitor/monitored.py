@@ -1,7 +1,8 @@
 """A monitored program: what was recorded while it ran, and the directory that holds it.
 
-``monitor.json`` is written before the program begins (status ``running``) and replaced when it has ended. Until then the samples are in
-the sampler's journal, so that a monitor that was killed leaves a directory that can be read.
+``monitor.json`` is written before the program begins (status ``running``) and replaced when it has ended.
+Until then the samples are in the sampler's journal, so that a monitor that was killed leaves a directory that
+can be read.
 """
 
 from __future__ import annotations
@@ -24,20 +25,25 @@ MONITOR_FILE = "monitor.json"
 MONITOR_SCHEMA = "rooflines.monitor/1"
 OUTPUT_FILE = "output.txt"
 
-# Interpreters whose second word says more than their first, and the letters of their options that take neither code nor a value:
-# behind any other option a word may be either.
+# Interpreters whose second word says more than their first, and the letters of their options that take
+# neither code nor a value: behind any other option a word may be either.
 _FLAGS = {
-    "python": "bBdEiIOPqsSuvx", **dict.fromkeys(("bash", "sh", "zsh"), "aefilmnuvx"), "perl": "tTwWX", "ruby": "dvw",
+    "python": "bBdEiIOPqsSuvx",
+    **dict.fromkeys(("bash", "sh", "zsh"), "aefilmnuvx"),
+    "perl": "tTwWX",
+    "ruby": "dvw",
     **dict.fromkeys(("node", "Rscript", "julia"), ""),
-}  # fmt: skip
+}
 _INTERPRETER = re.compile(rf"({'|'.join(_FLAGS)})(\d[\d.]*t?)?")
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The exit of a command and the system's figures for its resources, including children that it waited for.
+    """The exit of a command and the system's figures for its resources, including children that it waited
+    for.
 
-    ``signal`` is the number of the one that killed it, and ``exit_code`` then 128 more, as shells have it. ``largest_rss_bytes`` is the
-    peak of its largest process; absent if that is not more than our own process held before it became the command.
+    ``signal`` is the number of the one that killed it, and ``exit_code`` then 128 more, as shells have it.
+    ``largest_rss_bytes`` is the peak of its largest process; absent if that is not more than our own process
+    held before it became the command.
     """
 
     exit_code: int
@@ -51,8 +57,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the record of a monitored program and its analysis both say.
 
-    ``ending`` is absent if the end was not observed. ``gpus`` are the driver's names of the GPUs. ``attached`` is whether the program
-    ran already.
+    ``ending`` is absent if the end was not observed. ``gpus`` are the driver's names of the GPUs.
+    ``attached`` is whether the program ran already.
     """
 
     status: Status = "running"
@@ -94,7 +100,8 @@ class Monitored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def program_name(command: Sequence[str]) -> str:
-    """The name of a command in reports: its program, or the script or module of an interpreter, without arguments."""
+    """The name of a command in reports: its program, or the script or module of an interpreter, without
+    arguments."""
     command = [escaped(word) for word in command]
     name = Path(command[0]).name
     interpreter = _INTERPRETER.fullmatch(name)
@@ -116,7 +123,8 @@ def _is_one_word(text: str) -> bool:
 
 
 def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | None = None) -> Monitored:
-    """Write ``monitor.json``, and the samples where they are given, which ends the journal. Raises OutputError when they do not fit."""
+    """Write ``monitor.json``, and the samples where they are given, which ends the journal. Raises
+    OutputError when they do not fit."""
     write_record(directory / MONITOR_FILE, facts, samples or (), "the samples")
     if samples is not None:
         with contextlib.suppress(OSError):  # a table is read before its journal
@@ -131,15 +139,20 @@ def is_monitored(directory: Path | str) -> bool:
 
 
 def load(directory: Path | str) -> Monitored:
-    """Read ``directory``; after a monitor that was killed or ran out of disk, read the journal. Raises RunError for what is
-    corrupt."""
+    """Read ``directory``; after a monitor that was killed or ran out of disk, read the journal. Raises
+    RunError for what is corrupt."""
     directory = Path(directory)
     what = f"the monitored program in {str(directory)!r}"
-    facts = read_facts(directory / MONITOR_FILE, MonitorFile, MONITOR_SCHEMA, what=what, again="monitor it again")
+    facts = read_facts(
+        directory / MONITOR_FILE, MonitorFile, MONITOR_SCHEMA, what=what, again="monitor it again"
+    )
     stored = stored_samples(directory, what=what)
     facts = msgspec.structs.replace(facts, **journal_facts(facts, stored, stored.problems))
     if facts.status == "running":
-        cut = "The monitor has not ended: it was killed or is still running. The result covers the samples so far."
+        cut = (
+            "The monitor has not ended: it was killed or is still running. The result covers the "
+            "samples so far."
+        )
         facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))
     return Monitored(directory=directory, facts=facts, samples=since(facts.began_ns, stored.samples))
 

@@ -1,6 +1,8 @@
-"""Typed events to columns. Nothing is kept of an event but its numbers; equal names and equal argument bytes share one entry.
+"""Typed events to columns. Nothing is kept of an event but its numbers; equal names and equal argument bytes
+share one entry.
 
-A trace with a million events has a few hundred distinct signatures and a few thousand names, and only those are ever parsed.
+A trace with a million events has a few hundred distinct signatures and a few thousand names, and only those
+are ever parsed.
 """
 
 from __future__ import annotations
@@ -57,34 +59,57 @@ from rooflines.units import si
 
 # Category names since 2021, of CUDA, ROCm, XPU, MTIA, HPU and private backends -> our kinds.
 HOST_KINDS = {
-    "cpu_op": OPERATOR, "Operator": OPERATOR,
+    "cpu_op": OPERATOR,
+    "Operator": OPERATOR,
     "user_annotation": ANNOTATION,
     "python_function": PYTHON,
-    "cuda_runtime": RUNTIME, "cuda_driver": RUNTIME, "Runtime": RUNTIME, "hip_runtime": RUNTIME,
-    "xpu_runtime": RUNTIME, "xpu_driver": RUNTIME, "mtia_runtime": RUNTIME, "glow_runtime": RUNTIME,
-    "privateuse1_runtime": RUNTIME, "privateuse1_driver": RUNTIME,
-}  # fmt: skip
+    "cuda_runtime": RUNTIME,
+    "cuda_driver": RUNTIME,
+    "Runtime": RUNTIME,
+    "hip_runtime": RUNTIME,
+    "xpu_runtime": RUNTIME,
+    "xpu_driver": RUNTIME,
+    "mtia_runtime": RUNTIME,
+    "glow_runtime": RUNTIME,
+    "privateuse1_runtime": RUNTIME,
+    "privateuse1_driver": RUNTIME,
+}
 DEVICE_KINDS = {
-    "kernel": KERNEL, "Kernel": KERNEL, "mtia_ccp_events": KERNEL, "hpu_op": KERNEL, "collective_comm": COMMUNICATION,
-    "gpu_memcpy": MEMCPY, "Memcpy": MEMCPY,
-    "gpu_memset": MEMSET, "Memset": MEMSET,
-}  # fmt: skip
+    "kernel": KERNEL,
+    "Kernel": KERNEL,
+    "mtia_ccp_events": KERNEL,
+    "hpu_op": KERNEL,
+    "collective_comm": COMMUNICATION,
+    "gpu_memcpy": MEMCPY,
+    "Memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "Memset": MEMSET,
+}
 
 # Categories that say whose device it is; those of CUDA are those of ROCm as well.
-_PLATFORMS = {"xpu_runtime": "xpu", "xpu_driver": "xpu", "mtia_runtime": "mtia", "mtia_ccp_events": "mtia", "hpu_op": "hpu"}
+_PLATFORMS = {
+    "xpu_runtime": "xpu",
+    "xpu_driver": "xpu",
+    "mtia_runtime": "mtia",
+    "mtia_ccp_events": "mtia",
+    "hpu_op": "hpu",
+}
 
-# What Kineto notes of the profiler's own work, such as requests of buffers, and of the driver's, which loads what the program calls.
+# What Kineto notes of the profiler's own work, such as requests of buffers, and of the driver's, which loads
+# what the program calls.
 _OVERHEAD = "overhead"
 _OF_THE_DRIVER = ("Runtime Triggered Module Loading", "Lazy Function Loading")
 _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, *PHASE_PREFIXES, "Optimizer.", "enumerate(DataLoader)")
-# A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
+# A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the
+# operator around it.
 _NCCL = "nccl:"
 _NOTE = "record_param_comms"
 
 _RANKS = re.compile(r"\[\d{1,9}(, ?\d{1,9})*\]")
 
 LONGEST_NAME = 4096
-# The nanoseconds that all events together may last, nested ones again: sums over threads stay within 64 bits. Over a hundred years.
+# The nanoseconds that all events together may last, nested ones again: sums over threads stay within 64 bits.
+# Over a hundred years.
 _LONGEST_NS = 1 << 62
 _LARGEST_ALLOCATION = 1 << 50
 
@@ -99,7 +124,8 @@ _NO_ARGS = Args()
 class Columns:
     """Grows by lists of events; ``finish`` makes the columns of all of them.
 
-    ``events`` is how many there were, ``spans`` how many of them have a duration, ``stack_frames`` how many are of the Python stack.
+    ``events`` is how many there were, ``spans`` how many of them have a duration, ``stack_frames`` how many
+    are of the Python stack.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -118,10 +144,13 @@ class Columns:
         self._lasting_ns = 0.0
         self.threads = _Codes()
         self._codes: dict[Any, int] = {}  # of signatures, collectives, launch shapes and kernels
-        self._frames, self._host, self._device, self._memory, self._overhead = (list[tuple[npt.NDArray[Any], ...]]() for _ in range(5))
+        self._frames, self._host, self._device, self._memory, self._overhead = (
+            list[tuple[npt.NDArray[Any], ...]]() for _ in range(5)
+        )
 
     def add(self, events: list[Event]) -> None:
-        """Take the events in; those that are of no use here leave nothing behind. Raises TraceError beyond the memory limit."""
+        """Take the events in; those that are of no use here leave nothing behind. Raises TraceError beyond
+        the memory limit."""
         try:
             sorted_out = self._sorted_out(events)
         except TypeError:  # a name, category or thread that is a list or an object
@@ -149,8 +178,8 @@ class Columns:
             )
 
     def _sorted_out(self, events: list[Event]) -> tuple[list[Event], list[Event], list[Event], list[Event]]:
-        """The events of threads, of devices, of memory and of the Python stack; raises TypeError for one whose labels are no text or
-        numbers."""
+        """The events of threads, of devices, of memory and of the Python stack; raises TypeError for one
+        whose labels are no text or numbers."""
         spans = [event for event in events if event.ph == "X"]
         of_span = [event.cat for event in spans]
         categories = set(of_span)
@@ -159,14 +188,28 @@ class Columns:
         if _OVERHEAD in categories:
             self._keep(
                 self._overhead,
-                self._timed([event for event in spans if event.cat == _OVERHEAD and event.name not in _OF_THE_DRIVER])[1:],
+                self._timed(
+                    [event for event in spans if event.cat == _OVERHEAD and event.name not in _OF_THE_DRIVER]
+                )[1:],
             )
         for category in categories & _PLATFORMS.keys():
             self.platform = _PLATFORMS[category]
-        python = [event for event in spans if event.cat == "python_function"] if "python_function" in categories else []
+        python = (
+            [event for event in spans if event.cat == "python_function"]
+            if "python_function" in categories
+            else []
+        )
         if python:
-            host = [event for event in host if event.cat != "python_function" or str(event.name).startswith(MODULE_PREFIX)]
-        memory = [event for event in events if event.ph == "i" and event.name == "[memory]" and event.args is not None]
+            host = [
+                event
+                for event in host
+                if event.cat != "python_function" or str(event.name).startswith(MODULE_PREFIX)
+            ]
+        memory = [
+            event
+            for event in events
+            if event.ph == "i" and event.name == "[memory]" and event.args is not None
+        ]
         if not {type(event.name) for event in chain(host, device, python)} <= {str}:
             raise TypeError("a name that is not a string")
         threads = (*host, *memory, *python)
@@ -183,11 +226,14 @@ class Columns:
         name = np.fromiter([self.names[event.name] for event in events], np.int32, len(events))
         kind = np.fromiter([HOST_KINDS[event.cat] for event in events], np.int8, len(events))
         meaning = self.names.meanings[name]
-        # In this order: our own marks count in any category, and the note of a process group is the operator that it notes.
+        # In this order: our own marks count in any category, and the note of a process group is the operator
+        # that it notes.
         marked = (kind == OPERATOR) & (meaning & _IS_MARK > 0)
         of_group = (kind == ANNOTATION) & (meaning & _IS_NCCL > 0)
         args = [event.args or _NO_ARGS for event in events]
-        for i in np.flatnonzero((kind == OPERATOR) & (meaning & _IS_PLAIN > 0)).tolist():  # a range of the user in torch 1.8 to 1.11
+        for i in np.flatnonzero(
+            (kind == OPERATOR) & (meaning & _IS_PLAIN > 0)
+        ).tolist():  # a range of the user in torch 1.8 to 1.11
             marked[i] |= args[i].old is not None and not args[i].dims and not args[i].old_dims
         kind[marked], kind[of_group] = ANNOTATION, OPERATOR
         signature = np.full(len(events), -1, np.int32)
@@ -195,14 +241,24 @@ class Columns:
             signature[i] = self._declared(int(name[i]))
         kind[signature >= 0] = OPERATOR
         operators = np.flatnonzero((kind == OPERATOR) & (signature < 0))
-        signature[operators] = self._signatures(name[operators].tolist(), [args[i] for i in operators.tolist()])
-        self._keep(self._host, (
-            kind, name, self._thread_codes(events), start, end, signature,
-            integers([values.sequence for values in args], -1),
-            integers([values.forward_thread for values in args], 0),
-            correlations(args, kind == RUNTIME),
-            self._launched(kind, args),
-        ))  # fmt: skip
+        signature[operators] = self._signatures(
+            name[operators].tolist(), [args[i] for i in operators.tolist()]
+        )
+        self._keep(
+            self._host,
+            (
+                kind,
+                name,
+                self._thread_codes(events),
+                start,
+                end,
+                signature,
+                integers([values.sequence for values in args], -1),
+                integers([values.forward_thread for values in args], 0),
+                correlations(args, kind == RUNTIME),
+                self._launched(kind, args),
+            ),
+        )
 
     def _launched(self, kind: npt.NDArray[np.int8], args: list[Args]) -> Int32s:
         """The number of the kernel that each event launches; each distinct record is parsed once."""
@@ -225,31 +281,48 @@ class Columns:
         name = np.fromiter([self.names[event.name] for event in events], np.int32, len(events))
         kind = np.fromiter([DEVICE_KINDS[event.cat] for event in events], np.int8, len(events))
         args = [_annotated(event.args) if event.args else _NO_ARGS for event in events]
-        # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it and stays a copy.
+        # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it
+        # and stays a copy.
         codes, which = distinct(name)
         exchanges = np.array([communicates(self.names.listed[code]) for code in codes.tolist()], bool)[which]
-        exchanges |= np.array([isinstance(values.collective, str) and values.collective != "" for values in args], bool)
+        exchanges |= np.array(
+            [isinstance(values.collective, str) and values.collective != "" for values in args], bool
+        )
         kind[(kind == KERNEL) & exchanges] = COMMUNICATION
         collectives = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(kind == COMMUNICATION).tolist():
             collectives[i] = self._collective(args[i])
-        self._keep(self._device, (
-            kind, name,
-            # The process of a device event is its device, where the event itself does not say.
-            ordinals([event.pid if values.device is None else values.device for event, values in zip(events, args, strict=True)]),
-            integers([_stream(event, values) for event, values in zip(events, args, strict=True)], 0),
-            start, end,
-            correlations(args, np.ones(len(args), bool)),
-            collectives,
-            self._launch_shapes(args),
-            *self._graph_nodes(args),
-            *_resources(args),
-        ))  # fmt: skip
+        self._keep(
+            self._device,
+            (
+                kind,
+                name,
+                # The process of a device event is its device, where the event itself does not say.
+                ordinals(
+                    [
+                        event.pid if values.device is None else values.device
+                        for event, values in zip(events, args, strict=True)
+                    ]
+                ),
+                integers([_stream(event, values) for event, values in zip(events, args, strict=True)], 0),
+                start,
+                end,
+                correlations(args, np.ones(len(args), bool)),
+                collectives,
+                self._launch_shapes(args),
+                *self._graph_nodes(args),
+                *_resources(args),
+            ),
+        )
 
     def _graph_nodes(self, args: list[Args]) -> tuple[Int64s, Int32s]:
         """The node of a graph that each event is, and the number of its scope."""
-        node, graph = integers([values.graph_node for values in args], 0), integers([values.graph for values in args], 0)
-        # Kineto has the graph in the upper half of the node; PyTorch's collector has them apart, without the first node, which is 0.
+        node, graph = (
+            integers([values.graph_node for values in args], 0),
+            integers([values.graph for values in args], 0),
+        )
+        # Kineto has the graph in the upper half of the node; PyTorch's collector has them apart, without the
+        # first node, which is 0.
         apart = (node >> 32 == 0) & (graph > 0) & (graph < _MOST_GRAPHS)
         node = np.where(apart, graph << 32 | node, node)
         scope = np.full(len(args), -1, np.int32)
@@ -261,7 +334,8 @@ class Columns:
         return node, scope
 
     def _launch_shapes(self, args: list[Args]) -> Int32s:
-        """The number of each launch's grid and block, -1 where they are not recorded; each distinct pair is parsed once."""
+        """The number of each launch's grid and block, -1 where they are not recorded; each distinct pair is
+        parsed once."""
         keys = [b"\0".join((values.grid, values.block)) for values in args]
         for key in dict.fromkeys(keys):
             if key not in self._codes:
@@ -272,14 +346,21 @@ class Columns:
         return np.fromiter([self._codes[key] for key in keys], np.int32, len(keys))
 
     def places(self) -> list[str]:
-        """The names of the frames: where they are in which source file, whose path is cut unless asked for."""
-        return self.frame_names.listed if self._options.keep_paths else [_without_folders(name) for name in self.frame_names.listed]
+        """The names of the frames: where they are in which source file, whose path is cut unless asked
+        for."""
+        return (
+            self.frame_names.listed
+            if self._options.keep_paths
+            else [_without_folders(name) for name in self.frame_names.listed]
+        )
 
     def _take_frames(self, events: list[Event]) -> None:
         """Keep the places in source files among these events of the Python stack."""
         codes = [self.frame_names[event.name] for event in events]
         kept = self.frame_names.meanings[codes] > 0
-        events, start, end = self._timed([event for event, keep in zip(events, kept.tolist(), strict=True) if keep])
+        events, start, end = self._timed(
+            [event for event, keep in zip(events, kept.tolist(), strict=True) if keep]
+        )
         name = np.array([self.frame_names[event.name] for event in events], np.int32)
         self._keep(self._frames, (name, self._thread_codes(events), start, end))
 
@@ -287,12 +368,18 @@ class Columns:
         time, known = nanoseconds([event.ts for event in events])
         args = [event.args or _NO_ARGS for event in events]
         size = integers([values.size for values in args], 0)
-        known &= np.array([isinstance(values.size, int) for values in args], bool) & (np.abs(size) <= _LARGEST_ALLOCATION)
+        known &= np.array([isinstance(values.size, int) for values in args], bool) & (
+            np.abs(size) <= _LARGEST_ALLOCATION
+        )
         self.dropped += int((~known).sum())
         columns = (
-            time, self._thread_codes(events), size, integers([values.device_type for values in args], 0),
-            integers([values.device_id for values in args], -1), integers([values.allocated for values in args], -1),
-        )  # fmt: skip
+            time,
+            self._thread_codes(events),
+            size,
+            integers([values.device_type for values in args], 0),
+            integers([values.device_id for values in args], -1),
+            integers([values.allocated for values in args], -1),
+        )
         self._keep(self._memory, tuple(column[known] for column in columns))
 
     def _timed(self, events: list[Event]) -> tuple[list[Event], Int64s, Int64s]:
@@ -307,20 +394,25 @@ class Columns:
         self._lasting_ns += float(duration.sum(dtype=np.float64))
         if self._lasting_ns > _LONGEST_NS:
             raise TraceError(
-                "the trace's events last more than 100 years in total.", hint="Its timestamps are damaged. Record it again."
+                "the trace's events last more than 100 years in total.",
+                hint="Its timestamps are damaged. Record it again.",
             )
         return events, start, start + duration
 
     def _thread_codes(self, events: list[Event]) -> Int32s:
         return np.fromiter([self.threads[event.pid, event.tid] for event in events], np.int32, len(events))
 
-    # --- signatures ----------------------------------------------------------------------------------------------------------------
+    # --- signatures ---------------------------------------------------------------------------------------
 
     def _signatures(self, codes: list[int], args: list[Args]) -> list[int]:
-        """The signatures of operators that are named ``codes`` and called with ``args``; each distinct one is parsed once."""
+        """The signatures of operators that are named ``codes`` and called with ``args``; each distinct one is
+        parsed once."""
         note = self.names.get(_NOTE, -1)
         keys: list[tuple[Any, ...]] = [
-            (code, b"\0".join((values.dims or values.old_dims, values.types, values.strides, values.concrete)))
+            (
+                code,
+                b"\0".join((values.dims or values.old_dims, values.types, values.strides, values.concrete)),
+            )
             if code != note or values.collective is None
             else (code, *_message(values))
             for code, values in zip(codes, args, strict=True)
@@ -331,7 +423,9 @@ class Columns:
                 key, code, values = keys[i], codes[i], args[i]
                 if (number := self._codes.get(key)) is None:
                     is_note = code == note and values.collective is not None
-                    signature = collective(_NOTE, *_message(values)) if is_note else self._operator(code, values)
+                    signature = (
+                        collective(_NOTE, *_message(values)) if is_note else self._operator(code, values)
+                    )
                     number = self._number(key, self.signatures, signature)
                 numbers[i] = number
         return numbers  # type: ignore[return-value]
@@ -351,7 +445,8 @@ class Columns:
             work = from_range_name(self.names.listed[code])
             if work is None:
                 return -1
-            # Ends of lines survive a declaration, whose name is escaped in the range; the reports make spaces of them.
+            # Ends of lines survive a declaration, whose name is escaped in the range; the reports make spaces
+            # of them.
             name = "\n".join(map(showable, work.name.split("\n")))
             number = self._number((code,), self.signatures, Signature(name, (replace(work, name=name),)))
         return number
@@ -363,7 +458,9 @@ class Columns:
         number = integer(args.group)
         group = _word(args.group) or (None if number is None else str(number))
         sizes = integer(args.elements_in), integer(args.elements_out)
-        exchange = noted(Exchange(what, None, *sizes, dtype, group, integer(args.group_size), _ranks(args.group_ranks)))
+        exchange = noted(
+            Exchange(what, None, *sizes, dtype, group, integer(args.group_size), _ranks(args.group_ranks))
+        )
         return self._number(exchange, self.collectives, exchange, 1000 + 4 * (len(what) + len(group or "")))
 
     def _number(self, key: Any, records: list[Any], record: Any, held_bytes: int = 1000) -> int:
@@ -375,7 +472,7 @@ class Columns:
             self._held += held_bytes
         return number
 
-    # --- the end -------------------------------------------------------------------------------------------------------------------
+    # --- the end ------------------------------------------------------------------------------------------
 
     @property
     def last_end_ns(self) -> int:
@@ -392,8 +489,9 @@ class Columns:
         memory, frames = _joined(self._memory, _MEMORY_TYPES), _joined(self._frames, _FRAME_TYPES)
         host[8], device[6] = linked(host[8], host[0] == RUNTIME, device[6])
         return (
-            # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal
-            # in both keep the order of the file, in which Kineto writes the caller first.
+            # By thread, then start; of two that start together the longer one is the caller. The sort is
+            # stable, so that events equal in both keep the order of the file, in which Kineto writes the
+            # caller first.
             HostEvents(*_in_order(host, -host[4], host[3], host[2])),
             DeviceEvents(*_in_order(device, device[5], device[4])),
             MemoryEvents(*_in_order(memory, memory[0])),
@@ -405,15 +503,41 @@ class Columns:
         self._held += sum(column.nbytes for column in columns)
 
 
-_HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64, np.int32)
-_DEVICE_TYPES = (np.int8, np.int32, np.int32, *4 * (np.int64,), np.int32, np.int32, np.int64, np.int32, *3 * (np.int64,))
+_HOST_TYPES = (
+    np.int8,
+    np.int32,
+    np.int32,
+    np.int64,
+    np.int64,
+    np.int32,
+    np.int64,
+    np.int64,
+    np.int64,
+    np.int32,
+)
+_DEVICE_TYPES = (
+    np.int8,
+    np.int32,
+    np.int32,
+    *4 * (np.int64,),
+    np.int32,
+    np.int32,
+    np.int64,
+    np.int32,
+    *3 * (np.int64,),
+)
 _MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64, np.int64, np.int64)
 _FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
 
 
-def _joined(table: list[tuple[npt.NDArray[Any], ...]], types: tuple[type[np.generic], ...]) -> list[npt.NDArray[Any]]:
+def _joined(
+    table: list[tuple[npt.NDArray[Any], ...]], types: tuple[type[np.generic], ...]
+) -> list[npt.NDArray[Any]]:
     """Each column in one piece; the parts are given back."""
-    columns = [np.concatenate([part[i] for part in table]) if table else np.empty(0, dtype) for i, dtype in enumerate(types)]
+    columns = [
+        np.concatenate([part[i] for part in table]) if table else np.empty(0, dtype)
+        for i, dtype in enumerate(types)
+    ]
     table.clear()
     return columns
 
@@ -425,8 +549,8 @@ def _in_order(columns: list[npt.NDArray[Any]], *keys: npt.NDArray[Any]) -> list[
 
 
 class _Codes(dict[Any, int]):
-    """Distinct values numbered in the order first seen: ``codes[value]`` is its number, ``listed`` their text, ``_shortened``, and
-    ``meanings`` what ``meaning`` says of it."""
+    """Distinct values numbered in the order first seen: ``codes[value]`` is its number, ``listed`` their
+    text, ``_shortened``, and ``meanings`` what ``meaning`` says of it."""
 
     def __init__(self, meaning: Callable[[str], int] = lambda _: 0) -> None:
         super().__init__()
@@ -440,7 +564,8 @@ class _Codes(dict[Any, int]):
         if len(text) > LONGEST_NAME:
             self.cut += 1
             text = _shortened(text)
-            # The whole name is not kept either: names that begin alike are one, and the next event asks again.
+            # The whole name is not kept either: names that begin alike are one, and the next event asks
+            # again.
             self.held_bytes += 0 if text in self else 4 * LONGEST_NAME
             return self[text]
         self[value] = len(self.listed)
@@ -472,7 +597,9 @@ def _meaning(name: str) -> int:
 
 
 # A function in a source file, and the package or the module of that file.
-_PLACE = re.compile(r"(?:.*/(?:site-packages|dist-packages|python3\.\d+)/)?(?P<module>[^/<]*)(?:/.*)?\.py\(\d+\): ")
+_PLACE = re.compile(
+    r"(?:.*/(?:site-packages|dist-packages|python3\.\d+)/)?(?P<module>[^/<]*)(?:/.*)?\.py\(\d+\): "
+)
 # These call what other code asked for.
 _PASS_ON = sys.stdlib_module_names | {"torch"}
 
@@ -484,8 +611,8 @@ def _is_place(name: str) -> int:
 
 
 def _without_folders(place: str) -> str:
-    """``layers/linear.py(12): forward`` of a place in a package; the file alone of a path from the root, which may contain the names of
-    people and projects."""
+    """``layers/linear.py(12): forward`` of a place in a package; the file alone of a path from the root,
+    which may contain the names of people and projects."""
     path, *function = place.partition(".py(")
     *folders, file = re.split(r"[/\\]", path)
     kept = [] if folders and (not folders[0] or folders[0].endswith(":")) else folders[-1:]
@@ -501,18 +628,24 @@ def _launch_shape(grid: bytes, block: bytes) -> LaunchShape | None:
     return ((x, y, z), (u, v, w)) if min(x, y, z, u, v, w) > 0 else None
 
 
-# The warps that the largest multiprocessor holds. A whole percent of them is the least that a recorded occupancy tells from none.
+# The warps that the largest multiprocessor holds. A whole percent of them is the least that a recorded
+# occupancy tells from none.
 _MOST_WARPS = 64
 
 
 def _resources(args: list[Args]) -> list[Int64s]:
-    """The registers, the shared memory and the occupancy in percent of each launch, -1 where they are not recorded.
+    """The registers, the shared memory and the occupancy in percent of each launch, -1 where they are not
+    recorded.
 
-    A kernel has at least one register: PyTorch's collector writes 0 for registers and shared memory, which it does not know. Kineto
-    writes a negative occupancy where it could not compute one, and 0 where the shared memory of a block is more than what a device
-    gives without being asked. So 0 is an occupancy only of a launch with so few warps that it cannot be more.
+    A kernel has at least one register: PyTorch's collector writes 0 for registers and shared memory, which it
+    does not know. Kineto writes a negative occupancy where it could not compute one, and 0 where the shared
+    memory of a block is more than what a device gives without being asked. So 0 is an occupancy only of a
+    launch with so few warps that it cannot be more.
     """
-    registers, shared = integers([one.registers for one in args], -1), integers([one.shared for one in args], -1)
+    registers, shared = (
+        integers([one.registers for one in args], -1),
+        integers([one.shared for one in args], -1),
+    )
     occupancy = integers([one.occupancy for one in args], -1)
     known = registers > 0
     for at in np.flatnonzero(known & (occupancy == 0)).tolist():
@@ -524,7 +657,12 @@ def _resources(args: list[Args]) -> list[Int64s]:
 
 def _message(args: Args) -> tuple[str | None, int | None, int | None, str | None]:
     """What a collective moves: its name, the elements of its input and output and their type."""
-    return _word(args.collective), integer(args.elements_in), integer(args.elements_out), _word(args.collective_dtype)
+    return (
+        _word(args.collective),
+        integer(args.elements_in),
+        integer(args.elements_out),
+        _word(args.collective_dtype),
+    )
 
 
 def _from_json(raw: bytes) -> Any:
@@ -535,9 +673,12 @@ def _from_json(raw: bytes) -> Any:
         return None
 
 
-# What no name has and what a terminal, a browser or a spreadsheet may act upon: control characters, ends of lines, changes of the
-# direction of writing, and halves of surrogate pairs, which JSON can hold and no file of text.
-_UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+# What no name has and what a terminal, a browser or a spreadsheet may act upon: control characters, ends of
+# lines, changes of the direction of writing, and halves of surrogate pairs, which JSON can hold and no file
+# of text.
+_UNSHOWABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 def _shortened(name: str) -> str:
@@ -550,12 +691,14 @@ def showable(text: str) -> str:
 
 
 def _label(event: Event) -> str:
-    """What says where an event of no use here comes from: its category, or the process that a metadata event names."""
+    """What says where an event of no use here comes from: its category, or the process that a metadata event
+    names."""
     return _word(event.cat) or (_word(event.args.name) if event.args else None) or ""
 
 
 def _stream(event: Event, args: Args) -> Any:
-    """The stream of a device event. With ``graph_lanes``, PyTorch draws work of graphs on lanes that are not streams."""
+    """The stream of a device event. With ``graph_lanes``, PyTorch draws work of graphs on lanes that are not
+    streams."""
     stream = args.stream if args.original_stream is None else args.original_stream
     return event.tid if stream is None else stream
 
@@ -564,7 +707,8 @@ _ANNOTATIONS = msgspec.json.Decoder(list[Args])
 
 
 def _annotated(args: Args) -> Args:
-    """``args`` with those of the annotations that PyTorch's collector writes as one text; the inner ones come last and win."""
+    """``args`` with those of the annotations that PyTorch's collector writes as one text; the inner ones come
+    last and win."""
     if isinstance(args.annotation, str):
         try:
             annotations = _ANNOTATIONS.decode(args.annotation)
@@ -594,16 +738,20 @@ def _is_sane(event: Event) -> bool:
 
 
 def _ranks(value: Any) -> tuple[int, ...] | None:
-    """The ranks of a process group, which Kineto writes as text; None where it cut the list short (``[0, 1, ..., 63]``)."""
+    """The ranks of a process group, which Kineto writes as text; None where it cut the list short (``[0, 1,
+    ..., 63]``)."""
     if not isinstance(value, str) or not _RANKS.fullmatch(value):
         return None
     return tuple(map(int, value.strip("[]").split(",")))
 
 
 def correlations(args: list[Args], launching: npt.NDArray[np.bool_]) -> Int64s:
-    """The correlation ids of events; -1 for none, and -2 - n for a launch or a device event (``launching``) with only the external id
-    n."""
-    numbers = integers([values.correlation if values.correlation is not None else values.old_correlation for values in args], -1)
+    """The correlation ids of events; -1 for none, and -2 - n for a launch or a device event (``launching``)
+    with only the external id n."""
+    numbers = integers(
+        [values.correlation if values.correlation is not None else values.old_correlation for values in args],
+        -1,
+    )
     lacking = np.flatnonzero((numbers < 0) & launching)
     external = integers([args[i].external for i in lacking.tolist()], -1)
     numbers[lacking] = np.where(external >= 0, -2 - external, -1)
@@ -611,8 +759,11 @@ def correlations(args: list[Args], launching: npt.NDArray[np.bool_]) -> Int64s:
 
 
 def linked(calls: Int64s, is_runtime: npt.NDArray[np.bool_], device: Int64s) -> tuple[Int64s, Int64s]:
-    """The correlation ids of host and device events. Some traces of ROCm have no others than external ids; elsewhere the external id is
-    that of the operator."""
+    """The correlation ids of host and device events. Some traces of ROCm have no others than external ids;
+    elsewhere the external id is that of the operator."""
     named = bool((calls[is_runtime] >= 0).any() or (device >= 0).any())
-    calls, device = (np.where(ids >= -1, ids, -1 if named else -2 - ids) for ids in (np.where(is_runtime, calls, -1), device))
+    calls, device = (
+        np.where(ids >= -1, ids, -1 if named else -2 - ids)
+        for ids in (np.where(is_runtime, calls, -1), device)
+    )
     return calls, device

@@ -1,6 +1,8 @@
-"""Distinct numbers and rows of numbers in columns, sorted, without sorting the columns where their numbers are few.
+"""Distinct numbers and rows of numbers in columns, sorted, without sorting the columns where their numbers
+are few.
 
-``numpy.unique`` sorts everything, and rows as text: ten to a hundred times as slow for codes of names, threads and groups.
+``numpy.unique`` sorts everything, and rows as text: ten to a hundred times as slow for codes of names,
+threads and groups.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
 
-# Largest size of the table of all numbers between the minimum and the maximum, in entries for each number of the column.
+# Largest size of the table of all numbers between the minimum and the maximum, in entries for each number of
+# the column.
 _MOST_ENTRIES = 8
 
 

@@ -1,8 +1,10 @@
-"""Parse the JSON of a Chrome trace into typed events, some megabytes at a time, and the facts besides its events.
+"""Parse the JSON of a Chrome trace into typed events, some megabytes at a time, and the facts besides its
+events.
 
-Events are decoded straight from the bytes into structs (msgspec) in which an operator's argument fields stay raw. A chunk ends where an
-event does: behind a brace, with a comma and a brace that opens on a known key following. Inside a string the key's quotes would be
-escaped, and where such a place lies deeper than an event the chunk does not decode and a longer one is taken.
+Events are decoded straight from the bytes into structs (msgspec) in which an operator's argument fields stay
+raw. A chunk ends where an event does: behind a brace, with a comma and a brace that opens on a known key
+following. Inside a string the key's quotes would be escaped, and where such a place lies deeper than an event
+the chunk does not decode and a longer one is taken.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ LONGEST_BYTES = 32 << 20
 _MOST_REPAIRED_BYTES = 12 << 20
 
 _Raw = msgspec.Raw
-# Up to here, 101 days, a float of microseconds tells nanoseconds apart; since 1970 it has steps of a quarter of a microsecond.
+# Up to here, 101 days, a float of microseconds tells nanoseconds apart; since 1970 it has steps of a quarter
+# of a microsecond.
 FLOATS_ROUND_FROM_US = float(1 << 43)
 _ASKED = 256  # events
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -43,7 +46,8 @@ _TOO_DEEP = "its JSON is nested too deeply"
 
 
 class Args(msgspec.Struct, gc=False):
-    """The ``args`` of an event, as far as they are used; everything else in them is skipped and never kept."""
+    """The ``args`` of an event, as far as they are used; everything else in them is skipped and never
+    kept."""
 
     dims: _Raw = msgspec.field(default=_Raw(), name="Input Dims")
     old_dims: _Raw = msgspec.field(default=_Raw(), name="Input dims")
@@ -102,7 +106,8 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Head(msgspec.Struct):
-    """Facts of a file besides its events: the device, the rank and the clock, never the environment or the user."""
+    """Facts of a file besides its events: the device, the rank and the clock, never the environment or the
+    user."""
 
     devices: Any = msgspec.field(default=None, name="deviceProperties")
     distributed: Any = msgspec.field(default=None, name="distributedInfo")
@@ -123,9 +128,10 @@ _EXACT_REST = msgspec.json.Decoder(_Rest, float_hook=str)
 class Document:
     """The events of a trace, in lists of some thousand; ``head`` is whole once the iteration has ended.
 
-    ``repairs`` are sentences about invalid JSON that could be read: NaN, bad escapes, bytes that are not UTF-8. With ``problems``,
-    a file that is cut off is read up to the cut: ``cut_bytes`` is then its length, and ``all_events`` whether the cut lies behind the
-    list of events. Where ``problems`` says that the pieces end at a damage, what does not decode before it is left out, too.
+    ``repairs`` are sentences about invalid JSON that could be read: NaN, bad escapes, bytes that are not
+    UTF-8. With ``problems``, a file that is cut off is read up to the cut: ``cut_bytes`` is then its length,
+    and ``all_events`` whether the cut lies behind the list of events. Where ``problems`` says that the pieces
+    end at a damage, what does not decode before it is left out, too.
     """
 
     def __init__(self, pieces: Iterable[bytes], origin: str, problems: list[str] | None = None) -> None:
@@ -146,11 +152,13 @@ class Document:
             buffer += piece
             if len(buffer) < enough:
                 continue
-            # The end of the last event that is known, or else seems, to be followed by another; 0 where there is none.
+            # The end of the last event that is known, or else seems, to be followed by another; 0 where there
+            # is none.
             cut = _last_match(_BOUNDARY, buffer) or _last_match(_ANY_BOUNDARY, buffer)
             events = self._decoded(b"[", buffer[:cut], b"]") if cut else None
             if events is None:
-                # The boundary lies deeper than an event, or this is the long tail of the file, or none of it is JSON.
+                # The boundary lies deeper than an event, or this is the long tail of the file, or none of it
+                # is JSON.
                 enough = min(2 * len(buffer), LONGEST_BYTES + 1)
                 if len(buffer) > LONGEST_BYTES:
                     raise self._malformed(buffer, opening, at_end=False)
@@ -164,7 +172,8 @@ class Document:
         yield self._last(opening, buffer)
 
     def _opening(self, buffer: bytearray) -> bytes:
-        """Read into ``buffer`` up to the first event; returns what to put before a rest of the file to make it JSON again."""
+        """Read into ``buffer`` up to the first event; returns what to put before a rest of the file to make
+        it JSON again."""
         searched = blank = 0
         for piece in self._pieces:
             buffer += piece
@@ -224,7 +233,8 @@ class Document:
         return events
 
     def _up_to_the_cut(self, opening: bytes, buffer: bytearray) -> list[Event]:
-        """The events that end before the cut; raises TraceError without ``problems``, and where the JSON is damaged."""
+        """The events that end before the cut; raises TraceError without ``problems``, and where the JSON is
+        damaged."""
         ends, depth = _ends(buffer) if self._problems is not None else ([0], 0)
         # The list of events is closed one level up, the object around it two.
         whole = depth <= (-1 if opening == b"[" else -2)
@@ -233,7 +243,9 @@ class Document:
             events = self._decoded(b"[", buffer[: ends[-1]], b"]")
         if events is None and self._problems:
             # Before zlib notices a damage it returns bytes that are wrong.
-            first = bisect.bisect_left(ends, True, key=lambda end: self._decoded(b"[", buffer[:end], b"]") is None)
+            first = bisect.bisect_left(
+                ends, True, key=lambda end: self._decoded(b"[", buffer[:end], b"]") is None
+            )
             events = self._decoded(b"[", buffer[: ends[first - 1]], b"]")
         if events is None:
             raise self._malformed(buffer, opening)
@@ -250,7 +262,8 @@ class Document:
         return _converted(repaired) if isinstance(repaired, list) else None
 
     def _repaired(self, text: bytes) -> Any:
-        """``text`` read by a more tolerant parser, with a note of what was wrong; None where that fails as well."""
+        """``text`` read by a more tolerant parser, with a note of what was wrong; None where that fails as
+        well."""
         if len(text) > _MOST_REPAIRED_BYTES:
             return None
         notes: dict[str, None] = {}
@@ -278,7 +291,8 @@ class Document:
         return value
 
     def _malformed(self, buffer: bytearray, opening: bytes, *, at_end: bool = True) -> TraceError:
-        """The error for a rest of the file that is not JSON: its position, or that the file ends too early."""
+        """The error for a rest of the file that is not JSON: its position, or that the file ends too
+        early."""
         try:
             text = opening + buffer
             msgspec.json.decode(text, type=_Raw)
@@ -291,11 +305,13 @@ class Document:
                 at = re.search(r"\d+", place)
                 byte = self._before + (max(0, int(at[0]) - len(opening)) if at else 0)
                 return TraceError(
-                    f"the trace {self._origin!r} is damaged near byte {byte:,}: {reason}.", hint="Copy or record it again."
+                    f"the trace {self._origin!r} is damaged near byte {byte:,}: {reason}.",
+                    hint="Copy or record it again.",
                 )
             if at_end:
                 return TraceError(
-                    f"the trace {self._origin!r} is cut off after {self._before + len(buffer):,} bytes, in the middle of an event.",
+                    f"the trace {self._origin!r} is cut off after {self._before + len(buffer):,} "
+                    "bytes, in the middle of an event.",
                     hint=PARTIAL_HINT,
                 )
         return self._no_trace(f"an event is longer than {LONGEST_BYTES >> 20} MiB")
@@ -312,22 +328,28 @@ class Document:
         is_object = text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
         return self._no_trace("it has no list of 'traceEvents'" if is_object else "it is no object")
 
-    def _no_trace(self, reason: str, hint: str = "Give a *.pt.trace.json or *.pt.trace.json.gz.") -> TraceError:
+    def _no_trace(
+        self, reason: str, hint: str = "Give a *.pt.trace.json or *.pt.trace.json.gz."
+    ) -> TraceError:
         return TraceError(f"{self._origin!r} is not a PyTorch trace: {reason}.", hint=hint)
 
 
 def _are_rounded(events: list[Event]) -> bool:
     """Whether the times of ``events`` had more digits than a float holds.
 
-    Some of the events tell: where all have fractions, three of four keep one when they are rounded. Old traces write whole numbers as
-    floats, of which nothing is lost.
+    Some of the events tell: where all have fractions, three of four keep one when they are rounded. Old
+    traces write whole numbers as floats, of which nothing is lost.
     """
     some = events[:: max(1, len(events) // _ASKED)]
-    return any(type(event.ts) is float and abs(event.ts) >= FLOATS_ROUND_FROM_US and not event.ts.is_integer() for event in some)
+    return any(
+        type(event.ts) is float and abs(event.ts) >= FLOATS_ROUND_FROM_US and not event.ts.is_integer()
+        for event in some
+    )
 
 
 def _ends(buffer: bytearray) -> tuple[list[int], int]:
-    """Where the whole events in ``buffer`` end, behind a 0, and below 0 how many levels around the events are closed."""
+    """Where the whole events in ``buffer`` end, behind a 0, and below 0 how many levels around the events are
+    closed."""
     ends, depth, lowest = [0], 0, 0
     for token in _TOKEN.finditer(buffer):
         sign = token[0]
@@ -359,6 +381,9 @@ def _converted(items: list[Any]) -> list[Event]:
             args = item.get("args")
             item["args"] = None
             if isinstance(args, dict):
-                item["args"] = {key: _Raw(json.dumps(value).encode()) if key in _RAW_FIELDS else value for key, value in args.items()}
+                item["args"] = {
+                    key: _Raw(json.dumps(value).encode()) if key in _RAW_FIELDS else value
+                    for key, value in args.items()
+                }
             events.append(msgspec.convert(item, Event))
     return events

@@ -1,4 +1,5 @@
-"""What a communication kernel exchanges, as a process group notes it: the kind, the elements, the ranks of the group."""
+"""What a communication kernel exchanges, as a process group notes it: the kind, the elements, the ranks of
+the group."""
 
 from __future__ import annotations
 
@@ -8,17 +9,28 @@ from dataclasses import replace
 from rooflines.profiler.read.records import Exchange
 from rooflines.profiler.read.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES
 
-# Kinds by how their names begin without underscores; the first that fits counts. What no name tells is ``other``.
+# Kinds by how their names begin without underscores; the first that fits counts. What no name tells is
+# ``other``.
 _KINDS = (
-    "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv", "broadcast", "reduce", "gather", "scatter", "send", "recv",
+    "allreduce",
+    "allgather",
+    "reducescatter",
+    "alltoall",
+    "sendrecv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send",
+    "recv",
     "barrier",
-)  # fmt: skip
+)
 _NO_LETTERS = re.compile(r"[^a-z]+")
 
 
 def kind_of(name: str) -> str:
-    """The kind of collective that a noted name, an operator's or a kernel's says: ``_allgather_base``, ``nccl:all_reduce``,
-    ``ncclDevKernel_SendRecv(...)``; ``other`` where it says none."""
+    """The kind of collective that a noted name, an operator's or a kernel's says: ``_allgather_base``,
+    ``nccl:all_reduce``, ``ncclDevKernel_SendRecv(...)``; ``other`` where it says none."""
     plain = _NO_LETTERS.sub("", name.partition("(")[0].rpartition(":")[2].lower())
     return next((kind for kind in _KINDS if kind in plain), "other")
 
@@ -32,7 +44,8 @@ def sized(one: Exchange) -> Exchange:
 
 
 def _size_by_ratio(kind: str, elements_in: int | None, elements_out: int | None) -> int | None:
-    """The ranks in the group of an all-gather or a reduce-scatter, whose tensors are as many times as large on one side."""
+    """The ranks in the group of an all-gather or a reduce-scatter, whose tensors are as many times as large
+    on one side."""
     if kind not in ("allgather", "reducescatter") or not elements_in or not elements_out:
         return None
     small, large = (elements_in, elements_out) if kind == "allgather" else (elements_out, elements_in)
@@ -51,19 +64,30 @@ def _elements(kind: str, elements_in: int | None, elements_out: int | None, size
 
 
 def noted(note: Exchange) -> Exchange:
-    """The collective that a process group notes on a communication kernel; the ``kind`` and ``dtype`` of ``note`` are as Kineto prints
-    them."""
+    """The collective that a process group notes on a communication kernel; the ``kind`` and ``dtype`` of
+    ``note`` are as Kineto prints them."""
     sent, received, size = (
-        value if value is not None and value >= 0 else None for value in (note.elements_in, note.elements_out, note.group_size)
+        value if value is not None and value >= 0 else None
+        for value in (note.elements_in, note.elements_out, note.group_size)
     )
     dtype = SCALAR_TYPES.get(COLLECTIVE_DTYPES.get(note.dtype or "", -1))
-    return sized(replace(note, kind=kind_of(note.kind), elements_in=sent, elements_out=received, dtype=dtype, group_size=size))
+    return sized(
+        replace(
+            note,
+            kind=kind_of(note.kind),
+            elements_in=sent,
+            elements_out=received,
+            dtype=dtype,
+            group_size=size,
+        )
+    )
 
 
 def bus_factor(kind: str, ranks: int) -> float | None:
     """Bus bandwidth / algorithm bandwidth of a collective among ``ranks``; None for a kind that has none.
 
-    These are the factors of NVIDIA's nccl-tests (doc/PERFORMANCE.md there), for sizes as ``Exchange.bytes`` counts them.
+    These are the factors of NVIDIA's nccl-tests (doc/PERFORMANCE.md there), for sizes as ``Exchange.bytes``
+    counts them.
     """
     if kind == "allreduce":
         return 2 * (ranks - 1) / ranks

@@ -1,6 +1,8 @@
-"""Sets of time intervals as sorted integer arrays: unions and differences, so that no nanosecond is counted twice.
+"""Sets of time intervals as sorted integer arrays: unions and differences, so that no nanosecond is counted
+twice.
 
-An interval set is an int64 array [n, 2] of half-open ``[start, end)`` nanoseconds, sorted and disjoint (what ``union`` returns).
+An interval set is an int64 array [n, 2] of half-open ``[start, end)`` nanoseconds, sorted and disjoint (what
+``union`` returns).
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ def union(starts: Int64s, ends: Int64s) -> Intervals:
         starts, ends = starts[keep], ends[keep]
     if starts.size == 0:
         return np.empty((0, 2), np.int64)
-    if (starts[1:] < starts[:-1]).any():  # most columns are in order, and copies of them would take most of the time
+    if (
+        starts[1:] < starts[:-1]
+    ).any():  # most columns are in order, and copies of them would take most of the time
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
     ends = np.maximum.accumulate(ends)
@@ -39,7 +43,8 @@ def lengths_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -
     group, starts, ends = group[order], starts[order], ends[order]
     if not len(group):
         return total
-    # A running maximum over many groups at once: those before end, shifted, before the next one begins. As many as 62 bits can shift.
+    # A running maximum over many groups at once: those before end, shifted, before the next one begins. As
+    # many as 62 bits can shift.
     low, high = int(starts.min()), int(max(ends.max(), starts.max()))
     width = high - low + 1
     present, which = distinct(group)
@@ -55,7 +60,8 @@ def lengths_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -
 
 
 def alone_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -> Int64s:
-    """Nanoseconds in which only the intervals of one group run, for each group, numbered 0 to ``groups`` - 1."""
+    """Nanoseconds in which only the intervals of one group run, for each group, numbered 0 to ``groups`` -
+    1."""
     times, rank = distinct(np.concatenate((starts, ends)))
     # Ranks instead of times, so that the groups fit next to each other on one line.
     own = union(rank[: len(starts)] + group * len(times), rank[len(starts) :] + group * len(times))
@@ -77,7 +83,9 @@ def covered(intervals: Intervals, windows: Intervals) -> Int64s:
     def before(times: Int64s) -> Int64s:
         number = np.searchsorted(intervals[:, 0], times, side="right")
         last = np.maximum(number - 1, 0)
-        beyond = np.where(number > 0, np.maximum(0, intervals[last, 1] - np.maximum(times, intervals[last, 0])), 0)
+        beyond = np.where(
+            number > 0, np.maximum(0, intervals[last, 1] - np.maximum(times, intervals[last, 0])), 0
+        )
         return total[number] - beyond
 
     lengths_ns: Int64s = before(windows[:, 1]) - before(windows[:, 0])
@@ -85,7 +93,8 @@ def covered(intervals: Intervals, windows: Intervals) -> Int64s:
 
 
 def split(starts: Int64s, ends: Int64s, windows: Intervals) -> tuple[Int64s, Int64s, Int64s]:
-    """The parts of ``[starts[i], ends[i])`` that lie in the disjoint ``windows``: the ``i`` of each part, its start and its end."""
+    """The parts of ``[starts[i], ends[i])`` that lie in the disjoint ``windows``: the ``i`` of each part, its
+    start and its end."""
     begin = np.searchsorted(windows[:, 1], starts, side="right")
     stop = np.searchsorted(windows[:, 0], ends, side="left")
     counts = np.maximum(stop - begin, 0) * (ends > starts)

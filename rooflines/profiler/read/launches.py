@@ -14,8 +14,16 @@ from rooflines.profiler.read.records import COMMUNICATION, RUNTIME, Int64s, Trac
 LAUNCHING = ("Launch", "Memcpy", "Memset", "Enqueue")
 
 
-# How the names of operators and ranges begin that exchange data; all that is launched inside of one is communication.
-_EXCHANGING = ("c10d::", "_c10d_functional::", "c10d_functional::", "nccl:", "record_param_comms", "symm_mem::")
+# How the names of operators and ranges begin that exchange data; all that is launched inside of one is
+# communication.
+_EXCHANGING = (
+    "c10d::",
+    "_c10d_functional::",
+    "c10d_functional::",
+    "nccl:",
+    "record_param_comms",
+    "symm_mem::",
+)
 
 
 def is_launch(name: str) -> bool:
@@ -24,11 +32,12 @@ def is_launch(name: str) -> bool:
 
 
 def launching(trace: Trace) -> tuple[Int64s, int]:
-    """The host event that launched each device event (same correlation id), -1 where it is not in the trace, and the number of ids that
-    several calls could have launched with.
+    """The host event that launched each device event (same correlation id), -1 where it is not in the trace,
+    and the number of ids that several calls could have launched with.
 
-    A profiler gives an id once; a trace merged from several processes has it several times. As many calls as device events go together
-    in order; else it is the latest call that begins at or before the device event, the first one where none does.
+    A profiler gives an id once; a trace merged from several processes has it several times. As many calls as
+    device events go together in order; else it is the latest call that begins at or before the device event,
+    the first one where none does.
     """
     host, device = trace.host, trace.device
     calls = np.flatnonzero((host.kind == RUNTIME) & (host.correlation >= 0))
@@ -46,13 +55,15 @@ def launching(trace: Trace) -> tuple[Int64s, int]:
     found = np.where(known, calls[first[at]], -1)
     doubtful = np.flatnonzero(known & (several[at] > 1))
     if len(doubtful):
-        found[doubtful] = calls[_by_time(host.start_ns[calls], first, several, device.start_ns[doubtful], at[doubtful])]
+        found[doubtful] = calls[
+            _by_time(host.start_ns[calls], first, several, device.start_ns[doubtful], at[doubtful])
+        ]
     return found, len(distinct(at[doubtful])[0])
 
 
 def _by_time(called: Int64s, first: Int64s, several: Int64s, began: Int64s, which: Int64s) -> Int64s:
-    """The position of the call behind each of the device events, which ``began`` in the order of time. ``which`` is the id of each,
-    whose calls are the ``several`` from ``first`` on."""
+    """The position of the call behind each of the device events, which ``began`` in the order of time.
+    ``which`` is the id of each, whose calls are the ``several`` from ``first`` on."""
     numbers = np.bincount(which, minlength=len(first))
     order = np.argsort(which, kind="stable")
     place = np.empty(len(which), np.int64)
@@ -69,7 +80,8 @@ def _by_time(called: Int64s, first: Int64s, several: Int64s, began: Int64s, whic
 
 
 def launched_by_collectives(trace: Trace, after: Int64s, launch: Int64s) -> Trace:
-    """``trace`` with the kernels and copies that a collective launched marked as communication, regardless of their names.
+    """``trace`` with the kernels and copies that a collective launched marked as communication, regardless of
+    their names.
 
     ``after`` and ``launch`` are those of ``Calls``.
     """

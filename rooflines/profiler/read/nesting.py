@@ -1,8 +1,10 @@
-"""The nesting of intervals within threads, worked out on whole columns: what each event encloses, and what encloses it.
+"""The nesting of intervals within threads, worked out on whole columns: what each event encloses, and what
+encloses it.
 
-Events come in the order of ``HostEvents``: by thread, then start, longest first, so that a caller comes before what it calls and
-everything that an event encloses follows it without a gap. ``after[i]`` is the first event behind those: event ``i`` encloses
-``i + 1`` to ``after[i] - 1``. Memory and time are linear in the number of events but for the sorting, however deep they nest.
+Events come in the order of ``HostEvents``: by thread, then start, longest first, so that a caller comes
+before what it calls and everything that an event encloses follows it without a gap. ``after[i]`` is the first
+event behind those: event ``i`` encloses ``i + 1`` to ``after[i] - 1``. Memory and time are linear in the
+number of events but for the sorting, however deep they nest.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ _ROUNDS = 64
 def nest(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """``after`` of every event and its end, clipped to that of its caller.
 
-    An event lies in those that have started and not ended at its start. One of no duration, at the very end of another that nothing
-    longer follows at that time, lies in it: clocks of a microsecond put children there. An event that outlives its caller, which
-    rounding to nanoseconds makes, ends with it.
+    An event lies in those that have started and not ended at its start. One of no duration, at the very end
+    of another that nothing longer follows at that time, lies in it: clocks of a microsecond put children
+    there. An event that outlives its caller, which rounding to nanoseconds makes, ends with it.
     """
     after = _open_until(thread, start, end)
     above = parents(after)
-    # Where events nest, `above` is right; where they do not, the first that outlives its caller is found, and the rest is unsure.
+    # Where events nest, `above` is right; where they do not, the first that outlives its caller is found, and
+    # the rest is unsure.
     late = np.flatnonzero((above >= 0) & (after > after[above]))
     if len(late):
         after = _by_stack(after, late)
@@ -62,11 +65,14 @@ def _clipped(end: Int64s, above: Int64s) -> Int64s:
 
 def parents(after: Int64s) -> Int64s:
     """The event directly around each, -1 where there is none."""
-    # How many events are open at the start of each, itself included: those that have begun less those that have ended.
+    # How many events are open at the start of each, itself included: those that have begun less those that
+    # have ended.
     depth = np.cumsum(1 - np.bincount(after, minlength=len(after) + 1)[: len(after)])
     found = np.full(len(after), -1, np.int64)
     # Numbers of 16 bits are sorted in linear time.
-    order = np.argsort(depth.astype(np.int16 if depth.max(initial=0) < np.iinfo(np.int16).max else np.int64), kind="stable")
+    order = np.argsort(
+        depth.astype(np.int16 if depth.max(initial=0) < np.iinfo(np.int16).max else np.int64), kind="stable"
+    )
     edges = np.cumsum(np.bincount(depth))[1:].tolist()
     for low, high, end in zip([0, *edges], edges, edges[1:], strict=False):
         outer, inner = order[low:high], order[high:end]
@@ -79,8 +85,8 @@ def innermost(chosen: Mask, after: Int64s) -> Int64s:
     begins, before = np.flatnonzero(chosen), np.concatenate(([0], np.cumsum(chosen)))
     ends = after[begins]
     above = parents(before[ends])  # among the chosen ones
-    # What is around from an event on: a chosen one from its start, what is around it from its end. Of ends at one place the outermost,
-    # written last, counts, and a start counts before an end.
+    # What is around from an event on: a chosen one from its start, what is around it from its end. Of ends at
+    # one place the outermost, written last, counts, and a start counts before an end.
     around = np.full(len(after) + 1, -1, np.int64)
     is_edge = np.zeros(len(after) + 1, bool)
     around[ends[::-1]] = np.where(above >= 0, begins[above], -1)[::-1]
@@ -99,15 +105,16 @@ def covered(chosen: Mask, after: Int64s) -> Mask:
 
 
 def exclusive(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """The time of nested events in pieces that belong to one event each, the innermost: the event, start and end of every piece.
+    """The time of nested events in pieces that belong to one event each, the innermost: the event, start and
+        end of every piece.
 
     Events are in the order of ``HostEvents``. Pieces of one thread do not overlap.
     """
     lasting = np.flatnonzero(end > start)
     after, ends = nest(thread[lasting], start[lasting], end[lasting])
     number = np.arange(len(lasting))
-    # What runs from each edge on: an event from its start, what is around it from its end. Of edges at one time inner ends come first,
-    # inner starts last, and the last one counts.
+    # What runs from each edge on: an event from its start, what is around it from its end. Of edges at one
+    # time inner ends come first, inner starts last, and the last one counts.
     threads = np.concatenate((thread[lasting], thread[lasting]))
     times = np.concatenate((start[lasting], ends))
     runs = np.concatenate((number, parents(after)))
@@ -140,7 +147,9 @@ def _by_stack(after: Int64s, late: Int64s) -> Int64s:
     reach = np.maximum.accumulate(after)
     first = np.flatnonzero(np.concatenate(([True], reach[:-1] <= np.arange(1, len(after)))))
     groups, _ = distinct(np.searchsorted(first, late, side="right") - 1)
-    for low, high in zip(first[groups].tolist(), reach[np.append(first[1:], len(after))[groups] - 1].tolist(), strict=True):
+    for low, high in zip(
+        first[groups].tolist(), reach[np.append(first[1:], len(after))[groups] - 1].tolist(), strict=True
+    ):
         ends = after[low:high].tolist()
         stack: list[int] = []
         for i, until in enumerate(ends, start=low):

@@ -1,4 +1,5 @@
-"""Numbers as recorders write them, in some versions as text: a trace is anybody's, and nothing is promised of its types."""
+"""Numbers as recorders write them, in some versions as text: a trace is anybody's, and nothing is promised of
+its types."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ import numpy.typing as npt
 from rooflines.profiler.read.document import FLOATS_ROUND_FROM_US
 from rooflines.profiler.read.records import Int32s, Int64s
 
-# Times further from zero than this are none (the year 2096, in microseconds since 1970), so that no difference of two overflows.
+# Times further from zero than this are none (the year 2096, in microseconds since 1970), so that no
+# difference of two overflows.
 _FARTHEST_US = 4e15
 _MOST_DEVICES = 1 << 20
 
 
 def nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which of them are any.
+    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which
+    of them are any.
 
     Text is read to its last digit where a float would round it."""
     try:

@@ -1,8 +1,9 @@
-"""Perfetto traces (``.pftrace``) as PyTorch's in-process collector writes them, turned into the Kineto JSON that the reader takes.
+"""Perfetto traces (``.pftrace``) as PyTorch's in-process collector writes them, turned into the Kineto JSON
+that the reader takes.
 
-Host events are slices of threads (``TrackEvent``) with the arguments of operators as annotations; device work are render stages
-(``GpuRenderStageEvent``) with grid, block and the correlation id (torch/profiler/_cupti/monitor_trace.py). Needs Perfetto's package,
-which has the definitions of the format.
+Host events are slices of threads (``TrackEvent``) with the arguments of operators as annotations; device work
+are render stages (``GpuRenderStageEvent``) with grid, block and the correlation id
+(torch/profiler/_cupti/monitor_trace.py). Needs Perfetto's package, which has the definitions of the format.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from rooflines.profiler.read.sources import PIECE_BYTES
 # Every packet is field 1 of the trace, of a length that follows.
 _PACKET = b"\x0a"
 _BEGIN, _END, _INSTANT = 1, 2, 3
-_CATEGORIES = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Annotation": "gpu_user_annotation"}
+_CATEGORIES = {
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+    "Annotation": "gpu_user_annotation",
+}
 # What a render stage calls otherwise than Kineto's events.
 _KEYS = {"device id": "device", "stream id": "stream", "context id": "context"}
 _NANOSECONDS = 1000
@@ -31,7 +37,8 @@ _Edge: TypeAlias = tuple[int, int, dict[str, Any] | None]
 def as_kineto(pieces: Iterable[bytes], origin: str) -> Iterable[bytes]:
     """The pieces of a trace as they are, or as the JSON of the same events if they are Perfetto's.
 
-    Raises TraceError for a trace without operators of PyTorch, with what is in it, and for a file of another tool.
+    Raises TraceError for a trace without operators of PyTorch, with what is in it, and for a file of another
+    tool.
     """
     pieces = iter(pieces)
     first = next(pieces, b"")
@@ -44,21 +51,25 @@ def as_kineto(pieces: Iterable[bytes], origin: str) -> Iterable[bytes]:
 
 
 def _json(content: bytes, origin: str) -> Iterator[bytes]:
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos  # isort: skip (the package that is named if it is missing)
+    # First the package that is named if it is missing.
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos  # isort: skip
     from google.protobuf.message import DecodeError
 
     trace = protos.Trace()
     try:
         trace.ParseFromString(content)
     except DecodeError as error:
-        raise TraceError(f"{origin!r} is damaged or cut off: {error}.", hint="Record the trace again.") from None
+        raise TraceError(
+            f"{origin!r} is damaged or cut off: {error}.", hint="Record the trace again."
+        ) from None
     events = _Events()
     for packet in trace.packet:
         events.add(packet)
     if not events.used & {"cpu_op", "kernel"}:
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in events.kinds.most_common(5))
         raise TraceError(
-            f"{origin!r} is a Perfetto trace, but no operators of PyTorch are in it: it has {kinds or 'no packets'}.",
+            f"{origin!r} is a Perfetto trace, but no operators of PyTorch are in it: it has "
+            f"{kinds or 'no packets'}.",
             hint="Give a trace written by torch.profiler.",
         )
     yield b'{"deviceProperties": ' + msgspec.json.encode(events.devices()) + b', "traceEvents": [\n'
@@ -90,7 +101,8 @@ class _Events:
         self._base_ns: int | None = None
 
     def add(self, packet: Any) -> None:
-        """Take one packet. Names are interned: a packet has numbers, and an earlier one what they stand for."""
+        """Take one packet. Names are interned: a packet has numbers, and an earlier one what they stand
+        for."""
         self.kinds[packet.WhichOneof("data") or "interned data"] += 1
         if self._base_ns is None and packet.timestamp:
             self._base_ns = packet.timestamp
@@ -119,7 +131,9 @@ class _Events:
             pid, tid, label = track.process.pid, 0, ("process_name", track.process.process_name)
         else:
             return
-        self._labels.append({"ph": "M", "name": label[0], "pid": pid, "tid": tid, "ts": 0, "args": {"name": label[1]}})
+        self._labels.append(
+            {"ph": "M", "name": label[0], "pid": pid, "tid": tid, "ts": 0, "args": {"name": label[1]}}
+        )
 
     def _slice(self, time_ns: int, event: Any) -> None:
         if event.type == _END:
@@ -128,11 +142,16 @@ class _Events:
         pid, tid = self._threads.get(event.track_uuid, (0, event.track_uuid))
         made = {
             "ph": "X",
-            "cat": self._categories.get(event.category_iids[0], "") if event.category_iids else ",".join(event.categories),
+            "cat": self._categories.get(event.category_iids[0], "")
+            if event.category_iids
+            else ",".join(event.categories),
             "name": self._names.get(event.name_iid, event.name),
             "pid": pid,
             "tid": tid,
-            "args": {self._keys.get(one.name_iid, one.name): _value(one, self._keys) for one in event.debug_annotations},
+            "args": {
+                self._keys.get(one.name_iid, one.name): _value(one, self._keys)
+                for one in event.debug_annotations
+            },
         }
         if event.type == _BEGIN:
             self.used.add(made["cat"])
@@ -152,11 +171,18 @@ class _Events:
             grid, block = event.launch.grid_size, event.launch.workgroup_size
             extra |= {"grid": [grid.x, grid.y, grid.z], "block": [block.x, block.y, block.z]}
         self.used.add(_CATEGORIES.get(stage, stage))
-        self._others.append({
-            "ph": "X", "cat": _CATEGORIES.get(stage, stage), "name": self._names.get(event.name_iid, stage), "pid": event.gpu_id,
-            "tid": extra.get("stream", event.hw_queue_iid), "ts": self._microseconds(time_ns), "dur": event.duration / _NANOSECONDS,
-            "args": {"device": event.gpu_id, **extra},
-        })  # fmt: skip
+        self._others.append(
+            {
+                "ph": "X",
+                "cat": _CATEGORIES.get(stage, stage),
+                "name": self._names.get(event.name_iid, stage),
+                "pid": event.gpu_id,
+                "tid": extra.get("stream", event.hw_queue_iid),
+                "ts": self._microseconds(time_ns),
+                "dur": event.duration / _NANOSECONDS,
+                "args": {"device": event.gpu_id, **extra},
+            }
+        )
 
     def devices(self) -> list[dict[str, int]]:
         """The devices by their compute capability, all that the file has of them."""
@@ -164,7 +190,9 @@ class _Events:
         for number, name in sorted(self._architectures.items()):
             digits = name.removeprefix("sm_")
             if digits.isdecimal() and len(digits) > 1:
-                found.append({"id": number, "computeMajor": int(digits[:-1]), "computeMinor": int(digits[-1])})
+                found.append(
+                    {"id": number, "computeMajor": int(digits[:-1]), "computeMinor": int(digits[-1])}
+                )
         return found
 
     def listed(self) -> Iterator[dict[str, Any]]:
@@ -178,8 +206,9 @@ class _Events:
 def _closed(slices: list[_Edge]) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """The slices with their begins and ends.
 
-    PyTorch writes the begins of many slices and then their ends in the same order, not by time: so slices may overlap. What is written
-    in the order of time is closed as Perfetto does: an end closes the slice of its thread that began last.
+    PyTorch writes the begins of many slices and then their ends in the same order, not by time: so slices may
+    overlap. What is written in the order of time is closed as Perfetto does: an end closes the slice of its
+    thread that began last.
     """
     rest: dict[int, list[_Edge]] = defaultdict(list)
     begun: list[_Edge] = []

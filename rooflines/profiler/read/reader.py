@@ -1,9 +1,11 @@
-"""Read a trace file of any recorder into a ``Trace``: stream, document, columns, and the file's facts about its machine.
+"""Read a trace file of any recorder into a ``Trace``: stream, document, columns, and the file's facts about
+its machine.
 
-Of the metadata only the device's name and size, the rank's place in its job and the origin of the times are read; docs/traces.md lists
-the fields. Environment variables, user and host names, commands and paths are never looked at. Of a trace that is cut off the usable
-part is kept: Kineto writes what threads did first, then launches and device events, buffer by buffer. Neither part is in the order of
-time, so operators may be there without the kernels that they launched, and kernels of a late step without some of an earlier one.
+Of the metadata only the device's name and size, the rank's place in its job and the origin of the times are
+read; docs/traces.md lists the fields. Environment variables, user and host names, commands and paths are
+never looked at. Of a trace that is cut off the usable part is kept: Kineto writes what threads did first,
+then launches and device events, buffer by buffer. Neither part is in the order of time, so operators may be
+there without the kernels that they launched, and kernels of a late step without some of an earlier one.
 """
 
 from __future__ import annotations
@@ -24,7 +26,15 @@ from rooflines.profiler.read.launches import launching
 from rooflines.profiler.read.missing_device import lacks_device
 from rooflines.profiler.read.nesting import nest_events
 from rooflines.profiler.read.perfetto import as_kineto
-from rooflines.profiler.read.records import ANNOTATION, OPERATOR, READ_DEFAULTS, Rank, ReadOptions, Trace, TracedDevice
+from rooflines.profiler.read.records import (
+    ANNOTATION,
+    OPERATOR,
+    READ_DEFAULTS,
+    Rank,
+    ReadOptions,
+    Trace,
+    TracedDevice,
+)
 from rooflines.profiler.read.request_marks import is_step_mark
 from rooflines.profiler.read.sources import pieces, shown
 
@@ -46,7 +56,8 @@ def read(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Without the collector of cycles, which goes through every object again and again while thousands are made; events have none."""
+    """Without the collector of cycles, which goes through every object again and again while thousands are
+    made; events have none."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -56,8 +67,11 @@ def paused() -> Iterator[None]:
             gc.enable()
 
 
-def read_pieces(data: Iterable[bytes], source: Path | str, options: ReadOptions, problems: list[str] | None = None) -> Trace:
-    """The trace whose JSON comes in pieces from ``source``; ``problems`` as for ``Document``. Of one that is cut off all is kept."""
+def read_pieces(
+    data: Iterable[bytes], source: Path | str, options: ReadOptions, problems: list[str] | None = None
+) -> Trace:
+    """The trace whose JSON comes in pieces from ``source``; ``problems`` as for ``Document``. Of one that is
+    cut off all is kept."""
     origin = shown(source)
     document = Document(as_kineto(data, origin), origin, problems)
     columns = Columns(options)
@@ -68,25 +82,54 @@ def read_pieces(data: Iterable[bytes], source: Path | str, options: ReadOptions,
     host, device, memory, frames = columns.finish()
     if not columns.events:
         if document.cut_bytes is not None:
-            raise TraceError(f"the trace {origin!r} is cut off after {document.cut_bytes:,} bytes, before the end of its first event.")
-        raise TraceError(f"{origin!r} is not a PyTorch trace: it has no events.", hint="Record at least one step.")
+            raise TraceError(
+                f"the trace {origin!r} is cut off after {document.cut_bytes:,} bytes, before the "
+                "end of its first event."
+            )
+        raise TraceError(
+            f"{origin!r} is not a PyTorch trace: it has no events.", hint="Record at least one step."
+        )
     if not (len(host) or len(device) or len(memory)):
-        of_xla = any(name.startswith(("XLA", "/device:", "/host:")) or "TFRT" in name for name in columns.other_categories)
+        of_xla = any(
+            name.startswith(("XLA", "/device:", "/host:")) or "TFRT" in name
+            for name in columns.other_categories
+        )
         # No other names are repeated: those of processes are command lines and may hold private data.
-        what = "its events are those of XLA (JAX or TensorFlow)" if of_xla else "it has no operators and no kernels"
-        raise TraceError(f"{origin!r} is a Chrome trace, but not from PyTorch: {what}.", hint="Give a trace written by torch.profiler.")
+        what = (
+            "its events are those of XLA (JAX or TensorFlow)"
+            if of_xla
+            else "it has no operators and no kernels"
+        )
+        raise TraceError(
+            f"{origin!r} is a Chrome trace, but not from PyTorch: {what}.",
+            hint="Give a trace written by torch.profiler.",
+        )
     lasting_ns = int(host.end_ns.max() - host.start_ns.min()) if len(host) else 0
     many = max(_MANY_FRAMES * columns.spans, lasting_ns / _FELT_NS)
     has_stacks = columns.stack_frames > 0 and columns.stack_frames >= many
     return Trace(
-        host=host, device=device, memory=memory, names=columns.names.listed, signatures=columns.signatures,
-        collectives=columns.collectives, launch_shapes=columns.launch_shapes, kernels=columns.kernels, scopes=columns.scopes,
-        frames=frames, frame_names=columns.places(), devices=_devices(document.head.devices),
-        rank=_rank(document.head.distributed), base_ns=_whole(document.head.base_ns) or 0, platform=columns.platform,
+        host=host,
+        device=device,
+        memory=memory,
+        names=columns.names.listed,
+        signatures=columns.signatures,
+        collectives=columns.collectives,
+        launch_shapes=columns.launch_shapes,
+        kernels=columns.kernels,
+        scopes=columns.scopes,
+        frames=frames,
+        frame_names=columns.places(),
+        devices=_devices(document.head.devices),
+        rank=_rank(document.head.distributed),
+        base_ns=_whole(document.head.base_ns) or 0,
+        platform=columns.platform,
         notes=(*(problems or ()), *_notes(document, columns, has_stacks, on_device=len(device) > 0)),
-        overhead=columns.overhead(), has_stacks=has_stacks,
-        cut_ns=cut_ns, threads=columns.threads.listed, source=source,
-    )  # fmt: skip
+        overhead=columns.overhead(),
+        has_stacks=has_stacks,
+        cut_ns=cut_ns,
+        threads=columns.threads.listed,
+        source=source,
+    )
 
 
 def _notes(document: Document, columns: Columns, has_stacks: bool, *, on_device: bool) -> Iterator[str]:
@@ -97,30 +140,44 @@ def _notes(document: Document, columns: Columns, has_stacks: bool, *, on_device:
             if document.all_events
             else "what follows is missing; the last step may be incomplete"
         )
-        yield f"the trace is cut off after {document.cut_bytes:,} bytes: {columns.events:,} events were read, {missing}"
+        yield (
+            f"the trace is cut off after {document.cut_bytes:,} bytes: {columns.events:,} events were "
+            f"read, {missing}"
+        )
     yield from document.repairs
     if columns.dropped:
-        yield f"{columns.dropped:,} events with an invalid time or size, or that end before they start, were skipped"
+        yield (
+            f"{columns.dropped:,} events with an invalid time or size, or that end before they start, "
+            "were skipped"
+        )
     if columns.names.cut:
         yield f"names of more than {LONGEST_NAME} characters were cut"
     if columns.names.replaced:
         yield "control characters in names were replaced"
     if has_stacks:
         yield (
-            f"Host times are inflated: the profiler recorded Python stacks ({columns.stack_frames:,} of {columns.spans:,} events), "
-            f"which slows the host down{', so the device is idle for longer than without them' if on_device else ''}."
+            "Host times are inflated: the profiler recorded Python stacks "
+            f"({columns.stack_frames:,} of {columns.spans:,} events), "
+            "which slows the host "
+            f"down{', so the device is idle for longer than without them' if on_device else ''}."
         )
 
 
 def _devices(entries: Any) -> tuple[TracedDevice, ...]:
-    return tuple(_device(fields) for fields in entries[:1024] if isinstance(fields, dict)) if isinstance(entries, list) else ()
+    return (
+        tuple(_device(fields) for fields in entries[:1024] if isinstance(fields, dict))
+        if isinstance(entries, list)
+        else ()
+    )
 
 
 def _device(fields: dict[str, Any]) -> TracedDevice:
     name = fields.get("name")
     major, minor = _whole(fields.get("computeMajor")), _whole(fields.get("computeMinor"))
     return TracedDevice(
-        name=" ".join(showable(name[: 10 * _NAME_LENGTH]).split())[:_NAME_LENGTH] if isinstance(name, str) else "",
+        name=" ".join(showable(name[: 10 * _NAME_LENGTH]).split())[:_NAME_LENGTH]
+        if isinstance(name, str)
+        else "",
         memory_bytes=_whole(fields.get("totalGlobalMem")),
         multiprocessors=_whole(fields.get("numSms")),
         ordinal=_whole(fields.get("id")),
@@ -134,7 +191,11 @@ def _rank(fields: Any) -> Rank | None:
     if rank is None:
         return None
     backend = fields.get("backend")
-    return Rank(rank, _whole(fields.get("world_size")), showable(backend[:_NAME_LENGTH]) if isinstance(backend, str) else None)
+    return Rank(
+        rank,
+        _whole(fields.get("world_size")),
+        showable(backend[:_NAME_LENGTH]) if isinstance(backend, str) else None,
+    )
 
 
 def _whole(value: Any) -> int | None:
@@ -142,10 +203,12 @@ def _whole(value: Any) -> int | None:
 
 
 def whole_part(trace: Trace) -> Trace:
-    """``trace`` without what the cut makes misleading, and with notes on it; the same trace where all of its events are there.
+    """``trace`` without what the cut makes misleading, and with notes on it; the same trace where all of its
+    events are there.
 
-    On a CPU the steps count that end before the last event that was read. With a device no step counts, because some of its device
-    events may be missing, and operators without a device event are left out: their FLOPs would be counted without their time.
+    On a CPU the steps count that end before the last event that was read. With a device no step counts,
+    because some of its device events may be missing, and operators without a device event are left out: their
+    FLOPs would be counted without their time.
     """
     if trace.cut_ns is None:
         return trace
@@ -162,9 +225,13 @@ def whole_part(trace: Trace) -> Trace:
         notes.append("no step is known to be complete: figures are those of the part that was read")
     if on_device:
         launch = launching(trace)[0]
-        launches_before = np.concatenate(([0], np.cumsum(np.bincount(launch[launch >= 0], minlength=len(host)))))
+        launches_before = np.concatenate(
+            ([0], np.cumsum(np.bincount(launch[launch >= 0], minlength=len(host))))
+        )
         # Neither they nor what they enclose launched a device event that was read.
-        silent = (host.kind == OPERATOR) & (launches_before[nest_events(host, is_step)[0]] == launches_before[:-1])
+        silent = (host.kind == OPERATOR) & (
+            launches_before[nest_events(host, is_step)[0]] == launches_before[:-1]
+        )
         keep &= ~silent
         notes.append(f"operators left out because their device event may be missing: {int(silent.sum()):,}")
         notes.append("idle time of the device may be work whose events are missing")

@@ -1,4 +1,5 @@
-"""A trace as columns: what threads did, what devices did, what was allocated, and what the file says of the machine.
+"""A trace as columns: what threads did, what devices did, what was allocated, and what the file says of the
+machine.
 
 Kinds are small integers. Times are nanoseconds on the trace's own clock.
 """
@@ -32,7 +33,8 @@ STEP_PREFIX = "ProfilerStep#"
 # The category of events that rooflines adds to a trace (``reports/render/perfetto.py``).
 ADDED = "rooflines"
 
-# What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
+# What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million
+# events.
 MEMORY_LIMIT_BYTES = 4 << 30
 
 
@@ -43,9 +45,9 @@ def of_kinds(kind: npt.NDArray[np.int8], kinds: tuple[int, ...]) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a trace is read: with ``partial`` one that is cut off up to the cut, within ``memory_limit_bytes`` for what is kept of its
-    events, and with ``keep_paths`` with the whole paths of source files. ``list_dtype`` is the dtype of lists of tensors, which Kineto
-    does not record."""
+    """How a trace is read: with ``partial`` one that is cut off up to the cut, within ``memory_limit_bytes``
+    for what is kept of its events, and with ``keep_paths`` with the whole paths of source files.
+    ``list_dtype`` is the dtype of lists of tensors, which Kineto does not record."""
 
     partial: bool = False
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES
@@ -67,7 +69,8 @@ class _Columns:
 
 @dataclass(frozen=True, slots=True)
 class HostEvents(_Columns):
-    """Events of threads: operators, annotations, modules of the Python stack, runtime calls; sorted by thread, start, longest first."""
+    """Events of threads: operators, annotations, modules of the Python stack, runtime calls; sorted by
+    thread, start, longest first."""
 
     kind: npt.NDArray[np.int8]
     #: Index in ``Trace.names``.
@@ -118,8 +121,8 @@ class DeviceEvents(_Columns):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The annotation of a node of a CUDA graph (``torch.cuda.graph_annotations.mark_kernels``): the module or region that it names, and
-    whether it is work of its backward pass."""
+    """The annotation of a node of a CUDA graph (``torch.cuda.graph_annotations.mark_kernels``): the module or
+    region that it names, and whether it is work of its backward pass."""
 
     path: str
     is_backward: bool = False
@@ -127,8 +130,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Frames(_Columns):
-    """Functions of the Python stack that have a file and a line, those of torch and of Python's own modules left out; sorted by
-    thread, start, longest first. ``name`` indexes ``Trace.frame_names`` (``train.py(41): step``)."""
+    """Functions of the Python stack that have a file and a line, those of torch and of Python's own modules
+    left out; sorted by thread, start, longest first. ``name`` indexes ``Trace.frame_names`` (``train.py(41):
+    step``)."""
 
     name: Int32s
     thread: Int32s
@@ -162,9 +166,9 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEvents(_Columns):
-    """Allocations (positive ``size_bytes``) and frees (negative), sorted by time; ``device_type`` 0 is the CPU, ``device`` the ordinal
-    among those of its type. ``allocated_bytes`` is the sum of what is allocated afterwards (-1: not recorded), on a CPU of what was
-    allocated since the recording began."""
+    """Allocations (positive ``size_bytes``) and frees (negative), sorted by time; ``device_type`` 0 is the
+    CPU, ``device`` the ordinal among those of its type. ``allocated_bytes`` is the sum of what is allocated
+    afterwards (-1: not recorded), on a CPU of what was allocated since the recording began."""
 
     time_ns: Int64s
     thread: Int32s
@@ -178,7 +182,8 @@ class MemoryEvents(_Columns):
 class TracedDevice:
     """A device as the file describes it (``deviceProperties``); None or empty for what it leaves out.
 
-    ``ordinal`` is its number (``id``), ``capability`` the compute capability ("9.0"), ``warp`` the threads of a warp or wavefront.
+    ``ordinal`` is its number (``id``), ``capability`` the compute capability ("9.0"), ``warp`` the threads of
+    a warp or wavefront.
     """
 
     name: str
@@ -258,16 +263,20 @@ class Trace:
     @property
     def began_ns(self) -> int:
         """The time of the first event of host and device."""
-        return min((int(events.start_ns.min()) for events in (self.host, self.device) if len(events)), default=0)
+        return min(
+            (int(events.start_ns.min()) for events in (self.host, self.device) if len(events)), default=0
+        )
 
     def named(self, test: Callable[[str], bool], *kinds: int) -> Mask:
-        """The host events of ``kinds`` (of all kinds without) whose names pass ``test``; each distinct name is asked once."""
+        """The host events of ``kinds`` (of all kinds without) whose names pass ``test``; each distinct name
+        is asked once."""
         passed: Mask = np.array([*map(test, self.names), False], bool)[self.host.name]
         return passed & of_kinds(self.host.kind, kinds) if kinds else passed
 
     @property
     def shapes_recorded(self) -> bool | None:
-        """Whether the arguments of operators were recorded (``record_shapes=True``); None in a trace without operators."""
+        """Whether the arguments of operators were recorded (``record_shapes=True``); None in a trace without
+        operators."""
         if not (self.host.kind == OPERATOR).any():
             return None
         native = [signature for signature in self.signatures if signature.name.startswith("aten::")]
@@ -276,8 +285,8 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class CaptureTrace:
-    """A trace in which CUDA or HIP graphs were captured. ``name`` is used in errors, ``tokens`` is the batch of its graphs if a
-    record next to the file has it."""
+    """A trace in which CUDA or HIP graphs were captured. ``name`` is used in errors, ``tokens`` is the batch
+    of its graphs if a record next to the file has it."""
 
     trace: Trace
     name: str

@@ -1,8 +1,10 @@
-"""Trace files: how they are named (files, directories, patterns, URLs), and their bytes piece by piece (plain, gzip or zstd).
+"""Trace files: how they are named (files, directories, patterns, URLs), and their bytes piece by piece
+(plain, gzip or zstd).
 
-A URL can hold credentials: ``user:password@``, a token or a presigned signature in the query or the fragment. Opening needs them; every
-name, command line and message shows the URL without them. The first bytes give the format of a file, not its name. A thread reads and
-decompresses one piece ahead: the decompressors release the GIL, so that this costs a decoder with a second core nothing.
+A URL can hold credentials: ``user:password@``, a token or a presigned signature in the query or the fragment.
+Opening needs them; every name, command line and message shows the URL without them. The first bytes give the
+format of a file, not its name. A thread reads and decompresses one piece ahead: the decompressors release the
+GIL, so that this costs a decoder with a second core nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from rooflines.arguments import arg, escaped
 from rooflines.errors import TraceError, UsageError
 
 PIECE_BYTES = 4 << 20
-# What a piece of a zstd file is with ``problems``: the piece that is being read is lost where the file is damaged.
+# What a piece of a zstd file is with ``problems``: the piece that is being read is lost where the file is
+# damaged.
 _SMALL_PIECE_BYTES = 4 << 10
 _Peekable: TypeAlias = "io.BufferedReader[Any]"
 PARTIAL_HINT = f"Use {arg('partial', True)} to read the events before the damage."
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
-# Traces shrink ten- to fortyfold, the same step repeated for ever up to two hundredfold. What expands more than this is a bomb.
+# Traces shrink ten- to fortyfold, the same step repeated for ever up to two hundredfold. What expands more
+# than this is a bomb.
 _MOST_EXPANSION = 500
 # What zstd itself decompresses without being told to take more (--long=27).
 _LARGEST_WINDOW_LOG = 27
@@ -45,10 +49,18 @@ _URL = re.compile(r"[^\s'\"<>]+://[^\s'\"<>]+")
 _QUERY = re.compile(r"\?[^\s'\"<>]+")
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 # Other files next to traces: those of rooflines, and the last one of servers.
-_NO_TRACES = frozenset((
-    "run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json", "execution_details.json",
-    "trace.perfetto.json.gz",
-))  # fmt: skip
+_NO_TRACES = frozenset(
+    (
+        "run.json",
+        "analysis.json",
+        "ranks.json",
+        "report.json",
+        "monitor.json",
+        "python_memory.json",
+        "execution_details.json",
+        "trace.perfetto.json.gz",
+    )
+)
 _NUMBER = re.compile(r"(\d+)")
 _RANK = re.compile(r"(?:rank[_\-.=]?|TP-)(\d{1,7})(?!\d)", re.IGNORECASE)
 
@@ -59,7 +71,8 @@ def is_url(path: Path | str) -> bool:
 
 
 def shown(source: Path | str) -> str:
-    """``source`` as outputs and messages name it: of a URL no user, password, query or fragment; a file's name as ``escaped``."""
+    """``source`` as outputs and messages name it: of a URL no user, password, query or fragment; a file's
+    name as ``escaped``."""
     text = escaped(str(source))
     if not is_url(text):
         return text
@@ -75,22 +88,25 @@ def shown_reason(reason: str, source: str) -> str:
 
 
 def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) -> list[str]:
-    """The trace files in ``sources`` in their order, those of a directory or a pattern by name, ``rank10`` behind ``rank2``.
+    """The trace files in ``sources`` in their order, those of a directory or a pattern by name, ``rank10``
+    behind ``rank2``.
 
-    A source is a file, a directory, a pattern with ``*`` (``**`` for directories in between), or a URL: of a file, of a directory where
-    it ends in a slash, or with ``*``. A file need not exist: reading it raises the error. Raises UsageError for a directory or a
-    pattern without traces, unless they ``may_be_empty``.
+    A source is a file, a directory, a pattern with ``*`` (``**`` for directories in between), or a URL: of a
+    file, of a directory where it ends in a slash, or with ``*``. A file need not exist: reading it raises the
+    error. Raises UsageError for a directory or a pattern without traces, unless they ``may_be_empty``.
     """
     return [trace for source in sources for trace in _traces(str(source), may_be_empty)]
 
 
 def is_trace_name(name: str) -> bool:
-    """Whether a file of this name may be a trace: JSON, compressed or not, that is none of the files of rooflines and of servers."""
+    """Whether a file of this name may be a trace: JSON, compressed or not, that is none of the files of
+    rooflines and of servers."""
     return name.endswith(_SUFFIXES) and name not in _NO_TRACES
 
 
 def rank_in_name(source: str | Path) -> int | None:
-    """The rank in the path of a trace: ``rank0.json``, ``capture_rank_0.json.gz``, ``1785501977.97-TP-0.trace.json.gz``.
+    """The rank in the path of a trace: ``rank0.json``, ``capture_rank_0.json.gz``,
+        ``1785501977.97-TP-0.trace.json.gz``.
 
     The last one: a directory may be named after a rank as well.
     """
@@ -108,10 +124,17 @@ def _traces(source: str, may_be_empty: bool) -> list[str]:
         is_pattern = not os.path.isdir(source)
         if is_pattern and (not glob.has_magic(source) or os.path.exists(source)):
             return [source]
-        paths = filter(os.path.isfile, glob.glob(source, recursive=True) if is_pattern else map(str, Path(source).iterdir()))
+        paths = filter(
+            os.path.isfile,
+            glob.glob(source, recursive=True) if is_pattern else map(str, Path(source).iterdir()),
+        )
     traces = [path for path in paths if is_pattern or is_trace_name(re.split(r"[/\\]", path)[-1])]
     if not traces and not may_be_empty:
-        what = f"no file matches the pattern {shown(source)!r}" if is_pattern else f"no traces in the directory {shown(source)!r}"
+        what = (
+            f"no file matches the pattern {shown(source)!r}"
+            if is_pattern
+            else f"no traces in the directory {shown(source)!r}"
+        )
         raise UsageError(f"{what}.", hint="Give one trace per rank: *.json, *.json.gz or *.json.zst.")
     return sorted(traces, key=_by_number)
 
@@ -125,7 +148,8 @@ def _behind(pattern: str) -> list[str]:
         return [system.unstrip_protocol(name) for name in system.glob(path) if system.isfile(name)]
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
         raise UsageError(
-            f"cannot list {shown(pattern)!r}: {shown_reason(str(error), pattern)}.", hint="List the files explicitly."
+            f"cannot list {shown(pattern)!r}: {shown_reason(str(error), pattern)}.",
+            hint="List the files explicitly.",
         ) from None
 
 
@@ -138,10 +162,11 @@ class _Damaged(Exception):
 
 
 def pieces(path: Path | str, problems: list[str] | None = None) -> Iterator[bytes]:
-    """The decompressed contents of ``path``, a file or any URL that fsspec opens (``s3://``, ``https://``, ``memory://``).
+    """The decompressed contents of ``path``, a file or any URL that fsspec opens (``s3://``, ``https://``,
+    ``memory://``).
 
-    Raises TraceError for a file that is missing, unreadable, damaged, or expands without measure. With ``problems``, a damaged file is
-    decompressed up to the damage, which is then described in ``problems``.
+    Raises TraceError for a file that is missing, unreadable, damaged, or expands without measure. With
+    ``problems``, a damaged file is decompressed up to the damage, which is then described in ``problems``.
     """
     source = str(path)
     try:
@@ -161,9 +186,13 @@ def _open(source: str) -> _Peekable:
 
 
 def _descriptor(path: str) -> int:
-    """The open file at ``path``, which is a file, or a pipe that something comes through; raises OSError for others."""
+    """The open file at ``path``, which is a file, or a pipe that something comes through; raises OSError for
+    others."""
     # Without O_NONBLOCK opening a pipe waits for who writes into it.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    descriptor = os.open(
+        path,
+        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0),
+    )
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
@@ -194,7 +223,11 @@ def _contents(file: _Peekable, source: str, problems: list[str] | None) -> Itera
         unpacked = _gunzip if magic.startswith(_GZIP) else _unzstd if magic == _ZSTD else _plain
         for piece in unpacked(file, problems is not None):
             total += len(piece)
-            if unpacked is not _plain and total > _EXPANSION_COUNTS_FROM and total > _MOST_EXPANSION * max(1, file.tell()):
+            if (
+                unpacked is not _plain
+                and total > _EXPANSION_COUNTS_FROM
+                and total > _MOST_EXPANSION * max(1, file.tell())
+            ):
                 raise TraceError(
                     f"{origin!r} expands more than {_MOST_EXPANSION}-fold and is not read.",
                     hint="If you trust the file, decompress it and give the uncompressed trace.",
@@ -204,7 +237,9 @@ def _contents(file: _Peekable, source: str, problems: list[str] | None) -> Itera
         raise _unreadable(source, error) from None
     except _Damaged as error:
         if problems is None or not total:
-            raise TraceError(f"the trace {origin!r} is a damaged {error}", hint=PARTIAL_HINT if problems is None else "") from None
+            raise TraceError(
+                f"the trace {origin!r} is a damaged {error}", hint=PARTIAL_HINT if problems is None else ""
+            ) from None
         problems.append(f"the trace is a damaged {error}")
 
 
@@ -213,8 +248,8 @@ def _plain(file: BinaryIO, partial: bool) -> Iterator[bytes]:
 
 
 def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
-    """The members of a gzip file, which may be several behind each other, as ``cat a.gz b.gz`` makes them. With ``partial``,
-    everything before a damage comes before the error."""
+    """The members of a gzip file, which may be several behind each other, as ``cat a.gz b.gz`` makes them.
+    With ``partial``, everything before a damage comes before the error."""
     inflate: Any = zlib
     if not partial:  # zlib's objects alone can be copied
         with contextlib.suppress(ImportError):  # no wheels for rarer processors
@@ -244,7 +279,8 @@ def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
 
 
 def _byte_by_byte(member: Any, rest: bytes) -> Iterator[bytes]:
-    """What ``rest`` decompresses to before its damage: the call of zlib that meets the damage returns nothing."""
+    """What ``rest`` decompresses to before its damage: the call of zlib that meets the damage returns
+    nothing."""
     with contextlib.suppress(zlib.error):
         for at in range(len(rest)):
             if piece := member.decompress(rest[at : at + 1]):

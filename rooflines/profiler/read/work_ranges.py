@@ -1,8 +1,8 @@
-"""Ranges in the trace that torch's profiler writes, and ranges of declared work: what a kernel outside of PyTorch (Numba, CuPy, Triton)
-computes and moves, as its author states it.
+"""Ranges in the trace that torch's profiler writes, and ranges of declared work: what a kernel outside of
+PyTorch (Numba, CuPy, Triton) computes and moves, as its author states it.
 
-Declared work is a range whose name carries the numbers, ``rooflines.work: name=histogram&flops=4096``: a query string, because Kineto
-drops quotes, backslashes and non-ASCII characters from names.
+Declared work is a range whose name carries the numbers, ``rooflines.work: name=histogram&flops=4096``: a
+query string, because Kineto drops quotes, backslashes and non-ASCII characters from names.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _LARGEST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class DeclaredWork:
-    """One call of a user's kernel: FLOPs on matrix engines and elsewhere, compulsory bytes, the precision of the arithmetic."""
+    """One call of a user's kernel: FLOPs on matrix engines and elsewhere, compulsory bytes, the precision of
+    the arithmetic."""
 
     name: str
     matrix_flops: int = 0
@@ -64,12 +65,14 @@ def declare_work(
     bytes_written: int = 0,
     precision: str | None = None,
 ) -> WorkRange:
-    """Declare what the code inside the ``with`` block computes and moves, once for each time that it is entered.
+    """Declare what the code inside the ``with`` block computes and moves, once for each time that it is
+    entered.
 
-    ``flops`` counts all of them, ``matrix_flops`` those among them that are products on matrix engines (default: none, or all where
-    ``flops`` is left out). ``bytes`` is what must be read and written together; or say ``bytes_read`` and ``bytes_written``.
-    ``precision`` (fp64 fp32 tf32 bf16 fp16 fp8 int8) chooses the compute roof; without it only bytes are judged. Operators inside
-    are part of the declared work and are not counted again. Costs about two microseconds when no profiler runs.
+    ``flops`` counts all of them, ``matrix_flops`` those among them that are products on matrix engines
+    (default: none, or all where ``flops`` is left out). ``bytes`` is what must be read and written together;
+    or say ``bytes_read`` and ``bytes_written``. ``precision`` (fp64 fp32 tf32 bf16 fp16 fp8 int8) chooses the
+    compute roof; without it only bytes are judged. Operators inside are part of the declared work and are not
+    counted again. Costs about two microseconds when no profiler runs.
 
     >>> with rooflines.declare_work("histogram", flops=image.size, bytes=image.nbytes):
     ...     histogram(image, bins)
@@ -79,11 +82,16 @@ def declare_work(
     if not isinstance(name, str) or not name:
         raise UsageError(f"the name of declared work must be a non-empty string, got {name!r}.")
     if precision is not None and precision not in PRECISIONS:
-        raise UsageError(f"unknown precision {precision!r} for work '{name}'.", hint=f"Choose from {' '.join(PRECISIONS)}.")
+        raise UsageError(
+            f"unknown precision {precision!r} for work '{name}'.", hint=f"Choose from {' '.join(PRECISIONS)}."
+        )
     matrix = _whole(name, "matrix_flops", matrix_flops)
     every = matrix if flops is None else _whole(name, "flops", flops)
     if every < matrix:
-        raise UsageError(f"work '{name}': matrix_flops={matrix} is more than flops={every}.", hint="flops includes matrix_flops.")
+        raise UsageError(
+            f"work '{name}': matrix_flops={matrix} is more than flops={every}.",
+            hint="flops includes matrix_flops.",
+        )
     read, written = _whole(name, "bytes_read", bytes_read), _whole(name, "bytes_written", bytes_written)
     if bytes is not None:
         if read or written:
@@ -96,7 +104,8 @@ def declare_work(
 
 
 class WorkRange:
-    """A context in which the declared work is done; it may be entered again, inside itself and on several threads."""
+    """A context in which the declared work is done; it may be entered again, inside itself and on several
+    threads."""
 
     __slots__ = ("declared",)
 
@@ -127,7 +136,8 @@ def active() -> DeclaredWork | None:
 
 @contextlib.contextmanager
 def listening(listener: Callable[[DeclaredWork], None]) -> Iterator[None]:
-    """While it is open, ``listener`` is called with the work of every range that this thread enters outside of all others.
+    """While it is open, ``listener`` is called with the work of every range that this thread enters outside
+    of all others.
 
     A kernel that calls no operator is seen by nothing else.
     """
@@ -145,7 +155,8 @@ def range_name(declared: DeclaredWork) -> str:
 
 
 def from_range_name(name: str) -> DeclaredWork | None:
-    """The declared work in the name of a range; None where the name is not one of ours or has invalid numbers."""
+    """The declared work in the name of a range; None where the name is not one of ours or has invalid
+    numbers."""
     if not name.startswith(RANGE_PREFIX):
         return None
     fields = dict(parse_qsl(name.removeprefix(RANGE_PREFIX)))
@@ -164,7 +175,9 @@ def _whole(name: str, field: str, value: Any) -> int:
     try:
         whole = operator.index(value) if not isinstance(value, bool) else -1
     except TypeError:
-        raise UsageError(f"{field} of work '{name}' must be an integer, got {value!r}.", hint="Round it with int().") from None
+        raise UsageError(
+            f"{field} of work '{name}' must be an integer, got {value!r}.", hint="Round it with int()."
+        ) from None
     if not 0 <= whole <= _LARGEST:
         raise UsageError(f"{field} of work '{name}' must be an integer from 0 to 2**63 - 1, got {value!r}.")
     return whole

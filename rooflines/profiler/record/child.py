@@ -1,6 +1,8 @@
-"""A process that a recorded program has started and that runs PyTorch: its run goes to a directory of its own, to its end.
+"""A process that a recorded program has started and that runs PyTorch: its run goes to a directory of its
+own, to its end.
 
-Nothing is printed, and no ceilings are measured: the process that began it all does that when its program has ended.
+Nothing is printed, and no ceilings are measured: the process that began it all does that when its program has
+ended.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ PREFIX = "process-"
 
 
 class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """How the children of a program are recorded: below ``directory``, with the ``workload`` and ``settings`` of the program."""
+    """How the children of a program are recorded: below ``directory``, with the ``workload`` and ``settings``
+    of the program."""
 
     directory: str
     workload: Workload
@@ -43,9 +46,11 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChildProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded child: what its program calls it, and its ``rank``, if it has one. ``process.json`` in its directory.
+    """A recorded child: what its program calls it, and its ``rank``, if it has one. ``process.json`` in its
+        directory.
 
-    One that has called modules in other threads than the main one (``in_threads``) was not recorded meanwhile.
+    One that has called modules in other threads than the main one (``in_threads``) was not recorded
+    meanwhile.
     """
 
     pid: int
@@ -71,7 +76,8 @@ class Child:
 
     @staticmethod
     def begun(order: str) -> ProgramDriver | None:
-        """What records this process from here on by ``order``; None where a recording is on, or a GPU cannot be used after a fork.
+        """What records this process from here on by ``order``; None where a recording is on, or a GPU cannot
+        be used after a fork.
 
         On another thread than the main one, which alone can begin a profiler, that is noted.
         """
@@ -79,7 +85,9 @@ class Child:
 
         if threading.current_thread() is not threading.main_thread():
             process = ChildProcess(pid=os.getpid(), name=_name(), began_ns=now_ns(), in_threads=True)
-            place = Path(msgspec.json.decode(order, type=ChildOrder).directory, f"{PREFIX}{process.pid}-threads")
+            place = Path(
+                msgspec.json.decode(order, type=ChildOrder).directory, f"{PREFIX}{process.pid}-threads"
+            )
             place.mkdir(parents=True)
             write_json(place / PROCESS_FILE, process)
             return None
@@ -93,7 +101,9 @@ class Child:
         self._driver.hooks.__enter__()
         HardEnds(lambda _: self.finish()).__enter__()
         atexit.register(self.finish)
-        if (util := sys.modules.get("multiprocessing.util")) is not None:  # its processes end without exit handlers
+        if (
+            util := sys.modules.get("multiprocessing.util")
+        ) is not None:  # its processes end without exit handlers
             util.Finalize(None, self.finish, exitpriority=-1000)
         return self._driver
 

@@ -1,9 +1,10 @@
-"""Processes that a recorded program starts: what they need so that each that runs PyTorch is recorded, too (``child``).
+"""Processes that a recorded program starts: what they need so that each that runs PyTorch is recorded, too
+(``child``).
 
-A Python program starts with our start-up file, by variables in its environment alone: those of the program that starts it stay as they
-are. A forked process goes on with what it inherits. Both wait for the first module that is called, or the first optimizer, and then
-``begin``. Nothing is imported for it: this module is used in every Python program that is started. Windows starts processes otherwise,
-and is not followed.
+A Python program starts with our start-up file, by variables in its environment alone: those of the program
+that starts it stay as they are. A forked process goes on with what it inherits. Both wait for the first
+module that is called, or the first optimizer, and then ``begin``. Nothing is imported for it: this module is
+used in every Python program that is started. Windows starts processes otherwise, and is not followed.
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ _ISOLATED = re.compile(r"-[a-zA-VYZ]*[IES]")
 
 
 class Children:
-    """Context manager: Python programs and forked processes that are started inside are followed, and those that they start.
+    """Context manager: Python programs and forked processes that are started inside are followed, and those
+        that they start.
 
-    ``environment`` returns the variables for a program that starts with ``order``, and ``begin`` records this process by it and returns
-    its ``recorder`` (``script.ProgramDriver``), None where it cannot. Workers of torch's loaders are left alone.
+    ``environment`` returns the variables for a program that starts with ``order``, and ``begin`` records this
+    process by it and returns its ``recorder`` (``script.ProgramDriver``), None where it cannot. Workers of
+    torch's loaders are left alone.
     """
 
-    def __init__(self, order: str, environment: Callable[..., dict[str, str]], begin: Callable[[str], Any]) -> None:
+    def __init__(
+        self, order: str, environment: Callable[..., dict[str, str]], begin: Callable[[str], Any]
+    ) -> None:
         self.recorder: Any = None
         self._order, self._environment, self._begin = order, environment, begin
         self._on = self._waits = self._is_noted = False
@@ -62,7 +67,7 @@ class Children:
         self._on = False
         self._replaced.close()
 
-    # --- programs ----------------------------------------------------------------------------------------------------------------
+    # --- programs -----------------------------------------------------------------------------------------
 
     def _starting(self, start: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(start)
@@ -91,16 +96,22 @@ class Children:
 
     def _follows(self, words: Sequence[Any], executables: Sequence[Any]) -> bool:
         follows = starts_python(words, executables)
-        if not follows and self.recorder is not None and not _PYTHON.match(name := os.path.basename(os.fsdecode(words[0]))):
+        if (
+            not follows
+            and self.recorder is not None
+            and not _PYTHON.match(name := os.path.basename(os.fsdecode(words[0])))
+        ):
             self.recorder.others[name] = None
         return follows
 
     def _with_order(self, entries: Sequence[bytes] | None) -> list[bytes]:
         pairs = (os.fsdecode(entry).partition("=") for entry in entries or ())
         current = os.environ if entries is None else {name: value for name, _, value in pairs}
-        return [os.fsencode(f"{name}={value}") for name, value in self._environment(self._order, current).items()]
+        return [
+            os.fsencode(f"{name}={value}") for name, value in self._environment(self._order, current).items()
+        ]
 
-    # --- this process ------------------------------------------------------------------------------------------------------------
+    # --- this process -------------------------------------------------------------------------------------
 
     def _forked(self) -> None:
         if self._on:
@@ -143,7 +154,8 @@ class Children:
                     self.recorder.called(module, inputs)
 
     def _record(self) -> None:
-        """Begin, unless this is a worker of a loader. On another thread than the main one, where steps are, that notes the process."""
+        """Begin, unless this is a worker of a loader. On another thread than the main one, where steps are,
+        that notes the process."""
         workers = sys.modules.get("torch.utils.data._utils.worker")
         main = threading.current_thread() is threading.main_thread()
         if getattr(workers, "_worker_info", None) is not None or (self._is_noted and not main):
@@ -157,7 +169,8 @@ class Children:
 
 
 def starts_python(arguments: Sequence[Any], executables: Sequence[Any]) -> bool:
-    """Whether the first of ``executables`` that exists, called with ``arguments``, is a Python program that takes our start-up file.
+    """Whether the first of ``executables`` that exists, called with ``arguments``, is a Python program that
+    takes our start-up file.
 
     A shell whose command names one counts, too. Programs of ours are none: they record by themselves.
     """

@@ -1,7 +1,7 @@
 """Recording a run and writing it to its directory, however it ends.
 
-Call ``Recording.step()`` when a step ends; it drives the passes (``passes``). A model, a loop that the user owns and a script
-all drive the same one; they differ only in who calls ``step()``.
+Call ``Recording.step()`` when a step ends; it drives the passes (``passes``). A model, a loop that the user
+owns and a script all drive the same one; they differ only in who calls ``step()``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ import msgspec
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError, first_line
 from rooflines.profiler.compiled.inductor import InductorWatch, compile_seconds
 from rooflines.profiler.compiled.records import write_compiled
-from rooflines.profiler.directory import JOURNAL_FILE, RUN_FILE, STEPS_FILE, create_directory, discard, file_stem, save
+from rooflines.profiler.directory import (
+    JOURNAL_FILE,
+    RUN_FILE,
+    STEPS_FILE,
+    create_directory,
+    discard,
+    file_stem,
+    save,
+)
 from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.read.signature import StoredCall
@@ -47,7 +55,8 @@ if TYPE_CHECKING:
 
 
 def quiet_profiler() -> None:
-    """Keep Kineto's and torch's own start-up lines off the terminal; must run before torch is imported to take effect."""
+    """Keep Kineto's and torch's own start-up lines off the terminal; must run before torch is imported to
+    take effect."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
@@ -55,13 +64,14 @@ def quiet_profiler() -> None:
 class Recording:
     """A run being recorded into ``directory``: call ``step()`` after every step until ``done``.
 
-    Use it as a context manager; leaving it, however it is left, writes a loadable run, except where there is nothing to keep: then the
-    directory is removed. ``settings`` may fix the number of timed and warm-up steps; None lets the step times decide. ``workload`` may
-    be corrected while recording; ``run`` is set when the context is left. ``pause()`` says that the program evaluates its model and
-    ``resume()`` that it goes on training: what lies between belongs to no step. ``loading`` is what is seen of the program's data, and
-    what asks its loader and its step for more once the rest is recorded. Without a ``device`` it is the one that the first step runs
-    on. Without ``traced_steps`` it is timed only. Entering raises UsageError while another recording or torch profiler is on: each
-    would be in the other's times.
+    Use it as a context manager; leaving it, however it is left, writes a loadable run, except where there is
+    nothing to keep: then the directory is removed. ``settings`` may fix the number of timed and warm-up
+    steps; None lets the step times decide. ``workload`` may be corrected while recording; ``run`` is set when
+    the context is left. ``pause()`` says that the program evaluates its model and ``resume()`` that it goes
+    on training: what lies between belongs to no step. ``loading`` is what is seen of the program's data, and
+    what asks its loader and its step for more once the rest is recorded. Without a ``device`` it is the one
+    that the first step runs on. Without ``traced_steps`` it is timed only. Entering raises UsageError while
+    another recording or torch profiler is on: each would be in the other's times.
     """
 
     _active: Recording | None = None
@@ -83,7 +93,8 @@ class Recording:
         self.workload = workload
         self.notes = list(notes)
         self.unrecorded: list[str] = []
-        # Whether the losses of the first and the last step were finite, where the step is ours and returns one.
+        # Whether the losses of the first and the last step were finite, where the step is ours and returns
+        # one.
         self.loss_finite: bool | None = None
         # What is known at the end of the network that generates text.
         self.sizes: Callable[[], GenerationSizes | None] = lambda: None
@@ -102,10 +113,18 @@ class Recording:
         # The program may change its directory, and remove ours.
         self.place, self._began_in = directory.absolute(), os.getcwd()
         self.passes = Passes(
-            directory=self.place, trace_name=f"{file_stem(workload.name)}.pt.trace.json.gz", device=self._device,
-            settings=self._settings, early=workload.source in ("script", "loop"), loading=self.loading, inductor=self._inductor,
-            progress=self._progress, notes=self.notes, save=self._save_so_far, traced_steps=traced_steps,
-        )  # fmt: skip
+            directory=self.place,
+            trace_name=f"{file_stem(workload.name)}.pt.trace.json.gz",
+            device=self._device,
+            settings=self._settings,
+            early=workload.source in ("script", "loop"),
+            loading=self.loading,
+            inductor=self._inductor,
+            progress=self._progress,
+            notes=self.notes,
+            save=self._save_so_far,
+            traced_steps=traced_steps,
+        )
 
     @classmethod
     def is_active(cls) -> bool:
@@ -114,7 +133,8 @@ class Recording:
 
     @classmethod
     def leave(cls) -> None:
-        """In a forked process: what is being recorded is recorded in another one, for which the profiler may be on here."""
+        """In a forked process: what is being recorded is recorded in another one, for which the profiler may
+        be on here."""
         import torch.autograd.profiler
 
         # torch._C tells of this thread's own profiler only.
@@ -132,8 +152,13 @@ class Recording:
 
     def __enter__(self) -> Recording:
         outer = Recording._active
-        if outer is not None and outer.workload.source != "script":  # a script that records itself does so as without us
-            raise UsageError(f"a run is already being recorded into {str(outer.directory)!r}.", hint="Stop it before starting another.")
+        if (
+            outer is not None and outer.workload.source != "script"
+        ):  # a script that records itself does so as without us
+            raise UsageError(
+                f"a run is already being recorded into {str(outer.directory)!r}.",
+                hint="Stop it before starting another.",
+            )
         if Recording._inherits_profiler:
             import torch
 
@@ -141,12 +166,20 @@ class Recording:
             torch._C._autograd._disable_profiler()
         with contextlib.ExitStack() as stack:
             if outer is not None:
-                outer.notes.append(f"the program records itself into {str(self.directory)!r}: steps meanwhile are in that run only")
+                outer.notes.append(
+                    f"the program records itself into {str(self.directory)!r}: steps meanwhile "
+                    "are in that run only"
+                )
                 outer.passes.hold("recording")
                 stack.callback(outer.passes.release, "recording")
             passes = self.passes
-            profilers = stack.enter_context(OwnProfilers(passes.hold, passes.release, passes.take_exported, self.guard, passes.lock))
-            if profilers.active and self.workload.source in ("model", "step"):  # a loop or a script may end its own
+            profilers = stack.enter_context(
+                OwnProfilers(passes.hold, passes.release, passes.take_exported, self.guard, passes.lock)
+            )
+            if profilers.active and self.workload.source in (
+                "model",
+                "step",
+            ):  # a loop or a script may end its own
                 raise UsageError(
                     "a torch profiler is already running; its overhead would be part of the step times.",
                     hint="Stop it first. rooflines starts its own profiler.",
@@ -157,7 +190,9 @@ class Recording:
             stack.callback(setattr, Recording, "_active", outer)
             stack.enter_context(self._inductor)
             self._compiled_s = compile_seconds()
-            if self.workload.source != "model" or self.workload.data is not None:  # others have their data already
+            if (
+                self.workload.source != "model" or self.workload.data is not None
+            ):  # others have their data already
                 stack.enter_context(self.loading)
             self._facts = RunFile(
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -178,8 +213,8 @@ class Recording:
     def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
         """``iterable`` so that waiting for its batches is seen; torch's ``DataLoader`` is seen without.
 
-        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an iterator or ``again`` is
-        False: iterating it would take the program's data.
+        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an
+        iterator or ``again`` is False: iterating it would take the program's data.
         """
         return WatchedLoader(self.loading, iterable, again=again)
 
@@ -223,17 +258,27 @@ class Recording:
             if status == "complete" and self.workload.source == "loop":
                 try:
                     self.loading.run_loader_alone()
-                except KeyboardInterrupt as ctrl_c:  # for the caller, once the run, to which it makes no difference, is on disk
+                except (
+                    KeyboardInterrupt
+                ) as ctrl_c:  # for the caller, once the run, to which it makes no difference, is on disk
                     interrupt = ctrl_c
             self.loading.finish()
             if self.workload.batch_size is None:
-                self.workload = msgspec.structs.replace(self.workload, batch_size=self.loading.samples_of_every_step)
+                self.workload = msgspec.structs.replace(
+                    self.workload, batch_size=self.loading.samples_of_every_step
+                )
             self._facts = msgspec.structs.replace(
-                self._so_far(), status=status, noted_calls=self._noted_calls, step_memory=self._step_memory,
-                compiled_code=self._write_compiled(), generation_sizes=self.sizes(),
-                compile_s=(compile_seconds() - self._compiled_s) or None, counters=passes.counters, fields=passes.fields,
+                self._so_far(),
+                status=status,
+                noted_calls=self._noted_calls,
+                step_memory=self._step_memory,
+                compiled_code=self._write_compiled(),
+                generation_sizes=self.sizes(),
+                compile_s=(compile_seconds() - self._compiled_s) or None,
+                counters=passes.counters,
+                fields=passes.fields,
                 error=None if error is None else str(error) or type(error).__name__,
-            )  # fmt: skip
+            )
             self._save(status)
             if interrupt is not None:
                 raise interrupt
@@ -247,15 +292,24 @@ class Recording:
             environment = self._device.environment()
             self._facts = msgspec.structs.replace(self._facts, environment=environment)
         return msgspec.structs.replace(
-            self._facts, workload=self.workload, steps=passes.times(), trace=passes.trace, peak_memory_bytes=passes.peak_bytes,
-            peak_memory_kind=passes.peak_kind, parameter_elements=passes.traced.parameter_elements,
-            other_processes=passes.other_processes, tf32=passes.tf32,
-            loading=self.loading.seen if self.loading.seen.loader else None, loss_finite=self.loss_finite, notes=tuple(self.notes),
+            self._facts,
+            workload=self.workload,
+            steps=passes.times(),
+            trace=passes.trace,
+            peak_memory_bytes=passes.peak_bytes,
+            peak_memory_kind=passes.peak_kind,
+            parameter_elements=passes.traced.parameter_elements,
+            other_processes=passes.other_processes,
+            tf32=passes.tf32,
+            loading=self.loading.seen if self.loading.seen.loader else None,
+            loss_finite=self.loss_finite,
+            notes=tuple(self.notes),
             unrecorded=tuple(self.unrecorded),
-        )  # fmt: skip
+        )
 
     def _save_so_far(self) -> None:
-        """What a process that is killed leaves behind. The final record is what must be written, so a failure waits for that."""
+        """What a process that is killed leaves behind. The final record is what must be written, so a failure
+        waits for that."""
         with contextlib.suppress(OutputError):
             self._write(self._so_far())
 
@@ -282,16 +336,19 @@ class Recording:
         except (OutputError, ImportError, MemoryError) as problem:
             if status == "complete":
                 raise
-            # What went wrong first is what the caller must hear of; where memory ran out the samples' library may not even load.
+            # What went wrong first is what the caller must hear of; where memory ran out the samples' library
+            # may not even load.
             note = f"device samples could not be converted and stay in {JOURNAL_FILE}: {problem}"
             try:
                 run = self._write(msgspec.structs.replace(self._facts, notes=(*self._facts.notes, note)))
             except OutputError:
                 return
         # The shorter path, where it still leads there.
-        self.run = msgspec.structs.replace(run, directory=self.directory) if os.getcwd() == self._began_in else run
+        self.run = (
+            msgspec.structs.replace(run, directory=self.directory) if os.getcwd() == self._began_in else run
+        )
 
-    # --- once more, unmeasured -------------------------------------------------------------------------------------------------
+    # --- once more, unmeasured ----------------------------------------------------------------------------
 
     def note_arguments(self, step: Callable[[], object]) -> None:
         """Run ``step`` once more, unmeasured, to record arguments that the trace leaves out."""
@@ -304,11 +361,14 @@ class Recording:
             self._noted_calls = record_lossy_calls(step)
         except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
             # A tensor subclass or an operator that no dispatch mode may see: the run is whole without.
-            self.notes.append(f"arguments that are missing in traces could not be recorded: {first_line(error)}")
+            self.notes.append(
+                f"arguments that are missing in traces could not be recorded: {first_line(error)}"
+            )
         self._progress.advance()
 
     def follow_memory(self, step: Callable[[], object]) -> None:
-        """Follow the memory of ``step`` on fake tensors, unmeasured: what fills it at the peak. Not known where they cannot run it."""
+        """Follow the memory of ``step`` on fake tensors, unmeasured: what fills it at the peak. Not known
+        where they cannot run it."""
         from rooflines.profiler.calls.fakes import fake_tensors
         from rooflines.profiler.calls.memory import record_with_memory
 
@@ -319,24 +379,30 @@ class Recording:
             self.notes.append(f"peak memory could not be attributed: {first_line(error)}")
         self._progress.advance()
 
-    # --- the end ---------------------------------------------------------------------------------------------------------------
+    # --- the end ------------------------------------------------------------------------------------------
 
     def _ended_early(self) -> str:
         times = self.passes.times()
-        taken = f"{counted(len(times.warmup_ns), 'warm-up step')}, {len(times.timed_ns)} timed, {len(times.traced_ns)} traced"
+        taken = (
+            f"{counted(len(times.warmup_ns), 'warm-up step')}, {len(times.timed_ns)} timed, "
+            f"{len(times.traced_ns)} traced"
+        )
         whose = {
             "program": "operators are those of the whole program, including start-up",
             "early": "operators are those of one step before the timed steps",
             "steps": "operators are those of fewer steps than planned",
         }[times.traced]
-        return f"the program ended early ({taken}): {whose if times.traced_ns else 'no operators were traced'}."
+        return (
+            f"the program ended early ({taken}): {whose if times.traced_ns else 'no operators were traced'}."
+        )
 
 
 def collect(step: Callable[[], object], recording: Recording) -> Run:
     """Run ``step`` as often as ``recording`` needs and return the run.
 
-    Raises WorkloadError when ``step`` raises (with its exception as ``__cause__``), OutOfMemoryError when the device or the host ran
-    out of memory (what was asked, what was free) and Interrupted on Ctrl-C. In all three the partial run is on disk.
+    Raises WorkloadError when ``step`` raises (with its exception as ``__cause__``), OutOfMemoryError when the
+    device or the host ran out of memory (what was asked, what was free) and Interrupted on Ctrl-C. In all
+    three the partial run is on disk.
     """
     workload = recording.workload
     stepping, trains = False, workload.source == "model" and workload.mode == "training"
@@ -353,12 +419,21 @@ def collect(step: Callable[[], object], recording: Recording) -> Run:
                 stepping = False
                 recording.step()
             if trains:
-                finite = {name: bool(value.isfinite().all()) for name, value in (("first", first), ("last", loss))}
+                finite = {
+                    name: bool(value.isfinite().all()) for name, value in (("first", first), ("last", loss))
+                }
                 recording.loss_finite = all(finite.values())
                 if not recording.loss_finite:
                     which = next(name for name in finite if not finite[name])
-                    recording.notes.append(f"the loss of the {which} step is not finite; {FINDS_THE_OPERATOR}")
-            if workload.source == "model" and not workload.compiled and not workload.cuda_graph and workload.data is None:
+                    recording.notes.append(
+                        f"the loss of the {which} step is not finite; {FINDS_THE_OPERATOR}"
+                    )
+            if (
+                workload.source == "model"
+                and not workload.compiled
+                and not workload.cuda_graph
+                and workload.data is None
+            ):
                 recording.note_arguments(step)
                 if recording.passes.traced_steps:
                     recording.follow_memory(step)
@@ -374,9 +449,11 @@ def collect(step: Callable[[], object], recording: Recording) -> Run:
     except RooflinesError:
         raise  # as it is, with its own cause
     except Exception as error:
-        # What a step does to a GPU goes wrong later than the step itself: wherever something next waits for the GPU. torch raises
-        # AcceleratorError then, in older versions RuntimeError.
-        if stepping or (isinstance(error, RuntimeError) and re.match(r"(CUDA|HIP)( driver)? error", str(error))):
+        # What a step does to a GPU goes wrong later than the step itself: wherever something next waits for
+        # the GPU. torch raises AcceleratorError then, in older versions RuntimeError.
+        if stepping or (
+            isinstance(error, RuntimeError) and re.match(r"(CUDA|HIP)( driver)? error", str(error))
+        ):
             raise user_error(error, workload.name, recording) from error
         raise
     assert recording.run is not None
@@ -386,7 +463,8 @@ def collect(step: Callable[[], object], recording: Recording) -> Run:
 def interrupted(directory: Path) -> Interrupted:
     """Our error for Ctrl-C while a run was being recorded into ``directory``."""
     return Interrupted(
-        f"interrupted; the partial run is in {str(directory)!r}.", hint=f"See what was recorded: rooflines analyze {directory}"
+        f"interrupted; the partial run is in {str(directory)!r}.",
+        hint=f"See what was recorded: rooflines analyze {directory}",
     )
 
 

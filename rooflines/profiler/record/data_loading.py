@@ -1,7 +1,8 @@
 """Data loading in a recording: waiting time of steps, the loader alone, a step without the loader.
 
-While a recording is on, torch's ``DataLoader`` tells ``LoaderWatch`` how long each batch took to come; other iterables do where the
-program wraps them. What is added up is the time of the thread that was entered: a batch that workers had ready costs next to nothing.
+While a recording is on, torch's ``DataLoader`` tells ``LoaderWatch`` how long each batch took to come; other
+iterables do where the program wraps them. What is added up is the time of the thread that was entered: a
+batch that workers had ready costs next to nothing.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ ALONE_LEAST_BATCHES, ALONE_MOST_BATCHES = 2, 1000
 # The pass on resident data: about this many seconds, within these numbers of steps.
 RESIDENT_S = 1.0
 RESIDENT_MIN_STEPS, RESIDENT_MAX_STEPS = 4, 51  # the first one, which follows the profiler, is not kept
-# Workers start and end with every epoch, and what they bring meanwhile does not count: at most as many times the limit go by in all.
+# Workers start and end with every epoch, and what they bring meanwhile does not count: at most as many times
+# the limit go by in all.
 ALONE_LONGEST = 5
-# What a range is called in which the program waits for a batch; torch's own begin so as well, and the trace reader knows them by it.
+# What a range is called in which the program waits for a batch; torch's own begin so as well, and the trace
+# reader knows them by it.
 RANGE_PREFIX = "enumerate(DataLoader)#"
 # A batch is a tensor, or a few of them in a few containers; what is deeper is something else.
 _DEEPEST, _MOST_ITEMS = 3, 16
@@ -56,11 +59,13 @@ class Waited(NamedTuple):
 
 
 class LoaderWatch:
-    """Context manager: while it is open, the waiting of this thread for the batches of any torch ``DataLoader`` is added up.
+    """Context manager: while it is open, the waiting of this thread for the batches of any torch
+        ``DataLoader`` is added up.
 
-    ``wrap`` does the same for any iterable. ``keep`` makes it hold the last batch, and ``resident`` hand that one out again at once
-    instead of the next one; while it is ``paused`` nothing is added up. ``tracing`` writes a range around waits that torch writes none
-    for. Forked workers and other threads are not watched: the step may not wait for what they wait for.
+    ``wrap`` does the same for any iterable. ``keep`` makes it hold the last batch, and ``resident`` hand that
+    one out again at once instead of the next one; while it is ``paused`` nothing is added up. ``tracing``
+    writes a range around waits that torch writes none for. Forked workers and other threads are not watched:
+    the step may not wait for what they wait for.
     """
 
     def __init__(self, guard: Guard | None = None) -> None:
@@ -85,7 +90,9 @@ class LoaderWatch:
 
         @functools.wraps(begin)
         def watched_begin(loader: Any) -> Any:
-            iterator = self._waited_for(lambda: begin(loader), None, f"{RANGE_PREFIX}{type(loader).__name__}.__iter__")
+            iterator = self._waited_for(
+                lambda: begin(loader), None, f"{RANGE_PREFIX}{type(loader).__name__}.__iter__"
+            )
             if self._watched():
                 with contextlib.suppress(TypeError):  # a subclass may return what nothing can refer to weakly
                     self._loader_of[iterator] = loader
@@ -147,16 +154,24 @@ class LoaderWatch:
     @property
     def longest(self) -> _Source | None:
         """The loader that was waited for longest since ``forget``; None without batches."""
-        return max((source for source in self._sources.values() if source.batches), key=lambda source: source.wait_ns, default=None)
+        return max(
+            (source for source in self._sources.values() if source.batches),
+            key=lambda source: source.wait_ns,
+            default=None,
+        )
 
     def workers_cpu_s(self) -> float:
-        """Processor seconds so far of the workers of the loaders seen: the difference of two readings is what they used meanwhile.
+        """Processor seconds so far of the workers of the loaders seen: the difference of two readings is what
+            they used meanwhile.
 
-        Of workers that have ended the system tells only the sum over all ended children of the process, which is in every reading.
+        Of workers that have ended the system tells only the sum over all ended children of the process, which
+        is in every reading.
         """
         import psutil
 
-        workers = [worker for iterator in list(self._iterators) for worker in getattr(iterator, "_workers", ())]
+        workers = [
+            worker for iterator in list(self._iterators) for worker in getattr(iterator, "_workers", ())
+        ]
         ended = os.times()
         seconds = ended.children_user + ended.children_system
         for worker in workers:
@@ -206,7 +221,8 @@ class LoaderWatch:
 
 
 class _Source:
-    """A loader that batches came from. The object is held: its ``id`` is its key, and it is what is measured afterwards."""
+    """A loader that batches came from. The object is held: its ``id`` is its key, and it is what is measured
+    afterwards."""
 
     def __init__(self, key: int, loader: Any, iterator: Any, again: bool | None) -> None:
         known = iterator if loader is None else loader
@@ -218,7 +234,9 @@ class _Source:
         self.name = type(known).__name__
         self.workers = _whole(known, "num_workers", "_num_workers")
         self.prefetched = (self.workers or 0) * (_whole(known, "prefetch_factor", "_prefetch_factor") or 0)
-        self.batch_size = _whole(known, "batch_size") or _whole(getattr(known, "batch_sampler", None), "batch_size")
+        self.batch_size = _whole(known, "batch_size") or _whole(
+            getattr(known, "batch_sampler", None), "batch_size"
+        )
         pinned = getattr(known, "pin_memory", getattr(known, "_pin_memory", None))
         self.pin_memory = pinned if isinstance(pinned, bool) else None
         self._held = known
@@ -260,13 +278,15 @@ class WatchedLoader:
         return getattr(self._iterable, name)
 
 
-# --- batches -----------------------------------------------------------------------------------------------------------------------
+# --- batches ----------------------------------------------------------------------------------------------
 
 
 def samples_in(batch: Any, batch_size: int | None = None) -> int | None:
-    """The number of samples in a batch: the first size that its tensors share, else the loader's ``batch_size``.
+    """The number of samples in a batch: the first size that its tensors share, else the loader's
+        ``batch_size``.
 
-    The one tensor of a batch without a loader's word counts by its own first size. None for what holds no tensor.
+    The one tensor of a batch without a loader's word counts by its own first size. None for what holds no
+    tensor.
     """
     sizes = list(_first_sizes(batch, 0))
     if len(sizes) > 1 and len(set(sizes)) == 1:
@@ -282,26 +302,30 @@ def _first_sizes(batch: Any, depth: int) -> Iterator[int]:
         return
     if depth == _DEEPEST:
         return
-    items = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
+    items = (
+        batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
+    )
     for _, item in zip(range(_MOST_ITEMS), items, strict=False):
         yield from _first_sizes(item, depth + 1)
 
 
 def copied(batch: Any) -> Any:
-    """``batch`` in new containers with shared tensors: an item removed from a container is there again the next time."""
+    """``batch`` in new containers with shared tensors: an item removed from a container is there again the
+    next time."""
     from torch.utils._pytree import tree_map
 
     return tree_map(lambda leaf: copy.copy(leaf) if isinstance(leaf, (Mapping, list)) else leaf, batch)
 
 
-# --- the loader alone --------------------------------------------------------------------------------------------------------------
+# --- the loader alone -------------------------------------------------------------------------------------
 
 
 def may_begin_anew(source: _Source) -> bool:
     """Whether iterating the loader once more changes nothing for the program that owns it.
 
-    That holds for torch's loader over a data set with an index and samplers of torch: what they draw from generators is put back. An
-    iterable data set may be a stream. What the program wrapped itself may be iterated unless it said otherwise.
+    That holds for torch's loader over a data set with an index and samplers of torch: what they draw from
+    generators is put back. An iterable data set may be a stream. What the program wrapped itself may be
+    iterated unless it said otherwise.
     """
     from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
     from torch.utils.data.distributed import DistributedSampler
@@ -309,13 +333,20 @@ def may_begin_anew(source: _Source) -> bool:
     loader = source.loader
     if source.again is not None and not isinstance(loader, DataLoader):
         return source.again
-    if not isinstance(loader, DataLoader) or source.again is False or isinstance(loader.dataset, IterableDataset):
+    if (
+        not isinstance(loader, DataLoader)
+        or source.again is False
+        or isinstance(loader.dataset, IterableDataset)
+    ):
         return False
     samplers = [loader.sampler, loader.batch_sampler]
     return all(
         sampler is None
         or isinstance(sampler, DistributedSampler)
-        or (isinstance(sampler, (Sampler, BatchSampler)) and type(sampler).__module__ == "torch.utils.data.sampler")
+        or (
+            isinstance(sampler, (Sampler, BatchSampler))
+            and type(sampler).__module__ == "torch.utils.data.sampler"
+        )
         for sampler in samplers
     )
 
@@ -323,8 +354,9 @@ def may_begin_anew(source: _Source) -> bool:
 def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
     """Iterate the loader alone for ``limit_s``, with new workers; None if it has too few batches to measure.
 
-    As many first batches as there are workers are left out: they came while the workers started. With these, and with all else that is
-    not counted, it takes ``ALONE_LONGEST`` times ``limit_s`` and what is then under way. Raises what the loader raises.
+    As many first batches as there are workers are left out: they came while the workers started. With these,
+    and with all else that is not counted, it takes ``ALONE_LONGEST`` times ``limit_s`` and what is then under
+    way. Raises what the loader raises.
     """
     workers = source.workers or 0
     times: list[int] = []
@@ -344,7 +376,9 @@ def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
                         samples.append(samples_in(batch, source.batch_size))
                         taken_ns += now - last
                     last = now
-                    enough = len(times) >= ALONE_MOST_BATCHES or (taken_ns >= limit_ns and len(times) >= ALONE_LEAST_BATCHES)
+                    enough = len(times) >= ALONE_MOST_BATCHES or (
+                        taken_ns >= limit_ns and len(times) >= ALONE_LEAST_BATCHES
+                    )
                     # Not in the middle of what workers bring together.
                     if (enough and len(times) % max(1, workers) == 0) or now >= deadline_ns:
                         break
@@ -356,7 +390,10 @@ def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
                 break
     if len(times) < max(ALONE_LEAST_BATCHES, 2 * workers):
         return None
-    return LoaderAlone(batch_ns=tuple(times), samples=tuple(n for n in samples if n is not None) if None not in samples else ())
+    return LoaderAlone(
+        batch_ns=tuple(times),
+        samples=tuple(n for n in samples if n is not None) if None not in samples else (),
+    )
 
 
 @contextlib.contextmanager
@@ -365,8 +402,16 @@ def _generators_put_back(loader: Any) -> Iterator[None]:
     import torch
 
     numpy = sys.modules.get("numpy")
-    holders = (loader, getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
-    own = {generator for holder in holders if isinstance(generator := getattr(holder, "generator", None), torch.Generator)}
+    holders = (
+        loader,
+        getattr(loader, "sampler", None),
+        getattr(getattr(loader, "batch_sampler", None), "sampler", None),
+    )
+    own = {
+        generator
+        for holder in holders
+        if isinstance(generator := getattr(holder, "generator", None), torch.Generator)
+    }
     with contextlib.ExitStack() as stack:
         for generator in own:
             stack.callback(generator.set_state, generator.get_state())
@@ -380,11 +425,13 @@ def _generators_put_back(loader: Any) -> Iterator[None]:
 class DataLoading(LoaderWatch):
     """Watches the data loading of one recording, pass by pass, while it is entered.
 
-    ``seen`` is what is known so far, without a loader's name where none was waited for. Sentences about what could not be found out
-    are added to ``notes``.
+    ``seen`` is what is known so far, without a loader's name where none was waited for. Sentences about what
+    could not be found out are added to ``notes``.
     """
 
-    def __init__(self, device: RecordedDevice, progress: Progress, notes: list[str], guard: Guard | None = None) -> None:
+    def __init__(
+        self, device: RecordedDevice, progress: Progress, notes: list[str], guard: Guard | None = None
+    ) -> None:
         super().__init__(guard)
         self.seen = Loading()
         self._device = device
@@ -400,7 +447,7 @@ class DataLoading(LoaderWatch):
         """The clock of the steps on resident data, by which time the device is known."""
         return self._device.step_clock()
 
-    # --- the passes ------------------------------------------------------------------------------------------------------------
+    # --- the passes ---------------------------------------------------------------------------------------
 
     def begin_timed(self, *, more: bool = False) -> None:
         """The timed steps begin, or ``more`` of them after others that were not timed."""
@@ -435,16 +482,24 @@ class DataLoading(LoaderWatch):
             return
         samples = [waited.samples for waited in steps]
         self.seen = Loading(
-            loader=source.name, timed_wait_ns=tuple(waited.wait_ns for waited in steps),
+            loader=source.name,
+            timed_wait_ns=tuple(waited.wait_ns for waited in steps),
             timed_batches=tuple(waited.batches for waited in steps),
-            timed_samples=tuple(count for count in samples if count is not None) if None not in samples else (),
-            workers=source.workers, prefetched=source.prefetched, batch_size=source.batch_size, pin_memory=source.pin_memory,
+            timed_samples=tuple(count for count in samples if count is not None)
+            if None not in samples
+            else (),
+            workers=source.workers,
+            prefetched=source.prefetched,
+            batch_size=source.batch_size,
+            pin_memory=source.pin_memory,
             workers_cpu_s=self._workers_cpu_s if source.workers else None,
-        )  # fmt: skip
+        )
 
     def begin_traced(self, *, keep_batches: bool) -> None:
-        """The traced steps begin; ``keep_batches`` holds the last batch, which the program may be given again afterwards."""
-        # What the program does with a batch after its step is its own business: it is held only while it may be asked for again.
+        """The traced steps begin; ``keep_batches`` holds the last batch, which the program may be given again
+        afterwards."""
+        # What the program does with a batch after its step is its own business: it is held only while it may
+        # be asked for again.
         self.take()
         self.keep, self.tracing = keep_batches, True
 
@@ -457,7 +512,9 @@ class DataLoading(LoaderWatch):
     def finish(self) -> None:
         """Complete what was seen with the traced steps."""
         if self.seen.loader:
-            self.seen = msgspec.structs.replace(self.seen, traced_wait_ns=tuple(waited.wait_ns for waited in self._traced))
+            self.seen = msgspec.structs.replace(
+                self.seen, traced_wait_ns=tuple(waited.wait_ns for waited in self._traced)
+            )
 
     @property
     def samples_of_every_step(self) -> int | None:
@@ -465,13 +522,15 @@ class DataLoading(LoaderWatch):
         sizes = set(self.seen.timed_samples)
         return sizes.pop() if len(sizes) == 1 and sizes != {0} else None
 
-    # --- the step on resident data ---------------------------------------------------------------------------------------------
+    # --- the step on resident data ------------------------------------------------------------------------
 
     def resident_step(self) -> bool:
-        """To be called after a step of a program that ends with its recording: whether to make one more, on the batch that is there.
+        """To be called after a step of a program that ends with its recording: whether to make one more, on
+            the batch that is there.
 
-        Such steps tell what the program reaches when it does not wait for its data. False where no batch was seen, when there are
-        enough of them, and as one of several ranks: one that made more steps than the others would wait for them forever.
+        Such steps tell what the program reaches when it does not wait for its data. False where no batch was
+        seen, when there are enough of them, and as one of several ranks: one that made more steps than the
+        others would wait for them forever.
         """
         if not self.resident:
             if self.seen.resident_ns or not self.seen.loader or not self._last or Agreement().has_peers:
@@ -499,10 +558,11 @@ class DataLoading(LoaderWatch):
             return
         self.seen = msgspec.structs.replace(self.seen, resident_ns=tuple(self._clock.take_ns()[1:]))
 
-    # --- the loader alone ------------------------------------------------------------------------------------------------------
+    # --- the loader alone ---------------------------------------------------------------------------------
 
     def run_loader_alone(self, *, ends: bool = False) -> None:
-        """Iterate the loader that was waited for longest for two seconds, unless that would take data from the program it belongs to.
+        """Iterate the loader that was waited for longest for two seconds, unless that would take data from
+        the program it belongs to.
 
         ``ends`` says that the program will not go on afterwards, and so has no use for its data.
         """

@@ -1,4 +1,5 @@
-"""The device that a recording times and traces: everything that a recording asks of hardware is asked here."""
+"""The device that a recording times and traces: everything that a recording asks of hardware is asked
+here."""
 
 from __future__ import annotations
 
@@ -24,15 +25,17 @@ if TYPE_CHECKING:
     import torch
 
 
-# Events on the stream of the steps miss work that runs on other streams. Where their sum differs by more than this share from the time
-# between two synchronisations (and by more than these take themselves), the latter is the time of the steps.
+# Events on the stream of the steps miss work that runs on other streams. Where their sum differs by more than
+# this share from the time between two synchronisations (and by more than these take themselves), the latter
+# is the time of the steps.
 EVENTS_SHARE = 0.03
 SYNCHRONISE_NS = 1_000_000
 NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
 
 
 def wall_step_ns(events_ns: Sequence[int], wall_ns: int) -> int | None:
-    """The time of one of these steps, which took ``wall_ns`` together, if their events do not account for it; otherwise None."""
+    """The time of one of these steps, which took ``wall_ns`` together, if their events do not account for it;
+    otherwise None."""
     apart_ns = abs(wall_ns - sum(events_ns))
     if not events_ns or apart_ns <= max(EVENTS_SHARE * wall_ns, SYNCHRONISE_NS):
         return None
@@ -40,10 +43,11 @@ def wall_step_ns(events_ns: Sequence[int], wall_ns: int) -> int | None:
 
 
 class MpsMemory:
-    """Memory that Metal's driver holds for this process: torch's tensors, its allocator's cache, and Metal's own memory.
+    """Memory that Metal's driver holds for this process: torch's tensors, its allocator's cache, and Metal's
+    own memory.
 
-    Another process cannot read it: the run itself calls ``note`` between steps, where it costs nothing that is timed. At most ten
-    samples a second are kept, in ``noted``.
+    Another process cannot read it: the run itself calls ``note`` between steps, where it costs nothing that
+    is timed. At most ten samples a second are kept, in ``noted``.
     """
 
     def __init__(self) -> None:
@@ -63,9 +67,11 @@ class MpsMemory:
 
 
 class RecordedDevice:
-    """The device ``torch_device`` of this machine, as a recording uses it; None is for a program whose first steps show it (``find``).
+    """The device ``torch_device`` of this machine, as a recording uses it; None is for a program whose first
+    steps show it (``find``).
 
-    The tests put a replayed one in its place (tests/replay), so nothing else in a recording may depend on a GPU being there.
+    The tests put a replayed one in its place (tests/replay), so nothing else in a recording may depend on a
+    GPU being there.
     """
 
     def __init__(self, torch_device: torch.device | None) -> None:
@@ -91,13 +97,15 @@ class RecordedDevice:
         return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
     def find(self, parameters: Mapping[str, int]) -> None:
-        """The program has made a step: the device is where it ran. Its optimizers update ``parameters`` (elements by device)."""
+        """The program has made a step: the device is where it ran. Its optimizers update ``parameters``
+        (elements by device)."""
         self._gpus = _gpus_of_program(parameters)
         self.torch_device = self._gpus[0] if self._gpus else find_device("cpu")
         self.is_found = True
 
     def environment(self) -> Environment:
-        """The facts about this machine that the numbers of a run depend on. Raises DeviceError when torch cannot use the device."""
+        """The facts about this machine that the numbers of a run depend on. Raises DeviceError when torch
+        cannot use the device."""
         return collect_environment(str(self.torch_device))
 
     def synchronize(self) -> None:
@@ -109,7 +117,9 @@ class RecordedDevice:
 
     def step_clock(self) -> StepClock:
         """A clock for steps on the device."""
-        return StepClock(self.torch_device, None if self.is_found and self.type == "cpu" else self.synchronize)
+        return StepClock(
+            self.torch_device, None if self.is_found and self.type == "cpu" else self.synchronize
+        )
 
     def peak_memory(self) -> PeakMemory:
         """A watch over the memory that steps on the device take."""
@@ -127,7 +137,8 @@ class RecordedDevice:
         return self.torch_device if self.is_found else next(iter(_gpus_of_program({})), self.torch_device)
 
     def sampler(self, path: Path) -> SamplerProcess:
-        """A sampler of this process and of every GPU in use, which writes to ``path``; it has not been started."""
+        """A sampler of this process and of every GPU in use, which writes to ``path``; it has not been
+        started."""
         import torch
 
         gpus = {}
@@ -157,27 +168,36 @@ def _gpus_of_program(parameters: Mapping[str, int]) -> tuple[torch.device, ...]:
 
 
 def program_device(device: torch.device | str) -> torch.device | None:
-    """The device for a program that was asked to run with ``device``; None if that is ``auto`` and the program may choose a GPU.
+    """The device for a program that was asked to run with ``device``; None if that is ``auto`` and the
+    program may choose a GPU.
 
-    Does not initialize CUDA: the program may still say which GPUs it sees. Raises DeviceError as ``find_device`` does.
+    Does not initialize CUDA: the program may still say which GPUs it sees. Raises DeviceError as
+        ``find_device`` does.
     """
     import torch
 
     return None if str(device) == "auto" and torch.cuda.device_count() else find_device(device)
 
 
-def gpus_of(parameters: Mapping[str, int], reserved_bytes: Mapping[int, int], current: int | None, rank: int | None) -> tuple[int, ...]:
+def gpus_of(
+    parameters: Mapping[str, int], reserved_bytes: Mapping[int, int], current: int | None, rank: int | None
+) -> tuple[int, ...]:
     """The GPUs of a program, the one that does most of its work first; empty for a program on the CPU.
 
-    ``parameters`` are the elements that its optimizers update by device (``cuda:1``, ``cpu``), ``reserved_bytes`` what torch's
-    allocator holds on each GPU. ``current`` is torch's current GPU, None before the program has used any; ``rank`` is the local one
-    that a launcher gave it.
+    ``parameters`` are the elements that its optimizers update by device (``cuda:1``, ``cpu``),
+    ``reserved_bytes`` what torch's allocator holds on each GPU. ``current`` is torch's current GPU, None
+    before the program has used any; ``rank`` is the local one that a launcher gave it.
 
-    The first is where most of its parameters are, else most of its memory, else the current one of a program that has used CUDA
-    without either: a rank holds a little memory on GPU 0, too, where it was not told to keep off. Between equals, the local rank and
-    the current GPU decide. Parameters on the CPU and no memory on a GPU are a program on the CPU, whatever it has asked CUDA.
+    The first is where most of its parameters are, else most of its memory, else the current one of a program
+    that has used CUDA without either: a rank holds a little memory on GPU 0, too, where it was not told to
+    keep off. Between equals, the local rank and the current GPU decide. Parameters on the CPU and no memory
+    on a GPU are a program on the CPU, whatever it has asked CUDA.
     """
-    on_gpus = {int(name.partition(":")[2] or 0): count for name, count in parameters.items() if name.startswith("cuda")}
+    on_gpus = {
+        int(name.partition(":")[2] or 0): count
+        for name, count in parameters.items()
+        if name.startswith("cuda")
+    }
     amounts = on_gpus or reserved_bytes
     if not amounts:
         return () if current is None or "cpu" in parameters else (current,)

@@ -1,8 +1,9 @@
-"""Calls of ``model.generate(...)`` (transformers) in a program: each is one generation, and its forwards are prefill or decode.
+"""Calls of ``model.generate(...)`` (transformers) in a program: each is one generation, and its forwards are
+prefill or decode.
 
-The method is wrapped when the program imports it. Before each forward, ``generate`` asks the model for the inputs
-(``prepare_inputs_for_generation``): there a phase ends, with the choice of its token, and the next one begins. A forward is prefill
-until the KV cache holds the prompts.
+The method is wrapped when the program imports it. Before each forward, ``generate`` asks the model for the
+inputs (``prepare_inputs_for_generation``): there a phase ends, with the choice of its token, and the next one
+begins. A forward is prefill until the KV cache holds the prompts.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from rooflines.profiler.workloads.generation import TokenClock
 
 
 class GenerateCalls:
-    """Context manager that marks the phases of ``generate()`` and calls ``on_end`` with the model when a call has ended.
+    """Context manager that marks the phases of ``generate()`` and calls ``on_end`` with the model when a call
+    has ended.
 
-    ``is_watched`` says whether the calling thread counts. ``is_active`` is true during a call, ``generations`` gets the token times of
-    each. ``lengths`` are the sequences of all calls so far, the tokens of each prompt and the new ones (None where they differ),
-    ``sizes`` those of the model.
+    ``is_watched`` says whether the calling thread counts. ``is_active`` is true during a call,
+    ``generations`` gets the token times of each. ``lengths`` are the sequences of all calls so far, the
+    tokens of each prompt and the new ones (None where they differ), ``sizes`` those of the model.
     """
 
-    def __init__(self, on_end: Callable[[Any], None], is_watched: Callable[[], bool], guard: Guard | None = None) -> None:
+    def __init__(
+        self, on_end: Callable[[Any], None], is_watched: Callable[[], bool], guard: Guard | None = None
+    ) -> None:
         self._guard = guard or Guard()
         self.generations: list[tuple[int, ...]] = []
         self.lengths: tuple[int, int, int] | None = None
@@ -53,7 +57,9 @@ class GenerateCalls:
     def described(self, workload: Workload) -> Workload:
         """``workload`` with the lengths of the calls so far."""
         requests, prompt, new = self.lengths or (None, None, None)
-        return msgspec.structs.replace(workload, batch_size=requests, unit="sequences", prompt_length=prompt, new_tokens=new)
+        return msgspec.structs.replace(
+            workload, batch_size=requests, unit="sequences", prompt_length=prompt, new_tokens=new
+        )
 
     def leave_phase(self) -> None:
         """End the range of the phase: the profiler stops."""
@@ -66,7 +72,11 @@ class GenerateCalls:
     def _watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @self._guard.about
         def clock_of(model: Any) -> TokenClock | None:
-            return None if self.is_active or not self._is_watched() or model.config.is_encoder_decoder else TokenClock(model.device)
+            return (
+                None
+                if self.is_active or not self._is_watched() or model.config.is_encoder_decoder
+                else TokenClock(model.device)
+            )
 
         @functools.wraps(original)
         def generate(model: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -103,7 +113,9 @@ class GenerateCalls:
             requests, keys = len(input_ids), held + tokens
             seen.append((requests, tokens, keys))
             kind: Kind = "prefill" if is_prompt else "decode"
-            self._phase.enter_context(generating(kind, requests=requests, tokens=requests * tokens, keys=requests * keys))
+            self._phase.enter_context(
+                generating(kind, requests=requests, tokens=requests * tokens, keys=requests * keys)
+            )
 
         self.is_active = True
         model.prepare_inputs_for_generation = prepared
@@ -122,7 +134,9 @@ class GenerateCalls:
             clock.end()
             lengths = seen[-1][0], prompt, sum(keys >= prompt for _, _, keys in seen)
             first = self.sizes is None
-            if first or lengths != self.lengths:  # the last call that differs, which is not the program's first one to warm up
+            if (
+                first or lengths != self.lengths
+            ):  # the last call that differs, which is not the program's first one to warm up
                 self.sizes = generation_sizes(model, cache)
                 self.lengths = lengths if first else None
             cache = None

@@ -1,4 +1,5 @@
-"""Ends of a process that run no exit handler: ``os._exit``, and a program that puts another one in its place (``os.exec*``)."""
+"""Ends of a process that run no exit handler: ``os._exit``, and a program that puts another one in its place
+(``os.exec*``)."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ _EXECS = ("execv", "execve")
 
 
 class HardEnds:
-    """Context manager: before the program ends this process in such a way, ``end`` is called with how: ``os._exit``.
+    """Context manager: before the program ends this process in such a way, ``end`` is called with how:
+        ``os._exit``.
 
-    Another thread than the one that enters calls ``elsewhere``: what is recorded cannot be ended there. What the program has not
-    flushed stays unflushed. Nothing that is raised reaches the program. Processes forked from this one end as they do.
+    Another thread than the one that enters calls ``elsewhere``: what is recorded cannot be ended there. What
+    the program has not flushed stays unflushed. Nothing that is raised reaches the program. Processes forked
+    from this one end as they do.
     """
 
     def __init__(self, end: Callable[[str], object], elsewhere: Callable[[], object] = lambda: None) -> None:
@@ -47,7 +50,11 @@ class HardEnds:
                 self._owner = 0
                 how = f"os.{name}; the program in its place is not recorded" if name in _EXECS else "os._exit"
                 # Through a file of our own: what the program has not flushed stays where it is.
-                with contextlib.suppress(BaseException), open(os.dup(1), "w") as output, contextlib.redirect_stdout(output):
+                with (
+                    contextlib.suppress(BaseException),
+                    open(os.dup(1), "w") as output,
+                    contextlib.redirect_stdout(output),
+                ):
                     self._end(how) if threading.get_ident() == self._thread else self._elsewhere()
             return call(*arguments, **keywords)
 

@@ -1,8 +1,10 @@
-"""The program's own profilers. torch has one profiling session at a time, and the program's wins: ours stops before it begins.
+"""The program's own profilers. torch has one profiling session at a time, and the program's wins: ours stops
+before it begins.
 
-All of torch's Python interfaces (``torch.profiler``, ``torch.autograd.profiler``, ``emit_nvtx``, ``emit_itt``, Lightning's and Hugging
-Face's callbacks) prepare, start and stop a session by the same few functions, which are wrapped here, as are those of the execution
-trace observer, whose file would contain our ranges.
+All of torch's Python interfaces (``torch.profiler``, ``torch.autograd.profiler``, ``emit_nvtx``,
+``emit_itt``, Lightning's and Hugging Face's callbacks) prepare, start and stop a session by the same few
+functions, which are wrapped here, as are those of the execution trace observer, whose file would contain our
+ranges.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
 _SESSIONS = {
     "torch.autograd.profiler": (("_prepare_profiler", "_enable_profiler"), ("_disable_profiler",)),
     "torch.autograd.profiler_legacy": (("_enable_profiler_legacy",), ("_disable_profiler_legacy",)),
-    "torch.profiler.profiler": (("_enable_execution_trace_observer",), ("_disable_execution_trace_observer",)),
+    "torch.profiler.profiler": (
+        ("_enable_execution_trace_observer",),
+        ("_disable_execution_trace_observer",),
+    ),
 }
 # Tools that sys.monitoring (Python 3.12) has numbers for.
 _TOOLS = 6
@@ -47,14 +52,23 @@ def own_session() -> Iterator[None]:
 
 
 class OwnProfilers:
-    """Context manager: while it is open, ``on_begin`` is called before the program's first session begins and ``on_end`` after its last
-    one has ended, under ``lock``. ``on_export`` gets the path of each Chrome trace that the program has exported."""
+    """Context manager: while it is open, ``on_begin`` is called before the program's first session begins and
+    ``on_end`` after its last one has ended, under ``lock``. ``on_export`` gets the path of each Chrome trace
+    that the program has exported."""
 
     def __init__(
-        self, on_begin: Callable[[], None], on_end: Callable[[], None], on_export: Callable[[str], None], guard: Guard,
+        self,
+        on_begin: Callable[[], None],
+        on_end: Callable[[], None],
+        on_export: Callable[[str], None],
+        guard: Guard,
         lock: contextlib.AbstractContextManager[Any],
-    ) -> None:  # fmt: skip
-        self._on_begin, self._on_end, self._on_export = guard.around(on_begin), guard.around(on_end), guard.around(on_export)
+    ) -> None:
+        self._on_begin, self._on_end, self._on_export = (
+            guard.around(on_begin),
+            guard.around(on_end),
+            guard.around(on_export),
+        )
         self._process, self._lock = os.getpid(), lock
         self._sessions: list[tuple[str, int]] = []  # one in another is there twice
         self._prepared: set[tuple[str, int]] = set()
@@ -75,7 +89,9 @@ class OwnProfilers:
             for function in (*begins, *ends):
                 begin = functools.partial(self._begin, name, function.startswith("_prepare"))
                 around = begin if function in begins else functools.partial(self._end, name)
-                self._replaced.enter_context(replaced(function, functools.partial(self._watched, around), sys.modules[name]))
+                self._replaced.enter_context(
+                    replaced(function, functools.partial(self._watched, around), sys.modules[name])
+                )
         export = functools.partial(self._watched, self._export)
         self._replaced.enter_context(replaced("export_chrome_trace", export, torch.autograd.profiler.profile))
         return self
@@ -130,10 +146,11 @@ class OwnProfilers:
 
 
 def _is_profiling() -> bool:
-    """Whether the program has a session of torch's profiler: one that is running, or one that is prepared (the warm-up of a schedule),
-    which torch does not tell.
+    """Whether the program has a session of torch's profiler: one that is running, or one that is prepared
+    (the warm-up of a schedule), which torch does not tell.
 
-    ``gc.get_objects`` would also hold tuples that other threads are just making, which breaks them; referrers are what is looked for.
+    ``gc.get_objects`` would also hold tuples that other threads are just making, which breaks them; referrers
+    are what is looked for.
     """
     import torch
     from torch.profiler import ProfilerAction, profile
@@ -143,13 +160,16 @@ def _is_profiling() -> bool:
     kinds = [profile]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    theirs: Any = (each for each in gc.get_referrers(*kinds) if issubclass(type(each), profile) and each not in OURS)
+    theirs: Any = (
+        each for each in gc.get_referrers(*kinds) if issubclass(type(each), profile) and each not in OURS
+    )
     begun = (each.profiler for each in theirs if each.current_action != ProfilerAction.NONE)
     return any(session is not None and session.kineto_results is None for session in begun)
 
 
 def python_profiler() -> str | None:
-    """What observes this thread's Python code and slows it down: a profile or trace function, a tool of ``sys.monitoring``."""
+    """What observes this thread's Python code and slows it down: a profile or trace function, a tool of
+    ``sys.monitoring``."""
     for name, held in (("sys.setprofile", sys.getprofile()), ("sys.settrace", sys.gettrace())):
         if held is not None:
             return f"the program's {name} ({getattr(held, '__name__', type(held).__name__)})"

@@ -1,9 +1,10 @@
 """The passes of a recording, in an order that gives the best report after any number of steps.
 
-How many steps a program makes is known only when it ends. The user's own program (a script, a loop) is therefore traced from its start
-to the end of its first step, which is all there is when no second step follows, and its second step is traced as well. Then come
-warm-up, the timed pass with the profiler off, the traced pass, and on a GPU more timed steps. When the program ends early, the report
-rests on the passes that had ended. What we run ourselves makes as many steps as we like, and is traced after the timed pass only.
+How many steps a program makes is known only when it ends. The user's own program (a script, a loop) is
+therefore traced from its start to the end of its first step, which is all there is when no second step
+follows, and its second step is traced as well. Then come warm-up, the timed pass with the profiler off, the
+traced pass, and on a GPU more timed steps. When the program ends early, the report rests on the passes that
+had ended. What we run ourselves makes as many steps as we like, and is traced after the timed pass only.
 """
 
 from __future__ import annotations
@@ -60,12 +61,14 @@ Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
 Event = Literal["step", "pause", "resume", "call"]
 Plan: TypeAlias = Generator[None, Event | None, None]
 
-# The traced pass: this many steps, from which a comparison knows the noise of an operator (benchmarks/compare_noise.py). Fewer where
-# they would take longer than this, and fewer still when their trace would be larger than the limit (uncompressed JSON).
+# The traced pass: this many steps, from which a comparison knows the noise of an operator
+# (benchmarks/compare_noise.py). Fewer where they would take longer than this, and fewer still when their
+# trace would be larger than the limit (uncompressed JSON).
 TRACED_STEPS, TRACED_MIN_STEPS = 20, 3
 TRACED_S = 2.0
 TRACE_LIMIT_BYTES = 200_000_000
-# Steps that take at most this many pages from the system are traced with a reserve of memory, so that the profiler adds none.
+# Steps that take at most this many pages from the system are traced with a reserve of memory, so that the
+# profiler adds none.
 _FEW_PAGES = 500
 # A copy of the trace that the program's own profiler exported last.
 _EXPORTED = ".exported.json"
@@ -127,7 +130,9 @@ class Passes:
     def __post_init__(self) -> None:
         # Without warm-up the first step is to be timed, so nothing may be traced before.
         self.early = self.early and self.settings.warmup != 0
-        self.lock = threading.RLock()  # held by the thread that tells something: the plan takes one event after another
+        self.lock = (
+            threading.RLock()
+        )  # held by the thread that tells something: the plan takes one event after another
         self._agreement = Agreement()
         self._guard = Guard(self.notes)  # for what traces show of modules and optimizers
         self._take_clock()
@@ -137,18 +142,25 @@ class Passes:
         self._queue = RunQueue()
         self._patience = Patience(self.settings, self._samples_of_steps, program=self.early)
         self._others: OthersMeter | None = None
-        self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
+        self._program: Tracer | None = (
+            None  # from the program's start to the end of its first step; kept while there is nothing better
+        )
         self._program_cut = False
         self._latest: Tracer | None = None
-        self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
-        self._pauses: set[str] = set()  # what the program does that is part of no step: it evaluates, it profiles
+        self._first_tracer: Tracer | None = (
+            None  # of the first and the second step, while they show the device
+        )
+        self._pauses: set[str] = (
+            set()
+        )  # what the program does that is part of no step: it evaluates, it profiles
         self._held_ns: list[int] = []  # when steps ended while the program's own profiler was on
         self.served = False
         self.others_work = False  # threads besides the one that makes the steps run PyTorch
         self._begin_again(first=True)
 
     def _begin_again(self, *, first: bool) -> None:
-        """Forget what steps have told so far, to begin with the ``first`` one of the program or with one of another kind."""
+        """Forget what steps have told so far, to begin with the ``first`` one of the program or with one of
+        another kind."""
         self.stage: Stage = "warm-up"
         self.steps = 0
         self.trace: str | None = None
@@ -172,7 +184,7 @@ class Passes:
         if isinstance(self.progress, LiveProgress):
             self.progress.follow(self._live)
 
-    # --- what the program tells --------------------------------------------------------------------------------------------------
+    # --- what the program tells ---------------------------------------------------------------------------
 
     @property
     def done(self) -> bool:
@@ -205,12 +217,15 @@ class Passes:
             return
         if event == "step":
             self.steps += 1
-            # A program may show its model a batch on the CPU before it moves it: the second step has the last word.
+            # A program may show its model a batch on the CPU before it moves it: the second step has the last
+            # word.
             if not self.device.is_found or self._may_move:
                 self._find_device()
             if self._pauses - {_EVALUATING}:
                 self._held_ns.append(time.perf_counter_ns())
-                if not self.early and len(self._held_ns) > _MOST_HELD:  # our own steps, of which there is no end
+                if (
+                    not self.early and len(self._held_ns) > _MOST_HELD
+                ):  # our own steps, of which there is no end
                     self.finish()
                 return
         elif event == "pause":
@@ -222,13 +237,15 @@ class Passes:
         self._advance(event)
 
     def hold(self, why: str = _PROFILING) -> None:
-        """The program's own profiler begins, or what else ``why`` names: ours stops, and steps do not count until ``release``."""
+        """The program's own profiler begins, or what else ``why`` names: ours stops, and steps do not count
+        until ``release``."""
         with self.lock:
             self._held_ns.clear()
             self._pause(why)
 
     def take_exported(self, path: str) -> None:
-        """The program has exported a trace of its own profiler to ``path``: it is kept as long as there is none of ours."""
+        """The program has exported a trace of its own profiler to ``path``: it is kept as long as there is
+        none of ours."""
         if self.trace is None and not self.done:
             shutil.copyfile(path, self.directory / _EXPORTED)
 
@@ -248,11 +265,13 @@ class Passes:
                 self._advance("resume")
 
     def may_move(self) -> bool:
-        """Whether another thread may make the steps from here on: it could not stop a profiler of one thread."""
+        """Whether another thread may make the steps from here on: it could not stop a profiler of one
+        thread."""
         return self._latest is None or not self._latest.is_bound
 
     def follow_threads(self) -> None:
-        """Several threads make steps at the same time: there are none to tell, and what all of them do is traced until it is too much.
+        """Several threads make steps at the same time: there are none to tell, and what all of them do is
+            traced until it is too much.
 
         While the first step is traced, which began with the program, that trace goes on.
         """
@@ -289,7 +308,9 @@ class Passes:
                     self._keep_program(self._program)
                 if not self.timed and len(self._held_ns) > 1:
                     # The program's own profiler was on in all steps: their times include what it takes.
-                    self.timed = [TimedStep(ns=ended - began) for began, ended in itertools.pairwise(self._held_ns)]
+                    self.timed = [
+                        TimedStep(ns=ended - began) for began, ended in itertools.pairwise(self._held_ns)
+                    ]
                     self._clock_name, self._slowed_by = "perf_counter", "the program's own profiler"
                 if self.trace is None:
                     self._keep_exported()
@@ -337,7 +358,7 @@ class Passes:
         except StopIteration:
             self.stage = "done"
 
-    # --- the plan ----------------------------------------------------------------------------------------------------------------
+    # --- the plan -----------------------------------------------------------------------------------------
 
     def _in_order(self, *, first: bool) -> Plan:
         if self.early:
@@ -357,7 +378,9 @@ class Passes:
         steps = self._agreement.on(self._affordable_steps(), 1)
         before = self.steps
         yield from self._traced_pass(steps, "steps")
-        while self._agreement.has_peers and self.steps < before + steps:  # an evaluation ended the pass, perhaps on this rank only
+        while (
+            self._agreement.has_peers and self.steps < before + steps
+        ):  # an evaluation ended the pass, perhaps on this rank only
             yield
         yield from self._traced_again(steps)
         if self.early and self._on_gpu and self.settings.steps is None:
@@ -365,7 +388,8 @@ class Passes:
         self._stop_sampler()
 
     def _first_step(self) -> Plan:
-        """From the program's start to the end of its first step, traced as long as the trace stays small enough."""
+        """From the program's start to the end of its first step, traced as long as the trace stays small
+        enough."""
         self.stage = "start-up"
         self.progress.stage("running the first step", None)
         began = time.perf_counter_ns()
@@ -373,14 +397,16 @@ class Passes:
         self.progress.advance()
 
     def _of_threads(self) -> Plan:
-        """Several threads make steps at the same time: from here on all they do is traced, as long as the trace stays small enough."""
+        """Several threads make steps at the same time: from here on all they do is traced, as long as the
+        trace stays small enough."""
         self.stage = "start-up"
         self.progress.stage("tracing the threads of the program", None)
         self._start_sampler()
         yield from self._trace_program(marked=False)
 
     def _trace_program(self, *, marked: bool) -> Generator[None, Event | None, int]:
-        """Trace until a step has ended, of a program whose steps are not ``marked`` to its end; returns when that was."""
+        """Trace until a step has ended, of a program whose steps are not ``marked`` to its end; returns when
+        that was."""
         bound = self._begin_program(marked)
         try:
             while (event := (yield)) != "step" or not marked:
@@ -389,7 +415,8 @@ class Passes:
                     self._program.stop()
                     self._program = None
                 elif event == "resume" or (event == "call" and marked and bound.reached):
-                    # The trace was full before the first step had called a module: it is worth more from here on.
+                    # The trace was full before the first step had called a module: it is worth more from here
+                    # on.
                     bound = self._begin_program(marked)
             self.device.synchronize()
             return time.perf_counter_ns()
@@ -424,12 +451,19 @@ class Passes:
                 self.generations.clear()
                 step_ns = yield from self._one_step()
                 began_ns = now_ns() - step_ns
-                steps.append(TimedStep(ns=step_ns, began_ns=began_ns, tokens=self._tokens_of_step(), loaded=self.loading.take()))
+                steps.append(
+                    TimedStep(
+                        ns=step_ns,
+                        began_ns=began_ns,
+                        tokens=self._tokens_of_step(),
+                        loaded=self.loading.take(),
+                    )
+                )
                 self.progress.advance()
                 self.warmup.add(step_ns)
                 if self._on_gpu and not self.warmup.is_over():
-                    # Here and not before the timed pass, which would find the device idle. The first step has taken memory on
-                    # every GPU that is to be sampled.
+                    # Here and not before the timed pass, which would find the device idle. The first step has
+                    # taken memory on every GPU that is to be sampled.
                     self._start_sampler()
             if self.early and asked is None:
                 # The program's second step, which was traced, may take much longer than its later ones.
@@ -460,13 +494,16 @@ class Passes:
         return ready[0] if len(ready) == 1 else ()
 
     def _let_warmup_stand_in(self, steps: list[TimedStep]) -> None:
-        """The program ended before the timed pass: its last untraced ``steps`` are the best that is known of its pace."""
+        """The program ended before the timed pass: its last untraced ``steps`` are the best that is known of
+        its pace."""
         if not steps:
             return
         kept = self.timed = steps[len(steps) > 2 :]  # the one after a traced step may be slower
         del self.warmup.times_ns[-len(kept) :]
         self._clock_name = "perf_counter"
-        self.warmup.rule = f"the program ended during warm-up; timed steps are its last {counted(len(kept), 'step')}"
+        self.warmup.rule = (
+            f"the program ended during warm-up; timed steps are its last {counted(len(kept), 'step')}"
+        )
         self._timed_began_ns = kept[0].began_ns
         ended_ns = kept[-1].began_ns + kept[-1].ns
         self._stretches = [TimedStretch(began_ns=self._timed_began_ns, ended_ns=ended_ns, steps=len(kept))]
@@ -489,9 +526,11 @@ class Passes:
         yield from self._timed_steps(planned)
 
     def _timed_further(self) -> Plan:
-        """More timed steps of a program on a GPU, which has been traced and may end now: as many as a timed pass of ours has.
+        """More timed steps of a program on a GPU, which has been traced and may end now: as many as a timed
+            pass of ours has.
 
-        Steps that are not timed come first: while the trace was written the device was idle, and workers loaded batches.
+        Steps that are not timed come first: while the trace was written the device was idle, and workers
+            loaded batches.
         """
         done, step_s = len(self.timed), statistics.median(step.ns for step in self.timed) / 1e9
         missing = planned_steps(step_s, gpu=True, program=False) - done
@@ -500,7 +539,9 @@ class Passes:
             return
         self.stage = "timed"
         self.progress.stage("timing more steps with the profiler off", planned)
-        busy = self._agreement.on(max(min(BUSY_MAX_STEPS, math.ceil(BUSY_S / step_s)), self.loading.seen.prefetched), 1)
+        busy = self._agreement.on(
+            max(min(BUSY_MAX_STEPS, math.ceil(BUSY_S / step_s)), self.loading.seen.prefetched), 1
+        )
         while busy:
             busy -= (yield) == "step"
         self.device.synchronize()
@@ -508,7 +549,8 @@ class Passes:
         yield from self._timed_steps(planned, further=True)
 
     def _timed_steps(self, planned: int, *, further: bool = False) -> Plan:
-        """``planned`` steps, timed one after another; ``further`` ones are added to those before, and their memory does not count."""
+        """``planned`` steps, timed one after another; ``further`` ones are added to those before, and their
+        memory does not count."""
         self._queue.watch()
         steps: list[TimedStep] = []
         self.generations.clear()
@@ -521,7 +563,9 @@ class Passes:
                 if event == "step":
                     self._clock.end()
                     tokens, queue_ns = self._tokens_of_step(), self._queue.since_ns()
-                    steps.append(TimedStep(tokens=tokens, queue_ns=queue_ns, loaded=self.loading.take(), whole=whole))
+                    steps.append(
+                        TimedStep(tokens=tokens, queue_ns=queue_ns, loaded=self.loading.take(), whole=whole)
+                    )
                     self.progress.advance()
                     if self._mps is not None:
                         self._mps.note()
@@ -530,14 +574,17 @@ class Passes:
                         add_step(journal, self._live.timed_ns[-1])
                     whole = True
                     if len(self._clock) == goal:
-                        goal += self._patience.further_timed(planned, self._clock.so_far_ns(), [step.queue_ns for step in steps])
+                        goal += self._patience.further_timed(
+                            planned, self._clock.so_far_ns(), [step.queue_ns for step in steps]
+                        )
                     self._queue.mark()
                     self._clock.go_on()
                 elif event == "pause" and stretch is not None:
                     self._end_stretch(*stretch, memory=not further)
                     stretch = None
                 elif event == "resume":
-                    # The step that follows an evaluation has lost its beginning, perhaps the loading of its data.
+                    # The step that follows an evaluation has lost its beginning, perhaps the loading of its
+                    # data.
                     whole = False
                     self._begin_stretch(more=True)
                     stretch = (now_ns(), len(self._clock))
@@ -549,9 +596,13 @@ class Passes:
             # Ctrl-C may come between the end of a step and what is noted of it; that step does not count.
             for step, ns in zip(steps, self._clock.take_ns(), strict=False):
                 step.ns = ns
-            wall_ns = self._wall_step_ns([step.ns for step in steps]) if ended and stretch is not None else None
+            wall_ns = (
+                self._wall_step_ns([step.ns for step in steps]) if ended and stretch is not None else None
+            )
             if wall_ns is not None:  # only the last stretch ended with a step, so only its wall time is known
-                self.timed = [replace(step, ns=wall_ns, tokens=()) for step in steps[-self._stretches[-1].steps :]]
+                self.timed = [
+                    replace(step, ns=wall_ns, tokens=()) for step in steps[-self._stretches[-1].steps :]
+                ]
             else:
                 self.timed = [*self.timed, *([step for step in steps if step.whole] or steps)]
             self._live.timed_ns = [step.ns for step in self.timed]
@@ -564,30 +615,41 @@ class Passes:
         self._clock.begin()
 
     def _wall_step_ns(self, times_ns: list[int]) -> int | None:
-        """The time of a step of the stretch that has just ended, if the device worked on other streams than the timed one, too."""
+        """The time of a step of the stretch that has just ended, if the device worked on other streams than
+        the timed one, too."""
         stretch = self._stretches[-1]
         events_ns, wall_ns = times_ns[len(times_ns) - stretch.steps :], stretch.ended_ns - stretch.began_ns
         step_ns = wall_step_ns(events_ns, wall_ns) if self._clock_name != "perf_counter" else None
         if step_ns is not None:
             self._clock_name = WALL_CLOCK
             self.notes.append(
-                f"CUDA events of {counted(stretch.steps, 'step')} add up to {seconds(sum(events_ns) / 1e9)}, but the steps took "
-                f"{seconds(wall_ns / 1e9)}: they use other streams as well, so the step time is the wall time divided by the steps"
+                f"CUDA events of {counted(stretch.steps, 'step')} add up to "
+                f"{seconds(sum(events_ns) / 1e9)}, but the steps took "
+                f"{seconds(wall_ns / 1e9)}: they use other streams as well, so the step time is "
+                "the wall time divided by the steps"
             )
         return step_ns
 
     def _traced_again(self, steps: int) -> Plan:
-        """Trace again while other programs delay most of the traced steps; the trace with the most quiet steps is kept.
+        """Trace again while other programs delay most of the traced steps; the trace with the most quiet
+        steps is kept.
 
         Programs that disturb come and go: untraced steps pass until one of them is quiet.
         """
-        enough, until = max(min(steps, TRACED_MIN_STEPS), steps // 2), time.perf_counter() + self._patience.limit_s
+        enough, until = (
+            max(min(steps, TRACED_MIN_STEPS), steps // 2),
+            time.perf_counter() + self._patience.limit_s,
+        )
         most = self.steps + self._patience.most_traced_again(steps)
 
         def over() -> bool:
             return time.perf_counter() > until or self.steps > most
 
-        while quiet(self.traced.times_ns, self.traced.queue_ns) < enough and not over() and self._patience.is_disturbed():
+        while (
+            quiet(self.traced.times_ns, self.traced.queue_ns) < enough
+            and not over()
+            and self._patience.is_disturbed()
+        ):
             self._queue.watch()
             while not quiet([(yield from self._one_step())], [self._queue.since_ns()]):
                 if over():
@@ -600,8 +662,11 @@ class Passes:
             return ()
         return [sample for sample in self._sampler.samples() if sample.time_ns >= (self._timed_began_ns or 0)]
 
-    def _traced_pass(self, steps: int, kind: Literal["steps", "early", "probe"], *, again: bool = False) -> Plan:
-        """``steps`` under the profiler; an evaluation in between ends the pass, or lets it begin again where no step had ended.
+    def _traced_pass(
+        self, steps: int, kind: Literal["steps", "early", "probe"], *, again: bool = False
+    ) -> Plan:
+        """``steps`` under the profiler; an evaluation in between ends the pass, or lets it begin again where
+        no step had ended.
 
         With ``again`` the trace is kept only if it has more quiet steps than the one before.
         """
@@ -614,7 +679,11 @@ class Passes:
         pages = self._timed_faults
         if kind == "steps" and pages and not self._on_gpu:
             self._page_s = page_s()
-        reserve = HeapReserve() if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed) else None
+        reserve = (
+            HeapReserve()
+            if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed)
+            else None
+        )
         tracer, loaded = self._tracer(steps), list[Waited]()
         self._range_ns = None if kind == "probe" or self._on_gpu else range_cost_ns()
         tracer.start()
@@ -637,18 +706,23 @@ class Passes:
                 reserve.release()
             kept = bool(tracer.traced.times_ns)
             if again:
-                kept = quiet(tracer.traced.times_ns, tracer.traced.queue_ns) > quiet(self.traced.times_ns, self.traced.queue_ns)
+                kept = quiet(tracer.traced.times_ns, tracer.traced.queue_ns) > quiet(
+                    self.traced.times_ns, self.traced.queue_ns
+                )
             self.loading.end_traced(loaded if kept else None)
             if kept:
                 self._keep_trace(tracer, "early" if kind == "early" else "steps")
         compiled = self.inductor.graphs > before
         if compiled and kind == "steps":
-            self.notes.append("code was compiled during the traced steps: their times and operators include compilation")
-        # Some versions of torch compile again when there are hooks on modules, and the trace would be one of the compiler.
+            self.notes.append(
+                "code was compiled during the traced steps: their times and operators include compilation"
+            )
+        # Some versions of torch compile again when there are hooks on modules, and the trace would be one of
+        # the compiler.
         self._compiles_under_hooks = compiled and before > 0 and self.ranges is ModuleRanges
         self.save()
 
-    # --- the timed pass ----------------------------------------------------------------------------------------------------------
+    # --- the timed pass -----------------------------------------------------------------------------------
 
     def _begin_stretch(self, *, more: bool = False) -> None:
         """Steps are timed from here on, ``more`` of them after a pause."""
@@ -663,7 +737,9 @@ class Passes:
     def _end_stretch(self, began_ns: int, steps_before: int, *, memory: bool = True) -> None:
         """A pause, or the end of the pass: add up what was measured since the last one."""
         self.device.synchronize()
-        self._stretches.append(TimedStretch(began_ns=began_ns, ended_ns=now_ns(), steps=len(self._clock) - steps_before))
+        self._stretches.append(
+            TimedStretch(began_ns=began_ns, ended_ns=now_ns(), steps=len(self._clock) - steps_before)
+        )
         if memory:
             self._add_memory()
 
@@ -696,11 +772,13 @@ class Passes:
             resident = (sample.process_rss_bytes for sample in self.samples if sample.time_ns <= timed_ns)
             self.peak_bytes = max(filter(None, resident), default=None)
 
-    # --- traces ------------------------------------------------------------------------------------------------------------------
+    # --- traces -------------------------------------------------------------------------------------------
 
     def _tracer(self, steps: int, *, marked: bool = True) -> Tracer:
         ranges = None if self._compiles_under_hooks else self.ranges(self._guard)
-        tracer = self.device.tracer(steps=steps, modules=ranges, marked=marked, all_threads=self.others_work, guard=self._guard)
+        tracer = self.device.tracer(
+            steps=steps, modules=ranges, marked=marked, all_threads=self.others_work, guard=self._guard
+        )
         self._latest = tracer
         self._first_tracer = tracer if self._may_move else None
         return tracer
@@ -713,7 +791,8 @@ class Passes:
         steps = max(1, min(planned, TRACE_LIMIT_BYTES // max(self._trace_bytes, 1)))
         if steps < planned:
             self.notes.append(
-                f"traced {counted(steps, 'step')} instead of {planned}: one step takes {binary_bytes(self._trace_bytes)} of "
+                f"traced {counted(steps, 'step')} instead of {planned}: one step takes "
+                f"{binary_bytes(self._trace_bytes)} of "
                 f"trace, the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
             )
         return steps
@@ -730,22 +809,32 @@ class Passes:
         self._program = None
 
     def _keep_exported(self) -> None:
-        """The trace that the program's own profiler exported, where it has the shapes of operators in steps."""
+        """The trace that the program's own profiler exported, where it has the shapes of operators in
+        steps."""
         exported = self.directory / _EXPORTED
         if not exported.exists():
             return
         try:
             calls = tree(read(exported))
             if not len(calls.steps) or not calls.trace.shapes_recorded:
-                self.notes.append("the trace of the program's own profiler has no steps, or no shapes (record_shapes=True)")
+                self.notes.append(
+                    "the trace of the program's own profiler has no steps, or no shapes (record_shapes=True)"
+                )
                 return
-            with exported.open("rb") as source, gzip.open(self.directory / self.trace_name, "wb", compresslevel=6) as target:
+            with (
+                exported.open("rb") as source,
+                gzip.open(self.directory / self.trace_name, "wb", compresslevel=6) as target,
+            ):
                 shutil.copyfileobj(source, target)
             self.trace = self.trace_name
-            self.traced = TracedSteps(times_ns=(calls.steps[:, 1] - calls.steps[:, 0]).tolist(), has_operators=True)
+            self.traced = TracedSteps(
+                times_ns=(calls.steps[:, 1] - calls.steps[:, 0]).tolist(), has_operators=True
+            )
             self.notes.append("operators are those of the trace that the program's own profiler exported")
         except (RooflinesError, OSError) as error:
-            self.notes.append(f"the trace of the program's own profiler could not be used: {first_line(error)}")
+            self.notes.append(
+                f"the trace of the program's own profiler could not be used: {first_line(error)}"
+            )
         finally:
             exported.unlink(missing_ok=True)
 
@@ -758,9 +847,11 @@ class Passes:
             (self.directory / self.trace_name).unlink(missing_ok=True)
             self.trace, self.traced = None, TracedSteps(kind="program")
         elif self._program_cut:
-            self.notes.append("the trace was stopped before it became too large: later operators are not in it")
+            self.notes.append(
+                "the trace was stopped before it became too large: later operators are not in it"
+            )
 
-    # --- records -----------------------------------------------------------------------------------------------------------------
+    # --- records ------------------------------------------------------------------------------------------
 
     @property
     def peak_kind(self) -> str | None:
@@ -772,13 +863,23 @@ class Passes:
         longest = max(self._stretches, key=lambda stretch: stretch.ended_ns - stretch.began_ns, default=None)
         timed, traced = self.timed, self.traced
         return StepTimes(
-            warmup_ns=tuple(self.warmup.times_ns), timed_ns=tuple(step.ns for step in timed), traced_ns=tuple(traced.times_ns),
-            traced=traced.kind, settled=self.warmup.settled, rule=self.warmup.rule, clock=self._clock_name,
-            timed_page_faults=self._timed_faults, traced_page_faults=traced.page_faults,
+            warmup_ns=tuple(self.warmup.times_ns),
+            timed_ns=tuple(step.ns for step in timed),
+            traced_ns=tuple(traced.times_ns),
+            traced=traced.kind,
+            settled=self.warmup.settled,
+            rule=self.warmup.rule,
+            clock=self._clock_name,
+            timed_page_faults=self._timed_faults,
+            traced_page_faults=traced.page_faults,
             traced_step_faults=known(traced.step_faults, len(traced.times_ns)),
-            page_ns=None if self._page_s is None else self._page_s * 1e9, timed_began_ns=self._timed_began_ns,
-            timed_stretch=longest if len(self._stretches) > 1 else None, range_ns=self._range_ns,
+            page_ns=None if self._page_s is None else self._page_s * 1e9,
+            timed_began_ns=self._timed_began_ns,
+            timed_stretch=longest if len(self._stretches) > 1 else None,
+            range_ns=self._range_ns,
             timed_token_ns=tuple(step.tokens for step in timed) if all(step.tokens for step in timed) else (),
             timed_queue_ns=known([step.queue_ns for step in timed], len(timed)),
-            traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)), slowed_by=self._slowed_by, served=self.served,
-        )  # fmt: skip
+            traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)),
+            slowed_by=self._slowed_by,
+            served=self.served,
+        )

@@ -1,4 +1,5 @@
-"""What the system says of this process: peak memory, pages taken, a reserve for the profiler, time spent waiting for a processor."""
+"""What the system says of this process: peak memory, pages taken, a reserve for the profiler, time spent
+waiting for a processor."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ from rooflines.profiler.samplers.host import own_peak_rss_bytes
 RESERVE_BYTES, _LEAST_LEFT = 256 << 20, 16
 # Below the smallest threshold from which glibc maps a block by itself (128 KiB).
 _BLOCK_BYTES = 64 << 10
-# A line for every thread: nanoseconds on a processor, nanoseconds waiting for one, number of turns (Linux, sched-stats.rst).
+# A line for every thread: nanoseconds on a processor, nanoseconds waiting for one, number of turns (Linux,
+# sched-stats.rst).
 _TASKS = Path("/proc/self/task")
 
 
 class PeakMemory:
-    """The peak since ``start()``. ``kind`` says what is counted; ``bytes()`` is None where it cannot be known."""
+    """The peak since ``start()``. ``kind`` says what is counted; ``bytes()`` is None where it cannot be
+    known."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
@@ -53,14 +56,16 @@ class PeakMemory:
 
 @functools.cache
 def is_listening() -> bool:
-    """Whether this process waits for connections at a socket, as a server and its workers do; as it was at the first call."""
+    """Whether this process waits for connections at a socket, as a server and its workers do; as it was at
+    the first call."""
     with contextlib.suppress(psutil.Error):
         return any(socket.status == psutil.CONN_LISTEN for socket in psutil.Process().net_connections())
     return False
 
 
 def page_faults() -> int | None:
-    """Pages that this process has taken from the system so far without reading a disk; None where the system does not say (Windows)."""
+    """Pages that this process has taken from the system so far without reading a disk; None where the system
+    does not say (Windows)."""
     try:
         import resource
     except ImportError:
@@ -75,11 +80,13 @@ def since(before: int | None) -> int | None:
 
 
 class HeapReserve:
-    """Free memory in the C heap that the system has mapped already, for what the profiler stores while steps are traced.
+    """Free memory in the C heap that the system has mapped already, for what the profiler stores while steps
+    are traced.
 
-    The profiler's records are small blocks between those of the step. They split the memory that the step before has freed, so the step
-    takes new pages from the system, thousands in each: a batch norm of 0.1 ms took 1.8 ms. The timed steps do not pay for that.
-    The reserve lasts until ``release``. Where the heap is not glibc's it does nothing.
+    The profiler's records are small blocks between those of the step. They split the memory that the step
+    before has freed, so the step takes new pages from the system, thousands in each: a batch norm of 0.1 ms
+    took 1.8 ms. The timed steps do not pay for that. The reserve lasts until ``release``. Where the heap is
+    not glibc's it does nothing.
     """
 
     def __init__(self) -> None:
@@ -105,9 +112,11 @@ class HeapReserve:
 
 
 class RunQueue:
-    """Adds up what the threads wait between ``mark`` and ``since_ns``; a reading takes a microsecond for each thread.
+    """Adds up what the threads wait between ``mark`` and ``since_ns``; a reading takes a microsecond for each
+    thread.
 
-    Threads are listed by ``watch``: those that start later are not seen. Systems that do not count it give None.
+    Threads are listed by ``watch``: those that start later are not seen. Systems that do not count it give
+    None.
     """
 
     def __init__(self) -> None:
@@ -120,7 +129,9 @@ class RunQueue:
         try:
             for task in _TASKS.iterdir():
                 self._files.append(os.open(task / "schedstat", os.O_RDONLY))
-        except OSError:  # not Linux, not counted, or a thread has just ended: without it the sum would be too low
+        except (
+            OSError
+        ):  # not Linux, not counted, or a thread has just ended: without it the sum would be too low
             self.close()
 
     def close(self) -> None:

@@ -28,17 +28,20 @@ _OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 class Program(NamedTuple):
-    """A script, or with ``is_module`` a module (``python -m``), with its own command line; ``name`` is its path or its name."""
+    """A script, or with ``is_module`` a module (``python -m``), with its own command line; ``name`` is its
+    path or its name."""
 
     name: str
     arguments: list[str]
     is_module: bool = False
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Run it to its end, its threads included, as the module ``__main__`` with its own command line and search path.
+        """Run it to its end, its threads included, as the module ``__main__`` with its own command line and
+        search path.
 
-        What ends it is printed as Python prints it, unless it ``is_over`` for us, and raised. Afterwards this process is as it was
-        before, until it exits: the program's handlers at exit find what the program left. A child that the program forked ends here.
+        What ends it is printed as Python prints it, unless it ``is_over`` for us, and raised. Afterwards this
+        process is as it was before, until it exits: the program's handlers at exit find what the program
+        left. A child that the program forked ends here.
         """
         before, owner = _Surroundings(), os.getpid()
         ours = own_stream(sys.stdout), own_stream(sys.stderr)
@@ -49,11 +52,14 @@ class Program(NamedTuple):
         if not getattr(sys.flags, "safe_path", False):
             # In the place of the entry that Python made for our own command.
             made = {os.getcwd(), str(Path(before.argv[0]).resolve().parent)}
-            sys.path[: bool(made & {*sys.path[:1]})] = [os.getcwd() if self.is_module else str(Path(self.name).resolve().parent)]
+            sys.path[: bool(made & {*sys.path[:1]})] = [
+                os.getcwd() if self.is_module else str(Path(self.name).resolve().parent)
+            ]
         ending: BaseException | None = None
         try:
             if self.is_module:
-                runpy._run_module_as_main(self.name)  # type: ignore[attr-defined]  # as Python itself calls it
+                # as Python itself calls it
+                runpy._run_module_as_main(self.name)  # type: ignore[attr-defined]
             else:
                 self._run_file(main)
             _wait_for_threads()
@@ -73,22 +79,28 @@ class Program(NamedTuple):
             atexit.unregister(gc.freeze)  # of our command line: cycles of the program end as Python ends them
             for stream in {*ours} - {*after.streams}:
                 atexit.register(stream.close)
-            atexit.register(after.restore)  # runs before the handlers of the program, which were registered earlier
+            atexit.register(
+                after.restore
+            )  # runs before the handlers of the program, which were registered earlier
 
     def _run_file(self, own: types.ModuleType) -> None:
         path = os.path.join(os.getcwd(), self.name.removeprefix("./"))  # as Python shows it
-        own.__dict__.update(__file__=path, __cached__=None, __loader__=importlib.machinery.SourceFileLoader("__main__", path))
+        own.__dict__.update(
+            __file__=path, __cached__=None, __loader__=importlib.machinery.SourceFileLoader("__main__", path)
+        )
         with io.open_code(path) as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
         exec(code, own.__dict__)
 
 
 class Enough(BaseException):
-    """Everything is recorded: unwind the program. Not an Exception, so that the program's own handlers let it pass."""
+    """Everything is recorded: unwind the program. Not an Exception, so that the program's own handlers let it
+    pass."""
 
 
 class _Surroundings:
-    """What a program may change of this process, as it is now: command line, search path, directory, main module, streams, limits."""
+    """What a program may change of this process, as it is now: command line, search path, directory, main
+    module, streams, limits."""
 
     def __init__(self) -> None:
         self.argv, self._path, self.main = sys.argv, list(sys.path), sys.modules["__main__"]
@@ -112,7 +124,8 @@ class _Surroundings:
 
 
 def own_stream(stream: TextIO) -> TextIO:
-    """A stream that writes to where ``stream`` does now, by a descriptor of its own; ``stream`` itself where it has none."""
+    """A stream that writes to where ``stream`` does now, by a descriptor of its own; ``stream`` itself where
+    it has none."""
     try:
         return open(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors=stream.errors, buffering=1)
     except (AttributeError, OSError, ValueError):  # None, closed, or in memory
@@ -121,12 +134,15 @@ def own_stream(stream: TextIO) -> TextIO:
 
 def _limits() -> dict[int, tuple[int, int]]:
     """The limits of memory, files and their size, within which we write our reports."""
-    kinds = (resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE) if resource is not None else ()
+    kinds = (
+        (resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE) if resource is not None else ()
+    )
     return {kind: resource.getrlimit(kind) for kind in kinds}
 
 
 def _end_child(ending: BaseException | None) -> NoReturn:
-    """End a child that the program forked and that has come to the program's end: what follows is for the parent."""
+    """End a child that the program forked and that has come to the program's end: what follows is for the
+    parent."""
     code = ending.code if isinstance(ending, SystemExit) else None if ending is None else 1
     atexit._run_exitfuncs()
     _flush()
@@ -143,7 +159,8 @@ def _flush() -> None:
 
 
 def _print_ending(ending: BaseException) -> None:
-    """Print what ended the program, as Python does: the text of an exit, or any other exception by ``sys.excepthook``."""
+    """Print what ended the program, as Python does: the text of an exit, or any other exception by
+    ``sys.excepthook``."""
     if isinstance(ending, SystemExit):
         if ending.code is not None and not isinstance(ending.code, int) and sys.stderr is not None:
             with contextlib.suppress(Exception):
@@ -172,8 +189,13 @@ def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | No
 
 
 def _wait_for_threads() -> None:
-    """Wait for the threads that Python waits for at the end of a program; those of pools end when it exits."""
+    """Wait for the threads that Python waits for at the end of a program; those of pools end when it
+    exits."""
     pools = sys.modules.get("concurrent.futures.thread")
     for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread() and thread not in getattr(pools, "_threads_queues", ()):
+        if (
+            not thread.daemon
+            and thread is not threading.current_thread()
+            and thread not in getattr(pools, "_threads_queues", ())
+        ):
             thread.join()

@@ -1,7 +1,8 @@
-"""Steps per second that recordings tell ``rooflines monitor --live``, which may run its program in any number of processes.
+"""Steps per second that recordings tell ``rooflines monitor --live``, which may run its program in any number
+of processes.
 
-``VARIABLE`` names a directory where each process that records keeps a file of a few bytes, so that neither forks nor other programs
-between the two matter. Without the variable nothing is counted.
+``VARIABLE`` names a directory where each process that records keeps a file of a few bytes, so that neither
+forks nor other programs between the two matter. Without the variable nothing is counted.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from rooflines.units import counted, seconds, significant
 
 VARIABLE = "ROOFLINES_STEPS"
 _REPORT_EVERY_S = 1.0
-# A process has paused if its last report is older than both: this many seconds, and the time of this many steps.
+# A process has paused if its last report is older than both: this many seconds, and the time of this many
+# steps.
 _PAUSE_S, _PAUSE_STEPS = 3.0, 3
 
 
 class StepReport:
-    """Writes the steps of this process and their rate since the last report into ``directory``, once a second at most."""
+    """Writes the steps of this process and their rate since the last report into ``directory``, once a second
+    at most."""
 
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
@@ -42,7 +45,8 @@ class StepReport:
 
 
 def reported_steps(directory: Path) -> str:
-    """The mean rate of the processes that make steps, or how long they have reported none; empty without reports."""
+    """The mean rate of the processes that make steps, or how long they have reported none; empty without
+    reports."""
     reports = []
     for file in directory.glob("*"):
         with contextlib.suppress(OSError, ValueError):  # it is just being written

@@ -1,9 +1,10 @@
-"""Record a program that knows nothing of us: it runs as under ``python``, and hooks find the ends of its steps.
+"""Record a program that knows nothing of us: it runs as under ``python``, and hooks find the ends of its
+steps.
 
-A training step ends with ``optimizer.step()``. In a program that makes no optimizer, an inference step ends when an outermost module
-returns with gradients off, or where it generates text, when ``generate()`` does (``generate_calls.py``). Of several optimizers or
-modules that take turns, one ends the step. A model that is trained, called in evaluation mode with gradients off, is being evaluated:
-that belongs to no training step.
+A training step ends with ``optimizer.step()``. In a program that makes no optimizer, an inference step ends
+when an outermost module returns with gradients off, or where it generates text, when ``generate()`` does
+(``generate_calls.py``). Of several optimizers or modules that take turns, one ends the step. A model that is
+trained, called in evaluation mode with gradients off, is being evaluated: that belongs to no training step.
 """
 
 from __future__ import annotations
@@ -37,27 +38,31 @@ from rooflines.profiler.record.program import Enough, Program
 from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
 
-# What the program does: a step ends, of its kind; an outermost module is called; an evaluation begins, and training goes on; others
-# than before begin to end the steps; another thread runs PyTorch, and several make steps at the same time.
+# What the program does: a step ends, of its kind; an outermost module is called; an evaluation begins, and
+# training goes on; others than before begin to end the steps; another thread runs PyTorch, and several make
+# steps at the same time.
 Doing = Mode | Literal["call", "pause", "resume", "change", "thread", "threads"]
 
-# What ends the steps has not been called while others were called this often: the program has gone on to something else.
+# What ends the steps has not been called while others were called this often: the program has gone on to
+# something else.
 _GONE_AFTER = 50
 # Steps are not told from this many calls on that overlap those of another thread.
 _AT_ONCE = 3
-# After this many calls of other threads than the main one, none of which overlap, the calling thread makes the steps.
+# After this many calls of other threads than the main one, none of which overlap, the calling thread makes
+# the steps.
 _ADOPTED_AFTER = 10
 
 
 class StepHooks:
     """Context manager that calls ``on_doing`` with what the running program does.
 
-    Others may begin to end the steps while ``may_change()``, or when the former have not been seen for long. From the first training
-    step on, only optimizers end steps. One thread at a time makes them: another one takes over only where their calls do not overlap,
-    and where they do, there are no steps. Forked workers of a data loader inherit the hooks, but are not watched; what runs inside a
-    loader (``is_away``) is not a step. ``elsewhere`` is how often other threads have called modules. ``mode`` is the kind of steps
-    that the program makes, None before the first one; ``evaluations`` between them took ``evaluating_s`` seconds. ``guard`` is for our
-    code in the program.
+    Others may begin to end the steps while ``may_change()``, or when the former have not been seen for long.
+    From the first training step on, only optimizers end steps. One thread at a time makes them: another one
+    takes over only where their calls do not overlap, and where they do, there are no steps. Forked workers of
+    a data loader inherit the hooks, but are not watched; what runs inside a loader (``is_away``) is not a
+    step. ``elsewhere`` is how often other threads have called modules. ``mode`` is the kind of steps that the
+    program makes, None before the first one; ``evaluations`` between them took ``evaluating_s`` seconds.
+    ``guard`` is for our code in the program.
     """
 
     def __init__(
@@ -78,7 +83,8 @@ class StepHooks:
         self._guard = guard or Guard()
         self._process = os.getpid()
         self._owner: int | None = None  # the thread that makes the steps
-        self.at_once = 0  # calls that would end a step and overlapped those of another thread; none ends one from _AT_ONCE on
+        # calls that would end a step and overlapped those of another thread; none ends one from _AT_ONCE on
+        self.at_once = 0
         self._tentative = 0  # calls of other threads than the main one that would have made the first step
         self._depths = _Depths()
         self.calls: dict[int, list[float]] = {}  # when the latest one of each thread began and ended
@@ -86,7 +92,9 @@ class StepHooks:
         self._steps: set[Any] = set()  # ours, in place of those of classes of optimizers
         self._turns = _Turns()
         self._evaluating_since: float | None = None
-        self._pending: Any = None  # the optimizer that stepped in a backward pass or in compiled code, where no step may end
+        self._pending: Any = (
+            None  # the optimizer that stepped in a backward pass or in compiled code, where no step may end
+        )
         self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._on = False
         self._ranges: ModuleRanges | None = None
@@ -131,13 +139,14 @@ class StepHooks:
         """Ranges around modules by these hooks."""
         return _RangesHere(self, guard)
 
-    # --- optimizers --------------------------------------------------------------------------------------------------------------
+    # --- optimizers ---------------------------------------------------------------------------------------
 
     def _watch(self, optimizer: Any) -> None:
         """Be told when ``optimizer`` has stepped.
 
-        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, which a step of ours would cut.
-        Its class is changed, as torch does it: the optimizer itself is what the program made, also where it is copied or stored.
+        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, which a
+        step of ours would cut. Its class is changed, as torch does it: the optimizer itself is what the
+        program made, also where it is copied or stored.
         """
         self._optimizers.append(weakref.ref(optimizer))
         self._is_trained.clear()
@@ -158,7 +167,9 @@ class StepHooks:
             return result
 
         def restore() -> None:
-            if vars(kind).get("step") is step:  # else the program has changed it again, and ours only passes calls on
+            if (
+                vars(kind).get("step") is step
+            ):  # else the program has changed it again, and ours only passes calls on
                 if is_own:
                     kind.step = theirs
                 else:
@@ -181,12 +192,14 @@ class StepHooks:
             self._pending = None
             self._ended("training", optimizer)
 
-    # --- modules -----------------------------------------------------------------------------------------------------------------
+    # --- modules ------------------------------------------------------------------------------------------
 
     def _before_forward(self, module: Any, inputs: Any) -> None:
         import torch
 
-        if torch.compiler.is_compiling() or torch._C._get_tracing_state():  # first: compiled code must not depend on our state
+        if (
+            torch.compiler.is_compiling() or torch._C._get_tracing_state()
+        ):  # first: compiled code must not depend on our state
             return
         here = self._is_here()
         if here and not self._depths.modules and self._watched():
@@ -261,7 +274,8 @@ class StepHooks:
             self._ended("generate", model)
 
     def _infers(self, module: Any) -> bool:
-        """Until there is an optimizer, each call is a step; then only what evaluates the model before it is trained."""
+        """Until there is an optimizer, each call is a step; then only what evaluates the model before it is
+        trained."""
         return self.mode != "training" and (not self._optimizers or self._evaluates(module))
 
     def _evaluates(self, module: Any) -> bool:
@@ -272,12 +286,18 @@ class StepHooks:
             return False
         is_trained = self._is_trained.get(module)
         if is_trained is None:
-            optimizers = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
-            trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
-            is_trained = self._is_trained[module] = any(id(parameter) in trained for parameter in module.parameters())
+            optimizers = [
+                optimizer for reference in self._optimizers if (optimizer := reference()) is not None
+            ]
+            trained = {
+                id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]
+            }
+            is_trained = self._is_trained[module] = any(
+                id(parameter) in trained for parameter in module.parameters()
+            )
         return is_trained
 
-    # --- steps -------------------------------------------------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------------------------
 
     def _resume(self) -> None:
         if self._evaluating_since is not None:
@@ -309,7 +329,8 @@ class StepHooks:
 
 
 class _Turns:
-    """Which of the optimizers, or modules, that take turns ends a step: the one that was the last to come for the first time.
+    """Which of the optimizers, or modules, that take turns ends a step: the one that was the last to come for
+        the first time.
 
     ``taking`` is how many took turns in a step that has ended.
     """
@@ -331,11 +352,16 @@ class _Turns:
         return seen is not None and seen() is ending
 
     def take(self, ending: Any, *, may_change: bool) -> Literal["end", "inside", "change"]:
-        """It is the turn of ``ending``: whether that ends a step, lies inside one, or another kind of step begins behind it."""
+        """It is the turn of ``ending``: whether that ends a step, lies inside one, or another kind of step
+        begins behind it."""
         new = not self.knows(ending)
         self._seen[id(ending)] = weakref.ref(ending)
         if self._last is None or id(ending) == self._last:
-            self._last, self.taking, self._between = id(ending), max(self.taking, len({*self._between}) + 1), []
+            self._last, self.taking, self._between = (
+                id(ending),
+                max(self.taking, len({*self._between}) + 1),
+                [],
+            )
             return "end"
         self._between.append(id(ending))
         if (new and may_change) or len(self._between) > _GONE_AFTER:
@@ -345,7 +371,8 @@ class _Turns:
 
 
 class _RangesHere(ModuleRanges):
-    """Ranges around modules, written by the hooks that are there anyway: no others come and go, on which compiled code depends."""
+    """Ranges around modules, written by the hooks that are there anyway: no others come and go, on which
+    compiled code depends."""
 
     def __init__(self, hooks: StepHooks, guard: Guard) -> None:
         super().__init__(guard)
@@ -362,7 +389,8 @@ class _RangesHere(ModuleRanges):
 
 
 def _in_compiled_code() -> bool:
-    """Whether a function of ``torch.compile`` has called us: it is a range of the profiler, which must not be stopped in it."""
+    """Whether a function of ``torch.compile`` has called us: it is a range of the profiler, which must not be
+    stopped in it."""
     frame = sys._getframe()
     while frame := frame.f_back:  # type: ignore[assignment]
         code = frame.f_code
@@ -379,7 +407,8 @@ class _Depths(threading.local):
 
 
 class ProgramDriver:
-    """Passes on to a recording what the hooks see of a program, and ends the program when enough is recorded."""
+    """Passes on to a recording what the hooks see of a program, and ends the program when enough is
+    recorded."""
 
     def __init__(self, recording: Recording, *, to_end: bool) -> None:
         self._recording = recording
@@ -390,7 +419,9 @@ class ProgramDriver:
         self.others: dict[str, None] = {}  # programs that were started and are not recorded
         passes, loading = recording.passes, recording.loading
         on_doing = recording.guard.around(self._on_doing)
-        self.hooks = StepHooks(on_doing, self._may_change, lambda: loading.is_loading, passes.may_move, recording.guard)
+        self.hooks = StepHooks(
+            on_doing, self._may_change, lambda: loading.is_loading, passes.may_move, recording.guard
+        )
         recording.passes.generations = self.hooks.generates.generations
         recording.sizes = lambda: self.hooks.generates.sizes
 
@@ -426,7 +457,9 @@ class ProgramDriver:
         self._made += 1
         if mode != recording.workload.mode:
             recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
-        recording.passes.served = mode != "training" and (threading.current_thread() is not threading.main_thread() or is_listening())
+        recording.passes.served = mode != "training" and (
+            threading.current_thread() is not threading.main_thread() or is_listening()
+        )
         if mode == "generate":
             recording.workload = self.hooks.generates.described(recording.workload)
         if not recording.done:
@@ -437,11 +470,14 @@ class ProgramDriver:
 
     def _end(self) -> None:
         recording = self._recording
-        if self._to_end or threading.current_thread() is not threading.main_thread():  # another thread cannot end the program
+        if (
+            self._to_end or threading.current_thread() is not threading.main_thread()
+        ):  # another thread cannot end the program
             return
         if not self._is_rank and Agreement().has_peers:  # its children wait for it in every step
             return
-        # The script ends here, while its data is still there: what is asked of its loader now, it will not miss.
+        # The script ends here, while its data is still there: what is asked of its loader now, it will not
+        # miss.
         if recording.loading.resident_step():
             return
         recording.loading.run_loader_alone(ends=True)
@@ -450,9 +486,14 @@ class ProgramDriver:
     def _tell_of_threads(self) -> None:
         """Say what other threads did: it is in the trace, or it was not recorded."""
         hooks, recording = self.hooks, self._recording
-        called = f"modules {counted(sum(hooks.elsewhere.values()), 'time')} on {counted(len(hooks.elsewhere), 'other thread')}"
+        called = (
+            f"modules {counted(sum(hooks.elsewhere.values()), 'time')} on "
+            f"{counted(len(hooks.elsewhere), 'other thread')}"
+        )
         if hooks.at_once >= _AT_ONCE:
-            recording.notes.append("several threads make steps at the same time, so no step is timed and no rate is given")
+            recording.notes.append(
+                "several threads make steps at the same time, so no step is timed and no rate is given"
+            )
         if hooks.elsewhere and recording.passes.traced.all_threads:
             recording.notes.append(f"the program called {called}; operators of all threads are in the trace")
         elif hooks.elsewhere:
@@ -489,15 +530,28 @@ class ProgramDriver:
                 on = " while its own profiler was on" if recording.passes.is_held else ""
                 raise NoOperators(
                     f"{what} called modules or made optimizers{on}, and none of its operators were recorded.",
-                    hint="If it has a profiler of its own, run it without, or analyze the trace that this exports.",
+                    hint=(
+                        "If it has a profiler of its own, run it without, or analyze the trace that "
+                        "this exports."
+                    ),
                 )
-            started = f" in this process; what it started was not recorded ({', '.join(self.others)})" if self.others else ""
-            raise NoOperators(
-                f"{what} ended without running a PyTorch operator{started}.", hint="Use rooflines monitor for programs without PyTorch."
+            started = (
+                f" in this process; what it started was not recorded ({', '.join(self.others)})"
+                if self.others
+                else ""
             )
-        why = "" if self.hooks.calls else ", because no optimizer stepped and no module was called with gradients off"
+            raise NoOperators(
+                f"{what} ended without running a PyTorch operator{started}.",
+                hint="Use rooflines monitor for programs without PyTorch.",
+            )
+        why = (
+            ""
+            if self.hooks.calls
+            else ", because no optimizer stepped and no module was called with gradients off"
+        )
         recording.notes.append(
-            f"no step was recognized{why}: the whole program is one step. To mark steps: with rooflines.record() as r: ... r.step()"
+            f"no step was recognized{why}: the whole program is one step. To mark steps: with "
+            "rooflines.record() as r: ... r.step()"
         )
         self._tell_of_threads()
 
@@ -509,11 +563,15 @@ class ProgramDriver:
             yield f"a step is one turn of {hooks.several} {what}, and ends with the last one"
         if hooks.evaluations:
             yield (
-                f"the program evaluated its model {_times(hooks.evaluations)} between the steps ({seconds(hooks.evaluating_s)}): "
+                f"the program evaluated its model {_times(hooks.evaluations)} between the steps "
+                f"({seconds(hooks.evaluating_s)}): "
                 "not part of any step"
             )
         if self.before:
-            yield f"not counted: {counted(self.before, 'step')} before these began (an evaluation before training, or parts of a step)"
+            yield (
+                f"not counted: {counted(self.before, 'step')} before these began (an evaluation "
+                "before training, or parts of a step)"
+            )
 
 
 class NoOperators(WorkloadError):
@@ -532,16 +590,18 @@ def collect_script(
 ) -> Run:
     """Run ``program`` under ``recording``, and its ``children``.
 
-    It is stopped once everything is recorded, unless ``to_end``. Its exceptions come back as WorkloadError with the original as
-    ``__cause__`` and the exit code that it would have had; what had been recorded is on disk (``recording.run``). ``on_hard_end`` is
-    called, with our error if any, before it ends this process without coming back to us.
+    It is stopped once everything is recorded, unless ``to_end``. Its exceptions come back as WorkloadError
+    with the original as ``__cause__`` and the exit code that it would have had; what had been recorded is on
+    disk (``recording.run``). ``on_hard_end`` is called, with our error if any, before it ends this process
+    without coming back to us.
     """
     what = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}"
     driver = ProgramDriver(recording, to_end=to_end)
     recording.passes.ranges = driver.hooks.ranges
     theirs: BaseException | None = None
     recording.passes.farewell = (
-        f"rooflines: {what} was killed before its run was complete.\n  See what was recorded: rooflines analyze {recording.directory}\n"
+        f"rooflines: {what} was killed before its run was complete.\n  See what was recorded: "
+        f"rooflines analyze {recording.directory}\n"
     )
 
     def end_hard(how: str) -> None:
@@ -572,7 +632,9 @@ def collect_script(
                 if not recording.loading.resident:
                     theirs = error
                     raise
-                recording.loading.end_resident_steps(error)  # everything is recorded, and to its own data it did not object
+                recording.loading.end_resident_steps(
+                    error
+                )  # everything is recorded, and to its own data it did not object
             if recording.loading.resident:
                 recording.loading.end_resident_steps()
             driver.conclude(what)
@@ -582,7 +644,9 @@ def collect_script(
         raise interrupted(recording.directory) from None
     except SystemExit as ending:
         how = f"exited with {ending.code!r}" if isinstance(ending.code, int) else f"exited: {ending.code}"
-        raise _ended(WorkloadError(f"{what} {how}."), recording, ending.code if isinstance(ending.code, int) else 1) from ending
+        raise _ended(
+            WorkloadError(f"{what} {how}."), recording, ending.code if isinstance(ending.code, int) else 1
+        ) from ending
     except BaseException as error:
         if isinstance(error, RooflinesError) and error is not theirs:
             raise  # as it is, with its own cause

@@ -1,4 +1,5 @@
-"""What torch's libraries write to standard error: less while our own profiler runs, and otherwise what the program has them write."""
+"""What torch's libraries write to standard error: less while our own profiler runs, and otherwise what the
+program has them write."""
 
 from __future__ import annotations
 
@@ -16,14 +17,18 @@ _KINETO_LEVEL, _KINETO_VARIABLE = 4, "KINETO_LOG_LEVEL"
 
 @contextlib.contextmanager
 def quiet_logs() -> Iterator[contextlib.ExitStack]:
-    """Without warnings in torch's C++ log, such as the allocator's about memory from before the profiler started, and without Kineto's
-    lines about its stages. What it yields puts the levels back; take it over with ``pop_all`` to do so later."""
+    """Without warnings in torch's C++ log, such as the allocator's about memory from before the profiler
+    started, and without Kineto's lines about its stages. What it yields puts the levels back; take it over
+    with ``pop_all`` to do so later."""
     with contextlib.ExitStack() as stack:
         if (c10 := _level("libc10", "FLAGS_caffe2_log_level")) is not None:
             stack.callback(setattr, c10, "value", c10.value)
             c10.value = max(c10.value, _C10_QUIET)
         kineto = _level("libtorch_cpu", "_ZN9libkineto6Logger14severityLevel_E")
-        if kineto is not None and os.environ.get(_KINETO_VARIABLE, "") in ("", str(_KINETO_QUIET)):  # else its lines were asked for
+        if kineto is not None and os.environ.get(_KINETO_VARIABLE, "") in (
+            "",
+            str(_KINETO_QUIET),
+        ):  # else its lines were asked for
             stack.callback(setattr, kineto, "value", kineto.value or _KINETO_LEVEL)
             kineto.value = _KINETO_QUIET
         yield stack
@@ -31,7 +36,8 @@ def quiet_logs() -> Iterator[contextlib.ExitStack]:
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Inside, Kineto starts, if it has not yet, at a level at which it writes nothing. Variables that torch adds are removed, too."""
+    """Inside, Kineto starts, if it has not yet, at a level at which it writes nothing. Variables that torch
+    adds are removed, too."""
     before = {*os.environ}
     os.environ.setdefault(_KINETO_VARIABLE, str(_KINETO_QUIET))
     try:
@@ -42,7 +48,8 @@ def quiet_start() -> Iterator[None]:
 
 
 def _level(library: str, name: str) -> ctypes.c_int | None:
-    """The variable of a library of torch's that has the level of its log; None in a build with another log."""
+    """The variable of a library of torch's that has the level of its log; None in a build with another
+    log."""
     import torch
 
     with contextlib.suppress(OSError, ValueError, StopIteration):

@@ -1,7 +1,9 @@
-"""torch.profiler over a few steps, written as the trace that PyTorch's own tools open; and a bound for traces of unknown length.
+"""torch.profiler over a few steps, written as the trace that PyTorch's own tools open; and a bound for traces
+of unknown length.
 
-torch's profiler keeps every operator in memory and cannot say how many there are. What it keeps are small blocks of the C heap, a few
-kilobytes an operator, so the growth of that heap bounds their number; large tensors are not part of it.
+torch's profiler keeps every operator in memory and cannot say how many there are. What it keeps are small
+blocks of the C heap, a few kilobytes an operator, so the growth of that heap bounds their number; large
+tensors are not part of it.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
 
 # About 40,000 operators, at 2.5 kB each: a second or two to write, some 150 MB of JSON.
 HEAP_LIMIT_BYTES = 100 << 20
-# Where the heap cannot be asked, a trace ends after this time: tens of thousands of operators a second are usual.
+# Where the heap cannot be asked, a trace ends after this time: tens of thousands of operators a second are
+# usual.
 BLIND_LIMIT_S = 5.0
 _PERIOD_S = 0.1
 # Ignored by default, so that a run without a handler is not disturbed.
@@ -52,16 +55,19 @@ _ALL_THREADS = "profile_all_threads"
 
 
 class TraceBound:
-    """Calls ``stop`` once the C heap has grown by ``HEAP_LIMIT_BYTES`` since ``start``; ``reached`` says whether.
+    """Calls ``stop`` once the C heap has grown by ``HEAP_LIMIT_BYTES`` since ``start``; ``reached`` says
+    whether.
 
-    A profiler of all threads may be stopped ``on_any_thread``; another one only on the thread that started it, which a signal
-    interrupts. On another thread than the main one, or where Python cannot interrupt that, nothing is bounded and ``possible`` is
-    False: do not trace there without knowing that the trace ends.
+    A profiler of all threads may be stopped ``on_any_thread``; another one only on the thread that started
+    it, which a signal interrupts. On another thread than the main one, or where Python cannot interrupt that,
+    nothing is bounded and ``possible`` is False: do not trace there without knowing that the trace ends.
     """
 
     def __init__(self, stop: Callable[[], object], *, on_any_thread: bool = False) -> None:
         self.reached = False
-        self.possible = on_any_thread or (_SIGNAL is not None and threading.current_thread() is threading.main_thread())
+        self.possible = on_any_thread or (
+            _SIGNAL is not None and threading.current_thread() is threading.main_thread()
+        )
         self._on_any_thread = on_any_thread
         self._stop = stop
         self._over = threading.Event()
@@ -79,7 +85,8 @@ class TraceBound:
         """Stop watching."""
         if not self._over.is_set():
             self._over.set()
-            if self._before is not None and signal.getsignal(_SIGNAL) == self._on_limit:  # type: ignore[arg-type]
+            ours = signal.getsignal(_SIGNAL) == self._on_limit  # type: ignore[arg-type]
+            if self._before is not None and ours:
                 signal.signal(_SIGNAL, self._before)  # type: ignore[arg-type]
 
     def _watch(self) -> None:
@@ -102,7 +109,8 @@ class TraceBound:
 
 
 def heap_bytes() -> int | None:
-    """The bytes in use in the C heap, without blocks so large that they are mapped by themselves; None without glibc and psutil 7.2."""
+    """The bytes in use in the C heap, without blocks so large that they are mapped by themselves; None
+    without glibc and psutil 7.2."""
     ask: Any = getattr(psutil, "heap_info", None)
     return int(ask().heap_used) if ask is not None and sys.platform == "linux" else None
 
@@ -133,16 +141,24 @@ class TracedSteps:
 class Tracer:
     """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronize.
 
-    ``modules`` writes the modules into the trace; None leaves them out. Steps that are not ``marked`` have no range.
-    ``cuda`` traces work of GPUs, too, wherever it runs; ``device`` gives the device to wait for when the profiler stops.
-    ``all_threads`` traces the operators of every thread, where this version of torch can (2.7), else those of the thread that starts
-    it, which alone may stop it then. ``guard`` is for our hook on optimizers.
+    ``modules`` writes the modules into the trace; None leaves them out. Steps that are not ``marked`` have no
+    range. ``cuda`` traces work of GPUs, too, wherever it runs; ``device`` gives the device to wait for when
+    the profiler stops. ``all_threads`` traces the operators of every thread, where this version of torch can
+    (2.7), else those of the thread that starts it, which alone may stop it then. ``guard`` is for our hook on
+    optimizers.
     """
 
     def __init__(
-        self, device: Callable[[], torch.device], *, cuda: bool, steps: int, modules: ModuleRanges | None, marked: bool = True,
-        all_threads: bool = False, guard: Guard | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        device: Callable[[], torch.device],
+        *,
+        cuda: bool,
+        steps: int,
+        modules: ModuleRanges | None,
+        marked: bool = True,
+        all_threads: bool = False,
+        guard: Guard | None = None,
+    ) -> None:
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
@@ -154,7 +170,10 @@ class Tracer:
         self._steps = steps
         self.traced.all_threads = all_threads and _has_setting(_ALL_THREADS)
         self._profiler: Any = profile(
-            activities=activities, record_shapes=True, profile_memory=True, experimental_config=_settings(self.traced.all_threads)
+            activities=activities,
+            record_shapes=True,
+            profile_memory=True,
+            experimental_config=_settings(self.traced.all_threads),
         )
         OURS.add(self._profiler)
         self._modules = modules
@@ -195,7 +214,8 @@ class Tracer:
         """Profiler and hooks on."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        self._profiler.profiler = None  # else torch 2.11 warns that a second trace drops the events of the first, which is in its file
+        # else torch 2.11 warns that a second trace drops the events of the first, which is in its file
+        self._profiler.profiler = None
         with own_session(), quiet_logs() as quiet, quiet_start(), _inductor_unloaded():
             self._profiler.start()
             self._quiet = quiet.pop_all()
@@ -209,7 +229,8 @@ class Tracer:
         self._open_step()
 
     def step(self) -> bool:
-        """End a step; True when it was the last one, or the tracer has been stopped (the profiler is off then)."""
+        """End a step; True when it was the last one, or the tracer has been stopped (the profiler is off
+        then)."""
         with self._one_at_a_time:
             if self._range is None:
                 return True
@@ -224,8 +245,10 @@ class Tracer:
             return False
 
     def write(self, path: Path) -> int:
-        """Write the trace, gzipped, to ``path``, whole or not at all; returns its uncompressed size in bytes."""
-        # On a full disk the profiler leaves a file that ends short, or none, without an error; gzip, which we write ourselves, has one.
+        """Write the trace, gzipped, to ``path``, whole or not at all; returns its uncompressed size in
+        bytes."""
+        # On a full disk the profiler leaves a file that ends short, or none, without an error; gzip, which we
+        # write ourselves, has one.
         plain, packed = path.with_name(f".{path.name}.json"), path.with_name(f".{path.name}.gz")
         try:
             with own_session(), quiet_logs():
@@ -236,17 +259,27 @@ class Tracer:
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
                 with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as text:
                     self.traced.has_operators = text.find(b'"cpu_op"') >= 0
-                    self.traced.lack_arguments = any(text.find(f'"name": "{name}'.encode()) >= 0 for name in LOSSY)
-                if self._unfinished:  # its range is not a step; this is rare enough to hold the trace in memory
-                    target.write(source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"'))
+                    self.traced.lack_arguments = any(
+                        text.find(f'"name": "{name}'.encode()) >= 0 for name in LOSSY
+                    )
+                if (
+                    self._unfinished
+                ):  # its range is not a step; this is rare enough to hold the trace in memory
+                    target.write(
+                        source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"')
+                    )
                 else:
                     shutil.copyfileobj(source, target)
             os.replace(packed, path)
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise OutputError(f"cannot write the trace {str(path)!r}: {reason}.", hint="Check that the disk is not full.") from None
+            raise OutputError(
+                f"cannot write the trace {str(path)!r}: {reason}.", hint="Check that the disk is not full."
+            ) from None
         finally:
-            for file in path.parent.glob(f".{path.name}.*"):  # Kineto writes a temporary file next to the one it is given
+            for file in path.parent.glob(
+                f".{path.name}.*"
+            ):  # Kineto writes a temporary file next to the one it is given
                 file.unlink(missing_ok=True)
         return size
 
@@ -267,7 +300,8 @@ class Tracer:
         self._range = None
 
     def stop(self, *, keep_step: bool = False) -> None:
-        """Profiler and hooks off; a step that has not ended is not counted, unless ``keep_step`` ends it here."""
+        """Profiler and hooks off; a step that has not ended is not counted, unless ``keep_step`` ends it
+        here."""
         with self._one_at_a_time:
             if self._range is not None and keep_step:
                 self._steps = len(self.traced.times_ns) + 1
@@ -285,7 +319,8 @@ class Tracer:
                     self._stop_profiler()
 
     def _stop_profiler(self) -> None:
-        """Stop the profiler. Its wait for torch's current GPU would open a context there: it waits for the device, or not at all."""
+        """Stop the profiler. Its wait for torch's current GPU would open a context there: it waits for the
+        device, or not at all."""
         import torch
 
         device = self._device()
@@ -298,7 +333,9 @@ class Tracer:
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         with _unseen():
-            self._optimizers[id(optimizer)] = sum(p.numel() for p in _parameters(optimizer) if p.grad is not None)
+            self._optimizers[id(optimizer)] = sum(
+                p.numel() for p in _parameters(optimizer) if p.grad is not None
+            )
         self._stepped[id(optimizer)] = weakref.ref(optimizer)
 
 
@@ -307,11 +344,14 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 
 def _settings(all_threads: bool) -> Any:
-    """The profiler's settings: no Python objects of events, which take longer to make than the steps, and which threads."""
+    """The profiler's settings: no Python objects of events, which take longer to make than the steps, and
+    which threads."""
     import torch
 
     wanted: dict[str, Any] = {"trace_only": True, _ALL_THREADS: all_threads}  # from torch 2.12 and 2.7 on
-    return torch._C._profiler._ExperimentalConfig(**{name: value for name, value in wanted.items() if _has_setting(name)})
+    return torch._C._profiler._ExperimentalConfig(
+        **{name: value for name, value in wanted.items() if _has_setting(name)}
+    )
 
 
 def _has_setting(name: str) -> bool:
@@ -322,8 +362,9 @@ def _has_setting(name: str) -> bool:
 
 @contextlib.contextmanager
 def _inductor_unloaded() -> Iterator[None]:
-    """Inside, what asks torch for Inductor on this thread does not load it: the profiler does, which takes seconds and, by SymPy's
-    filters, has Python write warnings of the program once where it writes them twice."""
+    """Inside, what asks torch for Inductor on this thread does not load it: the profiler does, which takes
+    seconds and, by SymPy's filters, has Python write warnings of the program once where it writes them
+    twice."""
     import torch
 
     class Names(set[str]):
@@ -331,16 +372,21 @@ def _inductor_unloaded() -> Iterator[None]:
             return super().__contains__(name) and (name != "_inductor" or threading.get_ident() != thread)
 
     thread = threading.get_ident()
-    with contextlib.nullcontext() if "torch._inductor" in sys.modules else replaced("_lazy_modules", Names, torch):
+    with (
+        contextlib.nullcontext()
+        if "torch._inductor" in sys.modules
+        else replaced("_lazy_modules", Names, torch)
+    ):
         yield
 
 
 @contextlib.contextmanager
 def _open_ranges_ended() -> Iterator[None]:
-    """The program's ``record_function`` ranges that begin inside end inside; when it ends one itself later, nothing happens.
+    """The program's ``record_function`` ranges that begin inside end inside; when it ends one itself later,
+    nothing happens.
 
-    A range that begins in one session of the profiler and ends in a later one writes into freed memory. They are followed, because
-    ``gc.get_objects`` breaks tuples that other threads are just making.
+    A range that begins in one session of the profiler and ends in a later one writes into freed memory. They
+    are followed, because ``gc.get_objects`` breaks tuples that other threads are just making.
     """
     import torch
     from torch.autograd.profiler import record_function
@@ -371,7 +417,9 @@ def _open_ranges_ended() -> Iterator[None]:
     try:
         yield
     finally:
-        if kind.__enter__ is entered and kind.__exit__ is left:  # else the program has changed them again, and ours only pass calls on
+        if (
+            kind.__enter__ is entered and kind.__exit__ is left
+        ):  # else the program has changed them again, and ours only pass calls on
             kind.__enter__, kind.__exit__ = enter, leave
         with lock, _unseen():
             is_over = True
@@ -386,7 +434,8 @@ def _unseen() -> Iterator[None]:
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
-    with torch._C.DisableTorchFunction(), _disable_current_modes():  # type: ignore[attr-defined, unused-ignore]
+    without: Any = torch._C.DisableTorchFunction
+    with without(), _disable_current_modes():
         yield
 
 

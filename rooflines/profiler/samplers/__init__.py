@@ -1,1 +1,2 @@
-"""Samples of the machine during a run: utilization, memory, power, temperature and clocks, read in a separate process."""
+"""Samples of the machine during a run: utilization, memory, power, temperature and clocks, read in a separate
+process."""

@@ -1,7 +1,7 @@
 """The sampler process: reads the samplers until it is stopped or the watched process has ended.
 
-It imports no torch and no numpy, so it is up in a fraction of a second and takes next to nothing from the run it watches. See
-``process`` for the side that starts it.
+It imports no torch and no numpy, so it is up in a fraction of a second and takes next to nothing from the run
+it watches. See ``process`` for the side that starts it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ def main(order: Order) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     clock.set_epoch(order.epoch_ns)
     stop: StopRequests = queue.SimpleQueue()
-    # Ctrl-C reaches every process of the terminal's group; whether the run ends is its decision, and then it tells us.
+    # Ctrl-C reaches every process of the terminal's group; whether the run ends is its decision, and then it
+    # tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.put(None))
 
     told = True
 
     def wait_for_order() -> None:
-        # A byte on standard input, or its end, which comes by itself when the process that started us is killed. Not sys.stdin: its
-        # lock, held here, would make the interpreter abort when it ends for another reason.
+        # A byte on standard input, or its end, which comes by itself when the process that started us is
+        # killed. Not sys.stdin: its lock, held here, would make the interpreter abort when it ends for
+        # another reason.
         nonlocal told
         told = bool(os.read(0, 1))
         stop.put(None)
@@ -57,20 +59,29 @@ def main(order: Order) -> None:
             watched = psutil.Process(order.pid)
             samplers, problems = open_samplers(order.pid, order.period_s, order.gpus)
         except (psutil.Error, DeviceError):
-            write_entry(file, JournalEntry(problem=f"Process {order.pid} had ended before it could be sampled."))
+            write_entry(
+                file, JournalEntry(problem=f"Process {order.pid} had ended before it could be sampled.")
+            )
             return
-        samplers += [PluggedInSampler(name, path, order.pid, order.period_s) for name, path in order.plugins.items()]
+        samplers += [
+            PluggedInSampler(name, path, order.pid, order.period_s) for name, path in order.plugins.items()
+        ]
         for problem in problems:
             write_entry(file, JournalEntry(problem=problem))
         share = LOW_OVERHEAD_SHARE if order.low_overhead else BUSIEST_SHARE
-        SamplingLoop(samplers, file, watched=lambda: _runs(watched), period_s=order.period_s, stop=stop, share=share).run()
+        SamplingLoop(
+            samplers, file, watched=lambda: _runs(watched), period_s=order.period_s, stop=stop, share=share
+        ).run()
     if order.farewell and not (told and _runs(watched)):
         with contextlib.suppress(OSError):
             os.write(order.terminal, order.farewell.encode())
 
 
-def open_samplers(pid: int, period_s: float, gpus: Mapping[str, str] | None) -> tuple[list[Sampler], list[str]]:
-    """All that can be sampled here, and a sentence for what should and cannot. Raises DeviceError without process ``pid``."""
+def open_samplers(
+    pid: int, period_s: float, gpus: Mapping[str, str] | None
+) -> tuple[list[Sampler], list[str]]:
+    """All that can be sampled here, and a sentence for what should and cannot. Raises DeviceError without
+    process ``pid``."""
     host = HostSampler(pid, period_s)
     amd, problems, others = open_amd_gpus(gpus, lambda: host.tree.pids)
     nvidia, more_problems = open_gpus(others, lambda: host.tree.pids)
@@ -88,7 +99,8 @@ def open_samplers(pid: int, period_s: float, gpus: Mapping[str, str] | None) -> 
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether the watched process still runs: neither gone, nor its number reused, nor dead and waiting for its parent to notice."""
+    """Whether the watched process still runs: neither gone, nor its number reused, nor dead and waiting for
+    its parent to notice."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -1,8 +1,8 @@
 """AMD GPUs as their driver sees them, through AMD SMI (the Python package ``amdsmi`` that ROCm brings).
 
-Written after AMD's documentation and source of ROCm 6.0 to 7.0; it has not run on hardware yet. Units are those of the documentation:
-memory in MiB, power in watts, the limit in microwatts, energy in steps of ``counter_resolution`` microjoules, clocks in MHz,
-temperatures in degrees.
+Written after AMD's documentation and source of ROCm 6.0 to 7.0; it has not run on hardware yet. Units are
+those of the documentation: memory in MiB, power in watts, the limit in microwatts, energy in steps of
+``counter_resolution`` microjoules, clocks in MHz, temperatures in degrees.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ ENERGY_WATCH_S = 0.3
 SLOW_EVERY_S, SLOW_SHARE = 1.0, 0.002
 # What AMD SMI gives for a figure that the GPU does not have, as 16 bits of ones or more.
 _NO_NUMBER = 0xFFFF
-# Some versions give the limit in watts: no GPU is limited to less than a hundredth of one, none to ten kilowatts.
+# Some versions give the limit in watts: no GPU is limited to less than a hundredth of one, none to ten
+# kilowatts.
 _LEAST_LIMIT_UW = 10_000
 
 # AMDSMI_STATUS_NOT_SUPPORTED and AMDSMI_STATUS_NOT_YET_IMPLEMENTED in amdsmi.h.
 _UNSUPPORTED = (2, 3)
 
-# The accumulators of gpu_metrics that grow while the clocks are held down, and what holds them. The call that gives their rates
-# (amdsmi_get_violation_status) sleeps for a tenth of a second or longer between two readings of the same.
+# The accumulators of gpu_metrics that grow while the clocks are held down, and what holds them. The call that
+# gives their rates (amdsmi_get_violation_status) sleeps for a tenth of a second or longer between two
+# readings of the same.
 _REASONS = {
     "ppt_residency_acc": "power cap",
     "socket_thm_residency_acc": "thermal slowdown",
@@ -46,10 +48,10 @@ _REASONS = {
 class AmdSampler(Sampler):
     """Readings of one AMD GPU, which carry the name ``device``. ``pids`` gives the watched processes.
 
-    A field that this GPU does not support is absent from every sample; one that failed once is absent from that sample. ``power_w`` is
-    the firmware's average where it has one. ``throttle_reasons`` are those that were in force at some time since the previous reading.
-    Raises DeviceError from ``read`` when the GPU answers nothing any more.
-    Closing leaves the library open, which the other GPUs share.
+    A field that this GPU does not support is absent from every sample; one that failed once is absent from
+    that sample. ``power_w`` is the firmware's average where it has one. ``throttle_reasons`` are those that
+    were in force at some time since the previous reading. Raises DeviceError from ``read`` when the GPU
+    answers nothing any more. Closing leaves the library open, which the other GPUs share.
     """
 
     def __init__(self, smi: Any, handle: Any, device: str, pids: Callable[[], Collection[int]]) -> None:
@@ -71,12 +73,22 @@ class AmdSampler(Sampler):
         if energy is None:
             return ()
         try:
-            update_s, _ = watch(lambda: _energy_count(self._smi.amdsmi_get_energy_count(self._gpu)), watch_s=ENERGY_WATCH_S)
+            update_s, _ = watch(
+                lambda: _energy_count(self._smi.amdsmi_get_energy_count(self._gpu)), watch_s=ENERGY_WATCH_S
+            )
         except self._smi.AmdSmiLibraryException:  # it may come back
             return ()
         self.period_s = (update_s or 0.0) / 2
         resolution_j = energy["counter_resolution"] / 1e6
-        return (Counter(source="amdsmi", device=self._device, field="energy_j", update_s=update_s, resolution=resolution_j),)
+        return (
+            Counter(
+                source="amdsmi",
+                device=self._device,
+                field="energy_j",
+                update_s=update_s,
+                resolution=resolution_j,
+            ),
+        )
 
     def read(self) -> Sequence[DeviceSample]:
         self._answered, self._last_error = False, ""
@@ -87,28 +99,45 @@ class AmdSampler(Sampler):
         energy = self._ask("energy", "amdsmi_get_energy_count")
         errors = self._errors() or {}
         sample = DeviceSample(
-            time_ns=now_ns(), source="amdsmi", device=self._device,
-            gpu_utilization=_fraction(activity.get("gfx_activity")), gpu_memory_utilization=_fraction(activity.get("umc_activity")),
-            memory_used_bytes=_bytes(memory.get("vram_used")), memory_total_bytes=_bytes(memory.get("vram_total")),
+            time_ns=now_ns(),
+            source="amdsmi",
+            device=self._device,
+            gpu_utilization=_fraction(activity.get("gfx_activity")),
+            gpu_memory_utilization=_fraction(activity.get("umc_activity")),
+            memory_used_bytes=_bytes(memory.get("vram_used")),
+            memory_total_bytes=_bytes(memory.get("vram_total")),
             process_memory_bytes=self._process_memory(),
             power_w=_number(power.get("average_socket_power"), below=_NO_NUMBER),
             power_instant_w=_number(power.get("current_socket_power"), below=_NO_NUMBER),
             power_limit_w=_limit_w(limit.get("power_cap")),
             energy_j=None if energy is None else _energy_count(energy) * energy["counter_resolution"] / 1e6,
-            temperature_c=self._temperature_c("HOTSPOT"), memory_temperature_c=self._temperature_c("VRAM"),
-            sm_clock_hz=self._clock_hz("GFX"), memory_clock_hz=self._clock_hz("MEM"), throttle_reasons=self._throttle_reasons(),
-            ecc_corrected=errors.get("correctable_count"), ecc_uncorrected=errors.get("uncorrectable_count"),
-        )  # fmt: skip
+            temperature_c=self._temperature_c("HOTSPOT"),
+            memory_temperature_c=self._temperature_c("VRAM"),
+            sm_clock_hz=self._clock_hz("GFX"),
+            memory_clock_hz=self._clock_hz("MEM"),
+            throttle_reasons=self._throttle_reasons(),
+            ecc_corrected=errors.get("correctable_count"),
+            ecc_uncorrected=errors.get("uncorrectable_count"),
+        )
         if not self._answered:
-            raise DeviceError(f"sampling of {self._device} stopped: {self._last_error}.", hint="See amd-smi and the kernel log.")
+            raise DeviceError(
+                f"sampling of {self._device} stopped: {self._last_error}.",
+                hint="See amd-smi and the kernel log.",
+            )
         return (sample,)
 
     def _temperature_c(self, sensor: str) -> float | None:
-        where, now = getattr(self._smi.AmdSmiTemperatureType, sensor), self._smi.AmdSmiTemperatureMetric.CURRENT
+        where, now = (
+            getattr(self._smi.AmdSmiTemperatureType, sensor),
+            self._smi.AmdSmiTemperatureMetric.CURRENT,
+        )
         return _number(self._ask(f"{sensor} temperature", "amdsmi_get_temp_metric", where, now))
 
     def _clock_hz(self, clock: str) -> float | None:
-        clocks = self._ask(f"{clock} clock", "amdsmi_get_clock_info", getattr(self._smi.AmdSmiClkType, clock)) or {}
+        clocks = (
+            self._ask(f"{clock} clock", "amdsmi_get_clock_info", getattr(self._smi.AmdSmiClkType, clock))
+            or {}
+        )
         return _number(clocks.get("clk", clocks.get("cur_clk")), 1e6)  # the latter until ROCm 6.1
 
     def _throttle_reasons(self) -> str | None:
@@ -116,7 +145,11 @@ class AmdSampler(Sampler):
         residency = {name: metrics[name] for name in _REASONS if isinstance(metrics.get(name), int)}
         before, self._residency = self._residency, residency
         if residency:
-            return ", ".join(_REASONS[name] for name, now in residency.items() if now > before.get(name, now)) if before else None
+            return (
+                ", ".join(_REASONS[name] for name, now in residency.items() if now > before.get(name, now))
+                if before
+                else None
+            )
         # Older GPUs only say that something does.
         throttled = metrics.get("throttle_status")
         return ("throttled" if throttled else "") if isinstance(throttled, bool | int) else None
@@ -126,17 +159,22 @@ class AmdSampler(Sampler):
         if listed is None:
             return None
         # Handles until ROCm 6.1, of which one has to ask on.
-        processes = [one if isinstance(one, Mapping) else self._ask("process", "amdsmi_get_gpu_process_info", one) for one in listed]
+        processes = [
+            one if isinstance(one, Mapping) else self._ask("process", "amdsmi_get_gpu_process_info", one)
+            for one in listed
+        ]
         if None in processes:
             return None
         pids = self._pids()
         sizes = [int(process["memory_usage"]["vram_mem"]) for process in processes if process["pid"] in pids]
-        # In a container processes may be listed by other numbers, or not at all: without one of our processes, their memory is unknown.
+        # In a container processes may be listed by other numbers, or not at all: without one of our
+        # processes, their memory is unknown.
         self._listed = self._listed or bool(sizes)
         return sum(sizes) if self._listed else None
 
     def _ask(self, what: str, function: str, *arguments: Any) -> Any:
-        """The answer of a function of AMD SMI, or None when there is none; unsupported figures are asked once."""
+        """The answer of a function of AMD SMI, or None when there is none; unsupported figures are asked
+        once."""
         if what in self._unsupported:
             return None
         try:
@@ -153,10 +191,11 @@ class AmdSampler(Sampler):
 def open_amd_gpus(
     gpus: Mapping[str, str] | None, pids: Callable[[], Collection[int]], nodes: Path = KFD_NODES
 ) -> tuple[list[AmdSampler], list[str], dict[str, str] | None]:
-    """A sampler for every AMD GPU asked for, a sentence for what cannot be read, and what is left of ``gpus`` for others to find.
+    """A sampler for every AMD GPU asked for, a sentence for what cannot be read, and what is left of ``gpus``
+    for others to find.
 
-    ``gpus`` maps the name that samples carry to the GPU's UUID as torch prints it; None means all, named ``amd0``, ``amd1`` and so on.
-    Without an AMD GPU nothing is loaded and nothing said.
+    ``gpus`` maps the name that samples carry to the GPU's UUID as torch prints it; None means all, named
+    ``amd0``, ``amd1`` and so on. Without an AMD GPU nothing is loaded and nothing said.
     """
     left = None if gpus is None else dict(gpus)
     if gpus == {} or not has_amd_gpu(nodes):
@@ -165,22 +204,33 @@ def open_amd_gpus(
         smi = start_amd_smi()
         handles = smi.amdsmi_get_processor_handles()
         if gpus is None:
-            return [AmdSampler(smi, handle, f"amd{index}", pids) for index, handle in enumerate(handles)], [], left
+            return (
+                [AmdSampler(smi, handle, f"amd{index}", pids) for index, handle in enumerate(handles)],
+                [],
+                left,
+            )
         serials = {_serial(smi, handle): handle for handle in handles}
     except DeviceError as error:
         return [], [str(error)], left
     except Exception as error:  # the package's own class, which may not be there
         return [], [f"No AMD GPU is sampled: {_one_line(error)}."], left
-    amd = {device: handle for device, uuid in gpus.items() if (handle := serials.get(serial_of_uuid(uuid))) is not None}
+    amd = {
+        device: handle
+        for device, uuid in gpus.items()
+        if (handle := serials.get(serial_of_uuid(uuid))) is not None
+    }
     samplers = [AmdSampler(smi, handle, device, pids) for device, handle in amd.items()]
     return samplers, [], {device: uuid for device, uuid in gpus.items() if device not in amd}
 
 
 def has_amd_gpu(nodes: Path = KFD_NODES) -> bool:
-    """Whether the kernel's driver for computing on AMD GPUs has one: it also lists CPUs, which have no SIMD units."""
+    """Whether the kernel's driver for computing on AMD GPUs has one: it also lists CPUs, which have no SIMD
+    units."""
     for properties in nodes.glob("*/properties"):
         try:
-            facts = dict(line.split(maxsplit=1) for line in properties.read_text().splitlines() if " " in line)
+            facts = dict(
+                line.split(maxsplit=1) for line in properties.read_text().splitlines() if " " in line
+            )
         except OSError:  # of a device that this user may not use
             continue
         if int(facts.get("simd_count", "0")):
@@ -192,18 +242,30 @@ def start_amd_smi() -> Any:
     """The amdsmi module, initialized. Raises DeviceError with the reason where it cannot be."""
     try:
         import amdsmi
-    except (ImportError, KeyError, OSError) as error:  # the package without its library gives one of the latter
-        hint = "Install the amdsmi package of your ROCm version (/opt/rocm/share/amd_smi, or pip install amdsmi)."
-        raise DeviceError(f"The AMD GPU is not sampled: the package amdsmi cannot be used ({_one_line(error)}).", hint=hint) from None
+    except (
+        ImportError,
+        KeyError,
+        OSError,
+    ) as error:  # the package without its library gives one of the latter
+        hint = (
+            "Install the amdsmi package of your ROCm version (/opt/rocm/share/amd_smi, or pip "
+            "install amdsmi)."
+        )
+        raise DeviceError(
+            f"The AMD GPU is not sampled: the package amdsmi cannot be used ({_one_line(error)}).", hint=hint
+        ) from None
     try:
         amdsmi.amdsmi_init()
     except amdsmi.AmdSmiLibraryException as error:
-        raise DeviceError(f"The AMD GPU is not sampled: AMD SMI does not start ({_one_line(error)}).") from None
+        raise DeviceError(
+            f"The AMD GPU is not sampled: AMD SMI does not start ({_one_line(error)})."
+        ) from None
     return amdsmi
 
 
 def serial_of_uuid(uuid: str) -> str:
-    """The serial number in the UUID that torch prints: HIP's are its 16 hexadecimal digits as text, of which torch prints the bytes."""
+    """The serial number in the UUID that torch prints: HIP's are its 16 hexadecimal digits as text, of which
+    torch prints the bytes."""
     bare = uuid.removeprefix("GPU-").replace("-", "").lower()
     try:
         text = bytes.fromhex(bare).decode("ascii")
@@ -217,7 +279,9 @@ def _serial(smi: Any, handle: Any) -> str:
 
 
 def _energy_count(energy: Mapping[str, Any]) -> int:
-    return int(energy["energy_accumulator"] if "energy_accumulator" in energy else energy["power"])  # the latter until ROCm 6.2
+    return int(
+        energy["energy_accumulator"] if "energy_accumulator" in energy else energy["power"]
+    )  # the latter until ROCm 6.2
 
 
 def _number(value: object, factor: float = 1.0, below: float = float("inf")) -> float | None:

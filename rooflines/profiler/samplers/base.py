@@ -15,10 +15,11 @@ from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Fi
 class Sampler:
     """Reads one source of device samples periodically, each sampler in its own thread.
 
-    ``fields`` declares the keys that its samples have in ``more``; built-in fields are declared already. ``period_s`` is the shortest
-    time between two readings, at most half the time that its fastest counter takes to change; 0.0 where nothing limits it. It is read
-    after ``counters`` was called. ``counters`` and ``read`` raise DeviceError once the device is gone for good; a sampler that raised
-    is closed and not asked again.
+    ``fields`` declares the keys that its samples have in ``more``; built-in fields are declared already.
+    ``period_s`` is the shortest time between two readings, at most half the time that its fastest counter
+    takes to change; 0.0 where nothing limits it. It is read after ``counters`` was called. ``counters`` and
+    ``read`` raise DeviceError once the device is gone for good; a sampler that raised is closed and not asked
+    again.
     """
 
     fields: Mapping[str, Field] = {}
@@ -29,7 +30,8 @@ class Sampler:
         return type(self).__name__
 
     def counters(self) -> Sequence[Counter]:
-        """Measure how well the fields can be read. Called once, before the first reading; may take a fraction of a second."""
+        """Measure how well the fields can be read. Called once, before the first reading; may take a fraction
+        of a second."""
         return ()
 
     def read(self) -> Sequence[DeviceSample]:
@@ -45,10 +47,11 @@ _KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class PluggedInSampler(Sampler):
-    """The sampler that the entry point ``name = path`` opens for the process ``pid``, read every ``period_s`` seconds.
+    """The sampler that the entry point ``name = path`` opens for the process ``pid``, read every ``period_s``
+    seconds.
 
-    The package is imported in the sampler's own thread, by ``counters``, so that a package that hangs or fails delays no other
-    sampler.
+    The package is imported in the sampler's own thread, by ``counters``, so that a package that hangs or
+    fails delays no other sampler.
     """
 
     def __init__(self, name: str, path: str, pid: int, period_s: float) -> None:
@@ -78,7 +81,8 @@ class PluggedInSampler(Sampler):
             self._sampler.close()
 
     def _checked(self, sample: DeviceSample) -> DeviceSample:
-        """The sample with plain numbers. Raises DeviceError for an undeclared key, ValueError or TypeError for a wrong value."""
+        """The sample with plain numbers. Raises DeviceError for an undeclared key, ValueError or TypeError
+        for a wrong value."""
         undeclared = sorted(sample.more.keys() - self.fields.keys())
         if undeclared:
             raise DeviceError(f"{self} stopped: it does not declare the field {undeclared[0]!r}.")
@@ -88,7 +92,12 @@ class PluggedInSampler(Sampler):
     def _checked_fields(self, fields: Mapping[str, Field]) -> dict[str, Field]:
         for key in fields:
             if key in FIELDS:
-                raise DeviceError(f"{self} is not used: {key!r} is a built-in field and needs no declaration.")
+                raise DeviceError(
+                    f"{self} is not used: {key!r} is a built-in field and needs no declaration."
+                )
             if not _KEY.fullmatch(key) or key in DeviceSample.__struct_fields__:
-                raise DeviceError(f"{self} is not used: {key!r} cannot be the key of a field (lower-case letters, digits and _).")
+                raise DeviceError(
+                    f"{self} is not used: {key!r} cannot be the key of a field (lower-case "
+                    "letters, digits and _)."
+                )
         return msgspec.convert(msgspec.to_builtins(dict(fields)), dict[str, Field])

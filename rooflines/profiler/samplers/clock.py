@@ -1,9 +1,10 @@
-"""The clock of device samples, and of the windows that they are read in: nanoseconds since the epoch that never step.
+"""The clock of device samples, and of the windows that they are read in: nanoseconds since the epoch that
+never step.
 
-The system's wall clock may be set while a program runs: by NTP, by a person, when a machine wakes up. Power over a second that was
-twenty is the wrong energy, and nothing shows it. So the epoch is looked up once, and everything else is the monotonic clock, which
-all processes of a machine share. A process that another one starts must be told its epoch, or theirs differ by what the wall clock
-stepped meanwhile.
+The system's wall clock may be set while a program runs: by NTP, by a person, when a machine wakes up. Power
+over a second that was twenty is the wrong energy, and nothing shows it. So the epoch is looked up once, and
+everything else is the monotonic clock, which all processes of a machine share. A process that another one
+starts must be told its epoch, or theirs differ by what the wall clock stepped meanwhile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The registry of sampled fields: what each one is, its unit, how it is summed up, and where reports show it, stated once.
+"""The registry of sampled fields: what each one is, its unit, how it is summed up, and where reports show it,
+stated once.
 
-The annotations of ``DeviceSample`` are the registry. What stores samples, sums them up, draws them or prints them reads it, so a new
-sensor is one line here and one in its sampler. Fields of samplers from other packages are declared in the same form (``Field``).
+The annotations of ``DeviceSample`` are the registry. What stores samples, sums them up, draws them or prints
+them reads it, so a new sensor is one line here and one in its sampler. Fields of samplers from other packages
+are declared in the same form (``Field``).
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ _INTEGRATED = {"W": "J", "B/s": "B", "1": "s", "cores": "s", "Hz": ""}
 class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     """One sampled quantity.
 
-    ``label`` heads its columns and names its curve. ``unit`` is an SI unit (``rooflines.units.UNITS``), ``"1"`` for a share and ``""``
-    for a number of things; any other text is printed as it is. ``summary`` lists the figures that summarize the field over a window:
-    ``"difference"`` makes it a counter, which only grows, the others sum up a gauge; ``"integral"`` multiplies its mean by the time.
-    Fields of one ``group`` (the label, unless given) and unit share a row of the timeline; of two with the same label the later one
-    replaces the earlier one where a device has both. ``program`` marks what belongs to the watched processes, not to the whole
-    machine. ``shown`` is where reports show the field; files, TensorBoard and the analysis always have it.
+    ``label`` heads its columns and names its curve. ``unit`` is an SI unit (``rooflines.units.UNITS``),
+    ``"1"`` for a share and ``""`` for a number of things; any other text is printed as it is. ``summary``
+    lists the figures that summarize the field over a window: ``"difference"`` makes it a counter, which only
+    grows, the others sum up a gauge; ``"integral"`` multiplies its mean by the time. Fields of one ``group``
+    (the label, unless given) and unit share a row of the timeline; of two with the same label the later one
+    replaces the earlier one where a device has both. ``program`` marks what belongs to the watched processes,
+    not to the whole machine. ``shown`` is where reports show the field; files, TensorBoard and the analysis
+    always have it.
     """
 
     label: str
@@ -65,7 +69,9 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     #: The device's average over the window that its ``Counter`` names.
     power_w: Annotated[float | None, Field("power", "W", ("mean", "integral"), shown=_CHART)] = None
     #: Power of the moment.
-    power_instant_w: Annotated[float | None, Field("power", "W", ("highest", "integral"), shown=_CHART)] = None
+    power_instant_w: Annotated[float | None, Field("power", "W", ("highest", "integral"), shown=_CHART)] = (
+        None
+    )
     power_limit_w: Annotated[float | None, Field("power limit", "W", ("end",), "power", shown=_CHART)] = None
     energy_j: Annotated[float | None, Field("energy", "J", _DIFFERENCE, shown=())] = None
     # load
@@ -83,28 +89,44 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     process_rss_bytes: Annotated[int | None, Field("memory", "B", ("highest",), program=True)] = None
     #: What the watched processes hold of the device's memory.
     process_memory_bytes: Annotated[int | None, Field("memory", "B", ("highest",), program=True)] = None
-    process_uss_bytes: Annotated[int | None, Field("unique memory", "B", ("highest",), program=True, shown=())] = None
-    process_minor_faults: Annotated[int | None, Field("page faults", "", _DIFFERENCE, program=True, shown=())] = None
-    process_major_faults: Annotated[int | None, Field("page faults from disk", "", _DIFFERENCE, program=True, shown=())] = None
+    process_uss_bytes: Annotated[
+        int | None, Field("unique memory", "B", ("highest",), program=True, shown=())
+    ] = None
+    process_minor_faults: Annotated[
+        int | None, Field("page faults", "", _DIFFERENCE, program=True, shown=())
+    ] = None
+    process_major_faults: Annotated[
+        int | None, Field("page faults from disk", "", _DIFFERENCE, program=True, shown=())
+    ] = None
     # temperature
     temperature_c: Annotated[float | None, Field("temperature", "°C", ("highest",))] = None
-    memory_temperature_c: Annotated[float | None, Field("memory temperature", "°C", ("highest",), shown=())] = None
+    memory_temperature_c: Annotated[
+        float | None, Field("memory temperature", "°C", ("highest",), shown=())
+    ] = None
     # clocks
     cpu_frequency_hz: Annotated[float | None, Field("clock", "Hz", ("median", "lowest"))] = None
     sm_clock_hz: Annotated[float | None, Field("clock", "Hz", ("median", "lowest"))] = None
-    memory_clock_hz: Annotated[float | None, Field("memory clock", "Hz", ("median", "lowest"), shown=())] = None
+    memory_clock_hz: Annotated[float | None, Field("memory clock", "Hz", ("median", "lowest"), shown=())] = (
+        None
+    )
     #: Names of what holds the clocks down, separated by commas; empty when nothing does.
     throttle_reasons: Annotated[str | None, Field("throttled", "1", ("mean",), shown=())] = None
     # traffic
-    process_read_bytes: Annotated[int | None, Field("read from disk", "B", _DIFFERENCE, program=True, shown=())] = None
-    process_written_bytes: Annotated[int | None, Field("written to disk", "B", _DIFFERENCE, program=True, shown=())] = None
+    process_read_bytes: Annotated[
+        int | None, Field("read from disk", "B", _DIFFERENCE, program=True, shown=())
+    ] = None
+    process_written_bytes: Annotated[
+        int | None, Field("written to disk", "B", _DIFFERENCE, program=True, shown=())
+    ] = None
     pcie_tx_bytes_per_s: Annotated[float | None, Field("PCIe out", "B/s", shown=())] = None
     pcie_rx_bytes_per_s: Annotated[float | None, Field("PCIe in", "B/s", shown=())] = None
     nvlink_tx_bytes: Annotated[int | None, Field("NVLink out", "B", _DIFFERENCE, shown=())] = None
     nvlink_rx_bytes: Annotated[int | None, Field("NVLink in", "B", _DIFFERENCE, shown=())] = None
     # memory errors
     ecc_corrected: Annotated[int | None, Field("corrected memory errors", "", _DIFFERENCE, shown=())] = None
-    ecc_uncorrected: Annotated[int | None, Field("uncorrected memory errors", "", _DIFFERENCE, shown=())] = None
+    ecc_uncorrected: Annotated[int | None, Field("uncorrected memory errors", "", _DIFFERENCE, shown=())] = (
+        None
+    )
     #: The fields that another package's sampler declares, by their keys.
     more: dict[str, float | None] = msgspec.field(default_factory=dict)
 
@@ -136,9 +158,13 @@ _HINTS = get_type_hints(DeviceSample)
 _ANNOTATED = get_type_hints(DeviceSample, include_extras=True)
 # The type of each column of a table of samples, without None.
 COLUMNS: dict[str, Any] = {
-    key: hint.__args__[0] if isinstance(hint, UnionType) else hint for key, hint in _HINTS.items() if key != "more"
+    key: hint.__args__[0] if isinstance(hint, UnionType) else hint
+    for key, hint in _HINTS.items()
+    if key != "more"
 }
 # The registry, in the order of tables and charts.
-FIELDS: dict[str, Field] = {key: hint.__metadata__[0] for key, hint in _ANNOTATED.items() if hasattr(hint, "__metadata__")}
+FIELDS: dict[str, Field] = {
+    key: hint.__metadata__[0] for key, hint in _ANNOTATED.items() if hasattr(hint, "__metadata__")
+}
 # Those whose readings are single numbers.
 NUMBERS = tuple(key for key in FIELDS if COLUMNS[key] in (int, float))

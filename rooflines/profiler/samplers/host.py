@@ -26,21 +26,24 @@ LINUX = sys.platform.startswith("linux")
 TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
-# How often descendants are listed, and what that may take of a core. Where the kernel shows children (most do) it costs a read for
-# every thread of the tree, elsewhere one for every process of the machine.
+# How often descendants are listed, and what that may take of a core. Where the kernel shows children (most
+# do) it costs a read for every thread of the tree, elsewhere one for every process of the machine.
 LISTING_EVERY_S, LISTING_SHARE = 0.25, 0.005
 SHOWS_CHILDREN = LINUX and os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-# The unique set size is added up page by page, under a lock that the watched process needs to map memory: some 10 ms a gigabyte.
+# The unique set size is added up page by page, under a lock that the watched process needs to map memory:
+# some 10 ms a gigabyte.
 USS_EVERY_S, USS_SHARE = 5.0, 0.001
-# The system counts CPU time in ticks of 10 ms: over a shorter interval the quotient says more about ticks than about load.
+# The system counts CPU time in ticks of 10 ms: over a shorter interval the quotient says more about ticks
+# than about load.
 SHORTEST_INTERVAL_S = 0.05
-# Clocks and temperatures are read from every core and over slow buses, and they change slowly; a line for every core is read as often
-# as it costs next to nothing, which is always but on machines with very many.
+# Clocks and temperatures are read from every core and over slow buses, and they change slowly; a line for
+# every core is read as often as it costs next to nothing, which is always but on machines with very many.
 SLOW_EVERY_S, SLOW_SHARE = 1.0, 0.002
 CORES_SHARE = 0.003
-# The driver, the label of its sensor for a whole package, and the step it counts in, in degrees: the kernel's documentation of
-# coretemp (Intel) and k10temp (AMD); zenpower is an alternative to the latter; the rest are of ARM boards, without labels.
-# Tdie is the temperature; Tctl is what the fan follows, which on some processors lies above it.
+# The driver, the label of its sensor for a whole package, and the step it counts in, in degrees: the kernel's
+# documentation of coretemp (Intel) and k10temp (AMD); zenpower is an alternative to the latter; the rest are
+# of ARM boards, without labels. Tdie is the temperature; Tctl is what the fan follows, which on some
+# processors lies above it.
 _SENSORS: tuple[tuple[str, str, float | None], ...] = (
     ("coretemp", r"Package id \d+", 1.0),
     ("k10temp", r"Tdie", 0.125),
@@ -53,7 +56,8 @@ Times = dict[str, float]
 
 
 def content(path: str) -> bytes:
-    """Read a file of /proc at less cost than ``open``, which queries sizes and positions that have no meaning here."""
+    """Read a file of /proc at less cost than ``open``, which queries sizes and positions that have no meaning
+    here."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(iter(lambda: os.read(file, 1 << 16), b""))
@@ -70,7 +74,8 @@ def line_of(path: Path) -> str:
 
 
 def own_peak_rss_bytes() -> int | None:
-    """The high-water mark of this process's resident set (VmHWM in proc(5)); None where the system does not show it."""
+    """The high-water mark of this process's resident set (VmHWM in proc(5)); None where the system does not
+    show it."""
     marks = re.search(r"^VmHWM:\s+(\d+) kB", line_of(Path("/proc/self/status")), re.MULTILINE)
     return int(marks[1]) * 1024 if marks else None
 
@@ -111,9 +116,10 @@ class TreeReading(NamedTuple):
 class ProcessTree:
     """The process ``pid`` and its descendants; the process that asks is not counted as one.
 
-    Descendants are listed a few times a second. One that was born since counts with all it spent, one that is older (it was there
-    when watching began, or was adopted) from then on; once seen it counts until it ends, also when its parent has. What short-lived
-    children spent counts when their parent has waited for them. Raises DeviceError if process ``pid`` does not exist.
+    Descendants are listed a few times a second. One that was born since counts with all it spent, one that is
+    older (it was there when watching began, or was adopted) from then on; once seen it counts until it ends,
+    also when its parent has. What short-lived children spent counts when their parent has waited for them.
+    Raises DeviceError if process ``pid`` does not exist.
     """
 
     def __init__(self, pid: int) -> None:
@@ -127,7 +133,9 @@ class ProcessTree:
         self._listed_at = time.monotonic()
         self._before = self._readings()
         if pid not in self._before:
-            raise DeviceError(f"process {pid} cannot be monitored: it does not exist or belongs to another user.")
+            raise DeviceError(
+                f"process {pid} cannot be monitored: it does not exist or belongs to another user."
+            )
         self._total = Spent()
 
     @property
@@ -146,14 +154,19 @@ class ProcessTree:
             self._listed_at = now_at
         if not now:
             return None
-        rss_bytes, threads = sum(process.rss_bytes for process in now.values()), sum(process.threads for process in now.values())
+        rss_bytes, threads = (
+            sum(process.rss_bytes for process in now.values()),
+            sum(process.threads for process in now.values()),
+        )
         return TreeReading(rss_bytes=rss_bytes, threads=threads, processes=len(now), spent=self._total)
 
     def _readings(self) -> dict[int, ProcessReading]:
         readings = {}
         for pid, started in tuple(self._members.items()):
             reading = self._read(pid)
-            if reading is None or (started and reading.started != started):  # ended, and its number perhaps used again
+            if reading is None or (
+                started and reading.started != started
+            ):  # ended, and its number perhaps used again
                 del self._members[pid]
             else:
                 self._members[pid] = reading.started
@@ -174,13 +187,15 @@ class ProcessTree:
         return sum(sizes) if sizes else None
 
 
-def spent_between(before: dict[int, ProcessReading], now: dict[int, ProcessReading], unseen_s: float) -> Spent:
+def spent_between(
+    before: dict[int, ProcessReading], now: dict[int, ProcessReading], unseen_s: float
+) -> Spent:
     """Resources used by a tree between two readings of its processes by process id.
 
-    A process without an earlier reading counts with all it spent if it is younger than ``unseen_s``, the time since it was last looked
-    for new ones, and else not yet.
-    When a process ends and its parent waits for it, all it ever spent is added to the parent's ``ended``: what was known of it before
-    is taken off there. A process that ended unnoticed by any parent takes with it what it spent since the reading before.
+    A process without an earlier reading counts with all it spent if it is younger than ``unseen_s``, the time
+    since it was last looked for new ones, and else not yet. When a process ends and its parent waits for it,
+    all it ever spent is added to the parent's ``ended``: what was known of it before is taken off there. A
+    process that ended unnoticed by any parent takes with it what it spent since the reading before.
     """
     own, ended = Spent(), Spent()
     for pid, reading in now.items():
@@ -203,7 +218,8 @@ def added(one: Spent, other: Spent, sign: int = 1) -> Spent:
 
 
 def read_process(pid: int) -> ProcessReading | None:
-    """One process as Linux shows it, None when it has ended or is not ours to look at. See proc(5) for the fields."""
+    """One process as Linux shows it, None when it has ended or is not ours to look at. See proc(5) for the
+    fields."""
     try:
         stat = content(f"/proc/{pid}/stat")
     except OSError:
@@ -220,7 +236,9 @@ def read_process(pid: int) -> ProcessReading | None:
         rss_bytes=rss_pages * PAGE_BYTES,
         threads=threads if alive else 0,
         own=Spent((user + system) * TICK_S, minor, major),
-        ended=Spent((ended_user + ended_system) * TICK_S, ended_minor, ended_major, read_bytes, written_bytes),
+        ended=Spent(
+            (ended_user + ended_system) * TICK_S, ended_minor, ended_major, read_bytes, written_bytes
+        ),
     )
 
 
@@ -274,7 +292,8 @@ def _children(pid: int) -> Iterator[int]:
 
 
 def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
-    """Bytes that the process had read from storage and written to it; what the page cache answers is neither."""
+    """Bytes that the process had read from storage and written to it; what the page cache answers is
+    neither."""
     try:
         lines = dict(line.split(b": ") for line in content(f"/proc/{pid}/io").splitlines())
         return int(lines[b"read_bytes"]), int(lines[b"write_bytes"])
@@ -283,12 +302,14 @@ def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
 
 
 class HostSampler(Sampler):
-    """One sample of the machine and of the process ``pid`` with all its descendants (``ProcessTree`` says which and when).
+    """One sample of the machine and of the process ``pid`` with all its descendants (``ProcessTree`` says
+    which and when).
 
-    Utilizations are averages since the previous reading that had them, so the first reading after a start may lack them. Resident set
-    sizes are added up: a page that two processes share counts in each. Counters of processes count from the sampler's start. Clock and
-    temperature are read once a second, the unique set size every five, and they are absent in between. ``period_s`` is how often it
-    will be read: the resolution of utilizations depends on it. Raises DeviceError if process ``pid`` does not exist.
+    Utilizations are averages since the previous reading that had them, so the first reading after a start may
+    lack them. Resident set sizes are added up: a page that two processes share counts in each. Counters of
+    processes count from the sampler's start. Clock and temperature are read once a second, the unique set
+    size every five, and they are absent in between. ``period_s`` is how often it will be read: the resolution
+    of utilizations depends on it. Raises DeviceError if process ``pid`` does not exist.
     """
 
     def __init__(self, pid: int, period_s: float = 0.1) -> None:
@@ -320,7 +341,14 @@ class HostSampler(Sampler):
         if self._temperature.exists:
             rows.append(("temperature_c", SLOW_EVERY_S, self._temperature.resolution_c, 0.0))
         return [
-            Counter(source="psutil", device="host", field=field, update_s=update_s, resolution=resolution, window_s=window_s)
+            Counter(
+                source="psutil",
+                device="host",
+                field=field,
+                update_s=update_s,
+                resolution=resolution,
+                window_s=window_s,
+            )
             for field, update_s, resolution, window_s in rows
         ]
 
@@ -342,10 +370,14 @@ class HostSampler(Sampler):
         if tree is not None:
             spent = tree.spent
             values = {
-                "process_rss_bytes": tree.rss_bytes, "process_threads": tree.threads, "process_count": tree.processes,
-                "process_read_bytes": spent.read_bytes, "process_written_bytes": spent.written_bytes,
-                "process_minor_faults": spent.minor_faults, "process_major_faults": spent.major_faults,
-            }  # fmt: skip
+                "process_rss_bytes": tree.rss_bytes,
+                "process_threads": tree.threads,
+                "process_count": tree.processes,
+                "process_read_bytes": spent.read_bytes,
+                "process_written_bytes": spent.written_bytes,
+                "process_minor_faults": spent.minor_faults,
+                "process_major_faults": spent.major_faults,
+            }
         sample = DeviceSample(
             time_ns=now_ns(),
             source="psutil",
@@ -353,7 +385,8 @@ class HostSampler(Sampler):
             core_utilization=core_utilization,
             cpu_frequency_hz=self._frequency_hz(),
             temperature_c=self._temperature_c(),
-            memory_used_bytes=memory.total - memory.available,  # others could not have it without making programs swap
+            memory_used_bytes=memory.total
+            - memory.available,  # others could not have it without making programs swap
             memory_total_bytes=memory.total,
             process_cpu_utilization=process_cpu_utilization,
             process_uss_bytes=self.tree.uss_bytes(),
@@ -383,7 +416,8 @@ def cpu_frequency_hz() -> float | None:
 
 
 def busy_fraction(before: Times, after: Times) -> float | None:
-    """The share of the cores' time between two readings that was neither idle nor waiting for a disk; None when no time passed."""
+    """The share of the cores' time between two readings that was neither idle nor waiting for a disk; None
+    when no time passed."""
     # Linux lets idle and iowait step back a little when cores go offline or times are corrected.
     spent = {state: max(0.0, seconds - before.get(state, seconds)) for state, seconds in after.items()}
     total = sum(spent.values())
@@ -410,14 +444,17 @@ class CpuTemperature:
     def __init__(self, hwmon: Path = HWMON) -> None:
         self.resolution_c: float | None = None
         self._inputs: list[Path] = []
-        sensors = [(line_of(path.with_name("name")), path) for path in sorted(hwmon.glob("hwmon*/temp*_input"))]
+        sensors = [
+            (line_of(path.with_name("name")), path) for path in sorted(hwmon.glob("hwmon*/temp*_input"))
+        ]
         for driver, label, resolution_c in _SENSORS:
             if not self._inputs:
                 self.resolution_c = resolution_c
                 self._inputs = [
                     path
                     for name, path in sensors
-                    if name == driver and re.fullmatch(label, line_of(path.with_name(path.name.replace("_input", "_label"))))
+                    if name == driver
+                    and re.fullmatch(label, line_of(path.with_name(path.name.replace("_input", "_label"))))
                 ]
 
     @property

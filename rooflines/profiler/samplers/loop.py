@@ -1,8 +1,8 @@
 """Reading several samplers, each at its own pace, into one journal.
 
-A thread for each and not one loop in turn: a driver that hangs, as one does whose GPU falls off the bus, then delays neither the other
-readings nor the end of the process, and every series keeps its own rhythm. A thread sleeps between readings, and what it asks of the
-system or a driver does not hold the interpreter lock.
+A thread for each and not one loop in turn: a driver that hangs, as one does whose GPU falls off the bus, then
+delays neither the other readings nor the end of the process, and every series keeps its own rhythm. A thread
+sleeps between readings, and what it asks of the system or a driver does not hold the interpreter lock.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.storage import JournalEntry, write_entry
 
-# A SimpleQueue because a signal handler may put into it at any moment: an Event's lock could already be held by the thread it
-# interrupted. What is put there is the order to stop: None, or what went wrong.
+# A SimpleQueue because a signal handler may put into it at any moment: an Event's lock could already be held
+# by the thread it interrupted. What is put there is the order to stop: None, or what went wrong.
 StopRequests = queue.SimpleQueue[OSError | None]
 
-# What one sampler may take of a core. One that takes more at the period asked for, on a machine of very many cores or with very many
-# processes to watch, is read less often.
+# What one sampler may take of a core. One that takes more at the period asked for, on a machine of very many
+# cores or with very many processes to watch, is read less often.
 BUSIEST_SHARE = 0.02
-# During steps timed on the CPU: half a thousandth of the machine. A step that keeps all cores busy waits for the one that is
-# taken and loses this share whole; waking up and what a reading pushes out of the caches cost it about as much again, and on few cores
-# all are busy.
+# During steps timed on the CPU: half a thousandth of the machine. A step that keeps all cores busy waits for
+# the one that is taken and loses this share whole; waking up and what a reading pushes out of the caches cost
+# it about as much again, and on few cores all are busy.
 LOW_OVERHEAD_SHARE = min(BUSIEST_SHARE, 0.0005 * (os.cpu_count() or 1))
 COST_SMOOTHED_OVER = 8  # readings
-# How long measuring counters may hold up the start; a sampler that takes longer joins the others when it is ready.
+# How long measuring counters may hold up the start; a sampler that takes longer joins the others when it is
+# ready.
 COUNTERS_TIMEOUT_S = 3.0
 # How long a reading that is under way may hold up the end.
 LAST_READING_S = 1.0
@@ -42,11 +43,12 @@ GAP_S, GAP_PERIODS = 2.0, 10
 
 
 class SamplingLoop:
-    """Reads ``samplers`` into ``file`` until there is an order in ``stop`` or ``watched`` says that there is nothing left to watch.
+    """Reads ``samplers`` into ``file`` until there is an order in ``stop`` or ``watched`` says that there is
+    nothing left to watch.
 
-    A sampler is read every ``period_s`` seconds or as often as it allows, without catching up on readings that were missed. One that
-    raises is closed and the reason written down; the others go on. A sampler takes at most ``share`` of a core. ``run`` raises OSError
-    when the file cannot be written.
+    A sampler is read every ``period_s`` seconds or as often as it allows, without catching up on readings
+    that were missed. One that raises is closed and the reason written down; the others go on. A sampler takes
+    at most ``share`` of a core. ``run`` raises OSError when the file cannot be written.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class SamplingLoop:
         self._begin = threading.Event()
         self._end = threading.Event()
         self._ready: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._serve, args=(sampler,), daemon=True) for sampler in samplers]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(sampler,), daemon=True) for sampler in samplers
+        ]
 
     def run(self) -> None:
         """Sample until the end."""
@@ -95,7 +99,9 @@ class SamplingLoop:
             raise failure
         silent = sum(thread.is_alive() for thread in self._threads)
         if silent:
-            self._write(JournalEntry(problem=f"{silent} of {len(self._threads)} samplers did not respond at the end."))
+            self._write(
+                JournalEntry(problem=f"{silent} of {len(self._threads)} samplers did not respond at the end.")
+            )
 
     def _serve(self, sampler: Sampler) -> None:
         try:

@@ -8,32 +8,51 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rooflines.device_specs.nvml import averages_power, field_number, find_gpu, find_slices, is_slice, start_nvml, throttle_reasons
+from rooflines.device_specs.nvml import (
+    averages_power,
+    field_number,
+    find_gpu,
+    find_slices,
+    is_slice,
+    start_nvml,
+    throttle_reasons,
+)
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.update_time import Pace, pace
 
-# A question for PCIe throughput blocks for 20 ms, one for the processes can take milliseconds: one of them at most in this time.
+# A question for PCIe throughput blocks for 20 ms, one for the processes can take milliseconds: one of them at
+# most in this time.
 TURN_S = 0.25
 # Where nothing was seen to change: NVIDIA's drivers have new values every 20 to 100 ms.
 UNMEASURED_PERIOD_S = 0.05
-# A lost GPU may answer UNKNOWN to most questions, a removed slice not at all. It is gone after this many such readings in a row.
+# A lost GPU may answer UNKNOWN to most questions, a removed slice not at all. It is gone after this many such
+# readings in a row.
 LAST_READINGS = 3
-# How long counters are watched for their updates, with what pause between two readings, and how many new values are enough.
+# How long counters are watched for their updates, with what pause between two readings, and how many new
+# values are enough.
 BURST_S = 0.6
 BURST_PAUSE_S = 0.001
 ENOUGH_CHANGES = 7
-# What NVML's documentation says: the interval that newer GPUs average power over, and the longest sample period of a utilization.
+# What NVML's documentation says: the interval that newer GPUs average power over, and the longest sample
+# period of a utilization.
 POWER_WINDOW_S = 1.0
 UTILIZATION_WINDOW_S = 1.0
 
 # NVML counts in mJ, mW and percent, and the traffic of links in KiB.
-_PER_UNIT = {"energy_j": 1000, "power_w": 1000, "power_instant_w": 1000, "gpu_utilization": 100, "gpu_memory_utilization": 100}
+_PER_UNIT = {
+    "energy_j": 1000,
+    "power_w": 1000,
+    "power_instant_w": 1000,
+    "gpu_utilization": 100,
+    "gpu_memory_utilization": 100,
+}
 _TRAFFIC = ("nvlink_tx_bytes", "nvlink_rx_bytes")
 _ALL_LINKS = 0xFFFFFFFF
-# Fields of nvmlDeviceGetFieldValues: what problems call it, pynvml's name for it, and the scope it is asked for.
+# Fields of nvmlDeviceGetFieldValues: what problems call it, pynvml's name for it, and the scope it is asked
+# for.
 _FIELD_VALUES = {
     "power_w": ("average power", "NVML_FI_DEV_POWER_AVERAGE", 0),
     "power_instant_w": ("instant power", "NVML_FI_DEV_POWER_INSTANT", 0),
@@ -41,7 +60,9 @@ _FIELD_VALUES = {
     "nvlink_tx_bytes": ("NVLink sending", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", _ALL_LINKS),
     "nvlink_rx_bytes": ("NVLink receiving", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX", _ALL_LINKS),
 }
-_SLICE = "{} is a slice of a GPU (MIG): NVML has its memory, and power, clocks and utilization of whole GPUs only."
+_SLICE = (
+    "{} is a slice of a GPU (MIG): NVML has its memory, and power, clocks and utilization of whole GPUs only."
+)
 
 Pids = Callable[[], Collection[int]]
 # A function of pynvml after its handle: its name, and its further arguments, the names of constants.
@@ -60,30 +81,42 @@ _STATE = {
     "power_limit_w": _Number("power limit", ("nvmlDeviceGetEnforcedPowerLimit",), lambda mw: mw / 1e3),
     "temperature_c": _Number("temperature", ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"), float),
     "sm_clock_hz": _Number("SM clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"), lambda mhz: mhz * 1e6),
-    "memory_clock_hz": _Number("memory clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"), lambda mhz: mhz * 1e6),
+    "memory_clock_hz": _Number(
+        "memory clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"), lambda mhz: mhz * 1e6
+    ),
     "ecc_corrected": _Number(
-        "corrected memory errors", ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"), int
+        "corrected memory errors",
+        ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"),
+        int,
     ),
     "ecc_uncorrected": _Number(
-        "uncorrected memory errors", ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"), int
+        "uncorrected memory errors",
+        ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
+        int,
     ),
 }
 _PCIE = {
-    "pcie_tx_bytes_per_s": _Number("PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_TX_BYTES"), lambda kb: kb * 1e3),
-    "pcie_rx_bytes_per_s": _Number("PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_RX_BYTES"), lambda kb: kb * 1e3),
+    "pcie_tx_bytes_per_s": _Number(
+        "PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_TX_BYTES"), lambda kb: kb * 1e3
+    ),
+    "pcie_rx_bytes_per_s": _Number(
+        "PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_RX_BYTES"), lambda kb: kb * 1e3
+    ),
 }
 
 
 class NvmlSampler(Sampler):
-    """Readings of one GPU or MIG slice. ``identity`` is its UUID or its NVML index, ``device`` the name that its samples carry.
+    """Readings of one GPU or MIG slice. ``identity`` is its UUID or its NVML index, ``device`` the name that
+    its samples carry.
 
-    A field that this GPU does not support, or that this user may not read, is absent from every sample; one that failed once is absent
-    from that sample. PCIe throughput and the memory of the processes ``pids`` are read in turn, one of them every ``TURN_S``
-    seconds, and absent in between. A slice has its memory only: power, temperature and clocks are the whole GPU's. The time of a sample
-    is that of its energy and power. Counters are as NVML shows them, also where they fall back or stand still.
+    A field that this GPU does not support, or that this user may not read, is absent from every sample; one
+    that failed once is absent from that sample. PCIe throughput and the memory of the processes ``pids`` are
+    read in turn, one of them every ``TURN_S`` seconds, and absent in between. A slice has its memory only:
+    power, temperature and clocks are the whole GPU's. The time of a sample is that of its energy and power.
+    Counters are as NVML shows them, also where they fall back or stand still.
 
-    ``problems`` are sentences about what this user may not read. Raises DeviceError when NVML or the GPU is not there, and from
-    ``read`` and ``counters`` when the GPU was lost.
+    ``problems`` are sentences about what this user may not read. Raises DeviceError when NVML or the GPU is
+    not there, and from ``read`` and ``counters`` when the GPU was lost.
     """
 
     def __init__(self, identity: str | int, device: str, pids: Pids | None = None) -> None:
@@ -132,7 +165,9 @@ class NvmlSampler(Sampler):
             values: dict[str, Any] = {} if gpu.is_slice else self._counted()
             time_ns = (began_ns + now_ns()) // 2
             # The second version does not count what the driver keeps for itself as used.
-            memory = gpu.ask("memory", ("nvmlDeviceGetMemoryInfo", "nvmlMemory_v2"), ("nvmlDeviceGetMemoryInfo",))
+            memory = gpu.ask(
+                "memory", ("nvmlDeviceGetMemoryInfo", "nvmlMemory_v2"), ("nvmlDeviceGetMemoryInfo",)
+            )
             if memory is not None:
                 values |= {"memory_used_bytes": int(memory.used), "memory_total_bytes": int(memory.total)}
             if not gpu.is_slice:
@@ -158,8 +193,8 @@ class NvmlSampler(Sampler):
     def _process_memory_bytes(self, pids: Pids) -> int | None:
         """The bytes that the processes hold together, None where that is not known.
 
-        In a container NVML may number processes as the host does, or list none: until one of ours has been listed under an id that we
-        know, their memory is unknown.
+        In a container NVML may number processes as the host does, or list none: until one of ours has been
+        listed under an id that we know, their memory is unknown.
         """
         processes = self._gpu.ask("process memory", ("nvmlDeviceGetComputeRunningProcesses",))
         if processes is None:
@@ -172,21 +207,27 @@ class NvmlSampler(Sampler):
     def _counted(self) -> dict[str, float | int]:
         """Permanent counters and sensors in the units of a sample."""
         numbers = self._numbers({*_PER_UNIT, *_FIELD_VALUES})
-        numbers |= {field: numbers[field] / per_unit for field, per_unit in _PER_UNIT.items() if field in numbers}
+        numbers |= {
+            field: numbers[field] / per_unit for field, per_unit in _PER_UNIT.items() if field in numbers
+        }
         return numbers | {field: int(numbers[field]) << 10 for field in _TRAFFIC if field in numbers}
 
     def _numbers(self, wanted: Collection[str]) -> dict[str, float | int]:
-        """Those of the ``wanted`` fields that change fast and those that come with them, as NVML counts them."""
+        """Those of the ``wanted`` fields that change fast and those that come with them, as NVML counts
+        them."""
         gpu = self._gpu
         numbers: dict[str, Any] = {}
         if "energy_j" in wanted:
             numbers["energy_j"] = gpu.ask("energy", ("nvmlDeviceGetTotalEnergyConsumption",))
         fields = {name: field for name, field in _FIELD_VALUES.items() if name in wanted}
-        answers = gpu.fields({words: (getattr(gpu.nvml, constant), scope) for words, constant, scope in fields.values()})
+        answers = gpu.fields(
+            {words: (getattr(gpu.nvml, constant), scope) for words, constant, scope in fields.values()}
+        )
         numbers |= {name: answers.get(words) for name, (words, _, _) in fields.items()}
         self._averages = self._averages or numbers.get("power_w") is not None
         if "power_w" in wanted and numbers["power_w"] is None:
-            # GA100 and what came before it have no average, but this; so have drivers from before there were fields for power.
+            # GA100 and what came before it have no average, but this; so have drivers from before there were
+            # fields for power.
             numbers["power_w"] = gpu.ask("power", ("nvmlDeviceGetPowerUsage",))
         if "gpu_utilization" in wanted or "gpu_memory_utilization" in wanted:
             rates = gpu.ask("utilization", ("nvmlDeviceGetUtilizationRates",))
@@ -195,12 +236,15 @@ class NvmlSampler(Sampler):
         return {name: number for name, number in numbers.items() if number is not None and name in wanted}
 
     def _watch(self) -> dict[str, Pace]:
-        """The updates of each field, read as fast as possible until it had enough new values or the time is up."""
+        """The updates of each field, read as fast as possible until it had enough new values or the time is
+        up."""
         supported = self._numbers(_PER_UNIT)
         readings: dict[str, list[tuple[float, int]]] = {field: [] for field in supported}
         changes = dict.fromkeys(supported, 0)
         began = time.perf_counter()
-        while (waiting := [field for field in supported if changes[field] < ENOUGH_CHANGES]) and time.perf_counter() < began + BURST_S:
+        while (
+            waiting := [field for field in supported if changes[field] < ENOUGH_CHANGES]
+        ) and time.perf_counter() < began + BURST_S:
             before = time.perf_counter()
             numbers = self._numbers(waiting)
             at = (before + time.perf_counter()) / 2
@@ -219,7 +263,8 @@ class NvmlSampler(Sampler):
 
 
 class _Gpu:
-    """One GPU or slice to ask: unsupported fields are asked once, permission errors noted once, a lost GPU raises DeviceError."""
+    """One GPU or slice to ask: unsupported fields are asked once, permission errors noted once, a lost GPU
+    raises DeviceError."""
 
     def __init__(self, identity: str | int, name: str) -> None:
         self.nvml = start_nvml()
@@ -238,12 +283,14 @@ class _Gpu:
     @property
     def problems(self) -> tuple[str, ...]:
         return tuple(
-            f"Not readable on {self.name} by this user ({error}): {', '.join(subjects)}." for error, subjects in self._denied.items()
+            f"Not readable on {self.name} by this user ({error}): {', '.join(subjects)}."
+            for error, subjects in self._denied.items()
         )
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Surrounds the questions of one reading. Raises DeviceError after several that had no answer, or fewer than UNKNOWNs."""
+        """Surrounds the questions of one reading. Raises DeviceError after several that had no answer, or
+        fewer than UNKNOWNs."""
         self._answered = self._unknown = 0
         yield
         failed = not self._answered or self._unknown > self._answered
@@ -257,14 +304,17 @@ class _Gpu:
         return None if answer is None else number.unit(answer)
 
     def ask(self, subject: str, *questions: Question) -> Any:
-        """The answer to the first of ``questions`` that this device and driver support; None when there is none, or none just now."""
+        """The answer to the first of ``questions`` that this device and driver support; None when there is
+        none, or none just now."""
         denied = None
         for place, (function, *constants) in enumerate(questions):
             key = f"{subject} {place}"
             if key in self._refused:
                 continue
             try:
-                answer = getattr(self.nvml, function)(self.handle, *(getattr(self.nvml, constant) for constant in constants))
+                answer = getattr(self.nvml, function)(
+                    self.handle, *(getattr(self.nvml, constant) for constant in constants)
+                )
             except AttributeError:  # this pynvml is older than the question
                 self._refused.add(key)
             except self.nvml.NVMLError as error:
@@ -279,7 +329,8 @@ class _Gpu:
         return None
 
     def fields(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, float | int]:
-        """The numbers of those of the ``wanted`` fields (with their scope) that this device has, in NVML's units, by one call."""
+        """The numbers of those of the ``wanted`` fields (with their scope) that this device has, in NVML's
+        units, by one call."""
         asked = {subject: field for subject, field in wanted.items() if subject not in self._refused}
         if not asked or "field values 0" in self._refused:
             return {}
@@ -318,13 +369,17 @@ class _Gpu:
         return False
 
     def _lost(self, error: Any) -> DeviceError:
-        return DeviceError(f"sampling of {self.name} stopped: {error}.", hint="See nvidia-smi and the kernel log.")
+        return DeviceError(
+            f"sampling of {self.name} stopped: {error}.", hint="See nvidia-smi and the kernel log."
+        )
 
 
 def all_gpus() -> dict[str, str | int]:
-    """Every GPU that NVML sees, as ``gpu0``, ``gpu1`` and so on, because NVML counts by bus and CUDA need not; slices after their GPU.
+    """Every GPU that NVML sees, as ``gpu0``, ``gpu1`` and so on, because NVML counts by bus and CUDA need
+    not; slices after their GPU.
 
-    Names to indices, and for the MIG slices (``gpu0/mig0``) to UUIDs. Raises DeviceError with the reason when NVML is not usable.
+    Names to indices, and for the MIG slices (``gpu0/mig0``) to UUIDs. Raises DeviceError with the reason when
+    NVML is not usable.
     """
     nvml = start_nvml()
     gpus: dict[str, str | int] = {}
@@ -335,7 +390,10 @@ def all_gpus() -> dict[str, str | int]:
                 slices = find_slices(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
             except nvml.NVMLError:  # opening it will say why
                 continue
-            gpus |= {f"gpu{index}/mig{number}": nvml.nvmlDeviceGetUUID(handle) for number, handle in enumerate(slices)}
+            gpus |= {
+                f"gpu{index}/mig{number}": nvml.nvmlDeviceGetUUID(handle)
+                for number, handle in enumerate(slices)
+            }
     except nvml.NVMLError as error:
         raise DeviceError(f"NVML is not available ({error}).") from None
     finally:
@@ -343,11 +401,13 @@ def all_gpus() -> dict[str, str | int]:
     return gpus
 
 
-def open_gpus(gpus: Mapping[str, str] | None, pids: Pids | None = None) -> tuple[list[NvmlSampler], list[str]]:
+def open_gpus(
+    gpus: Mapping[str, str] | None, pids: Pids | None = None
+) -> tuple[list[NvmlSampler], list[str]]:
     """A sampler for every GPU that can be read, and a sentence for every one, and every figure, that cannot.
 
-    ``gpus`` maps the name that samples carry (``cuda:0``) to the GPU's UUID. None means all that NVML sees (``all_gpus``). ``pids``
-    gives the watched processes, whose memory on the GPUs is sampled.
+    ``gpus`` maps the name that samples carry (``cuda:0``) to the GPU's UUID. None means all that NVML sees
+    (``all_gpus``). ``pids`` gives the watched processes, whose memory on the GPUs is sampled.
     """
     samplers, problems, slices = {}, [], []
     try:
@@ -360,7 +420,9 @@ def open_gpus(gpus: Mapping[str, str] | None, pids: Pids | None = None) -> tuple
         except DeviceError as error:
             problems.append(str(error))
             continue
-        if gpus is not None and samplers[device].is_slice:  # where all are sampled, its GPU is next to a slice
+        if (
+            gpus is not None and samplers[device].is_slice
+        ):  # where all are sampled, its GPU is next to a slice
             slices.append(_SLICE.format(device))
     denied = [problem for sampler in samplers.values() for problem in sampler.problems]
     return list(samplers.values()), [*problems, *slices, *denied]

@@ -1,4 +1,5 @@
-"""Samplers in a process of their own, so that they neither take the interpreter lock of the measured run nor bend its times."""
+"""Samplers in a process of their own, so that they neither take the interpreter lock of the measured run nor
+bend its times."""
 
 from __future__ import annotations
 
@@ -42,21 +43,28 @@ class SamplerProcess:
             train()
         sampler.samples(), sampler.problem
 
-    ``path`` is the file of JSON lines that the sampler writes; it replaces one that is there. ``gpus`` maps names to UUIDs (see
-    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``low_overhead`` is for steps timed on the CPU:
-    where readings cost what these would feel, there are fewer. A ``detached`` sampler is no child of this process, whose program may
-    wait for all children (POSIX). Entering waits until the first reading is near, so that the sampler's
-    start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none, and
-    ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C. If we are
-    killed, it prints ``farewell`` on our standard error.
+    ``path`` is the file of JSON lines that the sampler writes; it replaces one that is there. ``gpus`` maps
+    names to UUIDs (see ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``low_overhead`` is
+    for steps timed on the CPU: where readings cost what these would feel, there are fewer. A ``detached``
+    sampler is no child of this process, whose program may wait for all children (POSIX). Entering waits until
+    the first reading is near, so that the sampler's start falls outside the measurement. Nothing that goes
+    wrong with sampling raises: there are fewer samples then, or none, and ``problem`` says why. The sampler
+    ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C. If we are killed,
+    it prints ``farewell`` on our standard error.
 
     Raises UsageError for a ``period_s`` that ``check_period`` refuses.
     """
 
     def __init__(
-        self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *,
-        low_overhead: bool = False, detached: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        pid: int,
+        path: str | Path,
+        period_s: float = 0.1,
+        gpus: Mapping[str, str] | None = None,
+        *,
+        low_overhead: bool = False,
+        detached: bool = False,
+    ) -> None:
         check_period(period_s)
         self._pid = pid
         self._path = Path(path).absolute()
@@ -73,7 +81,9 @@ class SamplerProcess:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     @property
@@ -114,9 +124,11 @@ class SamplerProcess:
                 stdout=subprocess.PIPE if self._detached else subprocess.DEVNULL,
                 stderr=self._errors,
                 pass_fds=terminal,
-                # A module named like ours or like the standard library's in the user's directory must not be imported.
+                # A module named like ours or like the standard library's in the user's directory must not be
+                # imported.
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
-                # Out of the terminal's foreground group: Ctrl-C is for the run, also before the sampler could say that it ignores it.
+                # Out of the terminal's foreground group: Ctrl-C is for the run, also before the sampler could
+                # say that it ignores it.
                 start_new_session=True,
             )
         except (OSError, UnicodeError) as error:
@@ -162,10 +174,17 @@ class SamplerProcess:
     def _command(self, *terminal: int) -> list[str]:
         # Entry points are looked up here: it takes 50 ms and 2 MB, which the sampler process is spared.
         order = Order(
-            pid=self._pid, output=str(self._path), period_s=self._period_s, epoch_ns=epoch_ns(), low_overhead=self._low_overhead,
-            gpus=None if self._gpus is None else dict(self._gpus), plugins=entries("samplers"),
-            farewell=self.farewell if terminal else "", terminal=max(terminal, default=2), detached=self._detached,
-        )  # fmt: skip
+            pid=self._pid,
+            output=str(self._path),
+            period_s=self._period_s,
+            epoch_ns=epoch_ns(),
+            low_overhead=self._low_overhead,
+            gpus=None if self._gpus is None else dict(self._gpus),
+            plugins=entries("samplers"),
+            farewell=self.farewell if terminal else "",
+            terminal=max(terminal, default=2),
+            detached=self._detached,
+        )
         return [sys.executable, "-m", "rooflines.profiler.samplers", msgspec.json.encode(order).decode()]
 
     def _last_words(self) -> str:
@@ -187,9 +206,11 @@ def check_period(period_s: float) -> None:
 
 
 def torch_gpus(*devices: str) -> dict[str, str]:
-    """The UUIDs of torch's CUDA devices (all of them, or those named ``cuda:0``, ...), as ``SamplerProcess`` takes them.
+    """The UUIDs of torch's CUDA devices (all of them, or those named ``cuda:0``, ...), as ``SamplerProcess``
+    takes them.
 
-    By UUID because torch numbers the visible GPUs by speed and NVML all of them by bus. Empty without a usable GPU.
+    By UUID because torch numbers the visible GPUs by speed and NVML all of them by bus. Empty without a
+    usable GPU.
     """
     import torch
 
@@ -200,10 +221,13 @@ def torch_gpus(*devices: str) -> dict[str, str]:
 
 
 def gpus_in_use(device: torch.device) -> tuple[str, ...]:
-    """``device`` and every other GPU on which torch holds memory for this process, as it does for DataParallel and split models."""
+    """``device`` and every other GPU on which torch holds memory for this process, as it does for
+    DataParallel and split models."""
     import torch
 
-    used = [f"cuda:{index}" for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
+    used = [
+        f"cuda:{index}" for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)
+    ]
     return tuple(dict.fromkeys((str(device), *used)))
 
 
@@ -233,7 +257,8 @@ class _Detached(psutil.Process):
 def _wait(process: subprocess.Popen[bytes] | _Detached) -> int | None:
     """Its exit code once it has ended, which is insisted on; None where it survives being killed.
 
-    A process does while one of its threads is in a driver's call that no signal interrupts: do not wait for that.
+    A process does while one of its threads is in a driver's call that no signal interrupts: do not wait for
+    that.
     """
     stopped = getattr(signal, "SIGCONT", signal.SIGTERM)  # a stopped process (SIGSTOP) reacts to nothing else
     for signals in ((signal.SIGTERM, stopped), (getattr(signal, "SIGKILL", signal.SIGTERM),), ()):

@@ -1,6 +1,8 @@
-"""Device samples on disk: the journal while they are taken, and ``samples.parquet`` afterwards, a table with a column per field.
+"""Device samples on disk: the journal while they are taken, and ``samples.parquet`` afterwards, a table with
+a column per field.
 
-The sampler process writes the journal and its parent reads it: one JSON object per line, flushed, so a killed writer loses one line.
+The sampler process writes the journal and its parent reads it: one JSON object per line, flushed, so a killed
+writer loses one line.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: a sample, how well one of its fields can be read, declared fields, a problem, or that sampling has ``started``."""
+    """One line: a sample, how well one of its fields can be read, declared fields, a problem, or that
+    sampling has ``started``."""
 
     sample: DeviceSample | None = None
     counter: Counter | None = None
@@ -81,15 +84,23 @@ def last_bytes(path: Path, most: int) -> bytes:
 
 
 def read_journal(path: Path, most: int = sys.maxsize) -> Journal:
-    """Every whole line of the file or its last ``most`` bytes; one that does not end yet is being written. No file has no lines."""
+    """Every whole line of the file or its last ``most`` bytes; one that does not end yet is being written. No
+    file has no lines."""
     entries: list[JournalEntry] = []
     for line in last_bytes(path, most).split(b"\n")[:-1]:
-        with contextlib.suppress(msgspec.DecodeError):  # it is cut: by a full disk, or the first one by ``most``
+        with contextlib.suppress(
+            msgspec.DecodeError
+        ):  # it is cut: by a full disk, or the first one by ``most``
             entries.append(msgspec.json.decode(line, type=JournalEntry))
     return Journal(
         started=any(entry.started for entry in entries),
         # Each series is in order; which of two series was written first is chance.
-        samples=tuple(sorted((entry.sample for entry in entries if entry.sample is not None), key=lambda sample: sample.time_ns)),
+        samples=tuple(
+            sorted(
+                (entry.sample for entry in entries if entry.sample is not None),
+                key=lambda sample: sample.time_ns,
+            )
+        ),
         counters=tuple(entry.counter for entry in entries if entry.counter is not None),
         fields={key: field for entry in entries for key, field in entry.fields.items()},
         problems=tuple(entry.problem for entry in entries if entry.problem is not None),
@@ -98,7 +109,9 @@ def read_journal(path: Path, most: int = sys.maxsize) -> Journal:
 
 def write_lines(samples: Sequence[DeviceSample], path: Path) -> None:
     """Write ``samples`` as a journal, for an installation without pyarrow."""
-    write_text(path, "".join(msgspec.json.encode(JournalEntry(sample=sample)).decode() + "\n" for sample in samples))
+    write_text(
+        path, "".join(msgspec.json.encode(JournalEntry(sample=sample)).decode() + "\n" for sample in samples)
+    )
 
 
 SAMPLES_SCHEMA = "rooflines.samples/1"
@@ -129,12 +142,20 @@ def read_samples(path: Path) -> tuple[DeviceSample, ...]:
 
     try:
         table = pq.read_table(path, memory_map=False)
-        declared = [column.name for column in table.schema if column.name not in COLUMNS and pa.types.is_floating(column.type)]
-        rows = [row | {"more": {key: row[key] for key in declared if row[key] is not None}} for row in table.to_pylist()]
+        declared = [
+            column.name
+            for column in table.schema
+            if column.name not in COLUMNS and pa.types.is_floating(column.type)
+        ]
+        rows = [
+            row | {"more": {key: row[key] for key in declared if row[key] is not None}}
+            for row in table.to_pylist()
+        ]
         return tuple(msgspec.convert(row, DeviceSample) for row in rows)
     except (pa.ArrowInvalid, msgspec.ValidationError) as error:
         raise RunError(
-            f"{str(path)!r} contains no valid device samples: {error}.", hint="Delete it; the rest of the run stays usable."
+            f"{str(path)!r} contains no valid device samples: {error}.",
+            hint="Delete it; the rest of the run stays usable.",
         ) from None
 
 
@@ -142,7 +163,12 @@ def _schema(declared: Sequence[str]) -> Any:
     """The table's columns: those of the registry, then those that other packages declare."""
     import pyarrow as pa
 
-    types = {int: pa.int64(), float: pa.float64(), str: pa.string(), tuple[float, ...]: pa.list_(pa.float64())}
+    types = {
+        int: pa.int64(),
+        float: pa.float64(),
+        str: pa.string(),
+        tuple[float, ...]: pa.list_(pa.float64()),
+    }
     required = {field.name for field in msgspec.structs.fields(DeviceSample) if field.required}
     fields = [pa.field(key, types[kind], nullable=key not in required) for key, kind in COLUMNS.items()]
     fields += [pa.field(key, pa.float64()) for key in declared]

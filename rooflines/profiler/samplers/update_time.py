@@ -1,4 +1,5 @@
-"""How often to read: the update period and the step size of a counter, found by reading it, and a limit for costly readings."""
+"""How often to read: the update period and the step size of a counter, found by reading it, and a limit for
+costly readings."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ SHARP = 0.1
 class Pace(NamedTuple):
     """Properties of a counter, found from its readings.
 
-    ``period_s`` is the time between two new values, None when fewer than two were seen: one alone says nothing about the next. It is
-    at least the time between two readings. ``step`` is the largest number that divides every change, None without a change; the
-    counter's resolution is that or a part of it.
+    ``period_s`` is the time between two new values, None when fewer than two were seen: one alone says
+    nothing about the next. It is at least the time between two readings. ``step`` is the largest number that
+    divides every change, None without a change; the counter's resolution is that or a part of it.
     """
 
     period_s: float | None
@@ -29,16 +30,20 @@ class Pace(NamedTuple):
 
 
 def pace(readings: Sequence[tuple[float, int]]) -> Pace:
-    """Return the properties shown by ``readings``: times in seconds, ascending, and values in whole units of the counter.
+    """Return the properties shown by ``readings``: times in seconds, ascending, and values in whole units of
+    the counter.
 
-    The period is the median time between two changes, made more precise. Where the reader was delayed, it is unknown when in that time
-    the value changed: such changes are left out where there are others. Where a value was missed, or happened to be the same after an
-    update, the interval counts as the number of medians that fit into it, and the mean over all periods is taken.
+    The period is the median time between two changes, made more precise. Where the reader was delayed, it is
+    unknown when in that time the value changed: such changes are left out where there are others. Where a
+    value was missed, or happened to be the same after an update, the interval counts as the number of medians
+    that fit into it, and the mean over all periods is taken.
     """
     pairs = list(pairwise(readings))
     divisor = math.gcd(*(other - value for (_, value), (_, other) in pairs)) or None
     # The middle of the time in which each change came, and how long that time was.
-    changes = [((before + after) / 2, after - before) for (before, value), (after, other) in pairs if other != value]
+    changes = [
+        ((before + after) / 2, after - before) for (before, value), (after, other) in pairs if other != value
+    ]
     if not pairs:
         return Pace(None, divisor)
     reading_s = _median([after - before for (before, _), (after, _) in pairs])
@@ -54,7 +59,9 @@ def pace(readings: Sequence[tuple[float, int]]) -> Pace:
     return Pace(sum(intervals) / periods, divisor)
 
 
-def watch(read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = ENOUGH_CHANGES) -> tuple[float | None, tuple[int, ...]]:
+def watch(
+    read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = ENOUGH_CHANGES
+) -> tuple[float | None, tuple[int, ...]]:
     """Read a counter as fast as possible, until it has changed often enough or for ``watch_s`` seconds.
 
     Returns the seconds between changes, None when there were fewer than two, and the different values.
@@ -71,9 +78,11 @@ def watch(read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = E
 
 
 def step(values: Sequence[int], candidates: Sequence[int], scale: int = 1) -> int | None:
-    """The largest of ``candidates`` of which every one of ``values`` is a multiple; None when too few are given or none fits.
+    """The largest of ``candidates`` of which every one of ``values`` is a multiple; None when too few are
+    given or none fits.
 
-    A candidate is in units of which ``scale`` make one of the values, and a multiple of it was cut to a whole value.
+    A candidate is in units of which ``scale`` make one of the values, and a multiple of it was cut to a whole
+    value.
     """
     if len(set(values)) < FEWEST_VALUES:
         return None
@@ -97,9 +106,10 @@ T = TypeVar("T")
 
 
 class RateLimited(Generic[T]):
-    """Asks ``question`` when called, but not before ``every_s`` seconds have passed since it did, nor so often that asking takes more
-    than ``share`` of a core. None in between. What a question costs depends on the machine (hundreds of cores) and on what is watched
-    (hundreds of processes, terabytes of pages), so it is measured, every time.
+    """Asks ``question`` when called, but not before ``every_s`` seconds have passed since it did, nor so
+    often that asking takes more than ``share`` of a core. None in between. What a question costs depends on
+    the machine (hundreds of cores) and on what is watched (hundreds of processes, terabytes of pages), so it
+    is measured, every time.
     """
 
     def __init__(self, question: Callable[[], T], *, every_s: float = 0.0, share: float) -> None:
@@ -122,6 +132,7 @@ class RateLimited(Generic[T]):
             return None
         before_s = time.thread_time()
         answer = self._question()
-        # A tenth of a period early is in time: a second's question asked ten times a second is asked every tenth time.
+        # A tenth of a period early is in time: a second's question asked ten times a second is asked every
+        # tenth time.
         self._due = now + max(0.9 * self._every_s, (time.thread_time() - before_s) / self._share)
         return answer

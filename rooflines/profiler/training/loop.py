@@ -41,20 +41,32 @@ class NotFiniteError(RooflinesError):
 
 
 class Trainer:
-    """A network in training: its optimizer, scaler and schedule; what follows is determined by its state and the seed.
+    """A network in training: its optimizer, scaler and schedule; what follows is determined by its state and
+        the seed.
 
-    The order of the images and their random transforms in an epoch depend on the seed and the number of the epoch only, so an epoch can
-    be repeated from the state that it began with.
+    The order of the images and their random transforms in an epoch depend on the seed and the number of the
+    epoch only, so an epoch can be repeated from the state that it began with.
     """
 
-    def __init__(self, placed: Placed, images: DataSet, options: TrainOptions, seed: int, batch_size: int) -> None:
+    def __init__(
+        self, placed: Placed, images: DataSet, options: TrainOptions, seed: int, batch_size: int
+    ) -> None:
         check_batch(images.train, batch_size)
-        self.placed, self.images, self.options, self.seed, self.batch_size = placed, images, options, seed, batch_size
+        self.placed, self.images, self.options, self.seed, self.batch_size = (
+            placed,
+            images,
+            options,
+            seed,
+            batch_size,
+        )
         self.device = placed.device
         self.losses: list[float] = []
         parameters = trainable(placed.network)
         self.optimizer = make_optimizer(
-            options.optimizer, parameters, learning_rate=options.learning_rate, weight_decay=options.weight_decay
+            options.optimizer,
+            parameters,
+            learning_rate=options.learning_rate,
+            weight_decay=options.weight_decay,
         )
         self._rate = self.optimizer.param_groups[0]["lr"]
         self.scaler = make_scaler(options.precision, self.device)
@@ -70,8 +82,10 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Return what must be stored to go on from here."""
         return {
-            "network": self.placed.network.state_dict(), "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict(),
-        }  # fmt: skip
+            "network": self.placed.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go back to a stored state."""
@@ -81,7 +95,8 @@ class Trainer:
             self.scaler.load_state_dict(state["scaler"])
 
     def epoch(self, number: int, progress: Progress) -> Epoch:
-        """Train for epoch ``number`` (from 1), then test. Raises NotFiniteError at a loss that is not finite."""
+        """Train for epoch ``number`` (from 1), then test. Raises NotFiniteError at a loss that is not
+        finite."""
         from rooflines.kernels.micro.clock import synchronize_device
 
         rate = self._begin(number)
@@ -92,9 +107,13 @@ class Trainer:
         scale = self.scaler.get_scale()
         others = OthersMeter()
         loader = make_loader(
-            self.images.train, self.batch_size, workers=self.options.data_workers, pin_memory=self.options.pin_memory,
-            seed=_seed(self.seed, number), training=True,
-        )  # fmt: skip
+            self.images.train,
+            self.batch_size,
+            workers=self.options.data_workers,
+            pin_memory=self.options.pin_memory,
+            seed=_seed(self.seed, number),
+            training=True,
+        )
         began = last = time.perf_counter()
         for step, batch in enumerate(loader, 1):
             input_s += time.perf_counter() - last
@@ -114,10 +133,20 @@ class Trainer:
         epoch_s, others_cores = time.perf_counter() - began, others.cores()
         test_loss, accuracy, test_s = self.test()
         return Epoch(
-            epoch=number, epoch_s=epoch_s, input_s=input_s, test_s=test_s, samples_per_s=self.steps * self.batch_size / epoch_s,
-            train_loss=sum(self.losses) / len(self.losses), test_loss=test_loss, test_accuracy=accuracy, learning_rate=rate,
-            peak_memory_bytes=self._peak.bytes(), first_step_s=first_s, skipped_steps=skipped, others_cores=others_cores,
-        )  # fmt: skip
+            epoch=number,
+            epoch_s=epoch_s,
+            input_s=input_s,
+            test_s=test_s,
+            samples_per_s=self.steps * self.batch_size / epoch_s,
+            train_loss=sum(self.losses) / len(self.losses),
+            test_loss=test_loss,
+            test_accuracy=accuracy,
+            learning_rate=rate,
+            peak_memory_bytes=self._peak.bytes(),
+            first_step_s=first_s,
+            skipped_steps=skipped,
+            others_cores=others_cores,
+        )
 
     def _begin(self, number: int) -> float:
         """Seed the epoch and set its learning rate, which is returned."""
@@ -149,7 +178,8 @@ class Trainer:
         return optimize(loss, self.optimizer, self.scaler).float()
 
     def test(self) -> tuple[float | None, float, float]:
-        """Return the loss (None if it is not finite) and the accuracy on the test images, and how long that took in seconds."""
+        """Return the loss (None if it is not finite) and the accuracy on the test images, and how long that
+        took in seconds."""
         began = time.perf_counter()
         tested = test_network(self.placed, self.images, self.options, self.batch_size)
         loss = float(classification_loss(tested.scores, tested.labels))
@@ -157,7 +187,8 @@ class Trainer:
 
 
 class Tested(NamedTuple):
-    """The scores [N, classes] of the test images in fp32, their labels [N], and the time of the network without its input."""
+    """The scores [N, classes] of the test images in fp32, their labels [N], and the time of the network
+    without its input."""
 
     scores: torch.Tensor
     labels: torch.Tensor
@@ -176,7 +207,14 @@ def test_network(placed: Placed, images: DataSet, options: PointOptions, batch_s
 
     placed.network.eval()
     autocast = make_autocast(options, placed.device)
-    loader = make_loader(images.test, batch_size, workers=options.data_workers, pin_memory=options.pin_memory, seed=0, training=False)
+    loader = make_loader(
+        images.test,
+        batch_size,
+        workers=options.data_workers,
+        pin_memory=options.pin_memory,
+        seed=0,
+        training=False,
+    )
     scores, labels, seconds = [], [], 0.0
     for pixels, ours in loader:
         began = time.perf_counter()
@@ -219,15 +257,20 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def read_weights(path: str) -> dict[str, Any]:
-    """Return the state of a network that ``torch.save`` wrote to ``path``; raises DataError where there is none."""
+    """Return the state of a network that ``torch.save`` wrote to ``path``; raises DataError where there is
+    none."""
     import torch
 
     if not Path(path).is_file():
-        raise DataError(f"no such file: {path!r}.", hint=f"Give {arg('weights')} a file that torch.save wrote.")
+        raise DataError(
+            f"no such file: {path!r}.", hint=f"Give {arg('weights')} a file that torch.save wrote."
+        )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zip and torch's own types
-        raise DataError(f"{path!r} cannot be read: {str(error).partition(chr(10))[0]}", hint="Save a state_dict.") from None
+        raise DataError(
+            f"{path!r} cannot be read: {str(error).partition(chr(10))[0]}", hint="Save a state_dict."
+        ) from None
     for key in ("state_dict", "model", "network"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
@@ -237,17 +280,23 @@ def read_weights(path: str) -> dict[str, Any]:
 
 
 def classifier_of(network: torch.nn.Module, name: str) -> tuple[str, torch.nn.Module]:
-    """Return the path and module of the last linear layer or convolution of ``network``, which gives the scores of its classes."""
+    """Return the path and module of the last linear layer or convolution of ``network``, which gives the
+    scores of its classes."""
     import torch
 
-    layers = [(path, module) for path, module in network.named_modules() if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d))]
+    layers = [
+        (path, module)
+        for path, module in network.named_modules()
+        if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d))
+    ]
     if not layers:
         raise WorkloadError(f"{name} has no classifier: no linear layer and no convolution.")
     return layers[-1]
 
 
 def load_weights(network: torch.nn.Module, weights: dict[str, Any], classifier: str, path: str) -> None:
-    """Load all of ``weights`` into ``network`` but those of another number of classes; raises DataError where anything else differs."""
+    """Load all of ``weights`` into ``network`` but those of another number of classes; raises DataError where
+    anything else differs."""
     own = network.state_dict()
     kept = {
         name: value
@@ -256,7 +305,14 @@ def load_weights(network: torch.nn.Module, weights: dict[str, Any], classifier: 
     }
     wrong = [name for name, value in kept.items() if name in own and own[name].shape != value.shape]
     missing, unexpected = ([], []) if wrong else network.load_state_dict(kept, strict=False)
-    absent = [name for name in missing if not name.startswith(f"{classifier}.") and not name.endswith("num_batches_tracked")]
+    absent = [
+        name
+        for name in missing
+        if not name.startswith(f"{classifier}.") and not name.endswith("num_batches_tracked")
+    ]
     if problems := [*wrong, *unexpected, *absent]:
         what = "has another shape" if wrong else "is unknown" if unexpected else "is missing"
-        raise DataError(f"{path!r} does not fit the network: {problems[0]!r} {what}.", hint="Give weights of the same architecture.")
+        raise DataError(
+            f"{path!r} does not fit the network: {problems[0]!r} {what}.",
+            hint="Give weights of the same architecture.",
+        )

@@ -30,22 +30,36 @@ class TrainOptions(PointOptions):
     """Options of training a network on labeled images."""
 
     mode: Mode = "training"
-    data: Annotated[Data, Option("Data set: cifar10, cifar100, tiny-imagenet, mnist, folder or digits.", "Data")] = "cifar10"
+    data: Annotated[
+        Data, Option("Data set: cifar10, cifar100, tiny-imagenet, mnist, folder or digits.", "Data")
+    ] = "cifar10"
     train_samples: Annotated[int | None, Option("Maximum number of training images.", "Data", "all")] = None
     test_samples: Annotated[int | None, Option("Maximum number of test images.", "Data", "all")] = None
     epochs: Annotated[int, Option("Number of epochs.", TRAINING)] = 5
-    seeds: Annotated[int, Option("Number of runs with different seeds; the median is reported.", TRAINING)] = 1
-    learning_rate: Annotated[float | None, Option("Learning rate.", TRAINING, "0.01 for SGD, 0.001 for Adam")] = None
+    seeds: Annotated[
+        int, Option("Number of runs with different seeds; the median is reported.", TRAINING)
+    ] = 1
+    learning_rate: Annotated[
+        float | None, Option("Learning rate.", TRAINING, "0.01 for SGD, 0.001 for Adam")
+    ] = None
     weight_decay: Annotated[float | None, Option("Weight decay.", TRAINING, "torch's")] = None
-    lr_steps: Annotated[str, Option("Epochs after which the learning rate falls to a tenth, comma-separated.", TRAINING)] = ""
-    weights: Annotated[str | None, Option("File with pretrained weights; the classifier is replaced.", TRAINING, "random")] = None
-    variants: Annotated[str, Option(f"Also test the trained network as: {', '.join(VARIANTS)}.", TRAINING)] = ""
+    lr_steps: Annotated[
+        str, Option("Epochs after which the learning rate falls to a tenth, comma-separated.", TRAINING)
+    ] = ""
+    weights: Annotated[
+        str | None, Option("File with pretrained weights; the classifier is replaced.", TRAINING, "random")
+    ] = None
+    variants: Annotated[
+        str, Option(f"Also test the trained network as: {', '.join(VARIANTS)}.", TRAINING)
+    ] = ""
 
     def check(self) -> None:
         """Raise UsageError, WorkloadError or DeviceError for what no machine accepts."""
         super().check()
         if self.data == "resident":
-            raise UsageError("training to accuracy requires labeled images.", hint=f"For example: {arg('data', 'cifar10')}")
+            raise UsageError(
+                "training to accuracy requires labeled images.", hint=f"For example: {arg('data', 'cifar10')}"
+            )
         for name in ("epochs", "seeds", "train_samples", "test_samples"):
             value: int | None = getattr(self, name)
             if value is not None and value < 1:
@@ -68,4 +82,6 @@ class TrainOptions(PointOptions):
         try:
             return tuple(int(text) for text in self.lr_steps.split(",") if text.strip())
         except ValueError:
-            raise UsageError(f"{arg('lr_steps')} must be epochs, got {self.lr_steps!r}.", hint="For example: 10,20") from None
+            raise UsageError(
+                f"{arg('lr_steps')} must be epochs, got {self.lr_steps!r}.", hint="For example: 10,20"
+            ) from None

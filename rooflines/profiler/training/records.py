@@ -1,4 +1,5 @@
-"""What training a network gave, as ``training.json`` stores it: units in the field names, absent where not measured."""
+"""What training a network gave, as ``training.json`` stores it: units in the field names, absent where not
+measured."""
 
 from __future__ import annotations
 
@@ -71,9 +72,11 @@ class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The trained network tested in another precision. ``sample_s`` is the time per image of the fastest of three passes.
+    """The trained network tested in another precision. ``sample_s`` is the time per image of the fastest of
+    three passes.
 
-    It leaves out the data loader. ``error`` compares the scores with those in fp32. ``reason`` says why it could not be tested.
+    It leaves out the data loader. ``error`` compares the scores with those in fp32. ``reason`` says why it
+    could not be tested.
     """
 
     name: str
@@ -102,7 +105,11 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def accuracies(self) -> tuple[float, ...]:
         """The accuracy of each seed that did not fail."""
-        return tuple(result.accuracy for result in self.results if result.accuracy is not None and result.failure is None)
+        return tuple(
+            result.accuracy
+            for result in self.results
+            if result.accuracy is not None and result.failure is None
+        )
 
     @property
     def accuracy(self) -> float | None:
@@ -111,7 +118,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def epoch_s(self) -> float | None:
-        """The median time of an epoch without the first of each seed, which includes start-up, unless there is no other."""
+        """The median time of an epoch without the first of each seed, which includes start-up, unless there
+        is no other."""
         later = [epoch.epoch_s for result in self.results for epoch in result.epochs[1:]]
         return statistics.median(later or [epoch.epoch_s for epoch in self._epochs] or [0.0]) or None
 
@@ -122,9 +130,14 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def others_cores(self) -> float | None:
         """The most processors that other programs kept busy during an epoch."""
-        return max((epoch.others_cores for epoch in self._epochs if epoch.others_cores is not None), default=None)
+        return max(
+            (epoch.others_cores for epoch in self._epochs if epoch.others_cores is not None), default=None
+        )
 
     @property
     def peak_memory_bytes(self) -> int | None:
         """The largest peak of any epoch."""
-        return max((epoch.peak_memory_bytes for epoch in self._epochs if epoch.peak_memory_bytes is not None), default=None)
+        return max(
+            (epoch.peak_memory_bytes for epoch in self._epochs if epoch.peak_memory_bytes is not None),
+            default=None,
+        )

@@ -1,7 +1,8 @@
 """Break down the time of a step by the kind of running event: step breakdown and device timeline.
 
-Each nanosecond of a step belongs to one kind, the first of: kernel, memcpy, memset, communication, runtime call, data loader,
-operator on the CPU (an optimizer's own Python with it), other. These are the kinds and the order of PyTorch's TensorBoard profiler.
+Each nanosecond of a step belongs to one kind, the first of: kernel, memcpy, memset, communication, runtime
+call, data loader, operator on the CPU (an optimizer's own Python with it), other. These are the kinds and the
+order of PyTorch's TensorBoard profiler.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def host_intervals(calls: Calls, chosen: np.ndarray) -> Intervals:
 
 
 def step_breakdown(calls: Calls, windows: Intervals, without: Intervals = _NOTHING) -> dict[str, Int64s]:
-    """Nanoseconds of each of ``windows`` by kind, leaving out ``without``; over the kinds they sum to the length that is left."""
+    """Nanoseconds of each of ``windows`` by kind, leaving out ``without``; over the kinds they sum to the
+    length that is left."""
     host = calls.trace.host
     sets = {
         "kernel_s": device_intervals(calls.trace, KERNEL),
@@ -48,7 +50,9 @@ def step_breakdown(calls: Calls, windows: Intervals, without: Intervals = _NOTHI
         "communication_s": device_intervals(calls.trace, COMMUNICATION),
         "runtime_s": host_intervals(calls, host.kind == RUNTIME),
         "dataloader_s": host_intervals(calls, (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)),
-        "cpu_s": host_intervals(calls, (host.kind == OPERATOR) | ((host.kind == ANNOTATION) & (calls.phase == OPTIMIZER))),
+        "cpu_s": host_intervals(
+            calls, (host.kind == OPERATOR) | ((host.kind == ANNOTATION) & (calls.phase == OPTIMIZER))
+        ),
     }
     taken = without
     left = windows[:, 1] - windows[:, 0] - intervals.covered(without, windows)

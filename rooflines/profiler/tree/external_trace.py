@@ -1,8 +1,9 @@
 """The facts of a run whose trace was recorded without rooflines: those that the trace itself holds.
 
-A trace says what ran and on which device, but neither the batch size nor the versions of anything, nor where it ran. The precision is
-that in which most elements of the operators' tensors are; names of kernels say whether float32 ran as TF32. A device without a name is
-inferred from its properties and the names of its kernels (``device_specs/identify.py``).
+A trace says what ran and on which device, but neither the batch size nor the versions of anything, nor where
+it ran. The precision is that in which most elements of the operators' tensors are; names of kernels say
+whether float32 ran as TF32. A device without a name is inferred from its properties and the names of its
+kernels (``device_specs/identify.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from rooflines.profiler.records import Environment, Run, RunFile, Settings, Work
 from rooflines.profiler.tree.tree import is_backward_node
 from rooflines.profiler.tree.windows import inside
 
-# Kernels of cuDNN, cuBLAS and CUTLASS that multiply float32 on tensor cores: in instructions of 16 x 8 x 8, unless they name a type.
+# Kernels of cuDNN, cuBLAS and CUTLASS that multiply float32 on tensor cores: in instructions of 16 x 8 x 8,
+# unless they name a type.
 _TF32 = re.compile(r"tf32|_s1688gemm_")
 _OTHER = re.compile(r"f16|fp16|half|e4m3|e5m2", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"fprop|dgrad|wgrad|conv", re.IGNORECASE)
@@ -35,20 +37,35 @@ _PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float1
 
 
 def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
-    """The run that the trace in ``path`` records. Its directory is the trace's own; no file of a run is in it.
+    """The run that the trace in ``path`` records. Its directory is the trace's own; no file of a run is in
+    it.
 
     Raises TraceError for a trace in which nothing ran.
     """
-    if not (len(trace.device) or len(trace.memory) or (trace.host.kind == OPERATOR).any() or trace.cut_ns is not None):
-        raise TraceError(f"the trace {shown(path)!r} has no operators and no device events.", hint="Record a step that runs operators.")
+    if not (
+        len(trace.device)
+        or len(trace.memory)
+        or (trace.host.kind == OPERATOR).any()
+        or trace.cut_ns is not None
+    ):
+        raise TraceError(
+            f"the trace {shown(path)!r} has no operators and no device events.",
+            hint="Record a step that runs operators.",
+        )
     place = Path(shown(path))
     environment, notes = _environment(trace)
     facts = RunFile(
         status="complete",
-        workload=Workload(name=shown(place.name), mode=_mode(trace), precision=_precision(trace), source="trace"),
-        environment=environment, settings=Settings(command=command, ceilings="spec"), trace=place.name, tf32=_tf32(trace),
-        notes=(*trace.notes, *notes), unrecorded=_unrecorded(trace),
-    )  # fmt: skip
+        workload=Workload(
+            name=shown(place.name), mode=_mode(trace), precision=_precision(trace), source="trace"
+        ),
+        environment=environment,
+        settings=Settings(command=command, ceilings="spec"),
+        trace=place.name,
+        tf32=_tf32(trace),
+        notes=(*trace.notes, *notes),
+        unrecorded=_unrecorded(trace),
+    )
     return Run(directory=place.parent, facts=facts)
 
 
@@ -58,9 +75,16 @@ def _unrecorded(trace: Trace) -> tuple[str, ...]:
 
 
 def _mode(trace: Trace) -> Mode:
-    """Training when something was differentiated or optimized, but by ``torch.compile``, which only traces it."""
+    """Training when something was differentiated or optimized, but by ``torch.compile``, which only traces
+    it."""
     trains = np.array(
-        [*(is_backward_node(name) or name.startswith("Optimizer.") or "_backward" in name for name in trace.names), False]
+        [
+            *(
+                is_backward_node(name) or name.startswith("Optimizer.") or "_backward" in name
+                for name in trace.names
+            ),
+            False,
+        ]
     )
     compiling, start_ns = trace.named(lambda name: name.endswith(COMPILING), ANNOTATION), trace.host.start_ns
     traced = inside(start_ns, intervals.union(start_ns[compiling], trace.host.end_ns[compiling]))
@@ -70,7 +94,9 @@ def _mode(trace: Trace) -> Mode:
 
 def _precision(trace: Trace) -> str:
     elements: Counter[str] = Counter()
-    calls = np.bincount(trace.host.signature[trace.host.kind == OPERATOR] + 1, minlength=len(trace.signatures) + 1)[1:]
+    calls = np.bincount(
+        trace.host.signature[trace.host.kind == OPERATOR] + 1, minlength=len(trace.signatures) + 1
+    )[1:]
     for signature, number in zip(trace.signatures, calls.tolist(), strict=True):
         for tensor in signature.tensors:
             if tensor.dtype in _PRECISIONS:
@@ -80,17 +106,20 @@ def _precision(trace: Trace) -> str:
 
 def _kernels(trace: Trace) -> list[str]:
     """The names of the kernels that ran."""
-    return [trace.names[name] for name in distinct(trace.device.name[trace.device.kind == KERNEL])[0].tolist()]
+    return [
+        trace.names[name] for name in distinct(trace.device.name[trace.device.kind == KERNEL])[0].tolist()
+    ]
 
 
 def _tf32(trace: Trace) -> dict[str, bool] | None:
-    """Where TF32 was allowed, by the kernels of products and convolutions that used it; None where none did, which may be chance."""
+    """Where TF32 was allowed, by the kernels of products and convolutions that used it; None where none did,
+    which may be chance."""
     names = [name for name in _kernels(trace) if _TF32.search(name) and not _OTHER.search(name)]
     convolves = [_CONVOLUTION.search(name) is not None for name in names]
     return {"matmul": not all(convolves), "convolution": any(convolves)} if names else None
 
 
-# --- the device --------------------------------------------------------------------------------------------------------------------
+# --- the device -------------------------------------------------------------------------------------------
 
 
 def _environment(trace: Trace) -> tuple[Environment, tuple[str, ...]]:
@@ -117,7 +146,8 @@ def _environment(trace: Trace) -> tuple[Environment, tuple[str, ...]]:
 def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice, tuple[str, ...]]:
     """The properties of the device ``ordinal``: its own, else those of the only model that the trace lists.
 
-    Kernels of ROCm carry the number of an agent, which counts processors too, where the properties are numbered from 0.
+    Kernels of ROCm carry the number of an agent, which counts processors too, where the properties are
+    numbered from 0.
     """
     own = [device for device in trace.devices if device.ordinal == ordinal]
     models = {device.model: device for device in trace.devices}
@@ -127,27 +157,37 @@ def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice, tuple[str, ..
         return TracedDevice(""), ()
     listed = ", ".join(sorted({device.name or "a device without a name" for device in trace.devices}))
     return TracedDevice(""), (
-        f"The kernels ran on device {ordinal}, which the trace does not describe, and it lists several models: {listed}.",
+        f"The kernels ran on device {ordinal}, which the trace does not describe, and it lists "
+        f"several models: {listed}.",
     )
 
 
 def _traits(trace: Trace, device: TracedDevice) -> DeviceTraits:
     architectures, products = traits_in_kernels(_kernels(trace))
     return DeviceTraits(
-        capability=device.capability, units=device.multiprocessors, memory_bytes=device.memory_bytes, warp=device.warp,
-        architectures=architectures, products=products,
-    )  # fmt: skip
+        capability=device.capability,
+        units=device.multiprocessors,
+        memory_bytes=device.memory_bytes,
+        warp=device.warp,
+        architectures=architectures,
+        products=products,
+    )
 
 
 def _inferred(environment: Environment, traits: DeviceTraits) -> tuple[Environment, tuple[str, ...]]:
-    """With the device that the traits fit, and a note on it; the same where they fit none or several that differ."""
+    """With the device that the traits fit, and a note on it; the same where they fit none or several that
+    differ."""
     device = guess(traits)
     others = ", ".join(sheet.name for sheet in device.others)
     called = environment.device_name
-    printed = f"The device name in the trace is {called!r}" if called else "The trace does not name its device"
+    printed = (
+        f"The device name in the trace is {called!r}" if called else "The trace does not name its device"
+    )
     if device.sheet is None:
         note = f"{printed}. Its {traits.words()} fit several: {others}."
         return environment, (note,) if others else ()
     also = f"; {others} would fit too" if others else ""
     note = f"{printed}. It is treated as {device.name}, inferred from {traits.words()}{also}."
-    return msgspec.structs.replace(environment, device_name=device.name, device_inferred=traits.words()), (note,)
+    return msgspec.structs.replace(environment, device_name=device.name, device_inferred=traits.words()), (
+        note,
+    )

@@ -1,8 +1,8 @@
 """CUDA and HIP graphs in a trace: captured launches, and the device work of each replay.
 
-A capture is a runtime call that begins it, one that ends it, and launches in between that run nothing (so that they have no device
-event). All device work of a replay has the correlation id of one ``cudaGraphLaunch`` or ``hipGraphLaunch``, without an operator
-around any of it.
+A capture is a runtime call that begins it, one that ends it, and launches in between that run nothing (so
+that they have no device event). All device work of a replay has the correlation id of one ``cudaGraphLaunch``
+or ``hipGraphLaunch``, without an operator around any of it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,23 @@ from rooflines.profiler.read.records import ANNOTATION, RUNTIME, Int64s, Mask, T
 from rooflines.profiler.read.request_marks import request_mark
 from rooflines.profiler.tree.tree import Calls
 
-_BEGIN, _END, _LAUNCH, _JOIN, _HOST = "BeginCapture", "EndCapture", "GraphLaunch", "StreamWaitEvent", "HostFunc"
+_BEGIN, _END, _LAUNCH, _JOIN, _HOST = (
+    "BeginCapture",
+    "EndCapture",
+    "GraphLaunch",
+    "StreamWaitEvent",
+    "HostFunc",
+)
 # The mark of vLLM and SGLang around a capture: how many tokens the graph holds.
 _CAPTURE = re.compile(r"capture_(\d{1,9})_[A-Z]+\b", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedGraph:
-    """``launches`` are the host events that became nodes of the graph, in the order of time; ``events`` is ``[first, end)`` of the host
-    events on its thread. ``joins`` says whether several streams were captured, ``tokens`` for how many tokens (None: not recorded),
-    ``mark`` the server's mark that says it (empty: none)."""
+    """``launches`` are the host events that became nodes of the graph, in the order of time; ``events`` is
+    ``[first, end)`` of the host events on its thread. ``joins`` says whether several streams were captured,
+    ``tokens`` for how many tokens (None: not recorded), ``mark`` the server's mark that says it (empty:
+    none)."""
 
     launches: Int64s
     events: tuple[int, int]
@@ -40,8 +47,9 @@ class CapturedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One launch of a graph: the host event ``launch``, and its device ``events`` in the order of start. ``tokens`` is how many the
-    step around it computes (None: not recorded), ``step`` the host event that marks this step (-1: none)."""
+    """One launch of a graph: the host event ``launch``, and its device ``events`` in the order of start.
+    ``tokens`` is how many the step around it computes (None: not recorded), ``step`` the host event that
+    marks this step (-1: none)."""
 
     launch: int
     events: Int64s
@@ -50,7 +58,8 @@ class Replay:
 
 
 def captured_graphs(calls: Calls) -> list[CapturedGraph]:
-    """The graphs captured in the trace, in the order of time; ``launch`` is the host event that launched each device event."""
+    """The graphs captured in the trace, in the order of time; ``launch`` is the host event that launched each
+    device event."""
     host = calls.trace.host
     begins, ends = (np.flatnonzero(runtime_calls(calls.trace, word)) for word in (_BEGIN, _END))
     if not len(begins) or not len(ends):
@@ -74,12 +83,15 @@ def captured_graphs(calls: Calls) -> list[CapturedGraph]:
     for start, stop, begin, end, number in sorted(found):
         low, high = np.searchsorted(host.start_ns[nodes], (start, stop))
         chosen, thread = nodes[low:high], host.thread[begin]
-        # Other threads launch into the capture as well (autograd's); where several captures are open, which one is not known.
+        # Other threads launch into the capture as well (autograd's); where several captures are open, which
+        # one is not known.
         alone = np.searchsorted(opened, stop) - np.searchsorted(closed, start, side="right") == 1
         chosen = chosen if alone else chosen[host.thread[chosen] == thread]
         size, mark = tokens[number], marks[number]
         name = calls.trace.names[host.name[mark]] if mark >= 0 else ""
-        graphs.append(CapturedGraph(chosen, (begin, end + 1), bool(((joins > begin) & (joins < end)).any()), size, name))
+        graphs.append(
+            CapturedGraph(chosen, (begin, end + 1), bool(((joins > begin) & (joins < end)).any()), size, name)
+        )
     return graphs
 
 
@@ -108,15 +120,20 @@ def runtime_calls(trace: Trace, *words: str) -> Mask:
     return trace.named(lambda name: any(word in name for word in words), RUNTIME)
 
 
-def _tokens(calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> tuple[list[int | None], list[int]]:
-    """Return the number of tokens in the innermost mark around each host event (None: no mark), and this mark (-1: none)."""
+def _tokens(
+    calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]
+) -> tuple[list[int | None], list[int]]:
+    """Return the number of tokens in the innermost mark around each host event (None: no mark), and this mark
+    (-1: none)."""
     codes = distinct(calls.trace.host.name[calls.trace.host.kind == ANNOTATION])[0].tolist()
     sizes = {code: tokens for code in codes if (tokens := tokens_of(calls.trace.names[code])) is not None}
     if not sizes:
         return [None] * len(events), [-1] * len(events)
     marked = (calls.trace.host.kind == ANNOTATION) & np.isin(calls.trace.host.name, list(sizes))
     around = innermost(marked, calls.after)[events]
-    return [sizes[int(calls.trace.host.name[one])] if one >= 0 else None for one in around.tolist()], around.tolist()
+    return [
+        sizes[int(calls.trace.host.name[one])] if one >= 0 else None for one in around.tolist()
+    ], around.tolist()
 
 
 def _captured_tokens(name: str) -> int | None:
@@ -125,6 +142,7 @@ def _captured_tokens(name: str) -> int | None:
 
 
 def _step_tokens(name: str) -> int | None:
-    """Return the tokens of a server's step; None if some may belong to a draft model, which has separate graphs."""
+    """Return the tokens of a server's step; None if some may belong to a draft model, which has separate
+    graphs."""
     mark = request_mark(name)
     return mark.tokens if mark is not None and not mark.is_draft else None

@@ -1,10 +1,11 @@
 """Causes of idle time: what the host did in each gap between two pieces of device work.
 
-A gap ends when the next piece of work begins. Until the host began to launch that work the device had nothing to do: the host was
-loading data, waiting for the device itself, or too slow. From then on the device had work and did not begin it: it waited for the
-launch to arrive. A launch arrives within microseconds; a longer wait is for something that this trace does not hold, such as work
-launched before the recording began, work of another process, or a driver that hands launches over late. Where the work is that of a
-graph, the trace may lack kernels of it.
+A gap ends when the next piece of work begins. Until the host began to launch that work the device had nothing
+to do: the host was loading data, waiting for the device itself, or too slow. From then on the device had work
+and did not begin it: it waited for the launch to arrive. A launch arrives within microseconds; a longer wait
+is for something that this trace does not hold, such as work launched before the recording began, work of
+another process, or a driver that hands launches over late. Where the work is that of a graph, the trace may
+lack kernels of it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from rooflines.profiler.tree.graphs import is_graph_launch
 from rooflines.profiler.tree.tree import OUTSIDE, Calls
 from rooflines.profiler.tree.windows import at_launch
 
-# Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits until it is done.
+# Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits
+# until it is done.
 _WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy", "urEventWait", "urQueueFinish")
 _DOES_NOT_WAIT = ("Async", "MemcpyBatch")
-# No launch takes longer to arrive, and a call that lasts longer was at other work, such as loading the kernel;
+# No launch takes longer to arrive, and a call that lasts longer was at other work, such as loading the
+# kernel;
 LONGEST_ARRIVAL_NS = 100_000
 # but a graph may, with its parameters, and what is longer is no matter of single launches.
 _LONGEST_OF_GRAPHS_NS = 1_000_000
@@ -31,8 +34,8 @@ _LITTLE = 0.05
 
 
 def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
-    """``gaps``, in which no device event lies, by cause: together they are all of it. After a gap that no device event ends, such as
-    the last one of a step, nothing had been launched."""
+    """``gaps``, in which no device event lies, by cause: together they are all of it. After a gap that no
+    device event ends, such as the last one of a step, nothing had been launched."""
     first = np.searchsorted(calls.trace.device.start_ns, gaps[:, 1], side="left")
     ended = first < len(calls.trace.device)
     first = np.where(ended, first, 0)
@@ -40,7 +43,11 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
         ended &= calls.trace.device.start_ns[first] == gaps[:, 1]
     launched_by = np.where(ended, calls.launch[first] if len(calls.launch) else -1, -1)
     known = (launched_by >= 0) | ~ended
-    began = np.where(ended & known & (len(calls.trace.host) > 0), at_launch(calls.trace.host.start_ns, launched_by), gaps[:, 1])[known]
+    began = np.where(
+        ended & known & (len(calls.trace.host) > 0),
+        at_launch(calls.trace.host.start_ns, launched_by),
+        gaps[:, 1],
+    )[known]
     began = np.where((launched_by >= 0)[known], handed_over(calls.trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
     ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(calls.trace), launched_by)[known]
@@ -61,9 +68,11 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
 
 
 def unrecorded_until(calls: Calls, window: Intervals, belongs: Mask) -> int:
-    """When the device has done what it was launched before the recording began, as far as the waiting of the first of ``window`` shows.
+    """When the device has done what it was launched before the recording began, as far as the waiting of the
+    first of ``window`` shows.
 
-    That is the end of the step's last wait for work that is not in the trace, if little of its own work runs before, else its begin.
+    That is the end of the step's last wait for work that is not in the trace, if little of its own work runs
+    before, else its begin.
     """
     first = window[:1]
     device = calls.trace.device
@@ -80,7 +89,8 @@ def unrecorded_until(calls: Calls, window: Intervals, belongs: Mask) -> int:
 
 
 def handed_over(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
-    """When each launching call handed its work over: at its begin, a long one that does not wait for the device at its end."""
+    """When each launching call handed its work over: at its begin, a long one that does not wait for the
+    device at its end."""
     if not len(trace.host):
         return began
     ends = trace.host.end_ns[calls]
@@ -94,7 +104,8 @@ def is_wait(name: str) -> bool:
 
 
 def waiting(calls: Calls) -> Mask:
-    """The runtime calls in which the host waits for the device, such as those that copy from or to pageable memory and end later."""
+    """The runtime calls in which the host waits for the device, such as those that copy from or to pageable
+    memory and end later."""
     trace, waits = calls.trace, calls.trace.named(is_wait, RUNTIME)
     copies = np.flatnonzero((trace.device.kind == MEMCPY) & (calls.launch >= 0))
     pageable = np.array([*("Pageable" in name for name in trace.names), False])[trace.device.name[copies]]

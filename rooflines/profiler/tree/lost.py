@@ -1,7 +1,7 @@
 """Work that is on one side of a trace only: launches without a kernel, and device work without a launch.
 
-CUPTI of CUDA 12.6 to 13.0 gives wrong times to the first kernels of each session but the first of a process, and Kineto drops them
-(pytorch#192021).
+CUPTI of CUDA 12.6 to 13.0 gives wrong times to the first kernels of each session but the first of a process,
+and Kineto drops them (pytorch#192021).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rooflines.profiler.tree.windows import earlier, inside
 
 
 class Lost(NamedTuple):
-    """``launches`` are the host events whose kernels are not in the trace, in the order of time: ``at_start`` of them before every
-    launch that has one, ``at_end`` after. ``launched`` is the number of launches of kernels. ``events`` are the device events without
-    a launch, ``ran`` is the number of device events.
+    """``launches`` are the host events whose kernels are not in the trace, in the order of time: ``at_start``
+    of them before every launch that has one, ``at_end`` after. ``launched`` is the number of launches of
+    kernels. ``events`` are the device events without a launch, ``ran`` is the number of device events.
     """
 
     launches: Int64s = np.empty(0, np.int64)
@@ -34,8 +34,8 @@ class Lost(NamedTuple):
 
 
 def find_lost(calls: Calls, within: Mask, belongs: Mask) -> Lost:
-    """What is lost of the launches ``within`` the steps and of the device events that belong to them; nothing in a truncated trace, or
-    in one that does not record launches."""
+    """What is lost of the launches ``within`` the steps and of the device events that belong to them; nothing
+    in a truncated trace, or in one that does not record launches."""
     trace, launch = calls.trace, calls.launch
     host, device = trace.host, trace.device
     # Calls that always run something: copies and fills of no bytes do not, nor do functions of the host.

@@ -11,7 +11,8 @@ from rooflines.profiler.tree.tree import tree
 
 
 def slowest(trace: Trace, most: int) -> tuple[str, list[tuple[str, float, float]]]:
-    """What took longest, kernels or without any operators, and for each its name, seconds, and share of the time of all.
+    """What took longest, kernels or without any operators, and for each its name, seconds, and share of the
+    time of all.
 
     The time of an operator is without that of operators inside it.
     """

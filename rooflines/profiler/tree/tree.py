@@ -1,15 +1,16 @@
 """The call tree of the host events, and with it the module, phase and step of every operator.
 
-Modules come from annotations ``nn.Module: layer1.0.conv2 (Conv2d)`` that our own hooks write around every forward, or from the
-profiler's Python stack (``nn.Module: Conv2d_0``) in traces of others. The stack names an instance and not its place, which the nesting
-of the marks gives: ``ResNet_0.Sequential_0.Conv2d_0``. Where a trace has neither, the ranges of its program (``record_function``) are
-the modules. A backward operator has no module around it: autograd's sequence number ties its node to the forward operator that made the
-node, and so to that operator's module.
+Modules come from annotations ``nn.Module: layer1.0.conv2 (Conv2d)`` that our own hooks write around every
+forward, or from the profiler's Python stack (``nn.Module: Conv2d_0``) in traces of others. The stack names an
+instance and not its place, which the nesting of the marks gives: ``ResNet_0.Sequential_0.Conv2d_0``. Where a
+trace has neither, the ranges of its program (``record_function``) are the modules. A backward operator has no
+module around it: autograd's sequence number ties its node to the forward operator that made the node, and so
+to that operator's module.
 
-A phase needs evidence. Backward: an operator below a node of autograd, or in a range with such a name. Optimizer: in a range of one.
-Forward: in a range with such a name, in a module, or recorded by autograd; and all operators of a trace without any sign of training.
-The phase of everything else is unknown: work that autograd does not record, and a replay of a graph, which may hold a whole training
-step.
+A phase needs evidence. Backward: an operator below a node of autograd, or in a range with such a name.
+Optimizer: in a range of one. Forward: in a range with such a name, in a module, or recorded by autograd; and
+all operators of a trace without any sign of training. The phase of everything else is unknown: work that
+autograd does not record, and a replay of a graph, which may hold a whole training step.
 """
 
 from __future__ import annotations
@@ -48,29 +49,35 @@ _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
 _OVERLAPPING = "Step marks not counted because an earlier step had not ended: {:,}."
 _EMPTY = "Step marks not counted because no operator ran in them: {:,}."
 _START_UP = (
-    "The first of {} steps is unlike the others and not included in the figures: it lasts {} (the others up to {}) and launches {:,} "
+    "The first of {} steps is unlike the others and not included in the figures: it lasts {} "
+    "(the others up to {}) and launches {:,} "
     "device events (the others at least {:,})."
 )
-# A first step that lasts more than this many times as long as any other, or launches less than so small a part, only starts up.
+# A first step that lasts more than this many times as long as any other, or launches less than so small a
+# part, only starts up.
 _UNLIKE = 2
 # Old traces have whole microseconds: a step may begin this much before the previous one ends.
 _RESOLUTION_NS = 1_000
 # A path of instances that would be longer starts again at its module: no network nests so deep.
 _LONGEST_PATH = 1024
-# Marks of batches are the steps where they enclose most of what the profiler's steps enclose: by this factor it may be more.
+# Marks of batches are the steps where they enclose most of what the profiler's steps enclose: by this factor
+# it may be more.
 _WHOLE = 1.1
 _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*)\)\Z")
 # Ranges of PyTorch and its libraries, which are no part of the program.
 _OF_LIBRARY = re.compile(
-    r"Optimizer\.|(?:Distributed|FullySharded)DataParallel\.|FSDP::|## Call CompiledFxGraph|Torch-Compiled Region|CUDAGraphNode"
+    r"Optimizer\.|(?:Distributed|FullySharded)DataParallel\.|FSDP::|## Call "
+    r"CompiledFxGraph|Torch-Compiled Region|CUDAGraphNode"
     r"|(?:nccl|gloo|hccl|mpi|ucc|xccl):|c10d::"
 )
-# A number by itself counts calls (``## copy_batch_to_gpu 17 ##``); with a name it is part of that (``layer_3``).
+# A number by itself counts calls (``## copy_batch_to_gpu 17 ##``); with a name it is part of that
+# (``layer_3``).
 _COUNTER = re.compile(r"(?<![^\s#])\d+(?![^\s#])")
-# Operators and kernels that only training has; an inference runs gradients of inputs as transposed convolutions.
+# Operators and kernels that only training has; an inference runs gradients of inputs as transposed
+# convolutions.
 _OF_TRAINING = re.compile(r"(?i:backward|bwd|wgrad|fused_?adam)")
-# What ranges call the phases: in words, or after the layer as in the traces of Megatron and DualPipe (``attn(F)``, ``mlp(B)``, and
-# ``mlp(W)`` for the gradient of the weights).
+# What ranges call the phases: in words, or after the layer as in the traces of Megatron and DualPipe
+# (``attn(F)``, ``mlp(B)``, and ``mlp(W)`` for the gradient of the weights).
 _SAYS = {
     FORWARD: re.compile(r"(?i:forward|(?<![a-z])fwd(?![a-z]))|\(F\)"),
     BACKWARD: re.compile(r"(?i:backward|(?<![a-z])bwd(?![a-z])|(?<![a-z])[wd]grad(?![a-z]))|\([BW]\)"),
@@ -80,7 +87,8 @@ _SAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module of the network: its path from the root (``layer1.0.conv2``, empty for the root itself) and its class."""
+    """A module of the network: its path from the root (``layer1.0.conv2``, empty for the root itself) and its
+    class."""
 
     path: str
     type: str
@@ -143,9 +151,11 @@ def module_annotation(path: str, kind: str) -> str:
 
 
 def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
-    """The call tree of ``trace`` by nesting of intervals within each thread: the second room (docs/design.md).
+    """The call tree of ``trace`` by nesting of intervals within each thread: the second room
+    (docs/design.md).
 
-    ``skip_start_up`` leaves out a first step that is unlike all others: it fills a pipeline, or allocates what the others use again.
+    ``skip_start_up`` leaves out a first step that is unlike all others: it fills a pipeline, or allocates
+    what the others use again.
     """
     host = trace.host
     is_operator, is_annotation = host.kind == OPERATOR, host.kind == ANNOTATION
@@ -154,7 +164,9 @@ def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
     after, end = nest_events(host, is_step)
     is_node = is_operator & marks.is_node[host.name]
     marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
-    is_forward = (marked >= 0) & (not marks.of_ranges) | is_operator & (host.sequence >= 0) & (host.forward_thread == 0)
+    is_forward = (marked >= 0) & (not marks.of_ranges) | is_operator & (host.sequence >= 0) & (
+        host.forward_thread == 0
+    )
     above = parents(after)
     modules, marked = _placed(marks, marked, after, above)
     forward = _forward_operators(host)
@@ -172,7 +184,8 @@ def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
             found = batches
     if not len(found.marks):
         updates = np.flatnonzero(
-            trace.named(lambda name: name.startswith("Optimizer.step#"), ANNOTATION) & (innermost(is_node, after) < 0)
+            trace.named(lambda name: name.startswith("Optimizer.step#"), ANNOTATION)
+            & (innermost(is_node, after) < 0)
         )
         found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
     launch, shared_ids = launching(trace)
@@ -181,22 +194,36 @@ def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
         marked = np.where(host.start_ns >= found.bounds[1, 0], marked, -1)
         found = replace(found, marks=found.marks[1:], bounds=found.bounds[1:])
     return Calls(
-        trace=launched_by_collectives(trace, after, launch), launch=launch, shared_ids=shared_ids,
-        parent=np.where(is_step, -1, above), operator=innermost(is_operator, after), after=after,
+        trace=launched_by_collectives(trace, after, launch),
+        launch=launch,
+        shared_ids=shared_ids,
+        parent=np.where(is_step, -1, above),
+        operator=innermost(is_operator, after),
+        after=after,
         module=_modules(host, after, is_node, marked, forward, end if marks.of_ranges else None),
-        phase=phase, begin_ns=begin, end_ns=end,
-        modules=modules, module_calls=np.bincount(marked[marked >= 0], minlength=len(modules)).astype(np.int64),
-        steps=found.bounds, step_names=tuple(trace.names[code] for code in host.name[found.marks].tolist()), batches=found.batches,
+        phase=phase,
+        begin_ns=begin,
+        end_ns=end,
+        modules=modules,
+        module_calls=np.bincount(marked[marked >= 0], minlength=len(modules)).astype(np.int64),
+        steps=found.bounds,
+        step_names=tuple(trace.names[code] for code in host.name[found.marks].tolist()),
+        batches=found.batches,
         notes=(
-            *(text.format(number) for text, number in ((_OVERLAPPING, found.overlapping), (_EMPTY, found.empty)) if number),
+            *(
+                text.format(number)
+                for text, number in ((_OVERLAPPING, found.overlapping), (_EMPTY, found.empty))
+                if number
+            ),
             *([start_up] if start_up else []),
         ),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Marks that are steps with the ``[start, end)`` of each, and how many others overlap them or enclose no work."""
+    """Marks that are steps with the ``[start, end)`` of each, and how many others overlap them or enclose no
+    work."""
 
     marks: Int64s
     bounds: Int64s
@@ -212,27 +239,32 @@ class _Steps:
 def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _Steps:
     """The steps that a server marked. Marks in one another are of one step, and the outer one tells when.
 
-    What follows a mark belongs to its step: servers choose the next tokens and copy them to the host there. A step ends with the last
-    operator or runtime call before the next mark.
+    What follows a mark belongs to its step: servers choose the next tokens and copy them to the host there. A
+    step ends with the last operator or runtime call before the next mark.
     """
     outer, bounds, _ = _steps(host, marks)
     others = marks[~np.isin(marks, outer)]
     around = np.searchsorted(bounds[:, 0], host.start_ns[others], side="right") - 1
     inner = (around >= 0) & (host.end_ns[others] <= np.append(bounds[:, 1], 0)[around])
-    batches = dict(zip(outer.tolist(), (names.batches[code] for code in host.name[outer].tolist()), strict=True))
+    batches = dict(
+        zip(outer.tolist(), (names.batches[code] for code in host.name[outer].tolist()), strict=True)
+    )
     for mark, code in zip(outer[around[inner]].tolist(), host.name[others[inner]].tolist(), strict=True):
         batches[mark] = batches[mark].completed_by(names.batches[code])
     kept, bounds, empty = _with_work(began, outer, bounds)
     calls = (host.kind == OPERATOR) | (host.kind == RUNTIME)
     bounds = _until_next(bounds, host.start_ns[calls], host.end_ns[calls])
-    return _Steps(kept, bounds, empty, len(others) - int(inner.sum()), tuple(batches[mark] for mark in kept.tolist()))
+    return _Steps(
+        kept, bounds, empty, len(others) - int(inner.sum()), tuple(batches[mark] for mark in kept.tolist())
+    )
 
 
 def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) -> _Steps:
     """Steps that each end with an optimizer's step, from the end of the one before or the first operator on.
 
-    Several optimizers update in one step where no node of a backward pass, of those that begin at ``nodes``, is between them. A single
-    step with work behind it is none: nothing says that the step is what the trace repeats.
+    Several optimizers update in one step where no node of a backward pass, of those that begin at ``nodes``,
+    is between them. A single step with work behind it is none: nothing says that the step is what the trace
+    repeats.
     """
     updates, ranges, _ = _steps(host, updates)
     nothing = _Steps(updates[:0], ranges[:0])
@@ -243,7 +275,9 @@ def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) ->
     ends = ranges[last, 1]
     if len(ends) == 1 and began.max() > ends[0]:
         return nothing
-    return _Steps(updates[last], np.stack((np.append(min(began.min(), ranges[0, 0]), ends[:-1]), ends), axis=1))
+    return _Steps(
+        updates[last], np.stack((np.append(min(began.min(), ranges[0, 0]), ends[:-1]), ends), axis=1)
+    )
 
 
 def _until_next(bounds: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
@@ -267,15 +301,17 @@ def _until_next(bounds: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
 def _steps(host: HostEvents, marks: Int64s) -> tuple[Int64s, Int64s, int]:
     """The marks that are steps, one after another, ``[start, end)`` of each, and how many were left out.
 
-    A mark that begins before an earlier one ends is not a step: it lies inside one, or a second thread made it. The same
-    mark twice is one.
+    A mark that begins before an earlier one ends is not a step: it lies inside one, or a second thread made
+    it. The same mark twice is one.
     """
     marks = marks[np.lexsort((-host.end_ns[marks], host.start_ns[marks]))]
     _, first = np.unique(np.stack((host.start_ns[marks], host.end_ns[marks])), axis=1, return_index=True)
     marks = marks[np.sort(first)]
     kept: list[int] = []
     bounds: list[tuple[int, int]] = []
-    for mark, start, end in zip(marks.tolist(), host.start_ns[marks].tolist(), host.end_ns[marks].tolist(), strict=True):
+    for mark, start, end in zip(
+        marks.tolist(), host.start_ns[marks].tolist(), host.end_ns[marks].tolist(), strict=True
+    ):
         over = max(start, bounds[-1][1]) if bounds else start
         if over == start or (over - start <= _RESOLUTION_NS and end > over):
             kept.append(mark)
@@ -284,19 +320,23 @@ def _steps(host: HostEvents, marks: Int64s) -> tuple[Int64s, Int64s, int]:
 
 
 def _with_work(began: Int64s, steps: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s, int]:
-    """The steps without those in which no operator or launch ``began``, which is sorted, and how many these were.
+    """The steps without those in which no operator or launch ``began``, which is sorted, and how many these
+    were.
 
-    ``prof.step()`` before the profiler stops leaves such a mark. Where no step has any, as in a trace of the device alone, all
-    are kept.
+    ``prof.step()`` before the profiler stops leaves such a mark. Where no step has any, as in a trace of the
+    device alone, all are kept.
     """
-    works = np.searchsorted(began, bounds[:, 1], side="left") > np.searchsorted(began, bounds[:, 0], side="left")
+    works = np.searchsorted(began, bounds[:, 1], side="left") > np.searchsorted(
+        began, bounds[:, 0], side="left"
+    )
     if not works.any():
         return steps, bounds, 0
     return steps[works], bounds[works], int((~works).sum())
 
 
 def _start_up(found: _Steps, launched_ns: Int64s) -> str:
-    """What is said of a first step that is unlike the others, by its length or by its number of ``launched_ns``; else empty."""
+    """What is said of a first step that is unlike the others, by its length or by its number of
+    ``launched_ns``; else empty."""
     lengths, launches = np.diff(found.bounds)[:, 0], np.diff(np.searchsorted(launched_ns, found.bounds))[:, 0]
     if found.batches or len(lengths) < 3 or not launches[1:].all():
         return ""
@@ -307,10 +347,12 @@ def _start_up(found: _Steps, launched_ns: Int64s) -> str:
 
 
 def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks: _Marks) -> Int64s:
-    """When each event begins: at its start, and an optimizer's range around a closure where the closure's backward ends.
+    """When each event begins: at its start, and an optimizer's range around a closure where the closure's
+        backward ends.
 
-    ``optimizer.step(closure)`` runs a forward and a backward inside of its range. The nodes of that backward are on the range's thread
-    or, on a device, on the engine's; those of another thread's forward are not this optimizer's.
+    ``optimizer.step(closure)`` runs a forward and a backward inside of its range. The nodes of that backward
+    are on the range's thread or, on a device, on the engine's; those of another thread's forward are not this
+    optimizer's.
     """
     begin = host.start_ns.copy()
     nodes = np.flatnonzero(node == np.arange(len(host)))
@@ -340,11 +382,17 @@ def _last_inside(host: HostEvents, end: Int64s, events: Int64s, ranges: Int64s) 
 
 
 def _phases(
-    host: HostEvents, after: Int64s, is_node: Mask, is_forward: Mask, forward: Int64s, marks: _Marks, begin: Int64s
+    host: HostEvents,
+    after: Int64s,
+    is_node: Mask,
+    is_forward: Mask,
+    forward: Int64s,
+    marks: _Marks,
+    begin: Int64s,
 ) -> npt.NDArray[np.int8]:
-    """The phase that the innermost mark around each event says, of those that have begun. What is computed again in a backward is not
-    forward, so that evidence of a forward counts where there is no mark; without either, events of a trace that has no other phase are
-    forward, except graphs, which may hold all."""
+    """The phase that the innermost mark around each event says, of those that have begun. What is computed
+    again in a backward is not forward, so that evidence of a forward counts where there is no mark; without
+    either, events of a trace that has no other phase are forward, except graphs, which may hold all."""
     if not len(host):
         return np.empty(0, np.int8)
     says = np.where((host.kind == OPERATOR) | (host.kind == ANNOTATION), marks.phase[host.name], -1)
@@ -352,13 +400,17 @@ def _phases(
     says = np.where(ranges > FORWARD, ranges, says)
     says[is_node] = BACKWARD
     # Without operators nothing would show a backward, and kernels of one may run in a graph.
-    trains = marks.trains or not (host.kind == OPERATOR).any() or bool(np.isin(says, (BACKWARD, OPTIMIZER)).any())
+    trains = (
+        marks.trains or not (host.kind == OPERATOR).any() or bool(np.isin(says, (BACKWARD, OPTIMIZER)).any())
+    )
     shown = innermost(is_forward | (ranges == FORWARD), after) >= 0
     rest = np.where(shown | ~(trains | marks.is_graph[host.name]), FORWARD, UNKNOWN)
     around = innermost(says >= 0, after)
     late = begin > host.start_ns
     if late.any():
-        early = (around >= 0) & late[around] & (host.start_ns < begin[around]) & (around != np.arange(len(host)))
+        early = (
+            (around >= 0) & late[around] & (host.start_ns < begin[around]) & (around != np.arange(len(host)))
+        )
         around = np.where(early, innermost((says >= 0) & ~late, after), around)
     # In a range that is named after the backward, that begins behind the last operator which made a node.
     made, last = distinct(forward[is_node & (forward >= 0)])[0], np.full(len(host) + 1, -1)
@@ -368,9 +420,12 @@ def _phases(
     return np.where((of < len(host)) & (host.start_ns <= last[of]), FORWARD, found).astype(np.int8)
 
 
-def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, forward: Int64s, ends_ns: Int64s | None) -> Int64s:
-    """The module around each event; below a backward node, that of the forward operator which made the node. Where modules are ranges,
-    which end at ``ends_ns``, and the forward is not in the trace, it is the range that waits for the node."""
+def _modules(
+    host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, forward: Int64s, ends_ns: Int64s | None
+) -> Int64s:
+    """The module around each event; below a backward node, that of the forward operator which made the node.
+    Where modules are ranges, which end at ``ends_ns``, and the forward is not in the trace, it is the range
+    that waits for the node."""
     if not len(host):
         return np.empty(0, np.int64)
     around = innermost(is_node | (marked >= 0), after)
@@ -386,7 +441,8 @@ def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, for
 
 
 def _waiting(host: HostEvents, after: Int64s, marked: Int64s, ends_ns: Int64s, nodes: Int64s) -> Int64s:
-    """The module of the range that is open when each of ``nodes`` begins, on the one thread that has ranges: it waits for its backward.
+    """The module of the range that is open when each of ``nodes`` begins, on the one thread that has ranges:
+    it waits for its backward.
 
     -1 where none is open, or several threads have ranges.
     """
@@ -406,9 +462,10 @@ def _waiting(host: HostEvents, after: Int64s, marked: Int64s, ends_ns: Int64s, n
 def _placed(marks: _Marks, marked: Int64s, after: Int64s, above: Int64s) -> tuple[list[Module], Int64s]:
     """The modules with their paths, and the module of each mark (-1: the event is none).
 
-    The path of an instance is that of the module around it and its own name. A mark with nothing around it is at the place where the
-    same instance is first called inside of another: recomputed blocks run on the thread of the backward. Where marks with paths are in
-    the trace they name the same modules, and those of the Python stack are left out.
+    The path of an instance is that of the module around it and its own name. A mark with nothing around it is
+    at the place where the same instance is first called inside of another: recomputed blocks run on the
+    thread of the backward. Where marks with paths are in the trace they name the same modules, and those of
+    the Python stack are left out.
     """
     instance = np.array([*marks.is_instance, False])[marked]
     if not instance.any():
@@ -425,7 +482,8 @@ def _placed(marks: _Marks, marked: Int64s, after: Int64s, above: Int64s) -> tupl
     for _ in range(2):
         found: list[int] = []
         for name, at, is_nested in zip(names, inside, nested, strict=True):
-            # A range with nothing around it is where it is: its name is that of a piece of code and not of an instance.
+            # A range with nothing around it is where it is: its name is that of a piece of code and not of an
+            # instance.
             around_it = found[at] if is_nested else -1
             found.append(place.of(name, around_it) if is_nested or marks.of_ranges else place.alone(name))
     used, index = np.unique(np.array(found, np.int64), return_inverse=True)
@@ -436,7 +494,8 @@ def _placed(marks: _Marks, marked: Int64s, after: Int64s, above: Int64s) -> tupl
 
 
 class _Places:
-    """The places at which module instances are called: each a path, and the instance (an index of ``labels``) that it ends in."""
+    """The places at which module instances are called: each a path, and the instance (an index of ``labels``)
+    that it ends in."""
 
     def __init__(self, labels: list[str]) -> None:
         self.paths: list[str] = []
@@ -465,10 +524,12 @@ class _Places:
 
 
 def _forward_operators(host: HostEvents) -> Int64s:
-    """For each event with one of autograd's sequence numbers the forward operator that made the node, -1 for none.
+    """For each event with one of autograd's sequence numbers the forward operator that made the node, -1 for
+    none.
 
-    Every operator that starts before the node is made carries the number the node will get, the callers included; the one that starts
-    last is the one that made it (the rule by which Kineto draws its forward-backward arrows).
+    Every operator that starts before the node is made carries the number the node will get, the callers
+    included; the one that starts last is the one that made it (the rule by which Kineto draws its
+    forward-backward arrows).
     """
     found = np.full(len(host), -1, np.int64)
     candidates = np.flatnonzero((host.sequence >= 0) & (host.kind == OPERATOR) & (host.forward_thread == 0))
@@ -483,7 +544,8 @@ def _forward_operators(host: HostEvents) -> Int64s:
 
 
 def is_backward_node(name: str) -> bool:
-    """Whether an operator of this name is a node of autograd's graph, run by its engine (``autograd::engine::evaluate_function: ...``).
+    """Whether an operator of this name is a node of autograd's graph, run by its engine
+    (``autograd::engine::evaluate_function: ...``).
 
     Traces of 2021 name the node alone (``MmBackward``, ``torch::autograd::AccumulateGrad``).
     """
@@ -499,7 +561,9 @@ class _Marks:
         self.is_instance: list[bool] = []
         self.batches: dict[int, RequestMark] = {}
         self.module, self.phase, self.range_phase = (np.full(len(names), -1, np.int64) for _ in range(3))
-        self.is_step, self.is_batch, self.is_node, self.is_optimizer = (np.zeros(len(names), bool) for _ in range(4))
+        self.is_step, self.is_batch, self.is_node, self.is_optimizer = (
+            np.zeros(len(names), bool) for _ in range(4)
+        )
         self.trains = any(map(_OF_TRAINING.search, names))
         self.is_graph = np.array(["GraphLaunch" in name for name in names], bool)
         ranges: dict[str, list[int]] = {}
@@ -508,14 +572,19 @@ class _Marks:
                 match = _MODULE.match(name)
                 label = name[len(MODULE_PREFIX) :]
                 self.module[code] = len(self.modules)
-                self.modules.append(Module(match["path"], match["type"]) if match else Module(label, label.rpartition("_")[0] or label))
+                self.modules.append(
+                    Module(match["path"], match["type"])
+                    if match
+                    else Module(label, label.rpartition("_")[0] or label)
+                )
                 self.is_instance.append(match is None)
             elif name.startswith(STEP_PREFIX):
                 self.is_step[code] = True
             elif is_backward_node(name):
                 self.is_node[code] = True
             elif name.startswith(("Optimizer.", "aten::_amp_", "aten::_fused_ad", "aten::_fused_sgd")):
-                # A gradient scaler unscales outside of the optimizer's range, and not every optimizer has one.
+                # A gradient scaler unscales outside of the optimizer's range, and not every optimizer has
+                # one.
                 self.phase[code] = OPTIMIZER
                 self.is_optimizer[code] = name.startswith("Optimizer.")
             elif name.startswith("enumerate(DataLoader)"):

@@ -1,4 +1,5 @@
-"""Causal language models of transformers: their weights, the context they allow, their KV cache, and how they generate."""
+"""Causal language models of transformers: their weights, the context they allow, their KV cache, and how they
+generate."""
 
 from __future__ import annotations
 
@@ -15,22 +16,31 @@ from rooflines.profiler.records import GenerationSizes
 if TYPE_CHECKING:
     import torch
 
-_MAXIMUM = ("max_position_embeddings", "n_positions", "max_seq_len")  # how configurations name the longest context
+_MAXIMUM = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+)  # how configurations name the longest context
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 
 
 def causal_network(name: str, config: Any, options: PointOptions) -> tuple[torch.nn.Module, list[str]]:
-    """The causal model of ``config`` in the precision of ``options``, and notes: where its weights are from, what it names.
+    """The causal model of ``config`` in the precision of ``options``, and notes: where its weights are from,
+    what it names.
 
-    They are those of ``name``, where that is a directory that has them, else random; on fake tensors nothing is read. Raises
-    WorkloadError for a network that does not generate, and for a context that is longer than the model's.
+    They are those of ``name``, where that is a directory that has them, else random; on fake tensors nothing
+    is read. Raises WorkloadError for a network that does not generate, and for a context that is longer than
+    the model's.
     """
     import torch
     import transformers
 
     from rooflines.profiler.calls.fakes import fake_mode_of
 
-    known, masked = transformers.AutoModelForCausalLM._model_mapping, transformers.AutoModelForMaskedLM._model_mapping
+    known, masked = (
+        transformers.AutoModelForCausalLM._model_mapping,
+        transformers.AutoModelForMaskedLM._model_mapping,
+    )
     asked = arg("mode", "generate")
     refused = ""
     if config.is_encoder_decoder:
@@ -42,15 +52,24 @@ def causal_network(name: str, config: Any, options: PointOptions) -> tuple[torch
     elif options.kv_cache != "none" and not takes_cache(known[type(config)]):
         refused = f"a model without a KV cache, which can be run with {arg('kv_cache', 'none')} only"
     if refused:
-        raise WorkloadError(f"hf:{name}: {config.model_type} is {refused}.", hint="For example: hf:gpt2 or hf:llama")
+        raise WorkloadError(
+            f"hf:{name}: {config.model_type} is {refused}.", hint="For example: hf:gpt2 or hf:llama"
+        )
     check_context(f"hf:{name}", config, options)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision, torch.float32)
     named = f"{config.dtype}".removeprefix("torch.")
-    differs = [f"precision: {options.precision}; the configuration names {named}"] if config.dtype not in (None, dtype) else []
+    differs = (
+        [f"precision: {options.precision}; the configuration names {named}"]
+        if config.dtype not in (None, dtype)
+        else []
+    )
     if fake_mode_of() is not None:
         return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), differs
     if any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
-        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), [f"weights: those in {name}", *differs]
+        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), [
+            f"weights: those in {name}",
+            *differs,
+        ]
     return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), ["weights: random", *differs]
 
 
@@ -60,7 +79,8 @@ def check_context(name: str, config: Any, options: PointOptions) -> None:
     context = options.prompt_length + options.new_tokens
     if most is not None and context > most:
         raise WorkloadError(
-            f"{arg('prompt_length', options.prompt_length)} and {arg('new_tokens', options.new_tokens)} are {context} tokens; "
+            f"{arg('prompt_length', options.prompt_length)} and "
+            f"{arg('new_tokens', options.new_tokens)} are {context} tokens; "
             f"the longest context of {name} is {most}.",
             hint=f"For example: {arg('prompt_length', shorter)}"
             if (shorter := most - options.new_tokens) > 0
@@ -71,7 +91,9 @@ def check_context(name: str, config: Any, options: PointOptions) -> None:
 def longest_context(config: Any) -> int | None:
     """The most tokens that a sequence of the model of ``config`` may have; None where it names no limit."""
     text = config.get_text_config(decoder=True)
-    return next((int(value) for field in _MAXIMUM if (value := getattr(text, field, None)) and value > 0), None)
+    return next(
+        (int(value) for field in _MAXIMUM if (value := getattr(text, field, None)) and value > 0), None
+    )
 
 
 def is_causal(model: Any) -> bool:
@@ -86,7 +108,8 @@ def takes_cache(network: Any) -> bool:
 
 
 class CausalModel:
-    """A causal model of transformers as a ``Generator``, with a KV cache of its ``kind`` that has ``slots`` tokens at the end.
+    """A causal model of transformers as a ``Generator``, with a KV cache of its ``kind`` that has ``slots``
+    tokens at the end.
 
     Decode steps call ``called``, which may be the compiled ``network``.
     """
@@ -98,7 +121,9 @@ class CausalModel:
         self._called, self._slots = called, slots
         self._sequence: Any = None
         # Networks without this argument compute the head for all positions.
-        self._keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(network.forward).parameters else {}
+        self._keep = (
+            {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(network.forward).parameters else {}
+        )
 
     def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
         """Begin a new cache with the prompts."""
@@ -115,14 +140,16 @@ class CausalModel:
         return self.logits(self._called, tokens, self.cache)
 
     def logits(self, called: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
-        """Call ``called`` with ``tokens``; returns the logits of the last position where the network can leave the others out."""
+        """Call ``called`` with ``tokens``; returns the logits of the last position where the network can
+        leave the others out."""
         cached = {"use_cache": False} if cache is None else {"past_key_values": cache, "use_cache": True}
         logits: torch.Tensor = called(input_ids=tokens, **cached, **self._keep).logits
         return logits
 
 
 def make_cache(config: Any, kind: KVCache, slots: int) -> Any:
-    """A new KV cache as ``config`` needs it (windows, states): one that grows, or with room for ``slots`` tokens; None for ``none``."""
+    """A new KV cache as ``config`` needs it (windows, states): one that grows, or with room for ``slots``
+    tokens; None for ``none``."""
     import transformers
 
     if kind == "none":
@@ -137,7 +164,11 @@ def cache_tensors(cache: Any) -> Iterator[torch.Tensor]:
     import torch
     from torch.utils._pytree import tree_leaves
 
-    return (leaf for leaf in tree_leaves([vars(layer) for layer in cache.layers]) if isinstance(leaf, torch.Tensor) and leaf.dim() > 1)
+    return (
+        leaf
+        for leaf in tree_leaves([vars(layer) for layer in cache.layers])
+        if isinstance(leaf, torch.Tensor) and leaf.dim() > 1
+    )
 
 
 def vocab_size(config: Any) -> int:
@@ -146,7 +177,8 @@ def vocab_size(config: Any) -> int:
 
 
 def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
-    """The sizes of what generates, a module or an object that has some, and of ``cache``, a transformers cache or None."""
+    """The sizes of what generates, a module or an object that has some, and of ``cache``, a transformers
+    cache or None."""
     import torch
 
     from rooflines.profiler.calls.memory import storages
@@ -154,15 +186,21 @@ def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
     layers = getattr(cache, "layers", ())
     each = [
         sum(
-            tensor.nbytes // (tensor.shape[0] * tensor.shape[-2])  # [batch, heads, tokens, depth] or [batch, tokens, depth]
+            tensor.nbytes
+            // (tensor.shape[0] * tensor.shape[-2])  # [batch, heads, tokens, depth] or [batch, tokens, depth]
             for name, tensor in vars(layer).items()
             if name.endswith(("keys", "values")) and getattr(tensor, "ndim", 0) > 2 and tensor.numel()
         )
         for layer in layers
     ]
-    modules = torch.nn.ModuleList(value for value in (generator, *vars(generator).values()) if isinstance(value, torch.nn.Module))
+    modules = torch.nn.ModuleList(
+        value for value in (generator, *vars(generator).values()) if isinstance(value, torch.nn.Module)
+    )
     parameters = list(modules.parameters())  # each once
-    config = next((one for module in modules if hasattr(one := getattr(module, "config", None), "get_text_config")), None)
+    config = next(
+        (one for module in modules if hasattr(one := getattr(module, "config", None), "get_text_config")),
+        None,
+    )
     windows: dict[int, int] = {}
     if config is not None and any(getattr(layer, "is_sliding", False) for layer in layers):
         # A cache that grows knows its windows; one with fewer slots than that does not.
@@ -176,4 +214,4 @@ def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
         kv_bytes=sum(tensor.nbytes for tensor in cache_tensors(cache)) if layers else None,
         kv_windows=tuple(sorted(windows.items())),
         longest_context=longest_context(config) if config is not None else None,
-    )  # fmt: skip
+    )

@@ -1,7 +1,8 @@
-"""Labeled images by name: torchvision's data sets from a folder, scikit-learn's digits, or synthetic images of the same size.
+"""Labeled images by name: torchvision's data sets from a folder, scikit-learn's digits, or synthetic images
+of the same size.
 
-Nothing is downloaded. A name without a folder gives synthetic images of the same number, size, encoding and classes; its label says so
-wherever a figure of it is shown.
+Nothing is downloaded. A name without a folder gives synthetic images of the same number, size, encoding and
+classes; its label says so wherever a figure of it is shown.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Transform: TypeAlias = Callable[[Any], Any]
 DIGITS_TEST = 360
 # Networks for photographs halve an image five times; smaller ones are scaled up.
 SMALLEST = 32
-# Different synthetic images; further samples repeat them, as their pixels do not change how long anything takes.
+# Different synthetic images; further samples repeat them, as their pixels do not change how long anything
+# takes.
 _POOL = 512
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -52,16 +54,34 @@ class Kind(NamedTuple):
 
 KINDS = {
     "cifar10": Kind(
-        "CIFAR-10", 32, 3, 10, 50_000, 10_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), crop=4, flip=True
+        "CIFAR-10",
+        32,
+        3,
+        10,
+        50_000,
+        10_000,
+        (0.4914, 0.4822, 0.4465),
+        (0.2470, 0.2435, 0.2616),
+        crop=4,
+        flip=True,
     ),
     "cifar100": Kind(
-        "CIFAR-100", 32, 3, 100, 50_000, 10_000, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), crop=4, flip=True
+        "CIFAR-100",
+        32,
+        3,
+        100,
+        50_000,
+        10_000,
+        (0.5071, 0.4865, 0.4409),
+        (0.2673, 0.2564, 0.2762),
+        crop=4,
+        flip=True,
     ),
     "tiny-imagenet": Kind("Tiny-ImageNet", 64, 3, 200, 100_000, 10_000, *_IMAGENET, flip=True, encoded=True),
     "mnist": Kind("MNIST", 28, 1, 10, 60_000, 10_000, (0.1307,), (0.3081,)),
     "folder": Kind("image folder", 224, 3, 2, 8_000, 2_000, *_IMAGENET, flip=True, encoded=True),
     "digits": Kind("scikit-learn's digits", 8, 1, 10, 1_437, DIGITS_TEST, (0.305,), (0.376,)),
-}  # fmt: skip
+}
 
 
 class DataSet(NamedTuple):
@@ -90,9 +110,9 @@ def find_dataset(
 ) -> DataSet:
     """Return the data set ``name`` from ``data_dir``, at most ``train_samples`` and ``test_samples`` of it.
 
-    Images are scaled to ``image_size``, without it to 32 pixels if they are smaller. Images of one channel are repeated to
-    three. Without ``data_dir``, only ``digits`` is real. Raises WorkloadError for an unknown name, DataError where the
-    folder does not hold the data.
+    Images are scaled to ``image_size``, without it to 32 pixels if they are smaller. Images of one channel
+    are repeated to three. Without ``data_dir``, only ``digits`` is real. Raises WorkloadError for an unknown
+    name, DataError where the folder does not hold the data.
     """
     if name not in get_args(DataName):
         raise WorkloadError(f"unknown data {name!r}.", hint=f"Choose one of {', '.join(get_args(DataName))}.")
@@ -117,10 +137,14 @@ def find_dataset(
         label = "synthetic JPEG images of 224x224 (accuracy not meaningful)"
     label += f" ({remark})" if remark else ""
     return DataSet(
-        name=name, label=label, real=real, classes=classes, size=size,
+        name=name,
+        label=label,
+        real=real,
+        classes=classes,
+        size=size,
         train=_Transformed(train, train_samples, _transform(kind, size, training=True)),
         test=_Transformed(test, test_samples, _transform(kind, size, training=False)),
-    )  # fmt: skip
+    )
 
 
 class _Transformed:
@@ -131,7 +155,11 @@ class _Transformed:
 
         self._images, self._transform = images, transform
         few = samples is not None and samples < len(images)
-        self._chosen = np.random.default_rng(SPLIT_SEED).permutation(len(images))[:samples] if few else range(len(images))
+        self._chosen = (
+            np.random.default_rng(SPLIT_SEED).permutation(len(images))[:samples]
+            if few
+            else range(len(images))
+        )
 
     def __len__(self) -> int:
         return len(self._chosen)
@@ -142,7 +170,8 @@ class _Transformed:
 
 
 def _transform(kind: Kind, size: int, *, training: bool) -> Transform:
-    """The papers' transforms: crop and flip in training, scaling where another size is asked for, normalization."""
+    """The papers' transforms: crop and flip in training, scaling where another size is asked for,
+    normalization."""
     from torchvision import transforms
 
     steps: list[Any] = []
@@ -152,7 +181,11 @@ def _transform(kind: Kind, size: int, *, training: bool) -> Transform:
         mean, deviation = mean * 3, deviation * 3
     if kind.title == KINDS["folder"].title:
         enlarged = round(size * 256 / 224)
-        steps += [transforms.RandomResizedCrop(size)] if training else [transforms.Resize(enlarged), transforms.CenterCrop(size)]
+        steps += (
+            [transforms.RandomResizedCrop(size)]
+            if training
+            else [transforms.Resize(enlarged), transforms.CenterCrop(size)]
+        )
     else:
         if kind.crop and training:
             steps.append(transforms.RandomCrop(kind.size, padding=kind.crop))
@@ -166,7 +199,8 @@ def _transform(kind: Kind, size: int, *, training: bool) -> Transform:
 
 
 def held_out_digits() -> tuple[tuple[NDArray[np.float64], NDArray[np.int64]], ...]:
-    """scikit-learn's digits [N, 8, 8] from 0 to 255 with their classes: those to train with, and those to test with."""
+    """scikit-learn's digits [N, 8, 8] from 0 to 255 with their classes: those to train with, and those to
+    test with."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -192,7 +226,9 @@ def _synthetic(kind: Kind, count: int, seed: int, offset: int = 0) -> Images:
     generator = np.random.default_rng((seed, offset + 1))
     distinct = min(count, _POOL)
     labels = generator.integers(0, kind.classes, distinct)
-    images = pictures[labels] + generator.integers(0, 64, (distinct, kind.size, kind.size, kind.channels), np.uint8)
+    images = pictures[labels] + generator.integers(
+        0, 64, (distinct, kind.size, kind.size, kind.channels), np.uint8
+    )
     if kind.channels == 1:
         return Images(images[..., 0], labels, count=count)
     if not kind.encoded:
@@ -214,11 +250,20 @@ def check_batch(images: Any, batch_size: int) -> None:
         )
 
 
-def make_loader(images: Any, batch_size: int, *, workers: int, pin_memory: bool, seed: int, training: bool) -> Any:
-    """Return a ``DataLoader`` of ``images``: shuffled and without an incomplete batch for training, in order for tests."""
+def make_loader(
+    images: Any, batch_size: int, *, workers: int, pin_memory: bool, seed: int, training: bool
+) -> Any:
+    """Return a ``DataLoader`` of ``images``: shuffled and without an incomplete batch for training, in order
+    for tests."""
     import torch
 
     return torch.utils.data.DataLoader(
-        images, batch_size=batch_size, shuffle=training, drop_last=training, num_workers=workers, pin_memory=pin_memory,
-        persistent_workers=workers > 0, generator=torch.Generator().manual_seed(seed),
-    )  # fmt: skip
+        images,
+        batch_size=batch_size,
+        shuffle=training,
+        drop_last=training,
+        num_workers=workers,
+        pin_memory=pin_memory,
+        persistent_workers=workers > 0,
+        generator=torch.Generator().manual_seed(seed),
+    )

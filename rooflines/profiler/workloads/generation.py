@@ -1,7 +1,7 @@
 """One generation as a step: prefill of the prompts, then a token of each sequence at a time, chosen greedily.
 
-The first token comes from prefill, each further one from a decode step. Nothing ends a sequence early, so that every generation
-computes the same. A token is ready when its phase has ended.
+The first token comes from prefill, each further one from a decode step. Nothing ends a sequence early, so
+that every generation computes the same. A token is ready when its phase has ended.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ PROTOCOL = "an object with vocab_size, prefill(tokens) and decode(tokens), or a 
 class Generator(Protocol):
     """A model that generates and keeps its own KV cache; ``prefill`` starts with an empty one.
 
-    ``prefill`` takes the prompts, int64 [batch, prompt_length], ``decode`` the last token of each sequence, [batch, 1]. Both return
-    the logits of the next token, [batch, vocab_size], or those of several positions, [batch, positions, vocab_size]: the last count.
+    ``prefill`` takes the prompts, int64 [batch, prompt_length], ``decode`` the last token of each sequence,
+    [batch, 1]. Both return the logits of the next token, [batch, vocab_size], or those of several positions,
+    [batch, positions, vocab_size]: the last count.
     """
 
     vocab_size: int
@@ -35,17 +36,24 @@ class Generator(Protocol):
 
 def is_generator(model: object) -> bool:
     """Whether ``model`` follows the protocol."""
-    return callable(getattr(model, "prefill", None)) and callable(getattr(model, "decode", None)) and hasattr(model, "vocab_size")
+    return (
+        callable(getattr(model, "prefill", None))
+        and callable(getattr(model, "decode", None))
+        and hasattr(model, "vocab_size")
+    )
 
 
 class TokenClock:
-    """Notes when each token is ready; ``generations`` has for each that has ended the nanoseconds from its begin to each token."""
+    """Notes when each token is ready; ``generations`` has for each that has ended the nanoseconds from its
+    begin to each token."""
 
     def __init__(self, device: torch.device) -> None:
         from rooflines.kernels.micro.clock import synchronize_device
 
         self.generations: list[tuple[int, ...]] = []
-        self._clock = StepClock(device, None if device.type == "cpu" else functools.partial(synchronize_device, device))
+        self._clock = StepClock(
+            device, None if device.type == "cpu" else functools.partial(synchronize_device, device)
+        )
 
     def begin(self) -> None:
         """A generation begins."""
@@ -69,9 +77,15 @@ class Generated(NamedTuple):
 
 
 def generation_step(
-    generator: Generator, prompts: torch.Tensor, new_tokens: int, autocast: Callable[[], Any], clock: TokenClock, recomputes: bool
+    generator: Generator,
+    prompts: torch.Tensor,
+    new_tokens: int,
+    autocast: Callable[[], Any],
+    clock: TokenClock,
+    recomputes: bool,
 ) -> Callable[[], Generated]:
-    """Return a function that continues ``prompts`` by ``new_tokens``. ``recomputes`` says that each token runs the whole sequence."""
+    """Return a function that continues ``prompts`` by ``new_tokens``. ``recomputes`` says that each token
+    runs the whole sequence."""
     import torch
 
     batch, length = prompts.shape
@@ -84,7 +98,9 @@ def generation_step(
                 tokens = [logits.argmax(-1, keepdim=True)]
             clock.ready()
             for keys in range(length + 1, length + new_tokens):
-                with generating("decode", requests=batch, tokens=batch * (keys if recomputes else 1), keys=batch * keys):
+                with generating(
+                    "decode", requests=batch, tokens=batch * (keys if recomputes else 1), keys=batch * keys
+                ):
                     tokens.append(next_logits(generator.decode(tokens[-1])).argmax(-1, keepdim=True))
                 clock.ready()
             clock.end()

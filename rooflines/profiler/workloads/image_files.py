@@ -1,7 +1,8 @@
-"""Labeled images in the folders in which data sets are distributed, as torchvision reads them, and folders of photographs.
+"""Labeled images in the folders in which data sets are distributed, as torchvision reads them, and folders of
+photographs.
 
-Each reader returns a training and a test set without transforms. An error names the file or folder and the expected layout. Checksums
-are not compared.
+Each reader returns a training and a test set without transforms. An error names the file or folder and the
+expected layout. Checksums are not compared.
 """
 
 from __future__ import annotations
@@ -30,20 +31,26 @@ _TRAINING = ("train", "training_set", "training")
 _TESTS = ("test", "val", "valid", "validation", "test_set", "testing")
 
 _LAYOUTS = {
-    "mnist": "Expected FOLDER/MNIST/raw, FOLDER/raw or FOLDER with train-images-idx3-ubyte, train-labels-idx1-ubyte, "
+    "mnist": "Expected FOLDER/MNIST/raw, FOLDER/raw or FOLDER with train-images-idx3-ubyte, "
+    "train-labels-idx1-ubyte, "
     "t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte (decompressed).",
-    "cifar10": "Expected FOLDER/cifar-10-batches-py with data_batch_1 to data_batch_5, test_batch and batches.meta.",
+    "cifar10": (
+        "Expected FOLDER/cifar-10-batches-py with data_batch_1 to data_batch_5, test_batch and batches.meta."
+    ),
     "cifar100": "Expected FOLDER/cifar-100-python with train, test and meta.",
-    "tiny-imagenet": "Expected FOLDER/tiny-imagenet-200/train/CLASS/images/*.JPEG and val, as in the archive.",
-    "folder": "Expected FOLDER/train/CLASS/IMAGE and FOLDER/test/CLASS/IMAGE (training_set, test_set and val are found as well), "
+    "tiny-imagenet": "Expected FOLDER/tiny-imagenet-200/train/CLASS/images/*.JPEG and val, "
+    "as in the archive.",
+    "folder": "Expected FOLDER/train/CLASS/IMAGE and FOLDER/test/CLASS/IMAGE (training_set, test_set and "
+    "val are found as well), "
     "FOLDER/CLASS/IMAGE, or FOLDER/train/CLASS.NUMBER.jpg.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Stored images, decoded one by one: arrays [H, W] or [H, W, C] of bytes, JPEG files in memory, or paths. ``labels`` are indices of
-    ``classes``. ``count`` may be larger than the number of images, which then repeat."""
+    """Stored images, decoded one by one: arrays [H, W] or [H, W, C] of bytes, JPEG files in memory, or paths.
+    ``labels`` are indices of ``classes``. ``count`` may be larger than the number of images, which then
+    repeat."""
 
     images: Sequence[Any] | NDArray[np.uint8]
     labels: Any
@@ -54,7 +61,8 @@ class Images:
         return len(self.labels) if self.count is None else self.count
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        """The image at ``index``, as PIL has it, and its class; raises DataError for a file that is no image."""
+        """The image at ``index``, as PIL has it, and its class; raises DataError for a file that is no
+        image."""
         from PIL import Image, UnidentifiedImageError
 
         if index >= len(self):
@@ -67,8 +75,13 @@ class Images:
             with Image.open(io.BytesIO(found) if isinstance(found, bytes) else found) as image:
                 return image.convert("RGB"), label
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            why = "its format is not known" if isinstance(error, UnidentifiedImageError) else first_line(error)
-            raise DataError(f"{str(found)!r} cannot be decoded as an image: {why}.", hint="Remove the file, or replace it.") from None
+            why = (
+                "its format is not known" if isinstance(error, UnidentifiedImageError) else first_line(error)
+            )
+            raise DataError(
+                f"{str(found)!r} cannot be decoded as an image: {why}.",
+                hint="Remove the file, or replace it.",
+            ) from None
 
 
 class Read(NamedTuple):
@@ -80,7 +93,8 @@ class Read(NamedTuple):
 
 
 def read_images(name: str, data_dir: str, title: str) -> Read:
-    """Return the data set ``name``, called ``title``, in ``data_dir``; raises DataError where the folder does not hold it."""
+    """Return the data set ``name``, called ``title``, in ``data_dir``; raises DataError where the folder does
+    not hold it."""
     folder = Path(data_dir).expanduser()
     if not folder.is_dir():
         raise DataError(f"{arg('data_dir', data_dir)} is not a directory.", hint=_LAYOUTS[name])
@@ -88,14 +102,18 @@ def read_images(name: str, data_dir: str, title: str) -> Read:
         read = _READERS[name](folder)
         train, test = read.train.classes, read.test.classes
         if train != test:
-            raise DataError(f"the classes to train on ({_listed(train)}) are not those to test on ({_listed(test)}).")
+            raise DataError(
+                f"the classes to train on ({_listed(train)}) are not those to test on ({_listed(test)})."
+            )
         if len(train) < 2:
             raise DataError(f"{str(folder)!r} has images of fewer than two classes ({_listed(train)}).")
     except ImportError:
         raise
     except Exception as error:  # torchvision raises a different type for each kind of missing or corrupt file
         why = error.message if isinstance(error, DataError) else f"{first_line(error)}."
-        raise DataError(f"{data_dir!r} holds no {title} that can be read: {why}", hint=_LAYOUTS[name]) from None
+        raise DataError(
+            f"{data_dir!r} holds no {title} that can be read: {why}", hint=_LAYOUTS[name]
+        ) from None
     return read
 
 
@@ -114,8 +132,14 @@ def _published(name: str) -> Callable[[Path], Read]:
         changed: dict[str, Any]
         if name == "mnist":
             places = (folder / "MNIST" / "raw", folder / "raw", folder)
-            inside = next((place for place in places if (place / "train-images-idx3-ubyte").is_file()), places[0])
-            kind, size, changed = datasets.MNIST, 28, {"raw_folder": str(inside), "_check_exists": lambda _: True}
+            inside = next(
+                (place for place in places if (place / "train-images-idx3-ubyte").is_file()), places[0]
+            )
+            kind, size, changed = (
+                datasets.MNIST,
+                28,
+                {"raw_folder": str(inside), "_check_exists": lambda _: True},
+            )
         else:
             kind, size = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100, 32
             folder = folder.parent if folder.name == kind.base_folder else folder
@@ -127,9 +151,14 @@ def _published(name: str) -> Callable[[Path], Read]:
                 data = type(kind.__name__, (kind,), changed)(str(folder), train=part == "training")
                 images, labels = np.asarray(data.data), np.asarray(data.targets)
                 if images.shape[:3] != (len(labels), size, size) or labels.max() >= len(data.classes):
-                    raise DataError(f"images of {list(images.shape)}, {len(labels):,} labels up to {labels.max(initial=0)}")
+                    raise DataError(
+                        f"images of {list(images.shape)}, {len(labels):,} labels up to "
+                        f"{labels.max(initial=0)}"
+                    )
             except Exception as error:
-                raise DataError(f"the {part} set in {str(inside)!r} is corrupt ({first_line(error)}).") from None
+                raise DataError(
+                    f"the {part} set in {str(inside)!r} is corrupt ({first_line(error)})."
+                ) from None
             sets.append(Images(images, labels, tuple(data.classes)))
         return Read(sets[0], sets[1])
 
@@ -137,12 +166,16 @@ def _published(name: str) -> Callable[[Path], Read]:
 
 
 def _tiny_imagenet(folder: Path) -> Read:
-    folder = next((root for root in (folder / "tiny-imagenet-200", folder) if (root / "train").is_dir()), folder)
+    folder = next(
+        (root for root in (folder / "tiny-imagenet-200", folder) if (root / "train").is_dir()), folder
+    )
     train = _of_classes(folder / "train")
     annotations = folder / "val" / "val_annotations.txt"
     if not annotations.is_file():
         return Read(train, _of_classes(folder / "val"))
-    rows = [line.split("\t")[:2] for line in annotations.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [
+        line.split("\t")[:2] for line in annotations.read_text(encoding="utf-8").splitlines() if line.strip()
+    ]
     paths = [folder / "val" / "images" / row[0] for row in rows]
     for path, row in zip(paths, rows, strict=True):
         if len(row) < 2 or row[1] not in train.classes:
@@ -157,7 +190,11 @@ def _photographs(folder: Path) -> Read:
     import numpy as np
 
     inner = [path for path in folder.iterdir() if path.is_dir()]
-    if len(inner) == 1 and inner[0].name not in (*_TRAINING, *_TESTS) and any(path.is_dir() for path in inner[0].iterdir()):
+    if (
+        len(inner) == 1
+        and inner[0].name not in (*_TRAINING, *_TESTS)
+        and any(path.is_dir() for path in inner[0].iterdir())
+    ):
         folder = inner[0]  # an archive that was unpacked into a folder of its own
     train_folder, test_folder = _part(folder, _TRAINING), _part(folder, _TESTS)
     if test_folder is not None and train_folder is None:
@@ -168,7 +205,9 @@ def _photographs(folder: Path) -> Read:
     held_out = max(1, len(every) // _HELD_OUT)
     order = np.random.default_rng(SPLIT_SEED).permutation(len(every))
     parts = [
-        Images([every.images[place] for place in part], [every.labels[place] for place in part], every.classes)
+        Images(
+            [every.images[place] for place in part], [every.labels[place] for place in part], every.classes
+        )
         for part in (order[held_out:], order[:held_out])
     ]
     return Read(parts[0], parts[1], f"a fifth ({held_out:,}) held out for tests")
@@ -181,7 +220,8 @@ def _part(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def _of_classes(folder: Path) -> Images:
-    """The images in ``folder`` by class: the folder that they are in, or else the word before the number in their names.
+    """The images in ``folder`` by class: the folder that they are in, or else the word before the number in
+    their names.
 
     Files without either are left out.
     """
@@ -191,7 +231,11 @@ def _of_classes(folder: Path) -> Images:
     if any(path.is_dir() for path in folder.iterdir()):
         found = ImageFolder(str(folder))
         return Images([Path(path) for path, _ in found.samples], found.targets, tuple(found.classes))
-    words = {path: word[1] for path in sorted(folder.iterdir()) if is_image_file(path.name) and (word := _PREFIX.match(path.stem))}
+    words = {
+        path: word[1]
+        for path in sorted(folder.iterdir())
+        if is_image_file(path.name) and (word := _PREFIX.match(path.stem))
+    }
     classes = tuple(sorted({*words.values()}))
     return Images([*words], [classes.index(word) for word in words.values()], classes)
 

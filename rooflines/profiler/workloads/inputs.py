@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 
 def as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional arguments and keywords that ``inputs`` are: those in a tuple, those in a dict, or else one argument.
+    """The positional arguments and keywords that ``inputs`` are: those in a tuple, those in a dict, or else
+    one argument.
 
-    Named tuples, packed sequences and what a network of transformers returns are one argument; what its tokenizers return are keywords.
+    Named tuples, packed sequences and what a network of transformers returns are one argument; what its
+    tokenizers return are keywords.
     """
     if type(inputs) is tuple:
         return inputs, {}
@@ -23,7 +25,8 @@ def as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def batch_size_of(inputs: Any) -> int | None:
-    """The first dimension of the first tensor, which most people call the batch, or the number of sequences that it packs."""
+    """The first dimension of the first tensor, which most people call the batch, or the number of sequences
+    that it packs."""
     from torch.nn.utils.rnn import PackedSequence
 
     first = inputs[0] if type(inputs) is tuple and inputs else inputs
@@ -50,10 +53,12 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def with_tensors(of: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """``value`` with ``of(tensor)`` in place of its tensors, however deep: the caller's own get no gradient and are not written to.
+    """``value`` with ``of(tensor)`` in place of its tensors, however deep: the caller's own get no gradient
+    and are not written to.
 
-    A tensor that is given twice is one and the same afterwards, too: attention does other things with a query that is its key. Objects
-    that hold tensors, as a cache of keys and values does, are copied: a step that adds to one leaves the caller's as it was.
+    A tensor that is given twice is one and the same afterwards, too: attention does other things with a query
+    that is its key. Objects that hold tensors, as a cache of keys and values does, are copied: a step that
+    adds to one leaves the caller's as it was.
     """
     import torch
     from torch.nn.utils.rnn import PackedSequence
@@ -70,7 +75,9 @@ def with_tensors(of: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return once(leaf)
         if isinstance(leaf, PackedSequence):  # the lengths are the host's
-            return leaf._replace(**{k: once(v) for k, v in leaf._asdict().items() if k != "batch_sizes" and v is not None})
+            return leaf._replace(
+                **{k: once(v) for k, v in leaf._asdict().items() if k != "batch_sizes" and v is not None}
+            )
         return leaf if isinstance(leaf, _ATOMS) or callable(leaf) else _copy_with(once, leaf)
 
     return tree_map(replaced, value)
@@ -80,7 +87,8 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 
 
 def _copy_with(of: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """A deep copy with ``of(tensor)`` for each tensor; ``value`` itself if it cannot be copied or holds a module."""
+    """A deep copy with ``of(tensor)`` for each tensor; ``value`` itself if it cannot be copied or holds a
+    module."""
     import torch
     from torch.overrides import TorchFunctionMode
 

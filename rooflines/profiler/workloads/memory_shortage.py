@@ -14,19 +14,31 @@ from rooflines.units import binary_bytes, parse_bytes
 if TYPE_CHECKING:
     import torch
 
-# How torch (host, then device), numpy and the C++ library say that memory ran out; the first group is how much was asked for.
+# How torch (host, then device), numpy and the C++ library say that memory ran out; the first group is how
+# much was asked for.
 _ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]+ \w+)")
 # Tensors of the size of the one asked for that a step holds at the same time, roughly.
 _TENSORS = 16
-_SHORTAGES = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
+_SHORTAGES = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "bad_alloc",
+    "could not create a memory object",
+)
 
 
-def memory_shortage(error: BaseException, workload: Workload, device: torch.device) -> OutOfMemoryError | None:
-    """Our error for an out-of-memory one of torch, numpy or Python, with what was free and what to try; None for any other."""
+def memory_shortage(
+    error: BaseException, workload: Workload, device: torch.device
+) -> OutOfMemoryError | None:
+    """Our error for an out-of-memory one of torch, numpy or Python, with what was free and what to try; None
+    for any other."""
     import torch
 
     text = str(error).strip()
-    if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in text for words in _SHORTAGES)):
+    if not (
+        isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in text for words in _SHORTAGES)
+    ):
         return None
     size = _ASKED.search(text)
     asked = parse_bytes(size[1].replace("bytes", "B")) if size else None
@@ -37,12 +49,14 @@ def memory_shortage(error: BaseException, workload: Workload, device: torch.devi
     smaller = arg("batch_size", fitting) if fitting else "a smaller input"
     return OutOfMemoryError(
         f"out of memory in {workload.name} ({workload.mode}{batch}): {wanted}{words}.",
-        hint=f"Try {smaller}" + ("." if workload.mode == "inference" else f", or {arg('precision', 'amp-bf16')}."),
+        hint=f"Try {smaller}"
+        + ("." if workload.mode == "inference" else f", or {arg('precision', 'amp-bf16')}."),
     )
 
 
 def _fitting(batch: int, asked: int | None, free: int, total: int) -> int:
-    """The batch to try: half; if ``asked`` exceeds the memory, a power of two that leaves room; 0 if a batch of 1 does, too."""
+    """The batch to try: half; if ``asked`` exceeds the memory, a power of two that leaves room; 0 if a batch
+    of 1 does, too."""
     if asked is None or not free or asked <= total:
         return batch // 2
     if asked > batch * free:

@@ -1,4 +1,5 @@
-"""Networks by name (torchvision, timm, Hugging Face), with random weights, random inputs and a loss of their kind, and by factory."""
+"""Networks by name (torchvision, timm, Hugging Face), with random weights, random inputs and a loss of their
+kind, and by factory."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class NetworkTask:
 
 
 def find_network(name: str, options: PointOptions, classes: int | None = None) -> NetworkTask:
-    """The network called ``name``: torchvision's, ``timm:NAME`` or ``hf:NAME``; WorkloadError names the nearest when there is none.
+    """The network called ``name``: torchvision's, ``timm:NAME`` or ``hf:NAME``; WorkloadError names the
+    nearest when there is none.
 
     ``classes`` is the number of classes that an image classifier tells apart, by default that of ``options``.
     """
@@ -69,11 +71,14 @@ def find_network(name: str, options: PointOptions, classes: int | None = None) -
     if prefix == "hf":
         with quiet_torchao():
             return _transformers(rest, options)
-    raise WorkloadError(f"unknown kind of model {name!r}.", hint="Use NAME, timm:NAME, hf:NAME or path/to/file.py:factory.")
+    raise WorkloadError(
+        f"unknown kind of model {name!r}.", hint="Use NAME, timm:NAME, hf:NAME or path/to/file.py:factory."
+    )
 
 
 def sum_of_outputs(output: Any) -> torch.Tensor:
-    """A scalar to back-propagate: the output's own ``loss``, or the sum of everything floating-point in it."""
+    """A scalar to back-propagate: the output's own ``loss``, or the sum of everything floating-point in
+    it."""
     import torch
 
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
@@ -81,11 +86,14 @@ def sum_of_outputs(output: Any) -> torch.Tensor:
         return loss
     tensors = [t for t in tensors_in(output) if t.is_floating_point() and t.requires_grad]
     if not tensors:
-        raise WorkloadError("the model's output has no floating-point tensor to train on.", hint=f"Use {arg('mode', 'inference')}.")
+        raise WorkloadError(
+            "the model's output has no floating-point tensor to train on.",
+            hint=f"Use {arg('mode', 'inference')}.",
+        )
     return torch.stack([t.sum() for t in tensors]).sum()
 
 
-# --- torchvision -------------------------------------------------------------------------------------------------------------------
+# --- torchvision ------------------------------------------------------------------------------------------
 
 
 def _torchvision(name: str, options: PointOptions, classes: int | None) -> NetworkTask:
@@ -96,10 +104,17 @@ def _torchvision(name: str, options: PointOptions, classes: int | None) -> Netwo
         if (is_script := name.endswith(".py")) or os.path.exists(name):
             what = "script" if is_script else "directory" if os.path.isdir(name) else "file"
             script = f" Or run it as a script: rooflines profile {name}" if is_script else ""
-            hint = f"Give the name of a model, or {name if is_script else 'FILE.py'}:FUNCTION, which returns (module, inputs).{script}"
+            hint = (
+                f"Give the name of a model, or {name if is_script else 'FILE.py'}:FUNCTION, which "
+                f"returns (module, inputs).{script}"
+            )
             raise WorkloadError(f"a model was expected, and {name!r} is a {what}.", hint=hint)
         close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(close)}?" if close else "List all with torchvision.models.list_models()."
+        hint = (
+            f"Did you mean {' or '.join(close)}?"
+            if close
+            else "List all with torchvision.models.list_models()."
+        )
         raise WorkloadError(f"unknown model {name!r}: torchvision has no such model.", hint=hint)
     builder = torchvision.models.get_model_builder(name)
     family = builder.__module__.removeprefix("torchvision.models.").partition(".")[0]
@@ -110,7 +125,9 @@ def _torchvision(name: str, options: PointOptions, classes: int | None) -> Netwo
     if family in ("detection", "segmentation"):
         keywords["weights_backbone"] = None
     if family == "quantization" and options.mode == "inference":
-        keywords["quantize"] = True  # the integer network that the published weights are of; it cannot be trained
+        keywords["quantize"] = (
+            True  # the integer network that the published weights are of; it cannot be trained
+        )
     if name.startswith("vit_"):
         keywords["image_size"] = size
     if name.startswith("maxvit"):
@@ -118,8 +135,12 @@ def _torchvision(name: str, options: PointOptions, classes: int | None) -> Netwo
     if name in ("inception_v3", "googlenet", "quantized_inception_v3", "quantized_googlenet"):
         keywords["init_weights"] = False  # their initialization takes a minute and changes no figure
     with _construction(name, options), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.ao\..*")  # quantization's home has moved
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.ao\..*|torchvision\..*")
+        warnings.filterwarnings(
+            "ignore", category=UserWarning, module=r"torch\.ao\..*"
+        )  # quantization's home has moved
+        warnings.filterwarnings(
+            "ignore", category=DeprecationWarning, module=r"torch\.ao\..*|torchvision\..*"
+        )
         network = torchvision.models.get_model(name, **keywords)
     frames = (16,) if family == "video" else ()
     build: dict[str, Callable[..., NetworkTask]] = {
@@ -143,16 +164,29 @@ def _published_size(weights: Any, family: str) -> int:
 
 @contextlib.contextmanager
 def _construction(name: str, options: PointOptions) -> Iterator[None]:
-    """Turns what a network's constructor raises into WorkloadError; it is the image size where one was asked for."""
+    """Turns what a network's constructor raises into WorkloadError; it is the image size where one was asked
+    for."""
     try:
         yield
-    except (RuntimeError, ValueError, AssertionError, TypeError, KeyError, AttributeError, ImportError) as error:
-        if memory_shortage(error, Workload(name=name, mode=options.mode), find_device(options.device)) is not None:
+    except (
+        RuntimeError,
+        ValueError,
+        AssertionError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        ImportError,
+    ) as error:
+        if (
+            memory_shortage(error, Workload(name=name, mode=options.mode), find_device(options.device))
+            is not None
+        ):
             raise
         if options.image_size is None:
             raise WorkloadError(f"{name} cannot be built: {first_line(error)}.") from error
         raise WorkloadError(
-            f"{name} does not accept images of {options.image_size} x {options.image_size}: {first_line(error)}.",
+            f"{name} does not accept images of {options.image_size} x {options.image_size}: "
+            f"{first_line(error)}.",
             hint=f"Omit {arg('image_size')} to use the size of the published weights.",
         ) from error
 
@@ -162,7 +196,9 @@ def _classification(network: Any, batch: int, size: int, frames: tuple[int, ...]
     import torch
 
     inputs = torch.randn(batch, 3, *frames, size, size)
-    labels = functools.cache(torch.zeros(batch, dtype=torch.long).to)  # a copy in every step would make the host wait
+    labels = functools.cache(
+        torch.zeros(batch, dtype=torch.long).to
+    )  # a copy in every step would make the host wait
 
     def loss(output: Any) -> torch.Tensor:
         first = output[0] if isinstance(output, tuple) else output
@@ -182,7 +218,11 @@ def classification_loss(output: Any, labels: torch.Tensor) -> torch.Tensor:
 
     outputs = output if isinstance(output, tuple) else (getattr(output, "logits", output),)
     weights = (1.0, *(0.4 if len(outputs) == 2 else 0.3 for _ in outputs[1:]))
-    losses = [w * functional.cross_entropy(o, labels) for w, o in zip(weights, outputs, strict=True) if o is not None]
+    losses = [
+        w * functional.cross_entropy(o, labels)
+        for w, o in zip(weights, outputs, strict=True)
+        if o is not None
+    ]
     return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
 
@@ -197,7 +237,9 @@ def _segmentation(network: Any, batch: int, size: int) -> NetworkTask:
         total = functional.cross_entropy(output["out"], on_device)
         return total + 0.5 * functional.cross_entropy(output["aux"], on_device) if "aux" in output else total
 
-    return NetworkTask(network, (torch.randn(batch, 3, size, size),), {}, loss, "images", size, batch_size=batch)
+    return NetworkTask(
+        network, (torch.randn(batch, 3, size, size),), {}, loss, "images", size, batch_size=batch
+    )
 
 
 def _detection(network: Any, batch: int, size: int) -> NetworkTask:
@@ -208,13 +250,24 @@ def _detection(network: Any, batch: int, size: int) -> NetworkTask:
     masks = torch.zeros(2, size, size, dtype=torch.uint8)
     masks[:, size // 4 : size // 2, size // 4 : size // 2] = 1
     targets = [
-        {"boxes": box, "labels": torch.ones(2, dtype=torch.long), "masks": masks, "keypoints": torch.ones(2, 17, 3) * (size / 3)}
+        {
+            "boxes": box,
+            "labels": torch.ones(2, dtype=torch.long),
+            "masks": masks,
+            "keypoints": torch.ones(2, 17, 3) * (size / 3),
+        }
         for _ in range(batch)
     ]
     return NetworkTask(
-        network, (images,), {}, lambda output: torch.stack(list(output.values())).sum(), "images", size,
-        train_inputs=(images, targets), batch_size=batch,
-    )  # fmt: skip
+        network,
+        (images,),
+        {},
+        lambda output: torch.stack(list(output.values())).sum(),
+        "images",
+        size,
+        train_inputs=(images, targets),
+        batch_size=batch,
+    )
 
 
 def _optical_flow(network: Any, batch: int, size: int) -> NetworkTask:
@@ -229,14 +282,17 @@ def _optical_flow(network: Any, batch: int, size: int) -> NetworkTask:
     return NetworkTask(network, pair, {}, loss, "frame pairs", size, batch_size=batch)
 
 
-# --- other people's collections ----------------------------------------------------------------------------------------------------
+# --- other people's collections ---------------------------------------------------------------------------
 
 
 def _timm(name: str, options: PointOptions, classes: int | None) -> NetworkTask:
     timm = _import("timm", f"timm:{name}")
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
-        raise WorkloadError(f"unknown model 'timm:{name}'.", hint=f"Did you mean timm:{' or timm:'.join(close)}?" if close else "")
+        raise WorkloadError(
+            f"unknown model 'timm:{name}'.",
+            hint=f"Did you mean timm:{' or timm:'.join(close)}?" if close else "",
+        )
     sized = {"img_size": options.image_size} if options.image_size else {}
     headed = {"num_classes": classes} if classes else {}
     with _construction(f"timm:{name}", options):
@@ -258,19 +314,26 @@ def _transformers(name: str, options: PointOptions) -> NetworkTask:
     if misspelt and name not in from_types and "/" not in name and not Path(name).exists():
         raise WorkloadError(f"unknown model 'hf:{name}'.", hint=f"Did you mean hf:{misspelt[0]}?")
     if name.endswith(".json") and not Path(name).is_file():
-        raise WorkloadError(f"hf:{name}: no such file.", hint="Give a model type (gpt2), or the path of a config.json.")
+        raise WorkloadError(
+            f"hf:{name}: no such file.", hint="Give a model type (gpt2), or the path of a config.json."
+        )
     if name not in from_types and Path(name).is_dir() and not (Path(name) / "config.json").is_file():
         raise WorkloadError(f"hf:{name}: the folder has no config.json.", hint="Give the folder of a model.")
     try:
         with quiet_torchao():  # the hub's client sets its level when it is imported
             if name not in from_types and not Path(name).exists():
                 _check_hub(name)
-            config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
+            config = (
+                from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
+            )
     except Exception as error:  # the hub client raises a dozen unrelated types
         if Path(name).exists():
             raise _unknown_architecture(name, transformers) from None
         close = difflib.get_close_matches(name, list(from_types), n=3, cutoff=0.5)
-        hint = f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json."
+        hint = (
+            f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a "
+            "config.json."
+        )
         if "/" in name and not name.endswith(".json"):
             hint = "Download its config.json where you have access, and give hf:PATH/config.json."
         raise WorkloadError(f"hf:{name}: configuration not found: {first_line(error)}.", hint=hint) from None
@@ -282,10 +345,13 @@ def _transformers(name: str, options: PointOptions) -> NetworkTask:
         for part in (config, getattr(config, "vision_config", None)):
             if part is not None and hasattr(part, "image_size"):
                 part.image_size = options.image_size
-    # The head that this kind of network is known for: an encoder is a masked language model before a causal one.
+    # The head that this kind of network is known for: an encoder is a masked language model before a causal
+    # one.
     heads = (f"AutoModelFor{head}" for head in ("Seq2SeqLM", "MaskedLM", "CausalLM", "ImageClassification"))
     builders = (getattr(transformers, head) for head in heads)
-    builder = next((builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel)
+    builder = next(
+        (builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel
+    )
     network = builder.from_config(config, dtype=torch.float32)  # a configuration may name another
     batch = options.batch_size or 1
     main_input = getattr(network, "main_input_name", "input_ids")
@@ -304,7 +370,8 @@ def _transformers(name: str, options: PointOptions) -> NetworkTask:
         )
     if options.image_size is not None:
         raise WorkloadError(
-            f"hf:{name} takes tokens, not images of {options.image_size} pixels.", hint=f"Use {arg('sequence_length')}."
+            f"hf:{name} takes tokens, not images of {options.image_size} pixels.",
+            hint=f"Use {arg('sequence_length')}.",
         )
     tokens = torch.randint(0, getattr(config, "vocab_size", 1000), (batch, options.sequence_length))
     keywords = {"input_ids": tokens}
@@ -348,58 +415,85 @@ def generating_task(model: Any, vocabulary: int, options: PointOptions, *notes: 
     import torch
 
     batch = options.batch_size or 1
-    prompts = torch.randint(vocabulary, (batch, options.prompt_length), generator=torch.Generator().manual_seed(options.seed))
-    return NetworkTask(model, (prompts,), {}, sum_of_outputs, "sequences", batch_size=batch, classifies=True, notes=notes)
+    prompts = torch.randint(
+        vocabulary, (batch, options.prompt_length), generator=torch.Generator().manual_seed(options.seed)
+    )
+    return NetworkTask(
+        model, (prompts,), {}, sum_of_outputs, "sequences", batch_size=batch, classifies=True, notes=notes
+    )
 
 
 def _import(package: str, wanted_for: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise WorkloadError(f"{wanted_for!r} requires the package {package!r}.", hint=f"pip install {package}") from None
+        raise WorkloadError(
+            f"{wanted_for!r} requires the package {package!r}.", hint=f"pip install {package}"
+        ) from None
 
 
-# --- factories in files of the user ------------------------------------------------------------------------------------------------
+# --- factories in files of the user -----------------------------------------------------------------------
 
 
 def call_factory(path: Path, name: str, options: PointOptions, device: torch.device) -> Any:
-    """Call the function ``name`` in the file ``path`` and return its result: ``(module, inputs)`` or a step function.
+    """Call the function ``name`` in the file ``path`` and return its result: ``(module, inputs)`` or a step
+    function.
 
-    It is called with those of ``batch_size``, ``image_size``, ``device``, ``mode`` and ``seed`` that its signature names, to generate
-    also with ``prompt_length`` and ``new_tokens``; then its result, alone or as ``(model, inputs)``, is what generates. Raises
-    WorkloadError when the function does not exist, when it raises (with its exception as ``__cause__``), or when it returns neither.
+    It is called with those of ``batch_size``, ``image_size``, ``device``, ``mode`` and ``seed`` that its
+    signature names, to generate also with ``prompt_length`` and ``new_tokens``; then its result, alone or as
+    ``(model, inputs)``, is what generates. Raises WorkloadError when the function does not exist, when it
+    raises (with its exception as ``__cause__``), or when it returns neither.
     """
     import torch
 
     if not path.is_file():
         raise WorkloadError(f"no such file: {str(path)!r}.", hint="Give path/to/file.py:factory.")
     label = f"{path.name}:{name}"
-    with _import_path(path.parent), _user_code(f"the file {str(path)!r} raised during import", label, options, device):
+    with (
+        _import_path(path.parent),
+        _user_code(f"the file {str(path)!r} raised during import", label, options, device),
+    ):
         module = _load_file(path)
     factory = getattr(module, name, None)
     if not callable(factory):
-        functions = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
+        functions = [
+            n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__
+        ]
         close = difflib.get_close_matches(name, functions, n=1)
-        hint = f"Did you mean {close[0]}?" if close else f"It has {', '.join(functions)}." if functions else ""
+        hint = (
+            f"Did you mean {close[0]}?" if close else f"It has {', '.join(functions)}." if functions else ""
+        )
         raise WorkloadError(f"{str(path)!r} has no function {name!r}.", hint=hint)
-    offered = {"batch_size": options.batch_size or 1, "image_size": options.image_size, "device": device, "mode": options.mode,
-               "seed": options.seed}  # fmt: skip
+    offered = {
+        "batch_size": options.batch_size or 1,
+        "image_size": options.image_size,
+        "device": device,
+        "mode": options.mode,
+        "seed": options.seed,
+    }
     if options.mode == "generate":
         offered |= {"prompt_length": options.prompt_length, "new_tokens": options.new_tokens}
     with _import_path(path.parent), _user_code(f"the factory {label} raised", label, options, device):
         parameters = inspect.signature(factory).parameters
-        made = factory(**{key: value for key, value in offered.items() if key in parameters and value is not None})
+        made = factory(
+            **{key: value for key, value in offered.items() if key in parameters and value is not None}
+        )
     if options.mode == "generate":
         model = made[0] if isinstance(made, tuple) and made else made
         if is_generator(model) or isinstance(model, torch.nn.Module):
             return model
-        raise WorkloadError(f"the factory {label} returned {type(model).__name__}.", hint=f"Return {PROTOCOL}.")
+        raise WorkloadError(
+            f"the factory {label} returned {type(model).__name__}.", hint=f"Return {PROTOCOL}."
+        )
     is_module = isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)
     if is_module or (callable(made) and not isinstance(made, torch.nn.Module)):
         return made
-    kinds = f" of {', '.join(type(item).__name__ for item in made)}" if isinstance(made, tuple) and made else ""
+    kinds = (
+        f" of {', '.join(type(item).__name__ for item in made)}" if isinstance(made, tuple) and made else ""
+    )
     raise WorkloadError(
-        f"the factory {label} returned {type(made).__name__}{kinds}.", hint="Return (module, inputs), or a function that runs one step."
+        f"the factory {label} returned {type(made).__name__}{kinds}.",
+        hint="Return (module, inputs), or a function that runs one step.",
     )
 
 
@@ -415,7 +509,8 @@ def _user_code(what: str, label: str, options: PointOptions, device: torch.devic
 
 
 def _load_file(path: Path) -> Any:
-    """The file as a module: run once, as an import is, because operators cannot be registered twice; its tensors are real ones."""
+    """The file as a module: run once, as an import is, because operators cannot be registered twice; its
+    tensors are real ones."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -434,7 +529,8 @@ _LOADED: dict[tuple[Path, int, int], tuple[Any, torch.Tensor]] = {}
 
 
 def _run_file(path: Path) -> Any:
-    # The name lets its classes be pickled; one that is taken (json.py, types.py) must not be replaced for everybody else.
+    # The name lets its classes be pickled; one that is taken (json.py, types.py) must not be replaced for
+    # everybody else.
     name = path.stem if path.stem not in sys.modules else f"{path.stem}__workload"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -33,7 +33,8 @@ class Quantized(NamedTuple):
 
 
 def check(quantize: Quantization, *, mode: str, precision: str, device: torch.device) -> None:
-    """Raise WorkloadError for what ``quantize`` cannot be combined with, or if torchao is missing; needs no network."""
+    """Raise WorkloadError for what ``quantize`` cannot be combined with, or if torchao is missing; needs no
+    network."""
     if quantize == "none":
         return
     asked = arg("quantize", quantize)
@@ -41,28 +42,41 @@ def check(quantize: Quantization, *, mode: str, precision: str, device: torch.de
     if (mode == "training") != training:
         if training:
             raise WorkloadError(f"{asked} applies to training only.", hint=f"Add {arg('mode', 'training')}.")
-        raise WorkloadError(f"{asked} applies to inference only.", hint=f"Use {arg('quantize', 'qat')} in training.")
+        raise WorkloadError(
+            f"{asked} applies to inference only.", hint=f"Use {arg('quantize', 'qat')} in training."
+        )
     if mode == "generate" and quantize in _EXPORTED:
         raise WorkloadError(
-            f"{asked} exports a graph for inputs of one shape, and does not generate.", hint=f"Use {arg('quantize', 'int8-weight')}."
+            f"{asked} exports a graph for inputs of one shape, and does not generate.",
+            hint=f"Use {arg('quantize', 'int8-weight')}.",
         )
     if importlib.util.find_spec("torchao") is None:
-        raise WorkloadError(f"{asked} requires torchao, which is not installed.", hint="pip install 'rooflines[quantization]'")
+        raise WorkloadError(
+            f"{asked} requires torchao, which is not installed.", hint="pip install 'rooflines[quantization]'"
+        )
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and quantize == "static-int8"):
         where = "x86 CPUs" if quantize == "static-int8" else "CPUs and NVIDIA GPUs"
-        raise WorkloadError(f"{asked} has kernels for {where}; the device is {device}.", hint=f"Use {arg('device', 'cpu')}.")
+        raise WorkloadError(
+            f"{asked} has kernels for {where}; the device is {device}.", hint=f"Use {arg('device', 'cpu')}."
+        )
     import torch
 
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     if quantize == "static-int8" and not (x86 and "onednn" in torch.backends.quantized.supported_engines):
-        raise WorkloadError(f"{asked} requires an x86 CPU and torch built with oneDNN.", hint=f"Use {arg('quantize', 'dynamic-int8')}.")
+        raise WorkloadError(
+            f"{asked} requires an x86 CPU and torch built with oneDNN.",
+            hint=f"Use {arg('quantize', 'dynamic-int8')}.",
+        )
     if quantize in _EXPORTED and precision not in ("fp32", "tf32"):
         raise WorkloadError(
-            f"{asked} quantizes an fp32 network, got {arg('precision', precision)}.", hint=f"Remove {arg('precision')}."
+            f"{asked} quantizes an fp32 network, got {arg('precision', precision)}.",
+            hint=f"Remove {arg('precision')}.",
         )
     if quantize == "int4-weight" and precision != "bf16":
         # Other precisions run on a CPU too, in a loop that is a hundred times slower.
-        raise WorkloadError(f"{asked} requires activations in bf16, got {precision}.", hint=f"Add {arg('precision', 'bf16')}.")
+        raise WorkloadError(
+            f"{asked} requires activations in bf16, got {precision}.", hint=f"Add {arg('precision', 'bf16')}."
+        )
 
 
 def quantize(
@@ -75,12 +89,14 @@ def quantize(
     compiled: bool = False,
     calibration: Iterable[tuple[Any, ...]] = (),
 ) -> Quantized:
-    """Return ``network``, which is on ``device`` in its mode and precision, quantized for calls with inputs of these shapes.
+    """Return ``network``, which is on ``device`` in its mode and precision, quantized for calls with inputs
+    of these shapes.
 
-    ``kind`` is any but ``none``. ``inputs`` and ``keywords`` are those of a call; ``static-int8`` takes the ranges of activations from
-    them and from further inputs in ``calibration``. ``compiled`` says that ``torch.compile`` follows; it must compile within
-    ``inductor_settings``. Linear layers are replaced in place, except by ``static-int8`` and ``qat``, which export a graph. That of
-    ``qat`` shares the parameters of ``network`` and is the one to train.
+    ``kind`` is any but ``none``. ``inputs`` and ``keywords`` are those of a call; ``static-int8`` takes the
+    ranges of activations from them and from further inputs in ``calibration``. ``compiled`` says that
+    ``torch.compile`` follows; it must compile within ``inductor_settings``. Linear layers are replaced in
+    place, except by ``static-int8`` and ``qat``, which export a graph. That of ``qat`` shares the parameters
+    of ``network`` and is the one to train.
 
     Raises WorkloadError if nothing in the network can be quantized or it cannot be exported.
     """
@@ -104,22 +120,33 @@ def quantize(
                     notes = ["trained with weights and activations rounded to int8; computed in fp32"]
                 else:
                     made, layers = static_graph(network, inputs, keywords, calibration)
-                    notes = ["exported as one graph for inputs of these shapes; its operators belong to no module"]
+                    notes = [
+                        "exported as one graph for inputs of these shapes; its operators belong to no module"
+                    ]
                     if not compiled:
                         made = lowered(made)
                         kernels = sum(str(node.target).startswith("onednn.q") for node in made.graph.nodes)
                         if kernels < layers.quantized:
-                            notes.append(f"{layers.quantized - kernels} quantized layers have no int8 kernel and compute in fp32")
+                            notes.append(
+                                f"{layers.quantized - kernels} quantized layers have no int8 "
+                                "kernel and compute in fp32"
+                            )
     if not layers.quantized:
         raise WorkloadError(
-            f"{arg('quantize', kind)} does not apply to {name}: {_left_out(network, kind, device) or 'it has no layers to quantize'}.",
-            hint=f"Use {arg('quantize', 'static-int8')} in inference." if kind not in _EXPORTED else f"Remove {arg('quantize')}.",
+            f"{arg('quantize', kind)} does not apply to {name}: "
+            f"{_left_out(network, kind, device) or 'it has no layers to quantize'}.",
+            hint=f"Use {arg('quantize', 'static-int8')} in inference."
+            if kind not in _EXPORTED
+            else f"Remove {arg('quantize')}.",
         )
-    return Quantized(made, (f"{kind}: {layers.quantized} of {layers.total} layers", *filter(None, notes)), layers)
+    return Quantized(
+        made, (f"{kind}: {layers.quantized} of {layers.total} layers", *filter(None, notes)), layers
+    )
 
 
 def converted(network: torch.fx.GraphModule, *, compiled: bool = False) -> torch.nn.Module:
-    """Return what ``quantize`` made for ``qat`` as ``static-int8`` runs it, after training; ``network`` stays as it is.
+    """Return what ``quantize`` made for ``qat`` as ``static-int8`` runs it, after training; ``network`` stays
+    as it is.
 
     It takes inputs of the same shapes, on the CPU.
     """
@@ -132,7 +159,8 @@ def converted(network: torch.fx.GraphModule, *, compiled: bool = False) -> torch
 
 @contextlib.contextmanager
 def inductor_settings(kind: Quantization) -> Iterator[None]:
-    """The settings in which ``torch.compile`` must compile a network of this ``kind``: int8 kernels require constant weights."""
+    """The settings in which ``torch.compile`` must compile a network of this ``kind``: int8 kernels require
+    constant weights."""
     if kind == "none":
         yield
         return
@@ -144,15 +172,15 @@ def inductor_settings(kind: Quantization) -> Iterator[None]:
         yield
 
 
-# --- linear layers -----------------------------------------------------------------------------------------------------------------
+# --- linear layers ----------------------------------------------------------------------------------------
 
 
 def _quantize_linears(network: torch.nn.Module, kind: Quantization, device: torch.device) -> Layers:
     """Give the linear layers of ``network`` integer weights.
 
-    torch's own ``quantize_dynamic`` has one fused operator where torchao's dynamic layers call several around ``torch._int_mm``, and is
-    faster in eager mode. It is deprecated, fails in ``nn.TransformerEncoderLayer``, breaks compiled graphs and has no
-    GPU kernels; torchao's layers compute with int8 in all of these.
+    torch's own ``quantize_dynamic`` has one fused operator where torchao's dynamic layers call several around
+    ``torch._int_mm``, and is faster in eager mode. It is deprecated, fails in ``nn.TransformerEncoderLayer``,
+    breaks compiled graphs and has no GPU kernels; torchao's layers compute with int8 in all of these.
     """
     from torch import nn
     from torchao.quantization import quantize_
@@ -165,7 +193,9 @@ def _quantize_linears(network: torch.nn.Module, kind: Quantization, device: torc
         vars(module).pop("extra_repr", None)  # torchao's own, which would outlive the quantized weight
     # The input projection of attention is a parameter of its module.
     kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
-    return Layers(len(chosen), sum(isinstance(module, kinds) or _is_transposed(module) for module in network.modules()))
+    return Layers(
+        len(chosen), sum(isinstance(module, kinds) or _is_transposed(module) for module in network.modules())
+    )
 
 
 def _config(kind: Quantization, device: torch.device) -> Any:
@@ -176,7 +206,9 @@ def _config(kind: Quantization, device: torch.device) -> Any:
     if kind == "int8-weight":
         return ao.Int8WeightOnlyConfig(set_inductor_config=False)
     if device.type == "cuda":
-        return ao.Int4WeightOnlyConfig(group_size=_GROUP, int4_packing_format="tile_packed_to_4d", set_inductor_config=False)
+        return ao.Int4WeightOnlyConfig(
+            group_size=_GROUP, int4_packing_format="tile_packed_to_4d", set_inductor_config=False
+        )
     from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig  # the only one for CPUs
 
     return PrototypeInt4WeightOnlyConfig(group_size=_GROUP, set_inductor_config=False)
@@ -188,16 +220,21 @@ def _fits(module: torch.nn.Module, kind: Quantization, device: torch.device) -> 
         return False
     if kind == "int4-weight":
         return module.in_features % _GROUP == 0 and (device.type == "cuda" or module.out_features % 16 == 0)
-    if kind == "dynamic-int8" and device.type == "cuda":  # cuBLAS; torchao would multiply other sizes on the host
+    if (
+        kind == "dynamic-int8" and device.type == "cuda"
+    ):  # cuBLAS; torchao would multiply other sizes on the host
         return module.in_features % 8 == 0 and module.out_features % 8 == 0
     return True
 
 
 def _is_linear(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
-    """Whether ``module`` is a linear layer that is called; attention takes the weight of its output projection instead."""
+    """Whether ``module`` is a linear layer that is called; attention takes the weight of its output
+    projection instead."""
     from torch import nn
 
-    return isinstance(module, nn.Linear) and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
+    return isinstance(module, nn.Linear) and not isinstance(
+        module, nn.modules.linear.NonDynamicallyQuantizableLinear
+    )
 
 
 def _is_transposed(module: torch.nn.Module) -> bool:
@@ -210,12 +247,18 @@ def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device
     from torch import nn
 
     linear_only = kind not in _EXPORTED
-    sizes = f"inputs are no multiple of {_GROUP} or outputs of 16" if kind == "int4-weight" else "sizes are no multiples of 8"
+    sizes = (
+        f"inputs are no multiple of {_GROUP} or outputs of 16"
+        if kind == "int4-weight"
+        else "sizes are no multiples of 8"
+    )
     tests: dict[str, Callable[[nn.Module], bool]] = {
         "convolutions": lambda module: linear_only and isinstance(module, nn.modules.conv._ConvNd),
         "layers with transposed weights (Conv1D)": lambda module: linear_only and _is_transposed(module),
         "the projections of attention": lambda module: isinstance(module, nn.MultiheadAttention),
-        f"linear layers whose {sizes}": lambda module: linear_only and _is_linear(module) and not _fits(module, kind, device),
+        f"linear layers whose {sizes}": lambda module: (
+            linear_only and _is_linear(module) and not _fits(module, kind, device)
+        ),
     }
     kept = [words for words, left_out in tests.items() if any(map(left_out, network.modules()))]
     return f"{kind} has no kernels for {', '.join(kept)}" if kept else ""
@@ -231,7 +274,9 @@ def _explained(name: str, kind: str) -> Iterator[None]:
     except Exception as error:
         raise WorkloadError(
             f"{arg('quantize', kind)} cannot export {name}: {first_line(error)}.",
-            hint=f"Use {arg('quantize', 'dynamic-int8')}, which needs no graph." if kind != "qat" else f"Remove {arg('quantize')}.",
+            hint=f"Use {arg('quantize', 'dynamic-int8')}, which needs no graph."
+            if kind != "qat"
+            else f"Remove {arg('quantize')}.",
         ) from error
 
 
@@ -245,8 +290,8 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_torchao() -> Iterator[None]:
-    """Without the warnings that torchao and torch log when torchao is imported, as transformers does, or exports a network, and those
-    of a hub that cannot be reached."""
+    """Without the warnings that torchao and torch log when torchao is imported, as transformers does, or
+    exports a network, and those of a hub that cannot be reached."""
     with contextlib.ExitStack() as stack:
         for name in ("torch.utils._pytree", "torchao", "huggingface_hub"):
             logger = logging.getLogger(name)

@@ -1,7 +1,7 @@
 """A network exported as one graph whose convolutions and linear layers compute with int8 on an x86 CPU.
 
-torchao's PT2E flow: export, insert observers or fake quantization, convert. What ``torch.compile`` does with the converted graph,
-``lowered`` does for eager mode: it replaces the layers by oneDNN's int8 operators.
+torchao's PT2E flow: export, insert observers or fake quantization, convert. What ``torch.compile`` does with
+the converted graph, ``lowered`` does for eager mode: it replaces the layers by oneDNN's int8 operators.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ import torch
 # Their functions are fused into the layer before them, but only in the form that inductor decomposes them to.
 _FUSED = ("hardtanh", "hardswish", "silu", "gelu", "clamp")
 _LAYERS = {
-    "conv1d": "default", "conv2d": "default", "conv3d": "default", "conv_transpose1d": "default", "conv_transpose2d": "input",
-    "conv_transpose3d": "input", "linear": "default",
-}  # fmt: skip
+    "conv1d": "default",
+    "conv2d": "default",
+    "conv3d": "default",
+    "conv_transpose1d": "default",
+    "conv_transpose2d": "input",
+    "conv_transpose3d": "input",
+    "linear": "default",
+}
 # Arguments of aten::batch_norm.
 _RUNNING_VAR, _TRAINING, _MOMENTUM, _CUDNN = 4, 5, 6, 8
 
@@ -31,12 +36,15 @@ class Layers(NamedTuple):
 
 
 def static_graph(
-    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], calibration: Iterable[tuple[Any, ...]]
+    network: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
+    calibration: Iterable[tuple[Any, ...]],
 ) -> tuple[torch.fx.GraphModule, Layers]:
     """Return the graph of ``network`` with int8 between its layers, and what was quantized.
 
-    The ranges of the activations are those of ``inputs`` and of the inputs in ``calibration``. Layers still compute in fp32, between
-    operators that dequantize and quantize.
+    The ranges of the activations are those of ``inputs`` and of the inputs in ``calibration``. Layers still
+    compute in fp32, between operators that dequantize and quantize.
     """
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -48,12 +56,17 @@ def static_graph(
         return _for_inference(convert_pt2e(prepared)), layers
 
 
-def training_graph(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[torch.fx.GraphModule, Layers]:
-    """Return the graph of ``network`` with fake quantization, which shares its parameters, and what is quantized."""
+def training_graph(
+    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[torch.fx.GraphModule, Layers]:
+    """Return the graph of ``network`` with fake quantization, which shares its parameters, and what is
+    quantized."""
     from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
 
     exported = _exported(network, inputs, keywords)
-    constants = {node.args[_RUNNING_VAR].target: node.args[_MOMENTUM:_CUDNN] for node in _batch_norms(exported)}
+    constants = {
+        node.args[_RUNNING_VAR].target: node.args[_MOMENTUM:_CUDNN] for node in _batch_norms(exported)
+    }
     prepared = prepare_qat_pt2e(exported, _quantizer(training=True))
     _restore_constants(prepared, constants)
     _start_ranges(prepared, network, inputs, keywords)
@@ -63,8 +76,8 @@ def training_graph(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: 
 
 
 def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tuple[float, float]]) -> None:
-    """Set momentum and epsilon of batch norms, by the name of their variance: torchao 0.18 gives torch's defaults to those after
-    convolutions, also where it scales the weights by the deviation."""
+    """Set momentum and epsilon of batch norms, by the name of their variance: torchao 0.18 gives torch's
+    defaults to those after convolutions, also where it scales the weights by the deviation."""
     for node in _batch_norms(prepared):
         node.args = (*node.args[:_MOMENTUM], *constants[node.args[_RUNNING_VAR].target], *node.args[_CUDNN:])
     for node in prepared.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor):
@@ -74,8 +87,14 @@ def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tupl
     prepared.recompile()
 
 
-def _start_ranges(prepared: torch.fx.GraphModule, network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-    """Observe one call, which gives the ranges their first values and their shapes; compiled code is for fixed shapes."""
+def _start_ranges(
+    prepared: torch.fx.GraphModule,
+    network: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> None:
+    """Observe one call, which gives the ranges their first values and their shapes; compiled code is for
+    fixed shapes."""
     kept = [(buffer, buffer.clone()) for buffer in network.buffers()]
     devices = {parameter.device for parameter in network.parameters() if parameter.is_cuda}
     with torch.no_grad(), torch.random.fork_rng(devices):
@@ -89,10 +108,11 @@ def _batch_norms(graph: torch.fx.GraphModule) -> list[Any]:
 
 
 def _set_mode(graph: torch.fx.GraphModule, training: bool = True) -> torch.fx.GraphModule:
-    """Do what ``train()`` and ``eval()`` do for a module: dropout, batch norm, and whether ranges are observed.
+    """Do what ``train()`` and ``eval()`` do for a module: dropout, batch norm, and whether ranges are
+    observed.
 
-    torchao's own (``allow_exported_model_train_eval``) gives every dropout a probability of 0.5 and leaves out batch norms with another
-    epsilon than torch's default.
+    torchao's own (``allow_exported_model_train_eval``) gives every dropout a probability of 0.5 and leaves
+    out batch norms with another epsilon than torch's default.
     """
     from torchao.quantization.pt2e import disable_observer, enable_observer
 
@@ -110,7 +130,8 @@ def _set_mode(graph: torch.fx.GraphModule, training: bool = True) -> torch.fx.Gr
 
 
 def after_training(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Return a copy of what ``training_graph`` made as ``static_graph`` makes it, with the ranges seen in training."""
+    """Return a copy of what ``training_graph`` made as ``static_graph`` makes it, with the ranges seen in
+    training."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
     with torch.no_grad():
@@ -120,8 +141,8 @@ def after_training(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Return a converted ``graph`` with oneDNN's int8 operators in place of its layers.
 
-    As torchao's ``lower_pt2e_quantized_to_x86``, which in version 0.18 leaves layers of three-dimensional inputs and ReLU6 as they
-    are, and lets a layer write its result into another tensor that is still used.
+    As torchao's ``lower_pt2e_quantized_to_x86``, which in version 0.18 leaves layers of three-dimensional
+    inputs and ReLU6 as they are, and lets a layer write its result into another tensor that is still used.
     """
     from torch._inductor.constant_folding import constant_fold
     from torch._inductor.decomposition import select_decomp_table
@@ -129,17 +150,24 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
     aten = torch.ops.aten
     fakes = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-    examples = [torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_() for fake in fakes]
+    examples = [
+        torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
+        for fake in fakes
+    ]
     codegen: Any = graph.graph._codegen
     inputs, keywords = torch.utils._pytree.tree_unflatten(examples, codegen.pytree_info.in_spec)
     known: Any = torch.export.default_decompositions()
-    decompositions = {operator: rule for operator, rule in known.items() if torch._export.utils._is_cia_op(operator)}
+    decompositions = {
+        operator: rule for operator, rule in known.items() if torch._export.utils._is_cia_op(operator)
+    }
     rules = select_decomp_table()
     for name in _FUSED:
         operator = getattr(aten, name).default
         decompositions[operator] = rules[operator]
     with torch.no_grad():
-        exported = torch.export.export(graph, inputs, keywords, strict=True).run_decompositions(decompositions)
+        exported = torch.export.export(graph, inputs, keywords, strict=True).run_decompositions(
+            decompositions
+        )
         result = exported.module()
         for node in result.graph.nodes:  # as inductor's patterns have them
             if node.target is aten.t.default:
@@ -165,8 +193,8 @@ def _for_inference(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def _keep_operands(graph: torch.fx.GraphModule) -> None:
     """Copy each tensor that a fused addition takes as its second operand.
 
-    The operator writes its result into that tensor, whatever else is a view of it, and reads it as if it were contiguous
-    (channels-last for convolutions).
+    The operator writes its result into that tensor, whatever else is a view of it, and reads it as if it were
+    contiguous (channels-last for convolutions).
     """
     onednn = torch.ops.onednn
     formats = {
@@ -178,13 +206,18 @@ def _keep_operands(graph: torch.fx.GraphModule) -> None:
         if node.target in formats:
             operand = node.args[6]
             with graph.graph.inserting_before(node):
-                copied = graph.graph.call_function(torch.ops.aten.clone.default, (operand,), {"memory_format": formats[node.target]})
+                copied = graph.graph.call_function(
+                    torch.ops.aten.clone.default, (operand,), {"memory_format": formats[node.target]}
+                )
             node.replace_input_with(operand, copied)
     graph.recompile()
 
 
-def _exported(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> torch.fx.GraphModule:
-    """The graph of ``network`` for these shapes. Without the fused operators of attention, which hide its linear layers."""
+def _exported(
+    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
+) -> torch.fx.GraphModule:
+    """The graph of ``network`` for these shapes. Without the fused operators of attention, which hide its
+    linear layers."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -201,12 +234,15 @@ def _quantizer(*, training: bool) -> Any:
     )
     from torchao.utils import should_reduce_range
 
-    settings = get_default_x86_inductor_quantization_config(is_qat=training, reduce_range=should_reduce_range(torch.device("cpu")))
+    settings = get_default_x86_inductor_quantization_config(
+        is_qat=training, reduce_range=should_reduce_range(torch.device("cpu"))
+    )
     return X86InductorQuantizer().set_global(settings)
 
 
 def _layers(prepared: torch.fx.GraphModule) -> Layers:
-    """What ``prepared`` quantizes: the layers whose weight passes through an observer or a fake quantization."""
+    """What ``prepared`` quantizes: the layers whose weight passes through an observer or a fake
+    quantization."""
     kinds = {getattr(getattr(torch.ops.aten, name), overload) for name, overload in _LAYERS.items()}
     layers: list[Any] = [node for node in prepared.graph.nodes if node.target in kinds]
     return Layers(sum(node.args[1].op == "call_module" for node in layers), len(layers))

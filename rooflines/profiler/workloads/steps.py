@@ -1,4 +1,5 @@
-"""The step of a network: a forward pass or a training step, with its optimizer, checkpointed blocks, or as a CUDA graph."""
+"""The step of a network: a forward pass or a training step, with its optimizer, checkpointed blocks, or as a
+CUDA graph."""
 
 from __future__ import annotations
 
@@ -25,18 +26,25 @@ _CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 
 def make_optimizer(
-    name: str, parameters: Sequence[torch.nn.Parameter], *, learning_rate: float | None = None, weight_decay: float | None = None,
+    name: str,
+    parameters: Sequence[torch.nn.Parameter],
+    *,
+    learning_rate: float | None = None,
+    weight_decay: float | None = None,
     capturable: bool = False,
-) -> torch.optim.Optimizer:  # fmt: skip
-    """Return the optimizer ``name``: sgd, adam or adamw, with ``,fused`` or ``,foreach`` for that implementation.
+) -> torch.optim.Optimizer:
+    """Return the optimizer ``name``: sgd, adam or adamw, with ``,fused`` or ``,foreach`` for that
+    implementation.
 
-    SGD has momentum 0.9. None stands for the usual learning rate (0.01 for SGD, 0.001 for Adam) and torch's weight decay.
-    ``capturable`` keeps Adam's step counter on the device, which CUDA graphs require.
+    SGD has momentum 0.9. None stands for the usual learning rate (0.01 for SGD, 0.001 for Adam) and torch's
+    weight decay. ``capturable`` keeps Adam's step counter on the device, which CUDA graphs require.
     """
     import torch
 
     kind, _, implementation = name.partition(",")
-    options: dict[str, Any] = {"lr": learning_rate or (LEARNING_RATE if kind == "sgd" else ADAM_LEARNING_RATE)}
+    options: dict[str, Any] = {
+        "lr": learning_rate or (LEARNING_RATE if kind == "sgd" else ADAM_LEARNING_RATE)
+    }
     if weight_decay is not None:
         options["weight_decay"] = weight_decay
     if implementation:
@@ -47,7 +55,8 @@ def make_optimizer(
 
 
 def fill_state(optimizer: torch.optim.Optimizer) -> None:
-    """Create the state of ``optimizer`` as its first step does, so that this step gives the same and computes what later ones do.
+    """Create the state of ``optimizer`` as its first step does, so that this step gives the same and computes
+    what later ones do.
 
     Parameters that do not exist yet (lazy modules) are left to their first step.
     """
@@ -64,7 +73,9 @@ def fill_state(optimizer: torch.optim.Optimizer) -> None:
                 state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 continue
             on_device = group["capturable"] or group["fused"]
-            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device if on_device else None)
+            state["step"] = torch.zeros(
+                (), dtype=torch.float32, device=parameter.device if on_device else None
+            )
             for moment in ("exp_avg", "exp_avg_sq"):
                 state[moment] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
 
@@ -103,7 +114,8 @@ def training_step(
     options: PointOptions,
     device: torch.device,
 ) -> Step:
-    """Return a function that makes one step of training and returns its loss. ``called`` is ``network`` as it is to be called.
+    """Return a function that makes one step of training and returns its loss. ``called`` is ``network`` as it
+    is to be called.
 
     Raises WorkloadError if it has no parameters to train.
     """
@@ -145,7 +157,8 @@ def trainable(network: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 
 def make_scaler(precision: str, device: torch.device) -> Any:
-    """Return the gradient scaler for ``precision``: at work for amp-fp16 on CUDA, otherwise one that does nothing."""
+    """Return the gradient scaler for ``precision``: at work for amp-fp16 on CUDA, otherwise one that does
+    nothing."""
     import torch
 
     return torch.amp.GradScaler(device.type, enabled=precision == "amp-fp16" and device.type == "cuda")
@@ -163,7 +176,8 @@ def make_autocast(options: PointOptions, device: torch.device) -> Callable[[], A
 
 
 def captured(step: Step) -> Step:
-    """Return a function that replays ``step``, which is captured at the first call; what the graph returns is overwritten by each.
+    """Return a function that replays ``step``, which is captured at the first call; what the graph returns is
+    overwritten by each.
 
     ``step`` must read and write the same tensors in every call and must not wait for the device.
     """
@@ -191,22 +205,27 @@ def captured(step: Step) -> Step:
 
 
 def checkpoint_blocks(network: torch.nn.Module, name: str) -> str:
-    """Make the blocks of ``network`` compute their activations again in the backward pass; returns what they are.
+    """Make the blocks of ``network`` compute their activations again in the backward pass; returns what they
+    are.
 
-    Blocks are the outermost modules whose class occurs more than once and has children: ``BasicBlock`` of a ResNet, the layers of a
-    transformer. A network with a method of its own for this (Hugging Face's) uses that. Raises WorkloadError without blocks.
+    Blocks are the outermost modules whose class occurs more than once and has children: ``BasicBlock`` of a
+    ResNet, the layers of a transformer. A network with a method of its own for this (Hugging Face's) uses
+    that. Raises WorkloadError without blocks.
     """
     from torch.utils.checkpoint import checkpoint
 
     # Transformers 6 renames the older one.
-    enable: Any = getattr(network, "activation_checkpointing_enable", getattr(network, "gradient_checkpointing_enable", None))
+    enable: Any = getattr(
+        network, "activation_checkpointing_enable", getattr(network, "gradient_checkpointing_enable", None)
+    )
     if callable(enable) and getattr(network, "supports_gradient_checkpointing", True):
         enable()
         return "checkpointed: the network's own layers"
     blocks = find_blocks(network)
     if not blocks:
         raise WorkloadError(
-            f"{arg('checkpointing')} does not apply to {name}: it has no repeated blocks.", hint=f"Remove {arg('checkpointing')}."
+            f"{arg('checkpointing')} does not apply to {name}: it has no repeated blocks.",
+            hint=f"Remove {arg('checkpointing')}.",
         )
     for block in blocks:
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
@@ -215,12 +234,15 @@ def checkpoint_blocks(network: torch.nn.Module, name: str) -> str:
 
 
 def find_blocks(network: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the outermost modules below ``network`` with children whose class occurs more than once; containers are looked into."""
+    """Return the outermost modules below ``network`` with children whose class occurs more than once;
+    containers are looked into."""
     import torch
 
     containers = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
     counts = Counter(
-        type(module) for module in network.modules() if type(module) not in containers and next(module.children(), None) is not None
+        type(module)
+        for module in network.modules()
+        if type(module) not in containers and next(module.children(), None) is not None
     )
 
     def outermost(module: torch.nn.Module) -> Iterator[torch.nn.Module]:

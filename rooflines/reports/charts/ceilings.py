@@ -1,4 +1,5 @@
-"""The ceilings as a picture: a row a roof on a logarithmic scale, measured values next to the data sheet and the derivation."""
+"""The ceilings as a picture: a row a roof on a logarithmic scale, measured values next to the data sheet and
+the derivation."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rooflines.device_specs.compare import RoofComparison
 from rooflines.device_specs.records import Ceilings, marks_of
 from rooflines.reports.charts.palette import Ink
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, PaperSheet, decades, logarithmic
+from rooflines.reports.charts.paper import (
+    POINTS_PER_INCH,
+    SMALL,
+    TEXT,
+    Drawing,
+    PaperSheet,
+    decades,
+    logarithmic,
+)
 from rooflines.reports.words.ceilings import SOURCE_WORDS, ceiling_name, roof_order
 from rooflines.units import percent, scale, si
 
@@ -37,7 +46,8 @@ class CeilingMarks(Drawing, frozen=True, kw_only=True):
     compared: tuple[RoofComparison, ...] = ()
 
     def figure(self, sheet: PaperSheet) -> Figure:
-        """A panel for arithmetic, memory and links each: measured as a dot, the sheet's as a bar, the derived one a diamond."""
+        """A panel for arithmetic, memory and links each: measured as a dot, the sheet's as a bar, the derived
+        one a diamond."""
         panels = [(title, unit, rows) for kind, title, unit in _PANELS if (rows := self._rows(kind))]
         heights = [_ABOVE_IN + _ROW_IN * len(rows) + _BELOW_IN for _, _, rows in panels]
         top = sum(heights)
@@ -46,12 +56,15 @@ class CeilingMarks(Drawing, frozen=True, kw_only=True):
         for (title, unit, rows), tall in zip(panels, heights, strict=True):
             place = (_LEFT_IN, top - tall + _BELOW_IN, _WIDTH_IN - _LEFT_IN - _RIGHT_IN, _ROW_IN * len(rows))
             left, bottom, width, height = (inches * POINTS_PER_INCH for inches in place)
-            _panel(sheet, sheet.axes(figure, (left, bottom, width, height), sides=("bottom",)), title, unit, rows)
+            _panel(
+                sheet, sheet.axes(figure, (left, bottom, width, height), sides=("bottom",)), title, unit, rows
+            )
             top -= tall
         return figure
 
     def _rows(self, kind: str) -> list[RoofComparison]:
-        """The measured roofs of a kind with their references, and below them those that only a reference has."""
+        """The measured roofs of a kind with their references, and below them those that only a reference
+        has."""
         rows = []
         for roof in roof_order(self.measured.ceilings):
             if roof.kind == kind and roof.value > 0 and math.isfinite(roof.value):
@@ -68,7 +81,13 @@ def _key(sheet: PaperSheet, figure: Figure, rows: Sequence[RoofComparison]) -> N
     x, y = 0.2, height - 0.1
 
     def text(words: str, color: str) -> None:
-        style: dict[str, Any] = {"size": SMALL, "color": color, "family": sheet.family, "va": "center", "parse_math": False}
+        style: dict[str, Any] = {
+            "size": SMALL,
+            "color": color,
+            "family": sheet.family,
+            "va": "center",
+            "parse_math": False,
+        }
         figure.text(x / width, y / height, words, **style)
 
     for source, mark in _MARKS.items():
@@ -89,9 +108,18 @@ def _mark(kind: str, ink: Ink, *, further: bool) -> dict[str, Any]:
     """How a value of a kind is drawn: measured a dot, the sheet a bar, derived a hollow diamond."""
     style: dict[str, Any] = {"markersize": 9, "color": ink.roof, "markeredgewidth": 1.6}
     if kind == "o":
-        style = {"markersize": 3.6 if further else 5.5, "color": ink.faint_roof if further else ink.accent, "markeredgewidth": 0}
+        style = {
+            "markersize": 3.6 if further else 5.5,
+            "color": ink.faint_roof if further else ink.accent,
+            "markeredgewidth": 0,
+        }
     elif kind == "D":
-        style = {"markersize": 4.4, "color": ink.page, "markeredgecolor": ink.faint_roof, "markeredgewidth": 1.0}
+        style = {
+            "markersize": 4.4,
+            "color": ink.page,
+            "markeredgecolor": ink.faint_roof,
+            "markeredgewidth": 1.0,
+        }
     return {"marker": kind, "linestyle": "none", **style}
 
 
@@ -122,7 +150,13 @@ def _panel(sheet: PaperSheet, axes: Axes, title: str, unit: str, rows: Sequence[
             axes.plot([min(drawn), max(drawn)], [index, index], color=ink.line, linewidth=1.2, zorder=2)
         for order, (source, kind) in enumerate(_MARKS.items()):
             if (one := getattr(row, source)) is not None:
-                axes.plot(one.value, index, zorder=5 - order, clip_on=False, **_mark(kind, ink, further=bool(roof.variant)))
+                axes.plot(
+                    one.value,
+                    index,
+                    zorder=5 - order,
+                    clip_on=False,
+                    **_mark(kind, ink, further=bool(roof.variant)),
+                )
         spread = f" ±{percent(roof.spread, 1)}" if row.measured and roof.spread is not None else ""
         warned = row.measured is not None and marks_of(roof)
         value = si(roof.value, roof.unit) if row.measured else f"{si(roof.value, roof.unit)}, not measured"

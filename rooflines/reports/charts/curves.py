@@ -1,4 +1,5 @@
-"""Curves, horizontal bars, scatter charts of choices and the times of steps: their records, and how Matplotlib draws them."""
+"""Curves, horizontal bars, scatter charts of choices and the times of steps: their records, and how
+Matplotlib draws them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,17 @@ import msgspec
 
 from rooflines.profiler.records import MemoryCurve
 from rooflines.reports.charts.palette import SERIES_COLORS, category_mark
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Mark, PaperSheet, decades, logarithmic, pushed_apart
+from rooflines.reports.charts.paper import (
+    POINTS_PER_INCH,
+    SMALL,
+    TEXT,
+    Drawing,
+    Mark,
+    PaperSheet,
+    decades,
+    logarithmic,
+    pushed_apart,
+)
 from rooflines.reports.words.text import clip
 from rooflines.roofline.analysis import Steps
 from rooflines.units import binary_bytes, binary_scale, scale, seconds
@@ -41,8 +52,8 @@ _MEMORY = {**dict(zip(_HELD, SERIES_COLORS, strict=False)), "allocated": SERIES_
 class CurveSeries(msgspec.Struct, frozen=True, kw_only=True):
     """A curve of a backend through ``x`` and ``y``, with the ends of the interval of each ``y``.
 
-    ``paper`` is a level that a paper printed for it, ``paper_points`` are (x, y) that it printed. ``color`` is the name of its color
-    if that is not the backend.
+    ``paper`` is a level that a paper printed for it, ``paper_points`` are (x, y) that it printed. ``color``
+    is the name of its color if that is not the backend.
     """
 
     backend: str
@@ -68,12 +79,21 @@ class Curves(Drawing, frozen=True, kw_only=True):
         """Curves with their names at their ends, and what a paper printed as dotted lines."""
         from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
-        names = [one.backend + (", paper" if one.paper is not None or one.paper_points else "") for one in self.series]
+        names = [
+            one.backend + (", paper" if one.paper is not None or one.paper_points else "")
+            for one in self.series
+        ]
         figure, axes = _axes(sheet, _CURVES_IN, right=_LABEL_GAP_IN + _width_in(sheet, names, SMALL))
         values = [
             value
             for one in self.series
-            for value in (*one.y, *one.low, *one.high, *([] if one.paper is None else [one.paper]), *(y for _, y in one.paper_points))
+            for value in (
+                *one.y,
+                *one.low,
+                *one.high,
+                *([] if one.paper is None else [one.paper]),
+                *(y for _, y in one.paper_points),
+            )
             if value > 0
         ]
         if not values:
@@ -96,18 +116,37 @@ class Curves(Drawing, frozen=True, kw_only=True):
         ends = []
         for one in self.series:
             named = one.color or one.backend
-            style: dict[str, Any] = {"color": sheet.color(named), "marker": category_mark(named), "markersize": 4}
-            dashed: dict[str, Any] = {"color": style["color"], "linewidth": 0.9, "linestyle": _PAPER_DASH, "zorder": 2}
+            style: dict[str, Any] = {
+                "color": sheet.color(named),
+                "marker": category_mark(named),
+                "markersize": 4,
+            }
+            dashed: dict[str, Any] = {
+                "color": style["color"],
+                "linewidth": 0.9,
+                "linestyle": _PAPER_DASH,
+                "zorder": 2,
+            }
             if one.low and one.high:
                 intervals = ([max(value, low) for value in one.low], [min(value, high) for value in one.high])
                 axes.vlines(one.x, *intervals, color=style["color"], linewidth=1.0, alpha=0.7, zorder=2.5)
-            axes.plot(one.x, one.y, linewidth=1.3, markevery=max(1, len(one.x) // _MOST_MARKS), markeredgewidth=0, zorder=3, **style)
+            axes.plot(
+                one.x,
+                one.y,
+                linewidth=1.3,
+                markevery=max(1, len(one.x) // _MOST_MARKS),
+                markeredgewidth=0,
+                zorder=3,
+                **style,
+            )
             ends.append((one.y[-1], one.backend, style["color"]))
             if one.paper is not None:
                 axes.plot(axes.get_xlim(), [one.paper] * 2, **dashed)
                 ends.append((one.paper, f"{one.backend}, paper", style["color"]))
             if one.paper_points:
-                axes.plot(*zip(*one.paper_points, strict=True), markerfacecolor=sheet.ink.page, **(style | dashed))
+                axes.plot(
+                    *zip(*one.paper_points, strict=True), markerfacecolor=sheet.ink.page, **(style | dashed)
+                )
                 ends.append((one.paper_points[-1][1], f"{one.backend}, paper", style["color"]))
         _end_labels(sheet, axes, ends, low, high)
         _titles(sheet, axes, self.x_title, y_title)
@@ -147,17 +186,26 @@ class Choices(Drawing, frozen=True, kw_only=True):
         factor, prefix = scale(max(xs))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}")
         front = sorted((one for one in self.choices if one.front), key=lambda one: one.x)
-        axes.plot([one.x for one in front], [one.y for one in front], color=sheet.ink.faint_roof, linewidth=1.0, zorder=2)
+        axes.plot(
+            [one.x for one in front],
+            [one.y for one in front],
+            color=sheet.ink.faint_roof,
+            linewidth=1.0,
+            zorder=2,
+        )
         for one in self.choices:
             size, opacity = (6, 1.0) if one.front else (4, 0.6)
             mark, color = category_mark(one.color), sheet.color(one.color)
-            axes.plot(one.x, one.y, mark, color=color, markersize=size, alpha=opacity, markeredgewidth=0, zorder=3)
+            axes.plot(
+                one.x, one.y, mark, color=color, markersize=size, alpha=opacity, markeredgewidth=0, zorder=3
+            )
         self._names(sheet, axes, front)
         _titles(sheet, axes, _with_prefix(self.x_title, prefix), y_title)
         return figure
 
     def _names(self, sheet: PaperSheet, axes: Axes, points: Sequence[Choice]) -> None:
-        """Names beside their points, on the side with more room and cut to it; a name that would cover another is left out."""
+        """Names beside their points, on the side with more room and cut to it; a name that would cover
+        another is left out."""
         width, height = _size(axes)
         taken: list[tuple[float, float, float]] = []
         for one in points:
@@ -169,7 +217,10 @@ class Choices(Drawing, frozen=True, kw_only=True):
             text = one.label if length < room else clip(one.label, int(len(one.label) * room / length))
             length = min(length, room)
             first = x + 6 if to_right else x - 6 - length
-            if any(abs(y - other) < _LINE_POINTS and first < end and begin < first + length for begin, end, other in taken):
+            if any(
+                abs(y - other) < _LINE_POINTS and first < end and begin < first + length
+                for begin, end, other in taken
+            ):
                 continue
             taken.append((first, first + length, y))
             sheet.write(axes, first / width, up, text, size=SMALL, transform=axes.transAxes)
@@ -198,7 +249,9 @@ class Beams(Drawing, frozen=True, kw_only=True):
         left = max(_LABEL_IN, _width_in(sheet, (bar.label for bar in self.beams), TEXT) + 0.15)
         height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(self.beams))
         figure, axes = _axes(sheet, height, left=left, right=_RIGHT_IN, bottom=0.25)
-        largest = max([value for bar in self.beams for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
+        largest = (
+            max([value for bar in self.beams for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
+        )
         axes.set(xlim=(0, largest), ylim=(len(self.beams) - 0.5, -0.5), xticks=[], yticks=[])
         axes.spines["bottom"].set_visible(False)
         beside = largest * 0.012
@@ -211,10 +264,26 @@ class Beams(Drawing, frozen=True, kw_only=True):
             if bar.paper is not None:
                 # Below our bar, or in its place.
                 down = 0.25 if bar.value > 0 else 0.0
-                outline: dict[str, Any] = {"facecolor": sheet.ink.page, "edgecolor": color, "linewidth": 0.8, "zorder": 2}
+                outline: dict[str, Any] = {
+                    "facecolor": sheet.ink.page,
+                    "edgecolor": color,
+                    "linewidth": 0.8,
+                    "zorder": 2,
+                }
                 axes.barh(index + down, bar.paper, height=0.18, **outline)
-                sheet.write(axes, bar.paper + beside, index + down, bar.paper_text, size=SMALL, color=sheet.ink.muted)
-        sheet.write(axes, 0, 1.06, self.x_title, transform=axes.transAxes, size=SMALL, color=sheet.ink.muted, va="bottom")
+                sheet.write(
+                    axes, bar.paper + beside, index + down, bar.paper_text, size=SMALL, color=sheet.ink.muted
+                )
+        sheet.write(
+            axes,
+            0,
+            1.06,
+            self.x_title,
+            transform=axes.transAxes,
+            size=SMALL,
+            color=sheet.ink.muted,
+            va="bottom",
+        )
         return figure
 
 
@@ -224,7 +293,8 @@ class StepTimesCurve(Drawing, frozen=True, kw_only=True):
     steps: Steps
 
     def figure(self, sheet: PaperSheet) -> Figure:
-        """Every step that was not disturbed, the median with its 95 % interval, and the 10th to 90th percentile."""
+        """Every step that was not disturbed, the median with its 95 % interval, and the 10th to 90th
+        percentile."""
         from matplotlib.ticker import MaxNLocator
 
         steps, ink = self.steps, sheet.ink
@@ -232,8 +302,8 @@ class StepTimesCurve(Drawing, frozen=True, kw_only=True):
         figure, axes = _axes(sheet, height_in, right=1.4, top=0.24, bottom=0.36)
         _, height = _size(axes)
         factor, prefix = scale(max(steps.quiet_s))
-        # Half a step of room at both ends; the vertical axis ends where the data ends, and is never so short that noise looks like a
-        # trend.
+        # Half a step of room at both ends; the vertical axis ends where the data ends, and is never so short
+        # that noise looks like a trend.
         low, high = min([*steps.quiet_s, steps.p10_s]), max([*steps.quiet_s, steps.p90_s])
         middle, half = (low + high) / 2 / factor, max((high - low) / 2 * 1.15, steps.median_s * 0.02) / factor
         axes.set(xlim=(0.5, len(steps.durations_s) + 0.5), ylim=(middle - half, middle + half))
@@ -264,11 +334,18 @@ class StepTimesCurve(Drawing, frozen=True, kw_only=True):
 
     def page_marks(self) -> dict[str, Mark]:
         """Every step tells its time."""
-        return {f"step:{number}": Mark((f"step {number}: {seconds(time_s)}", ())) for number, time_s in self._drawn().items()}
+        return {
+            f"step:{number}": Mark((f"step {number}: {seconds(time_s)}", ()))
+            for number, time_s in self._drawn().items()
+        }
 
     def _drawn(self) -> dict[int, float]:
         """The steps that the figure shows, by their numbers; of very many every n-th."""
-        quiet = [(i + 1, time_s) for i, time_s in enumerate(self.steps.durations_s) if i not in self.steps.disturbed]
+        quiet = [
+            (i + 1, time_s)
+            for i, time_s in enumerate(self.steps.durations_s)
+            if i not in self.steps.disturbed
+        ]
         return dict(quiet[:: max(1, math.ceil(len(quiet) / _MOST_STEPS))])
 
 
@@ -278,58 +355,103 @@ class Areas(Drawing, frozen=True, kw_only=True):
     curve: MemoryCurve
 
     def figure(self, sheet: PaperSheet) -> Figure:
-        """The areas, the peak with its size, and at the right the names of several, each with its size at the peak."""
+        """The areas, the peak with its size, and at the right the names of several, each with its size at the
+        peak."""
         from matplotlib.ticker import MaxNLocator
 
         instants = self.curve.at
-        # What is held stays until it changes. Steps between all points would double the file, and cannot be seen between close ones.
+        # What is held stays until it changes. Steps between all points would double the file, and cannot be
+        # seen between close ones.
         far = (instants[-1] - instants[0]) * _SEEN_STEP
         points = [
             (instant, known)
             for at, instant in enumerate(instants)
             for known in ((at - 1, at) if at and instant - instants[at - 1] > far else (at,))
         ]
-        parts = {name: [self.curve.parts[name][known] for _, known in points] for name in _MEMORY if name in self.curve.parts}
+        parts = {
+            name: [self.curve.parts[name][known] for _, known in points]
+            for name in _MEMORY
+            if name in self.curve.parts
+        }
         totals = [sum(values) for values in zip(*parts.values(), strict=True)]
         most = max(totals)
         at = totals.index(most)
         # One area needs no name.
-        names = [f"{name}  {binary_bytes(values[at])}" for name, values in parts.items()] if len(parts) > 1 else []
+        names = (
+            [f"{name}  {binary_bytes(values[at])}" for name, values in parts.items()]
+            if len(parts) > 1
+            else []
+        )
         figure, axes = _axes(
-            sheet, _CURVES_IN, right=_LABEL_GAP_IN + _width_in(sheet, names, SMALL) if len(parts) > 1 else _LABEL_GAP_IN
+            sheet,
+            _CURVES_IN,
+            right=_LABEL_GAP_IN + _width_in(sheet, names, SMALL) if len(parts) > 1 else _LABEL_GAP_IN,
         )
         in_time = self.curve.unit == "s"
-        (unit, x_prefix), (factor, prefix) = scale(self.curve.at[-1]) if in_time else (1.0, ""), binary_scale(most)
+        (unit, x_prefix), (factor, prefix) = (
+            scale(self.curve.at[-1]) if in_time else (1.0, ""),
+            binary_scale(most),
+        )
         x = [instant / unit for instant, _ in points]
         rows = ([value / factor for value in values] for values in parts.values())
-        areas = axes.stackplot(x, *rows, colors=[sheet.color(_MEMORY[name]) for name in parts], alpha=0.75, linewidth=0)
+        areas = axes.stackplot(
+            x, *rows, colors=[sheet.color(_MEMORY[name]) for name in parts], alpha=0.75, linewidth=0
+        )
         if names:
             # The names stand beside their areas, in the same order.
             font = {"family": sheet.family, "size": SMALL}
             axes.legend(
-                areas[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1, 1.04), handlelength=0.7, handleheight=0.7, frameon=False,
-                prop=font, labelcolor=sheet.ink.text,
-            )  # fmt: skip
+                areas[::-1],
+                names[::-1],
+                loc="upper left",
+                bbox_to_anchor=(1, 1.04),
+                handlelength=0.7,
+                handleheight=0.7,
+                frameon=False,
+                prop=font,
+                labelcolor=sheet.ink.text,
+            )
         axes.plot(x, [total / factor for total in totals], color=sheet.ink.roof, linewidth=0.7)
         axes.set(xlim=(x[0], x[-1] if x[-1] > x[0] else x[0] + 1), ylim=(0, most / factor * 1.14 or 1.0))
-        axes.plot(x[at], most / factor, "o", markersize=3.5, color=sheet.ink.roof, markeredgewidth=0, zorder=4, clip_on=False)
+        axes.plot(
+            x[at],
+            most / factor,
+            "o",
+            markersize=3.5,
+            color=sheet.ink.roof,
+            markeredgewidth=0,
+            zorder=4,
+            clip_on=False,
+        )
         # The words lie on the side of the peak with more room.
         side = "left" if x[at] - x[0] < x[-1] - x[at] else "right"
         sheet.write(axes, x[at], most / factor * 1.07, f" peak {binary_bytes(most)} ", ha=side, size=SMALL)
-        _titles(sheet, axes, f"{x_prefix}s since the step began" if in_time else "operator calls", f"memory, {prefix}B")
+        _titles(
+            sheet,
+            axes,
+            f"{x_prefix}s since the step began" if in_time else "operator calls",
+            f"memory, {prefix}B",
+        )
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=not in_time))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
         return figure
 
 
 def _axes(
-    sheet: PaperSheet, height_in: float, *, right: float, left: float = _LEFT_IN, top: float = _TOP_IN, bottom: float = _BOTTOM_IN
+    sheet: PaperSheet,
+    height_in: float,
+    *,
+    right: float,
+    left: float = _LEFT_IN,
+    top: float = _TOP_IN,
+    bottom: float = _BOTTOM_IN,
 ) -> tuple[Figure, Axes]:
     # Long names make a narrow sheet wider.
     width_in = max(sheet.width_in, left + right + _PLOT_IN)
     figure = sheet.figure(width_in * POINTS_PER_INCH, height_in * POINTS_PER_INCH)
     left, bottom, width, height = (
-        inches * POINTS_PER_INCH for inches in (left, bottom, width_in - left - right, height_in - top - bottom)
+        inches * POINTS_PER_INCH
+        for inches in (left, bottom, width_in - left - right, height_in - top - bottom)
     )
     return figure, sheet.axes(figure, (left, bottom, width, height))
 
@@ -343,7 +465,9 @@ def _size(axes: Axes) -> tuple[float, float]:
 
 def _empty(sheet: PaperSheet, figure: Figure, axes: Axes) -> Figure:
     axes.set_axis_off()
-    sheet.write(axes, 0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=sheet.ink.muted)
+    sheet.write(
+        axes, 0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=sheet.ink.muted
+    )
     return figure
 
 
@@ -353,13 +477,21 @@ def _with_prefix(title: str, prefix: str) -> str:
 
 def _titles(sheet: PaperSheet, axes: Axes, x_title: str, y_title: str) -> None:
     """What the axes show: above the vertical one, and below the numbers of the horizontal one."""
-    style: Any = {"size": SMALL, "color": sheet.ink.muted, "family": sheet.family, "textcoords": "offset points"}
+    style: Any = {
+        "size": SMALL,
+        "color": sheet.ink.muted,
+        "family": sheet.family,
+        "textcoords": "offset points",
+    }
     axes.annotate(y_title, (0, 1), (0, 5), xycoords="axes fraction", ha="left", va="bottom", **style)
     axes.annotate(x_title, (1, 0), (0, -17), xycoords="axes fraction", ha="right", va="top", **style)
 
 
-def _y_axis(sheet: PaperSheet, axes: Axes, values: Sequence[float], title: str, *, fraction: bool) -> tuple[float, float, str]:
-    """Number the vertical axis: logarithmic where values lie far apart, else from 0, and near the curves where they are shares.
+def _y_axis(
+    sheet: PaperSheet, axes: Axes, values: Sequence[float], title: str, *, fraction: bool
+) -> tuple[float, float, str]:
+    """Number the vertical axis: logarithmic where values lie far apart, else from 0, and near the curves
+        where they are shares.
 
     Returns its ends and its title with the prefix of the unit.
     """
@@ -381,8 +513,11 @@ def _y_axis(sheet: PaperSheet, axes: Axes, values: Sequence[float], title: str, 
     return low, high, title if fraction else _with_prefix(title, prefix)
 
 
-def _end_labels(sheet: PaperSheet, axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, high: float) -> None:
-    """The names at the right ends of their lines, moved apart where they would touch, in the order of the lines."""
+def _end_labels(
+    sheet: PaperSheet, axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, high: float
+) -> None:
+    """The names at the right ends of their lines, moved apart where they would touch, in the order of the
+    lines."""
     _, height = _size(axes)
     is_log = axes.get_yscale() == "log"
 
@@ -393,10 +528,18 @@ def _end_labels(sheet: PaperSheet, axes: Axes, ends: Sequence[tuple[float, str, 
     places = pushed_apart([up(value) * height for value, _, _ in ordered], _LINE_POINTS, height)
     for (value, text, color), place in zip(ordered, places, strict=True):
         axes.annotate(
-            text, xy=(1, up(value)), xytext=(1.035, place / height), xycoords="axes fraction", textcoords="axes fraction",
-            size=SMALL, color=sheet.ink.muted if text.endswith("paper") else sheet.ink.text, family=sheet.family, va="center",
-            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0}, annotation_clip=False,
-        )  # fmt: skip
+            text,
+            xy=(1, up(value)),
+            xytext=(1.035, place / height),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            size=SMALL,
+            color=sheet.ink.muted if text.endswith("paper") else sheet.ink.text,
+            family=sheet.family,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0},
+            annotation_clip=False,
+        )
 
 
 def _width_in(sheet: PaperSheet, texts: Iterable[str], size: float) -> float:

@@ -22,7 +22,8 @@ _FAINT, _STRONG = 0.06, 0.55
 
 
 class Node(NamedTuple):
-    """A module with everything below it: its path from its parent (empty: the model), and the place of that (-1: none)."""
+    """A module with everything below it: its path from its parent (empty: the model), and the place of that
+    (-1: none)."""
 
     name: str
     parent: int
@@ -52,20 +53,30 @@ class Icicle(Drawing, frozen=True, kw_only=True):
     widths_in: ClassVar[tuple[float, ...]] = (WIDTH_IN,)
 
     def figure(self, sheet: PaperSheet) -> Figure:
-        """Cells by time with as many labels as fit; time of a module that is in none of its children stays empty."""
+        """Cells by time with as many labels as fit; time of a module that is in none of its children stays
+        empty."""
         from matplotlib.colors import to_rgba
 
         width = sheet.width_in * POINTS_PER_INCH
         places = zip(self.nodes, self.cells(), strict=True)
-        cells = [(node, cell) for node, cell in places if cell.level < _LEVELS and cell.width * width >= _LEAST]
+        cells = [
+            (node, cell) for node, cell in places if cell.level < _LEVELS and cell.width * width >= _LEAST
+        ]
         height = _ROW * (1 + max(cell.level for _, cell in cells))
         figure = sheet.figure(width, height + 2)
         axes = sheet.axes(figure, (1, 1, width - 2, height), sides=())
         axes.set(xlim=(0, 1), ylim=(height, 0), xticks=[], yticks=[])
-        opacities, (xs, shares, levels) = [node.opacity for node, _ in cells], zip(*(cell for _, cell in cells), strict=True)
-        colors = [sheet.ink.band if opacity is None else to_rgba(sheet.ink.accent, opacity) for opacity in opacities]
+        opacities, (xs, shares, levels) = (
+            [node.opacity for node, _ in cells],
+            zip(*(cell for _, cell in cells), strict=True),
+        )
+        colors = [
+            sheet.ink.band if opacity is None else to_rgba(sheet.ink.accent, opacity) for opacity in opacities
+        ]
         tops = [level * _ROW for level in levels]
-        axes.barh(tops, shares, _ROW, xs, align="edge", color=colors, edgecolor=sheet.ink.faint_roof, linewidth=0.4)
+        axes.barh(
+            tops, shares, _ROW, xs, align="edge", color=colors, edgecolor=sheet.ink.faint_roof, linewidth=0.4
+        )
         for node, (x, share, level) in cells:
             label = node.name or node.row.type
             length, room = sheet.length(label, SMALL), share * width - _PAD
@@ -75,20 +86,27 @@ class Icicle(Drawing, frozen=True, kw_only=True):
         return figure
 
     def page_facts(self) -> dict[str, Any]:
-        """Of each module its place, its name, its figures in words, its opacity, and the measures by which it can be drawn."""
+        """Of each module its place, its name, its figures in words, its opacity, and the measures by which it
+        can be drawn."""
         nodes = [
             [node.parent, node.name, self._said(node.row), node.opacity]
-            + [value and float(f"{value:.4g}") for value in (node.row.time_s, node.row.flops, node.row.bytes, node.row.headroom_s)]
+            + [
+                value and float(f"{value:.4g}")
+                for value in (node.row.time_s, node.row.flops, node.row.bytes, node.row.headroom_s)
+            ]
             for node in self.nodes
         ]
         return {"icicle": {"nodes": nodes, "levels": _LEVELS}}
 
     def _said(self, row: ModuleRow) -> str:
         lines = (
-            row.type, f"time {seconds(row.time_s)}, {percent(row.time_s / self.whole_s)} of the step", f"work {si(row.flops, 'FLOP')}",
-            f"traffic {si(row.bytes, 'B')}", f"headroom {'unknown' if row.headroom_s is None else seconds(row.headroom_s)}",
+            row.type,
+            f"time {seconds(row.time_s)}, {percent(row.time_s / self.whole_s)} of the step",
+            f"work {si(row.flops, 'FLOP')}",
+            f"traffic {si(row.bytes, 'B')}",
+            f"headroom {'unknown' if row.headroom_s is None else seconds(row.headroom_s)}",
             f"efficiency {'unknown' if row.efficiency is None else percent(row.efficiency)}",
-        )  # fmt: skip
+        )
         return "\n".join(lines)
 
     def cells(self) -> list[IcicleCell]:
@@ -99,7 +117,9 @@ class Icicle(Drawing, frozen=True, kw_only=True):
         for node in self.nodes:
             x, width, level = found[node.parent] if node.parent >= 0 else IcicleCell(0.0, 1.0, -1)
             of_s = self.nodes[node.parent].row.time_s if node.parent >= 0 else whole_s
-            cell = IcicleCell(free.get(node.parent, x), node.row.time_s / of_s * width if of_s > 0 else 0.0, level + 1)
+            cell = IcicleCell(
+                free.get(node.parent, x), node.row.time_s / of_s * width if of_s > 0 else 0.0, level + 1
+            )
             free[node.parent] = cell.x + cell.width
             found.append(cell)
         return found

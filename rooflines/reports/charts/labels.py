@@ -1,4 +1,5 @@
-"""Places for the names of points on a plot of a given size: off each other, off points and lines, near to their points."""
+"""Places for the names of points on a plot of a given size: off each other, off points and lines, near to
+their points."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ Segment = tuple[float, float, float, float]
 
 
 class Box(NamedTuple):
-    """A rectangle on the plot, in the plot's unit from its lower left corner. Any number may be an array, for many at once."""
+    """A rectangle on the plot, in the plot's unit from its lower left corner. Any number may be an array, for
+    many at once."""
 
     left: Any
     bottom: Any
@@ -39,14 +41,20 @@ class Box(NamedTuple):
 
     def overlaps(self, other: Box) -> Any:
         """Whether the two share some area."""
-        return (self.left < other.right) & (other.left < self.right) & (self.bottom < other.top) & (other.bottom < self.top)
+        return (
+            (self.left < other.right)
+            & (other.left < self.right)
+            & (self.bottom < other.top)
+            & (other.bottom < self.top)
+        )
 
     def distance(self, x: Any, y: Any) -> Any:
         """How far a place is from the rectangle."""
         return np.hypot(x - np.clip(x, self.left, self.right), y - np.clip(y, self.bottom, self.top))
 
     def leader_end(self, x: float, y: float) -> tuple[float, float]:
-        """Where a line from ``x``, ``y`` meets the text: the middle of the side that faces it, or the nearest place above or below."""
+        """Where a line from ``x``, ``y`` meets the text: the middle of the side that faces it, or the nearest
+        place above or below."""
         near_x, near_y = min(max(x, self.left), self.right), min(max(y, self.bottom), self.top)
         if abs(x - near_x) >= abs(y - near_y):
             return near_x, (self.bottom + self.top) / 2
@@ -75,31 +83,53 @@ def columns(rows: Iterable[Sequence[float]], width: int) -> Any:
 
 
 def place_names(
-    names: Sequence[tuple[Disc, float]], size: tuple[float, float], line: float, *, discs: Sequence[Disc], lines: Sequence[Segment],
+    names: Sequence[tuple[Disc, float]],
+    size: tuple[float, float],
+    line: float,
+    *,
+    discs: Sequence[Disc],
+    lines: Sequence[Segment],
     taken: Iterable[Box],
-) -> dict[int, Box]:  # fmt: skip
-    """The places of ``names``, each its point and its width, by their index, on a plot of ``size`` with text in lines of this height.
+) -> dict[int, Box]:
+    """The places of ``names``, each its point and its width, by their index, on a plot of ``size`` with text
+    in lines of this height.
 
-    A name stays on the plot and off every point, line, box and other name; its leader stays off other names and leaders. Of the places
-    left, the one nearest to its point is taken, with a leader that passes no other point. A name without room is left out.
+    A name stays on the plot and off every point, line, box and other name; its leader stays off other names
+    and leaders. Of the places left, the one nearest to its point is taken, with a leader that passes no other
+    point. A name without room is left out.
     """
     obstacles = Disc(*columns((*discs, *(disc for segment in lines for disc in dotted(segment, _CLEAR))), 3))
-    detours, segments, boxes = Disc(*columns(discs[:_MOST_DETOURS], 3)), columns(lines, 4), Box(*columns(taken, 4))
+    detours, segments, boxes = (
+        Disc(*columns(discs[:_MOST_DETOURS], 3)),
+        columns(lines, 4),
+        Box(*columns(taken, 4)),
+    )
     places = []
     for point, length in names:
         candidates = []
         # A point that lies on this one is passed whichever way the leader goes.
-        apart = Disc(*(values[np.hypot(detours.x - point.x, detours.y - point.y) > detours.radius] for values in detours))
+        apart = Disc(
+            *(
+                values[np.hypot(detours.x - point.x, detours.y - point.y) > detours.radius]
+                for values in detours
+            )
+        )
         for box in dict.fromkeys(_around(point, (length + 8, line))):
             if box.left < 0 or box.bottom < 0 or box.right > size[0] or box.top > size[1]:
                 continue
-            if (box.distance(obstacles.x, obstacles.y) < obstacles.radius + _CLEAR).any() or box.overlaps(boxes).any():
+            if (box.distance(obstacles.x, obstacles.y) < obstacles.radius + _CLEAR).any() or box.overlaps(
+                boxes
+            ).any():
                 continue
             leader = (point.x, point.y, *box.leader_end(point.x, point.y))
             if _enters(leader, boxes).any():
                 continue
             passed = (_gap(leader, apart) < apart.radius + 1).sum() + _cross(leader, segments).any()
-            cost = math.hypot(leader[2] - leader[0], leader[3] - leader[1]) - point.radius + line / _LINE * _OVER * min(3, passed)
+            cost = (
+                math.hypot(leader[2] - leader[0], leader[3] - leader[1])
+                - point.radius
+                + line / _LINE * _OVER * min(3, passed)
+            )
             if cost < _FARTHEST * line / _LINE:
                 candidates.append(_Place(cost, box, leader))
         places.append(sorted(candidates, key=lambda place: place.cost)[:_MOST_PLACES])
@@ -107,7 +137,8 @@ def place_names(
 
 
 def _arranged(places: Sequence[Sequence[_Place]]) -> dict[int, Box]:
-    """The boxes of the names by index: each takes the cheapest place left, in the order in which most names find one."""
+    """The boxes of the names by index: each takes the cheapest place left, in the order in which most names
+    find one."""
     best: dict[int, _Place] = {}
     order = list(range(len(places)))
     for _ in range(_ROUNDS):
@@ -124,7 +155,9 @@ def _arranged(places: Sequence[Sequence[_Place]]) -> dict[int, Box]:
     return {index: place.box for index, place in best.items()}
 
 
-def _filled(placed: dict[int, _Place], order: Iterable[int], places: Sequence[Sequence[_Place]]) -> dict[int, _Place]:
+def _filled(
+    placed: dict[int, _Place], order: Iterable[int], places: Sequence[Sequence[_Place]]
+) -> dict[int, _Place]:
     """With the others of ``order`` at the cheapest place that is left to each."""
     placed = dict(placed)
     for index in order:
@@ -139,18 +172,26 @@ def _worth(placed: dict[int, _Place]) -> float:
 
 
 def _around(point: Disc, size: tuple[float, float]) -> Iterator[Box]:
-    """Boxes around a point; those further out have the side that faces it on a grid, so that names of a crowd line up."""
+    """Boxes around a point; those further out have the side that faces it on a grid, so that names of a crowd
+    line up."""
     width, height = size
     unit = height / _LINE
     for distance in _NEAR:
         for angle in _ANGLES:
             # The text starts where the leader ends: shift its middle away from the point by half its size.
             reach = point.radius + distance * unit
-            x, y = point.x + math.cos(angle) * (reach + width / 2), point.y + math.sin(angle) * (reach + height / 2)
+            x, y = (
+                point.x + math.cos(angle) * (reach + width / 2),
+                point.y + math.sin(angle) * (reach + height / 2),
+            )
             yield Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
     column, row = _COLUMN * unit, _ROW * unit
-    for across in range(math.floor((point.x - _FAR * unit) / column), math.ceil((point.x + _FAR * unit) / column) + 1):
-        for up in range(math.floor((point.y - _FAR * unit) / row), math.ceil((point.y + _FAR * unit) / row) + 1):
+    for across in range(
+        math.floor((point.x - _FAR * unit) / column), math.ceil((point.x + _FAR * unit) / column) + 1
+    ):
+        for up in range(
+            math.floor((point.y - _FAR * unit) / row), math.ceil((point.y + _FAR * unit) / row) + 1
+        ):
             left = across * column - (width if across * column < point.x else 0.0)
             yield Box(left, up * row, left + width, up * row + height)
 
@@ -169,7 +210,10 @@ def dotted(segment: Segment, radius: float) -> list[Disc]:
     """Discs along a segment, so close that nothing lies between them."""
     ax, ay, bx, by = segment
     count = max(1, math.ceil(math.hypot(bx - ax, by - ay) / radius / 2))
-    return [Disc(ax + (bx - ax) * step / count, ay + (by - ay) * step / count, radius) for step in range(count + 1)]
+    return [
+        Disc(ax + (bx - ax) * step / count, ay + (by - ay) * step / count, radius)
+        for step in range(count + 1)
+    ]
 
 
 def _cross(first: Segment, second: Any) -> Any:

@@ -1,4 +1,5 @@
-"""The timeline of one step: a thin row for each stream, thread and cause of idle time, and below them the samples of the device."""
+"""The timeline of one step: a thin row for each stream, thread and cause of idle time, and below them the
+samples of the device."""
 
 from __future__ import annotations
 
@@ -35,9 +36,11 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lanes(Drawing, frozen=True, kw_only=True):
-    """Lanes with their names above each other on one axis of time from the begin of ``whole``: a step or a trace.
+    """Lanes with their names above each other on one axis of time from the begin of ``whole``: a step or a
+    trace.
 
-    ``items`` are what segments are, ``unplaced`` the keys of work without segments. ``usage`` is what samples say of the same time.
+    ``items`` are what segments are, ``unplaced`` the keys of work without segments. ``usage`` is what samples
+    say of the same time.
     """
 
     widths_in: ClassVar[tuple[float, ...]] = (9.0, 4.2)
@@ -52,7 +55,9 @@ class Lanes(Drawing, frozen=True, kw_only=True):
     @property
     def legend(self) -> tuple[tuple[str], ...]:
         """The categories of the segments."""
-        return tuple((name,) for name in sorted({item.category for item in self.items} - {""}, key=category_order))
+        return tuple(
+            (name,) for name in sorted({item.category for item in self.items} - {""}, key=category_order)
+        )
 
     def figure(self, sheet: PaperSheet) -> Figure:
         """The lanes, and the rows of the samples below them."""
@@ -68,20 +73,43 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         if not sheet.page:
             self._key(sheet, every[0], across, lanes)
         for number, row in enumerate(rows):
-            every.append(sheet.axes(figure, (_LEFT, height - top - lanes - (number + 1) * (_ROW + _GAP), across, _ROW)))
+            every.append(
+                sheet.axes(figure, (_LEFT, height - top - lanes - (number + 1) * (_ROW + _GAP), across, _ROW))
+            )
             self.usage.draw_row(sheet, every[-1], number, row)
         factor, prefix = scale(self.duration_s)
         for axes in every:
-            axes.tick_params(axis="x", color=sheet.ink.line, labelcolor=sheet.ink.muted, labelbottom=axes is every[-1], pad=2)
+            axes.tick_params(
+                axis="x",
+                color=sheet.ink.line,
+                labelcolor=sheet.ink.muted,
+                labelbottom=axes is every[-1],
+                pad=2,
+            )
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / factor:g}")
         # Not the label of the axis, which is gone where a page numbers a part of it.
-        style: dict[str, Any] = {"size": SMALL, "color": sheet.ink.muted, "ha": "right", "transform": axes.transAxes}
-        sheet.write(axes, 1, -22 / (_ROW if rows else lanes), f"{prefix}s since the {self.whole} began, as traced", **style)
+        style: dict[str, Any] = {
+            "size": SMALL,
+            "color": sheet.ink.muted,
+            "ha": "right",
+            "transform": axes.transAxes,
+        }
+        sheet.write(
+            axes,
+            1,
+            -22 / (_ROW if rows else lanes),
+            f"{prefix}s since the {self.whole} began, as traced",
+            **style,
+        )
         return figure
 
     def page_marks(self) -> dict[str, Mark]:
         """The segments of a category in a lane can be switched."""
-        marks = {f"lane:{number}-{name}": Mark(to=name) for number in range(len(self.lanes)) for (name,) in self.legend}
+        marks = {
+            f"lane:{number}-{name}": Mark(to=name)
+            for number in range(len(self.lanes))
+            for (name,) in self.legend
+        }
         return marks | self.usage.page_marks()
 
     def page_facts(self) -> dict[str, Any]:
@@ -108,15 +136,24 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             if number and lane.kind != self.lanes[number - 1][1].kind:
                 axes.axhline(number, color=ink.line, linewidth=0.6, zorder=0)
             for category, times in self._stretches(lane, self.duration_s * 1e9 / across).items():
-                color = sheet.color(category) if category else ink.line if lane.kind == "steps" else ink.faint_roof
+                color = (
+                    sheet.color(category)
+                    if category
+                    else ink.line
+                    if lane.kind == "steps"
+                    else ink.faint_roof
+                )
                 gid = f"lane:{number}-{category}"
-                axes.plot(times, [middle] * len(times), color=color, linewidth=_BAR, solid_capstyle="butt", gid=gid)
+                axes.plot(
+                    times, [middle] * len(times), color=color, linewidth=_BAR, solid_capstyle="butt", gid=gid
+                )
             sheet.write(axes, -6 / across, middle, label, ha="right", **style)
             share = percent(lane.busy_ns / 1e9 / self.duration_s) if lane.kind != "steps" else ""
             sheet.write(axes, 1 + 5 / across, middle, share, color=ink.muted, **style)
 
     def _stretches(self, lane: Lane, point_ns: float) -> dict[str, list[float]]:
-        """Begin, end and a gap of each stretch by category; narrow neighbors are one, of the category with most of their time."""
+        """Begin, end and a gap of each stretch by category; narrow neighbors are one, of the category with
+        most of their time."""
         import numpy as np
 
         from rooflines.roofline.judge.step.activity import Line, merged
@@ -124,18 +161,33 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         categories = ["", *(name for (name,) in self.legend)]
         of = np.array([categories.index(self.items[item].category) for item in lane.items])
         least_ns = 1 + int(point_ns * (_LEAST_IDLE if lane.kind == "idle" else _LEAST))
-        _, begin, lasting, category = merged(Line({}, np.array(lane.begins_ns), np.array(lane.durations_ns), of), least_ns)
-        end = np.maximum(begin + lasting, np.minimum(begin + _SEEN * point_ns, np.append(begin[1:], self.duration_s * 1e9)))
+        _, begin, lasting, category = merged(
+            Line({}, np.array(lane.begins_ns), np.array(lane.durations_ns), of), least_ns
+        )
+        end = np.maximum(
+            begin + lasting, np.minimum(begin + _SEEN * point_ns, np.append(begin[1:], self.duration_s * 1e9))
+        )
         is_new = (np.diff(category) != 0) | (begin[1:] - end[:-1] > point_ns / 20)
-        begin, end, category = begin[np.append(True, is_new)], end[np.append(is_new, True)], category[np.append(True, is_new)]
+        begin, end, category = (
+            begin[np.append(True, is_new)],
+            end[np.append(is_new, True)],
+            category[np.append(True, is_new)],
+        )
         times = np.stack((begin / 1e9, end / 1e9, np.full(len(end), np.nan)), axis=1)
-        return {categories[one]: times[category == one].ravel().tolist() for one in sorted({*category.tolist()})}
+        return {
+            categories[one]: times[category == one].ravel().tolist() for one in sorted({*category.tolist()})
+        }
 
     def _key(self, sheet: PaperSheet, axes: Axes, across: float, up: float) -> None:
         """Which color is which category, in a line above the lanes."""
-        entries = [*((name, sheet.color(name)) for (name,) in self.legend), ("nothing launched, idle", sheet.ink.faint_roof)]
+        entries = [
+            *((name, sheet.color(name)) for (name,) in self.legend),
+            ("nothing launched, idle", sheet.ink.faint_roof),
+        ]
         x, y = 8.0 - _LEFT, 1 + 9 / up
         for text, color in entries:
-            axes.plot((x - 6) / across, y, "s", markersize=5, color=color, transform=axes.transAxes, clip_on=False)
+            axes.plot(
+                (x - 6) / across, y, "s", markersize=5, color=color, transform=axes.transAxes, clip_on=False
+            )
             sheet.write(axes, x / across, y, text, size=SMALL, transform=axes.transAxes)
             x += sheet.length(text, SMALL) + 18

@@ -1,9 +1,10 @@
-"""Colors and patterns with one meaning everywhere: color is the category of an operator, ink and pattern are what bounds it.
+"""Colors and patterns with one meaning everywhere: color is the category of an operator, ink and pattern are
+what bounds it.
 
-The eleven category colors start from Okabe and Ito's set and were moved apart, by search in OKLab under simulated protanopia,
-deuteranopia and tritanopia (Machado 2009), until every pair stayed distinct with 3:1 contrast or more against the page (WCAG AA for
-graphics). Bound classes carry no hue, so that the two never compete: they differ in lightness, in pattern and by a letter, and survive
-a grayscale print.
+The eleven category colors start from Okabe and Ito's set and were moved apart, by search in OKLab under
+simulated protanopia, deuteranopia and tritanopia (Machado 2009), until every pair stayed distinct with 3:1
+contrast or more against the page (WCAG AA for graphics). Bound classes carry no hue, so that the two never
+compete: they differ in lightness, in pattern and by a letter, and survive a grayscale print.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import msgspec
 
 from rooflines.roofline.analysis import CATEGORIES
 
-# "page" has no colors of its own: its figures name the variables of the page's style sheet, which hold those of either theme.
+# "page" has no colors of its own: its figures name the variables of the page's style sheet, which hold those
+# of either theme.
 Theme = Literal["light", "dark", "page"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 
@@ -33,7 +35,8 @@ _COLOURS = {
     "optimizer": ("#411E85", "#8F6BFF"),
     "other": ("#8D8D8D", "#A6A6A6"),
 }
-# A study compares backends, and on its page color is the backend instead. Each has a shape as well, for print.
+# A study compares backends, and on its page color is the backend instead. Each has a shape as well, for
+# print.
 _BACKENDS = {
     "numba-cpu": ("o", "#0069B9", "#60AAFC"),
     "numba-cuda": ("D", "#411E85", "#8F6BFF"),
@@ -46,17 +49,31 @@ _BACKENDS = {
     "cupy": ("D", "#411E85", "#8F6BFF"),
 }
 # Series without a color of their own, models of a sweep for example, take these in turn.
-SERIES_COLORS = ("series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7", "series-8")
+SERIES_COLORS = (
+    "series-1",
+    "series-2",
+    "series-3",
+    "series-4",
+    "series-5",
+    "series-6",
+    "series-7",
+    "series-8",
+)
 _COLOURS |= {name: (light, dark) for name, (_, light, dark) in _BACKENDS.items()}
-_COLOURS |= dict(zip(SERIES_COLORS, dict.fromkeys((light, dark) for _, light, dark in _BACKENDS.values()), strict=False))
-_MARKS = {name: mark for name, (mark, _, _) in _BACKENDS.items()} | dict(zip(SERIES_COLORS, "osD^vPXh", strict=True))
+_COLOURS |= dict(
+    zip(SERIES_COLORS, dict.fromkeys((light, dark) for _, light, dark in _BACKENDS.values()), strict=False)
+)
+_MARKS = {name: mark for name, (mark, _, _) in _BACKENDS.items()} | dict(
+    zip(SERIES_COLORS, "osD^vPXh", strict=True)
+)
 
 # Everything with its own color.
 COLORED = frozenset(_COLOURS)
 
 
 class Ink(msgspec.Struct, frozen=True, kw_only=True):
-    """The neutral colors of a theme: page and panel, text, lines, an accent, a warning and a milder notice."""
+    """The neutral colors of a theme: page and panel, text, lines, an accent, a warning and a milder
+    notice."""
 
     page: str
     panel: str
@@ -74,24 +91,51 @@ class Ink(msgspec.Struct, frozen=True, kw_only=True):
 
 INK: dict[Theme, Ink] = {
     "light": Ink(
-        page="#ffffff", panel="#f6f7f8", text="#16191d", muted="#596069", line="#d5d9de", grid="#e6e8eb", roof="#24292f",
-        faint_roof="#737b85", band="#eceff2", accent="#0b5cad", warning="#b3261e", notice="#8a5a00",
+        page="#ffffff",
+        panel="#f6f7f8",
+        text="#16191d",
+        muted="#596069",
+        line="#d5d9de",
+        grid="#e6e8eb",
+        roof="#24292f",
+        faint_roof="#737b85",
+        band="#eceff2",
+        accent="#0b5cad",
+        warning="#b3261e",
+        notice="#8a5a00",
     ),
     "dark": Ink(
-        page="#15181c", panel="#1d2126", text="#e8eaed", muted="#a2abb5", line="#3a4149", grid="#2a2f36", roof="#d5dae0",
-        faint_roof="#88919b", band="#22272d", accent="#7ab7ff", warning="#ff8a80", notice="#f2b84b",
+        page="#15181c",
+        panel="#1d2126",
+        text="#e8eaed",
+        muted="#a2abb5",
+        line="#3a4149",
+        grid="#2a2f36",
+        roof="#d5dae0",
+        faint_roof="#88919b",
+        band="#22272d",
+        accent="#7ab7ff",
+        warning="#ff8a80",
+        notice="#f2b84b",
     ),
-}  # fmt: skip
+}
 
 
 # Matplotlib takes colors only: these stand for the variables until the SVG of a page is written.
-_VARIABLES = {name: f"#0f{number:04x}" for number, name in enumerate((*msgspec.structs.asdict(INK["light"]), *sorted(COLORED)))}
-VARIABLE_OF = {color: name if name in INK["light"].__struct_fields__ else f"c-{name}" for name, color in _VARIABLES.items()}
+_VARIABLES = {
+    name: f"#0f{number:04x}"
+    for number, name in enumerate((*msgspec.structs.asdict(INK["light"]), *sorted(COLORED)))
+}
+VARIABLE_OF = {
+    color: name if name in INK["light"].__struct_fields__ else f"c-{name}"
+    for name, color in _VARIABLES.items()
+}
 INK["page"] = Ink(**{name: _VARIABLES[name] for name in Ink.__struct_fields__})
 
 
 class BoundStyle(msgspec.Struct, frozen=True):
-    """How a bound class is drawn: its letter, what it means, the fill per theme, and a pattern (a CSS class)."""
+    """How a bound class is drawn: its letter, what it means, the fill per theme, and a pattern (a CSS
+    class)."""
 
     name: str
     letter: str
@@ -106,17 +150,41 @@ BOUNDS: dict[str, BoundStyle] = {
     for style in (
         BoundStyle("compute", "C", "limited by the arithmetic units", "#39424d", "#ced5dd", "solid"),
         BoundStyle("memory", "M", "limited by memory traffic", "#8893a0", "#7c8793", "diagonal"),
-        BoundStyle("far", "F", "below a third of every roof: too small, badly shaped or a slow kernel", "#b4bdc7", "#5a636d", "sparse"),
-        BoundStyle("latency", "L", "launching the operator takes longer than its work", "#c3cad2", "#4b545e", "dots"),
+        BoundStyle(
+            "far",
+            "F",
+            "below a third of every roof: too small, badly shaped or a slow kernel",
+            "#b4bdc7",
+            "#5a636d",
+            "sparse",
+        ),
+        BoundStyle(
+            "latency", "L", "launching the operator takes longer than its work", "#c3cad2", "#4b545e", "dots"
+        ),
         BoundStyle("transfer", "T", "copies between host and device", "#bcc5ce", "#545d67", "falling"),
         BoundStyle("communication", "X", "devices exchange data", "#a9b3be", "#636d78", "cross"),
         BoundStyle("input", "I", "the device waits for data", "#d3dae1", "#424a53", "vertical"),
-        BoundStyle("host", "H", "the device waits for the host to launch work", "#e4e8ec", "#2f363d", "horizontal"),
-        BoundStyle("idle", "–", "the device runs nothing although work was launched, or for an unknown reason", "#eef1f4", "#272d33",
-                   "lines"),
-        BoundStyle("unknown", "?", "no bound is known: no FLOP and byte count, or no ceiling", "#f4f6f8", "#22272d", "rings"),
+        BoundStyle(
+            "host", "H", "the device waits for the host to launch work", "#e4e8ec", "#2f363d", "horizontal"
+        ),
+        BoundStyle(
+            "idle",
+            "–",
+            "the device runs nothing although work was launched, or for an unknown reason",
+            "#eef1f4",
+            "#272d33",
+            "lines",
+        ),
+        BoundStyle(
+            "unknown",
+            "?",
+            "no bound is known: no FLOP and byte count, or no ceiling",
+            "#f4f6f8",
+            "#22272d",
+            "rings",
+        ),
     )
-}  # fmt: skip
+}
 
 
 def category_color(category: str, theme: Theme = "light") -> str:
@@ -126,7 +194,8 @@ def category_color(category: str, theme: Theme = "light") -> str:
 
 
 def category_mark(category: str) -> str:
-    """Matplotlib's marker for a point of ``category``: a disc, but for the backends of a study, which have one each."""
+    """Matplotlib's marker for a point of ``category``: a disc, but for the backends of a study, which have
+    one each."""
     return _MARKS.get(category, "o")
 
 

@@ -1,4 +1,5 @@
-"""What all figures share: the sheet that they are drawn for, axes and text on it, and their output as SVG and PNG.
+"""What all figures share: the sheet that they are drawn for, axes and text on it, and their output as SVG and
+PNG.
 
 Figures are built without pyplot, so nothing global changes and no window opens.
 """
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SANS = "DejaVu Sans"
-# Matplotlib measures text with a face that it ships; this one is as wide as the Libertinus that a Typst document is set in.
+# Matplotlib measures text with a face that it ships; this one is as wide as the Libertinus that a Typst
+# document is set in.
 SERIF = "STIXGeneral"
 TEXT, SMALL = 7.5, 6.8
 POINTS_PER_INCH = 72.0
@@ -30,7 +32,8 @@ _PNG_DPI = 160
 
 
 class PaperSheet(NamedTuple):
-    """What a figure is drawn for. On a ``page`` colors are variables, and what can be switched on there is drawn as well."""
+    """What a figure is drawn for. On a ``page`` colors are variables, and what can be switched on there is
+    drawn as well."""
 
     width_in: float = WIDTH_IN
     family: str = SANS
@@ -64,7 +67,8 @@ class PaperSheet(NamedTuple):
         size: float = SMALL,
         sides: tuple[str, ...] = ("left", "bottom"),
     ) -> Axes:
-        """Axes at left, bottom, width and height in points, with lines on ``sides`` and ticks of this size."""
+        """Axes at left, bottom, width and height in points, with lines on ``sides`` and ticks of this
+        size."""
         ink = self.ink
         width, height = (float(inches) * POINTS_PER_INCH for inches in figure.get_size_inches())
         left, bottom, across, up = place
@@ -73,9 +77,17 @@ class PaperSheet(NamedTuple):
         for side, spine in axes.spines.items():
             spine.set(visible=side in sides, color=ink.line, linewidth=0.6)
         axes.tick_params(
-            which="major", length=3, width=0.6, color=ink.faint_roof, labelcolor=ink.text, labelsize=size, labelfontfamily=self.family
+            which="major",
+            length=3,
+            width=0.6,
+            color=ink.faint_roof,
+            labelcolor=ink.text,
+            labelsize=size,
+            labelfontfamily=self.family,
         )
-        axes.tick_params(which="minor", length=1.7, width=0.4, color=ink.line, labelleft=False, labelbottom=False)
+        axes.tick_params(
+            which="minor", length=1.7, width=0.4, color=ink.line, labelleft=False, labelbottom=False
+        )
         axes.set_axisbelow(True)
         axes.xaxis.set_gid("x-axis")
         axes.yaxis.set_gid("y-axis")
@@ -83,9 +95,16 @@ class PaperSheet(NamedTuple):
 
     def write(self, axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
         """Text at ``x``, ``y`` in the units of the axes, or of the ``transform`` given."""
-        # A name may hold anything: control characters are no XML, and a dollar sign is not the start of a formula.
+        # A name may hold anything: control characters are no XML, and a dollar sign is not the start of a
+        # formula.
         text = "".join(character if character.isprintable() else "\ufffd" for character in text)
-        own = {"size": TEXT, "color": self.ink.text, "va": "center", "family": self.family, "parse_math": False}
+        own = {
+            "size": TEXT,
+            "color": self.ink.text,
+            "va": "center",
+            "family": self.family,
+            "parse_math": False,
+        }
         axes.text(x, y, text, **{**own, **style})
 
     def length(self, text: str, size: float) -> float:
@@ -94,13 +113,15 @@ class PaperSheet(NamedTuple):
         from matplotlib.textpath import text_to_path
 
         with _any_script():
-            width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(family=self.family, size=size), ismath=False)
+            width, _, _ = text_to_path.get_text_width_height_descent(
+                text, FontProperties(family=self.family, size=size), ismath=False
+            )
         return float(width)
 
 
 class Mark(NamedTuple):
-    """What a page makes of a mark: the title and the named lines that the pointer shows, the switch that it belongs ``to``, and
-    whether it is ``off`` from the start."""
+    """What a page makes of a mark: the title and the named lines that the pointer shows, the switch that it
+    belongs ``to``, and whether it is ``off`` from the start."""
 
     text: tuple[str, Sequence[tuple[str, str]]] | None = None
     to: str = ""
@@ -118,7 +139,8 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def page_marks(self) -> dict[str, Mark]:
-        """What a page makes of the marks, by their ids; a number at the end of an id is the place in a collection."""
+        """What a page makes of the marks, by their ids; a number at the end of an id is the place in a
+        collection."""
         return {}
 
     def page_facts(self) -> dict[str, Any]:
@@ -159,8 +181,11 @@ def _any_script() -> Iterator[None]:
         yield
 
 
-def logarithmic(axes: Axes, axis: str, low: float, high: float, factor: float = 1.0, *, steps: Iterable[int] = (1,)) -> None:
-    """Make ``axis`` logarithmic from ``low`` to ``high``, with numbers in multiples of ``factor`` at ``steps`` of every decade."""
+def logarithmic(
+    axes: Axes, axis: str, low: float, high: float, factor: float = 1.0, *, steps: Iterable[int] = (1,)
+) -> None:
+    """Make ``axis`` logarithmic from ``low`` to ``high``, with numbers in multiples of ``factor`` at
+    ``steps`` of every decade."""
     from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
 
     axes.set(**{f"{axis}scale": "log", f"{axis}lim": (low, high)})
@@ -179,7 +204,8 @@ def decades(low: float, high: float, factor: float = 1.0) -> range:
 
 
 def pushed_apart(places: list[float], least: float, top: float) -> list[float]:
-    """Places in rising order, moved up until they are ``least`` apart, and back below ``top`` where that is too far."""
+    """Places in rising order, moved up until they are ``least`` apart, and back below ``top`` where that is
+    too far."""
     for index in range(1, len(places)):
         places[index] = max(places[index], places[index - 1] + least)
     for index in reversed(range(len(places))):

@@ -1,4 +1,5 @@
-"""The roofline as Matplotlib draws it: every mark has an id, every text a place where it covers no point and no other text."""
+"""The roofline as Matplotlib draws it: every mark has an id, every text a place where it covers no point and
+no other text."""
 
 from __future__ import annotations
 
@@ -29,9 +30,11 @@ _OPACITY = 0.82
 _BAND = 0.5
 _LONGEST_NAME = 36
 _BESIDE_RIDGE = 26.0
-# How far above its line the name of a roof stands: close to it, or where points leave no room there, further up or below.
+# How far above its line the name of a roof stands: close to it, or where points leave no room there, further
+# up or below.
 _ABOVE_ROOF = (7.5, 16.0, -9.0, 26.0, -20.0, 38.0, -32.0)
-# A point above its bound is outlined; one with less than this share of the largest area gets no sign next to it.
+# A point above its bound is outlined; one with less than this share of the largest area gets no sign next to
+# it.
 _MARKED = 0.02
 
 
@@ -39,7 +42,10 @@ class _Plot:
     """The axes of a chart whose size in points is known, with what was drawn and written on them so far."""
 
     def __init__(self, chart: RooflineParts, sheet: PaperSheet) -> None:
-        width, height = sheet.width_in * POINTS_PER_INCH, min(_SHAPE * sheet.width_in, _TALLEST_IN) * POINTS_PER_INCH
+        width, height = (
+            sheet.width_in * POINTS_PER_INCH,
+            min(_SHAPE * sheet.width_in, _TALLEST_IN) * POINTS_PER_INCH,
+        )
         # A page has the key as switches above the figure.
         self.keyed = bool(chart.legend) and not sheet.page
         top = _TOP + _KEY if self.keyed else _TOP
@@ -73,7 +79,14 @@ class _Plot:
 
     def write(self, x: float, y: float, text: str, **style: Any) -> None:
         """Text at a place in points."""
-        self.sheet.write(self.axes, x / self.width, y / self.height, text, transform=self.axes.transAxes, **{"zorder": 6, **style})
+        self.sheet.write(
+            self.axes,
+            x / self.width,
+            y / self.height,
+            text,
+            transform=self.axes.transAxes,
+            **{"zorder": 6, **style},
+        )
 
     def length(self, text: str, size: float = SMALL) -> float:
         return self.sheet.length(text, size)
@@ -83,7 +96,9 @@ class _Plot:
         x, y = columns(places, 2)[..., None]
         off = (x < 0) | (x > self.width) | (y < 0) | (y > self.height + 4)
         on_text = Box(*columns(self.taken, 4)).distance(x, y) < SMALL / 2 + 0.5
-        across, up, radius = columns((*self.discs, *(disc for roof in self.roofs for disc in dotted(roof, 2.0))), 3)
+        across, up, radius = columns(
+            (*self.discs, *(disc for roof in self.roofs for disc in dotted(roof, 2.0))), 3
+        )
         on_point = (x - across) ** 2 + (y - up) ** 2 < (radius + 3) ** 2
         return int((off[:, 0] | on_text.any(axis=1) | on_point.any(axis=1)).sum())
 
@@ -109,13 +124,17 @@ def roofline_figure(chart: RooflineParts, sheet: PaperSheet) -> Figure:
     if chart.band:
         x, upper = zip(*chart.band, strict=True)
         lower = [_BAND * y for y in reversed(upper)]
-        axes.fill((*x, *reversed(x)), (*upper, *lower), color=plot.ink.band, linewidth=0, zorder=0.5, gid="band:0")
+        axes.fill(
+            (*x, *reversed(x)), (*upper, *lower), color=plot.ink.band, linewidth=0, zorder=0.5, gid="band:0"
+        )
     if chart.paths:
         _paths(plot)
     _points(plot)
     for number, ring in enumerate(chart.rings):
         _ring(plot, number, ring)
-    roofs = sorted(enumerate(chart.roofs), key=lambda pair: (not pair[1].shown, pair[1].ceiling.kind == "memory"))
+    roofs = sorted(
+        enumerate(chart.roofs), key=lambda pair: (not pair[1].shown, pair[1].ceiling.kind == "memory")
+    )
     for number, roof in roofs:
         if roof.primary:
             _roof(plot, number, roof)
@@ -140,15 +159,25 @@ def _paths(plot: _Plot) -> None:
     """A line through the points of each category."""
     points = sorted(plot.chart.points, key=lambda point: point.key)
     for category in dict.fromkeys(point.category for point in points):
-        corners = [plot.place(point.intensity, point.flop_per_s) for point in points if point.category == category]
-        plot.line(corners, f"path:{category}", color=plot.sheet.color(category), linewidth=1.2, alpha=0.7, zorder=2.8)
+        corners = [
+            plot.place(point.intensity, point.flop_per_s) for point in points if point.category == category
+        ]
+        plot.line(
+            corners,
+            f"path:{category}",
+            color=plot.sheet.color(category),
+            linewidth=1.2,
+            alpha=0.7,
+            zorder=2.8,
+        )
         for (ax, ay), (bx, by) in pairwise(corners):
             places = _along(ax, ay, math.hypot(bx - ax, by - ay), math.atan2(by - ay, bx - ax))
             plot.taken += [Box(x, y, x, y) for x, y in places[1:-1]]
 
 
 def _points(plot: _Plot) -> None:
-    """The points, longest first, so that a small one lies on a large one; what is above its bound is outlined and marked."""
+    """The points, longest first, so that a small one lies on a large one; what is above its bound is outlined
+    and marked."""
     from matplotlib.collections import PathCollection
     from matplotlib.markers import MarkerStyle
     from matplotlib.transforms import IdentityTransform
@@ -185,18 +214,32 @@ def _names(plot: _Plot) -> None:
     """The names of the points, each with a line to its point; on a narrow page their ranks."""
     ranked = plot.sheet.page and plot.sheet.width_in < _NARROW_IN
     texts = [
-        str(rank) if ranked else shorten_name(point.label, _LONGEST_NAME) for rank, point in enumerate(plot.chart.labeled, start=1)
+        str(rank) if ranked else shorten_name(point.label, _LONGEST_NAME)
+        for rank, point in enumerate(plot.chart.labeled, start=1)
     ]
-    feet = [(x, 0.0, x, y) for x, y in (plot.place(ridge.intensity, ridge.flop_per_s) for ridge in plot.chart.ridges)]
+    feet = [
+        (x, 0.0, x, y)
+        for x, y in (plot.place(ridge.intensity, ridge.flop_per_s) for ridge in plot.chart.ridges)
+    ]
     boxes = place_names(
-        [(plot.disc(point), plot.length(text)) for point, text in zip(plot.chart.labeled, texts, strict=True)],
-        (plot.width, plot.height), SMALL + 3.5, discs=plot.discs, lines=[*plot.roofs, *feet], taken=plot.taken,
-    )  # fmt: skip
+        [
+            (plot.disc(point), plot.length(text))
+            for point, text in zip(plot.chart.labeled, texts, strict=True)
+        ],
+        (plot.width, plot.height),
+        SMALL + 3.5,
+        discs=plot.discs,
+        lines=[*plot.roofs, *feet],
+        taken=plot.taken,
+    )
     for index, box in boxes.items():
         point, text = plot.chart.labeled[index], texts[index]
         from_x, from_y, radius = plot.disc(point)
         end = box.leader_end(from_x, from_y)
-        angle, length = math.atan2(end[1] - from_y, end[0] - from_x), math.dist(end, (from_x, from_y)) - radius
+        angle, length = (
+            math.atan2(end[1] - from_y, end[0] - from_x),
+            math.dist(end, (from_x, from_y)) - radius,
+        )
         if length > 1:
             start = (from_x + math.cos(angle) * radius, from_y + math.sin(angle) * radius)
             plot.line((start, end), f"leader:{point.key}", color=plot.ink.faint_roof, linewidth=0.5, zorder=4)
@@ -214,22 +257,35 @@ def _ring(plot: _Plot, number: int, ring: Ring) -> None:
     plot.axes.plot(ring.intensity, ring.flop_per_s, "o", markersize=9, gid=f"ring:{number}", **style)
     x, y = plot.place(ring.intensity, ring.flop_per_s)
     length = plot.length(ring.name)
-    beside = ((8, 0), (-8 - length, 0), (-length / 2, 11), (-length / 2, -11), (8, 10), (8, -10), (-8 - length, -10))
-    plot.write_where_free([(x + dx, y + dy) for dx, dy in beside], ring.name, style="italic", gid=f"ringname:{number}")
+    beside = (
+        (8, 0),
+        (-8 - length, 0),
+        (-length / 2, 11),
+        (-length / 2, -11),
+        (8, 10),
+        (8, -10),
+        (-8 - length, -10),
+    )
+    plot.write_where_free(
+        [(x + dx, y + dy) for dx, dy in beside], ring.name, style="italic", gid=f"ringname:{number}"
+    )
     plot.taken.append(Box(x - 6, y - 6, x + 6, y + 6))
 
 
 def _roof(plot: _Plot, number: int, roof: Roof) -> None:
     """A thin line with its value written along it, where no name stands.
 
-    A primary roof is dark and tells its source; the others, caches as a rule, are lighter and leave that to the table.
+    A primary roof is dark and tells its source; the others, caches as a rule, are lighter and leave that to
+    the table.
     """
     style: dict[str, Any] = {"color": plot.ink.roof, "linewidth": 1.0}
     if not roof.primary:
         style = {"color": plot.ink.faint_roof, "linewidth": 0.6, "linestyle": (0, (4, 2))}
     order = 2 if roof.primary else 1.5
     plot.axes.plot(roof.x, roof.y, zorder=order, solid_capstyle="butt", gid=f"roof:{number}", **style)
-    text, size, color = (roof.text, TEXT, plot.ink.roof) if roof.primary else (roof.short, SMALL, plot.ink.muted)
+    text, size, color = (
+        (roof.text, TEXT, plot.ink.roof) if roof.primary else (roof.short, SMALL, plot.ink.muted)
+    )
     # A cache's line goes on along the roof that it reaches: its name stands on the slope.
     flat = roof.ceiling.kind == "compute"
     corners = [plot.place(x, y) for x, y in zip(roof.x, roof.y, strict=True)]
@@ -248,15 +304,22 @@ def _roof(plot: _Plot, number: int, roof: Roof) -> None:
         # Else in front of it, over the slanted roof.
         starts += [-length - before for before in range(6, 60, 6)]
     places = [
-        (x0 + math.cos(angle) * start - math.sin(angle) * height, y0 + math.sin(angle) * start + math.cos(angle) * height)
+        (
+            x0 + math.cos(angle) * start - math.sin(angle) * height,
+            y0 + math.sin(angle) * start + math.cos(angle) * height,
+        )
         for height in (_ABOVE_ROOF if roof.primary else _ABOVE_ROOF[:1])
         for start in starts
     ]
     if flat and not roof.shown and not 0 < y0 + _ABOVE_ROOF[0] < plot.height:
         covered, (x, y) = 0, places[0]
     else:
-        covered, (x, y) = min(((plot.covered(_along(*place, length, angle)), place) for place in places), key=lambda pair: pair[0])
-    # A primary roof is never left without its name: where no place is free, the least covered will do. The table names the others.
+        covered, (x, y) = min(
+            ((plot.covered(_along(*place, length, angle)), place) for place in places),
+            key=lambda pair: pair[0],
+        )
+    # A primary roof is never left without its name: where no place is free, the least covered will do. The
+    # table names the others.
     if covered and not roof.primary:
         return
     style = {"rotation": math.degrees(angle), "rotation_mode": "anchor", "ha": "left", "color": color}
@@ -270,8 +333,23 @@ def _ridges(plot: _Plot) -> None:
         if not plot.chart.limits.contains(ridge.intensity, ridge.flop_per_s):
             continue
         x, y = plot.place(ridge.intensity, ridge.flop_per_s)
-        plot.line(((x, 0), (x, y)), f"foot:{number}", color=plot.ink.faint_roof, linewidth=0.5, linestyle=(0, (1, 2.5)), zorder=1)
-        plot.axes.plot(ridge.intensity, ridge.flop_per_s, "D", markersize=3, color=plot.ink.roof, zorder=4, gid=f"ridge:{number}")
+        plot.line(
+            ((x, 0), (x, y)),
+            f"foot:{number}",
+            color=plot.ink.faint_roof,
+            linewidth=0.5,
+            linestyle=(0, (1, 2.5)),
+            zorder=1,
+        )
+        plot.axes.plot(
+            ridge.intensity,
+            ridge.flop_per_s,
+            "D",
+            markersize=3,
+            color=plot.ink.roof,
+            zorder=4,
+            gid=f"ridge:{number}",
+        )
         length = plot.length(ridge.text)
         feet = ((start, foot) for foot in range(7, int(y), 6) for start in (x + 3, x - 3 - length))
         plot.write_where_free(feet, ridge.text, color=plot.ink.muted, gid=f"ridgename:{number}")
@@ -280,16 +358,25 @@ def _ridges(plot: _Plot) -> None:
 def _key(plot: _Plot) -> None:
     """Which color is which category, with its share of the time: one line above the plot, as many as fit."""
     x, y = 10.0, plot.height + 21.0
-    entries: Sequence[tuple[str, str]] = [(f"{category} {percent(share)}", category) for category, share in plot.chart.legend]
+    entries: Sequence[tuple[str, str]] = [
+        (f"{category} {percent(share)}", category) for category, share in plot.chart.legend
+    ]
     for text, category in [*entries, ("area: time", "")]:
         length = plot.length(text)
         if x + length > plot.width:
             x, y = 10.0, y - SMALL - 3
         if category:
             plot.axes.plot(
-                (x - 6) / plot.width, y / plot.height, category_mark(category), markersize=5, color=plot.sheet.color(category),
-                alpha=_OPACITY, markeredgewidth=0, transform=plot.axes.transAxes, clip_on=False,
-            )  # fmt: skip
+                (x - 6) / plot.width,
+                y / plot.height,
+                category_mark(category),
+                markersize=5,
+                color=plot.sheet.color(category),
+                alpha=_OPACITY,
+                markeredgewidth=0,
+                transform=plot.axes.transAxes,
+                clip_on=False,
+            )
         plot.write(x, y, text, size=SMALL, color=plot.ink.text if category else plot.ink.muted)
         x += length + 20
 
@@ -297,4 +384,7 @@ def _key(plot: _Plot) -> None:
 def _along(x: float, y: float, length: float, angle: float) -> list[tuple[float, float]]:
     """Places along a line of text, close enough together that nothing fits between two of them."""
     count = max(2, math.ceil(length / 5))
-    return [(x + math.cos(angle) * length * i / count, y + math.sin(angle) * length * i / count) for i in range(count + 1)]
+    return [
+        (x + math.cos(angle) * length * i / count, y + math.sin(angle) * length * i / count)
+        for i in range(count + 1)
+    ]

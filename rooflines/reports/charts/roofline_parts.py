@@ -14,10 +14,12 @@ from rooflines.units import si, significant
 
 
 class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator, or a whole step: ``key`` tells it from the others, ``category`` has its color, its area is its time.
+    """An operator, or a whole step: ``key`` tells it from the others, ``category`` has its color, its area is
+        its time.
 
-    ``precision`` and ``engine`` say which compute roof judges it. Of the points with a ``label`` those with the largest ``gain_s`` are
-    named. ``lines`` are its hover text. ``mark`` is its shape where that is not the category's.
+    ``precision`` and ``engine`` say which compute roof judges it. Of the points with a ``label`` those with
+    the largest ``gain_s`` are named. ``lines`` are its hover text. ``mark`` is its shape where that is not
+    the category's.
     """
 
     key: int
@@ -36,7 +38,8 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ring(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole run, or a phase of it, as one point: all FLOPs over all bytes, at FLOPs over the time of a step."""
+    """The whole run, or a phase of it, as one point: all FLOPs over all bytes, at FLOPs over the time of a
+    step."""
 
     name: str = "whole run"
     intensity: float
@@ -47,8 +50,8 @@ class Ring(msgspec.Struct, frozen=True, kw_only=True):
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
     """One ceiling as a line through ``x`` (FLOP/byte) and ``y`` (FLOP/s).
 
-    ``primary`` roofs are drawn dark, the others lighter; those of a ``group`` are switched together, and ``shown`` ones are drawn from
-    the start.
+    ``primary`` roofs are drawn dark, the others lighter; those of a ``group`` are switched together, and
+    ``shown`` ones are drawn from the start.
     """
 
     ceiling: Ceiling
@@ -70,7 +73,8 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ridge(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a memory roof meets a compute roof: left of it bytes set the pace, right of it arithmetic does."""
+    """Where a memory roof meets a compute roof: left of it bytes set the pace, right of it arithmetic
+    does."""
 
     memory: str
     compute: str
@@ -84,7 +88,8 @@ class Ridge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The axes: FLOP/byte from ``x_low`` to ``x_high``, FLOP/s from ``y_low`` to ``y_high``, both logarithmic."""
+    """The axes: FLOP/byte from ``x_low`` to ``x_high``, FLOP/s from ``y_low`` to ``y_high``, both
+    logarithmic."""
 
     x_low: float
     x_high: float
@@ -93,9 +98,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def fraction(self, x: float, y: float) -> tuple[float, float]:
         """Where a value lies between the ends of the axes, 0 to 1."""
-        return math.log(x / self.x_low) / math.log(self.x_high / self.x_low), math.log(y / self.y_low) / math.log(
-            self.y_high / self.y_low
-        )
+        return math.log(x / self.x_low) / math.log(self.x_high / self.x_low), math.log(
+            y / self.y_low
+        ) / math.log(self.y_high / self.y_low)
 
     def contains(self, x: float, y: float) -> bool:
         """Whether a value can be seen."""
@@ -103,11 +108,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RooflineParts(Drawing, frozen=True, kw_only=True):
-    """Everything to draw. ``wide`` limits also hold the roofs that are off from the start; ``labeled`` are the points with names.
+    """Everything to draw. ``wide`` limits also hold the roofs that are off from the start; ``labeled`` are
+    the points with names.
 
-    ``full_s`` is the time with the largest area, ``legend`` has the categories with their shares of the time, ``left_out`` is the
-    number of points that would stretch the axes, ``missing`` says why there are no roofs or points. ``paths`` connects the points of a
-    category in the order of their keys. ``band`` has the corners of the roof, from half of which on a strip is shaded.
+    ``full_s`` is the time with the largest area, ``legend`` has the categories with their shares of the time,
+    ``left_out`` is the number of points that would stretch the axes, ``missing`` says why there are no roofs
+    or points. ``paths`` connects the points of a category in the order of their keys. ``band`` has the
+    corners of the roof, from half of which on a strip is shaded.
     """
 
     widths_in: ClassVar[tuple[float, ...]] = (9.0, 4.2)
@@ -129,5 +136,6 @@ class RooflineParts(Drawing, frozen=True, kw_only=True):
     paths: bool = False
 
     def diameter(self, point: RooflinePoint, largest: float, smallest: float) -> float:
-        """The diameter of a point, so that its area is its time; the smallest ones are kept large enough to see and to hit."""
+        """The diameter of a point, so that its area is its time; the smallest ones are kept large enough to
+        see and to hit."""
         return max(smallest, largest * math.sqrt(point.time_s / self.full_s))

@@ -76,7 +76,8 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
     focus: str = ""
 
     def figure(self, sheet: PaperSheet) -> Figure:
-        """The rows below each other; what belongs to a device that is not in focus is drawn for pages only, which can change it."""
+        """The rows below each other; what belongs to a device that is not in focus is drawn for pages only,
+        which can change it."""
         width = sheet.width_in * POINTS_PER_INCH
         height = _TOP + len(self.rows) * _ROW + (len(self.rows) - 1) * _GAP + _BOTTOM
         figure = sheet.figure(width, height)
@@ -87,11 +88,19 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
             last = number == len(self.rows) - 1
             axes.tick_params(axis="x", labelbottom=last, length=3.0 if last else 0.0)
             if last:
-                axes.set_xlabel(self.time_text, size=SMALL, color=sheet.ink.muted, family=sheet.family, loc="right", labelpad=2)
+                axes.set_xlabel(
+                    self.time_text,
+                    size=SMALL,
+                    color=sheet.ink.muted,
+                    family=sheet.family,
+                    loc="right",
+                    labelpad=2,
+                )
         return figure
 
     def page_marks(self) -> dict[str, Mark]:
-        """Every mark of a device can be brought to the front; what only the device in focus has is off for the others."""
+        """Every mark of a device can be brought to the front; what only the device in focus has is off for
+        the others."""
         found: dict[str, Mark] = {}
         for number, row in enumerate(self.rows):
             for at, line in enumerate(row.lines):
@@ -99,17 +108,26 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
                 found[f"at-own:{number}-{at}"] = Mark(to=line.device, off=line.device != self.focus)
             for at, level in enumerate(row.levels):
                 off = level.device != self.focus
-                found |= {f"{kind}:{number}-{at}": Mark(to=level.device, off=off) for kind in ("own-level", "at-own-level")}
+                found |= {
+                    f"{kind}:{number}-{at}": Mark(to=level.device, off=off)
+                    for kind in ("own-level", "at-own-level")
+                }
         for at, held in enumerate(self.held):
             found[f"own-held:{at}"] = Mark(to=held.device, off=held.device != self.focus)
         return found
 
     def page_facts(self) -> dict[str, Any]:
-        """The device in focus, and the readings that the pointer shows: for each row its lines with name, unit, times and values."""
+        """The device in focus, and the readings that the pointer shows: for each row its lines with name,
+        unit, times and values."""
         times: dict[tuple[float, ...], int] = {}
         rows = [
             [
-                [line.name, row.unit, times.setdefault(line.x, len(times)), [float(f"{value:.3g}") for value in line.y]]
+                [
+                    line.name,
+                    row.unit,
+                    times.setdefault(line.x, len(times)),
+                    [float(f"{value:.3g}") for value in line.y],
+                ]
                 for line in row.lines
             ]
             for row in self.rows
@@ -143,14 +161,23 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
             axes.plot(line.x, line.y, style, color=color, linewidth=width, gid=f"line:{number}-{at}")
         for at, level in enumerate(row.levels):
             if level.device == self.focus or sheet.page:
-                axes.axhline(level.value, color=ink.text, linewidth=0.6, dashes=(5, 3), gid=f"own-level:{number}-{at}")
+                axes.axhline(
+                    level.value, color=ink.text, linewidth=0.6, dashes=(5, 3), gid=f"own-level:{number}-{at}"
+                )
                 text = f" {level.text} {significant(level.value)} {row.unit}"
-                style_of: dict[str, Any] = {"size": SMALL, "color": ink.muted, "va": "bottom", "gid": f"at-own-level:{number}-{at}"}
+                style_of: dict[str, Any] = {
+                    "size": SMALL,
+                    "color": ink.muted,
+                    "va": "bottom",
+                    "gid": f"at-own-level:{number}-{at}",
+                }
                 sheet.write(axes, 0, level.value, text, transform=axes.get_yaxis_transform(), **style_of)
         if row.name == "clock":
             for at, held in enumerate(self.held):
                 if held.device == self.focus or sheet.page:
-                    axes.axvspan(held.begin, held.end, 0, 0.07, color=ink.warning, linewidth=0, gid=f"own-held:{at}")
+                    axes.axvspan(
+                        held.begin, held.end, 0, 0.07, color=ink.warning, linewidth=0, gid=f"own-held:{at}"
+                    )
         width = axes.get_position().width * sheet.width_in * POINTS_PER_INCH
         heading = ", ".join(filter(None, (row.name, row.unit)))
         sheet.write(axes, -_LEFT / width, 1 + 4 / _ROW, heading, transform=axes.transAxes, va="bottom")
@@ -164,12 +191,26 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
         axes.tick_params(color=ink.line, labelcolor=ink.muted, pad=2)
         axes.tick_params(axis="y", length=0)
 
-    def _names(self, sheet: PaperSheet, axes: Axes, row: TimelineRow, lines: Iterable[tuple[int, TimelineLine]], gid: str) -> None:
-        """The lines' names at their right ends, pushed apart from the lowest upwards and back into the row."""
+    def _names(
+        self,
+        sheet: PaperSheet,
+        axes: Axes,
+        row: TimelineRow,
+        lines: Iterable[tuple[int, TimelineLine]],
+        gid: str,
+    ) -> None:
+        """The lines' names at their right ends, pushed apart from the lowest upwards and back into the
+        row."""
         lines = sorted(lines, key=lambda pair: pair[1].y[-1])
         shares = [(line.y[-1] - row.bottom) / (row.top - row.bottom) for _, line in lines]
         width = axes.get_position().width * sheet.width_in * POINTS_PER_INCH
-        for (at, line), place in zip(lines, pushed_apart([share * _ROW for share in shares], SMALL + 1.2, _ROW), strict=True):
+        for (at, line), place in zip(
+            lines, pushed_apart([share * _ROW for share in shares], SMALL + 1.2, _ROW), strict=True
+        ):
             strong = line.device == self.focus or gid.startswith("at-own")
-            style: dict[str, Any] = {"size": SMALL, "color": sheet.ink.accent if strong else sheet.ink.muted, "gid": f"{gid}-{at}"}
+            style: dict[str, Any] = {
+                "size": SMALL,
+                "color": sheet.ink.accent if strong else sheet.ink.muted,
+                "gid": f"{gid}-{at}",
+            }
             sheet.write(axes, 1 + 4 / width, place / _ROW, line.name, transform=axes.transAxes, **style)

@@ -10,7 +10,8 @@ from rooflines.reports.words.text import csv_text
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write every table of ``page`` as NAME.csv next to ``path``; returns the first of them, or ``path``, empty, without any."""
+    """Write every table of ``page`` as NAME.csv next to ``path``; returns the first of them, or ``path``,
+    empty, without any."""
     written = []
     for table in page.tables():
         if table.show != "brief":

@@ -23,9 +23,11 @@ _TAG = re.compile(r"<[^>]+>")
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _COLOUR = re.compile("|".join(VARIABLE_OF))
 _FONT = re.compile(r"font-family: [^;\"]+;? ?|(?<=font: )([\d.]+px)[^;\"]+")
-# Rotations by zero, the default shapes of line ends, and the ids of everything except the axes: the page does not need them.
+# Rotations by zero, the default shapes of line ends, and the ids of everything except the axes: the page does
+# not need them.
 _NEEDLESS = re.compile(
-    r' transform="rotate\(-?0 [^"]*"|; stroke-line(?:join|cap): (?:miter|square)|; text-anchor: start| id="(?!axes_)[A-Za-z0-9]+_\d+"'
+    r' transform="rotate\(-?0 [^"]*"|; stroke-line(?:join|cap): (?:miter|square)|; text-anchor: '
+    r'start| id="(?!axes_)[A-Za-z0-9]+_\d+"'
 )
 # The mark of a tick is a line, which has its style where it is defined.
 _TICK = re.compile(r'(<use [^>]*) style="fill: ([^;]*); stroke: \2; stroke-width: 0.[46]"/>')
@@ -33,7 +35,8 @@ _TICK_SHAPE = re.compile(r'<path id="(\w+)" d="M0 0L(-?[\d.]+ -?[\d.]+)" style="
 _ID = re.compile(r'(?<= id=")|(?<=url\(#)|(?<=href="#)')
 _MADE_ID = re.compile(r' id="([mp][0-9a-f]{10})"')
 _STYLE = re.compile(r'(?<= style=")[^"]*')
-# The marks of a figure have their kind and name as id, several in one artist a kind in the plural and all names.
+# The marks of a figure have their kind and name as id, several in one artist a kind in the plural and all
+# names.
 _ONE = re.compile(r'<g id="([a-z-]+:[^",]*)">')
 _MANY = re.compile(r'<g id="([a-z]+)s:([^"]+)">')
 _ELEMENT = re.compile(r'<(?P<tag>path|use)(?![^>]* id=) (?P<facts>[^>]*?)style="(?P<style>[^"]*)"/>')
@@ -63,10 +66,11 @@ def write_figures(page: Page, directory: Path) -> tuple[Path, ...]:
 
 
 def page_svg(drawing: Drawing, width_in: float, name: str) -> str:
-    """The SVG of ``drawing`` for a page: colors are variables, numbers are short, and ids begin with ``name``.
+    """The SVG of ``drawing`` for a page: colors are variables, numbers are short, and ids begin with
+    ``name``.
 
-    A mark has its kind and name as ``data-mark`` and the switch that it belongs to as ``data-to``. ``data-axes`` has the place and the
-    limits of every axes, logarithms on a logarithmic axis.
+    A mark has its kind and name as ``data-mark`` and the switch that it belongs to as ``data-to``.
+    ``data-axes`` has the place and the limits of every axes, logarithms on a logarithmic axis.
     """
     picture, marks = drawing.figure(PaperSheet(width_in, page=True)), drawing.page_marks()
     text = as_svg(picture)
@@ -129,13 +133,19 @@ def _named(text: str, kind: str, names: list[str], marks: dict[str, Mark]) -> st
         return text
     styles = [element["style"].split("; ") for element in elements]
     common = [part for part, count in Counter(itertools.chain(*styles)).items() if count > len(styles) / 2]
-    pieces, end = [f'<g style="{"; ".join(common)}">' + text[: elements[0].start()].partition(">")[2]], elements[0].start()
+    pieces, end = (
+        [f'<g style="{"; ".join(common)}">' + text[: elements[0].start()].partition(">")[2]],
+        elements[0].start(),
+    )
     for element, name, style in zip(elements, names, styles, strict=True):
         tag, facts = element["tag"], re.sub(r'clip-path="[^"]*" ?', "", element["facts"])
         disc = _DISC.search(facts)
         if disc:
             x, y = ([float(value) for value in _VALUE.findall(disc[1])[axis::2]] for axis in (0, 1))
-            tag, facts = "circle", f'cx="{_middle(x)}" cy="{_middle(y)}" r="{_rounded((max(x) - min(x)) / 2)}"'
+            tag, facts = (
+                "circle",
+                f'cx="{_middle(x)}" cy="{_middle(y)}" r="{_rounded((max(x) - min(x)) / 2)}"',
+            )
         own = "; ".join(part for part in style if part not in common)
         facts = f'{facts.strip()} style="{own}"' if own else facts.strip()
         pieces += [text[end : element.start()], f"<{tag}{_attributes(f'{kind}:{name}', marks)} {facts}/>"]
@@ -155,7 +165,15 @@ def _places(picture: Figure) -> list[dict[str, list[float]]]:
         box = axes.get_position()
         limits = {"x": (axes.get_xscale(), axes.get_xlim()), "y": (axes.get_yscale(), axes.get_ylim())}
         places.append(
-            {"box": [round(v, 2) for v in (box.x0 * width, (1 - box.y1) * height, box.width * width, box.height * height)]}
-            | {name: [float(f"{math.log10(v) if scale == 'log' else v:.6g}") for v in ends] for name, (scale, ends) in limits.items()}
+            {
+                "box": [
+                    round(v, 2)
+                    for v in (box.x0 * width, (1 - box.y1) * height, box.width * width, box.height * height)
+                ]
+            }
+            | {
+                name: [float(f"{math.log10(v) if scale == 'log' else v:.6g}") for v in ends]
+                for name, (scale, ends) in limits.items()
+            }
         )
     return places

@@ -1,4 +1,5 @@
-"""Tables of a page that sort, search and unfold: the rows in the page's HTML, and all others as data from which its script makes them.
+"""Tables of a page that sort, search and unfold: the rows in the page's HTML, and all others as data from
+which its script makes them.
 
 A page of 20,000 rows thereby opens as fast as one of fifty.
 """
@@ -26,7 +27,8 @@ _NOT_PRINTED = {True: 8, False: 3}
 
 
 def packed(value: Any) -> str:
-    """``value`` as JSON, deflated and in base64, which can stand in any element. Raises ValueError for a number that JSON lacks."""
+    """``value`` as JSON, deflated and in base64, which can stand in any element. Raises ValueError for a
+    number that JSON lacks."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
@@ -37,25 +39,52 @@ def slug(color: str) -> str:
 
 
 def drawn(table: Table) -> dict[str, Any]:
-    """``table`` as the template lays it out: the rows in its HTML, and under ``data`` what its script makes the others of."""
+    """``table`` as the template lays it out: the rows in its HTML, and under ``data`` what its script makes
+    the others of."""
     found = texts(table, aligned=True)
-    columns = [structs.replace(column, unit=unit, key=column.name) for column, unit in zip(found.columns, found.units, strict=True)]
+    columns = [
+        structs.replace(column, unit=unit, key=column.name)
+        for column, unit in zip(found.columns, found.units, strict=True)
+    ]
     rows = list(_rows(table, columns, found.places, found.rows))
-    classes = [f"{'' if column.numeric else 'w'} {'quiet' if column.quiet else ''}".strip() for column in columns]
-    data = packed({"columns": classes, "rows": [_as_data(row) for row in rows]}) if table.kind in ("main", "tree") else ""
+    classes = [
+        f"{'' if column.numeric else 'w'} {'quiet' if column.quiet else ''}".strip() for column in columns
+    ]
+    data = (
+        packed({"columns": classes, "rows": [_as_data(row) for row in rows]})
+        if table.kind in ("main", "tree")
+        else ""
+    )
     return {
-        "title": table.title, "caption": table.caption or table.title, "sortable": table.kind == "main", "sorted_by": table.sorted_by,
-        "columns": columns, "rows": [row for row in rows if not row["is_hidden"]], "size": len(rows), "data": data,
-        "total": found.total, "note": table.note_with(columns),
-        "not_printed": [place for place, column in enumerate(columns, 1) if column.priority >= _NOT_PRINTED[column.numeric]],
-    }  # fmt: skip
+        "title": table.title,
+        "caption": table.caption or table.title,
+        "sortable": table.kind == "main",
+        "sorted_by": table.sorted_by,
+        "columns": columns,
+        "rows": [row for row in rows if not row["is_hidden"]],
+        "size": len(rows),
+        "data": data,
+        "total": found.total,
+        "note": table.note_with(columns),
+        "not_printed": [
+            place
+            for place, column in enumerate(columns, 1)
+            if column.priority >= _NOT_PRINTED[column.numeric]
+        ],
+    }
 
 
-def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: tuple[tuple[str, ...], ...]) -> Iterator[dict[str, Any]]:
+def _rows(
+    table: Table, columns: list[Column], places: tuple[int, ...], lines: tuple[tuple[str, ...], ...]
+) -> Iterator[dict[str, Any]]:
     words = next((index for index, column in enumerate(columns) if not column.numeric), 0)
     shown = table.of_form(full=True)
     depths = [*(row.depth for row in shown), 0]
-    levels = (level for level in range(1, max(depths) + 1) if sum(depth <= level for depth in depths[:-1]) <= _MODULES_OPEN)
+    levels = (
+        level
+        for level in range(1, max(depths) + 1)
+        if sum(depth <= level for depth in depths[:-1]) <= _MODULES_OPEN
+    )
     open_to = max(levels, default=1)
     for number, (row, line) in enumerate(zip(shown, lines, strict=True)):
         parent = depths[number + 1] > row.depth
@@ -63,7 +92,10 @@ def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: t
         following = number + 1 < len(shown) and shown[number + 1].muted
         cells = () if row.heading else zip(places, columns, line, strict=True)
         yield {
-            "cells": [_cell(table, row, place, column, text, is_name=at == words) for at, (place, column, text) in enumerate(cells)],
+            "cells": [
+                _cell(table, row, place, column, text, is_name=at == words)
+                for at, (place, column, text) in enumerate(cells)
+            ],
             "classes": "muted" if row.muted else "here" if following else "",
             "points": " ".join(f"point:{point}" for point in row.points),
             "heading": line[0] if row.heading else "",
@@ -72,7 +104,9 @@ def _rows(table: Table, columns: list[Column], places: tuple[int, ...], lines: t
             "depth": row.depth,
             "parent": parent,
             "open": parent and row.depth < open_to,
-            "is_hidden": number >= _SHOWN_AT_FIRST if table.kind == "main" else table.kind == "tree" and row.depth > open_to,
+            "is_hidden": number >= _SHOWN_AT_FIRST
+            if table.kind == "main"
+            else table.kind == "tree" and row.depth > open_to,
         }
 
 
@@ -106,14 +140,17 @@ def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_n
     }
 
 
-# --- what the script knows ---------------------------------------------------------------------------------------------------------
+# --- what the script knows --------------------------------------------------------------------------------
 
 _CELL = ("text", "sort", "hover", "bar", "letter", "warning", "color")
 
 
 def _as_data(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for the script: its ``cells`` if they are not in the HTML, its place in a tree, and what opens below it."""
-    made = {name: row[name] for name in ("depth", "parent", "open")} | {"detail": [_part(part) for part in row["detail"]]}
+    """A row for the script: its ``cells`` if they are not in the HTML, its place in a tree, and what opens
+    below it."""
+    made = {name: row[name] for name in ("depth", "parent", "open")} | {
+        "detail": [_part(part) for part in row["detail"]]
+    }
     if row["is_hidden"]:
         cells = [_short([cell[name] for name in _CELL]) for cell in row["cells"]]
         made |= {"cells": cells, "points": row["points"], "classes": row["classes"]}
@@ -127,7 +164,10 @@ def _part(part: Paragraph | Table) -> Any:
     found = texts(part, aligned=True)
     return {
         "caption": part.title or part.caption,
-        "heads": [[column.label, unit, "" if column.numeric else "w"] for column, unit in zip(found.columns, found.units, strict=True)],
+        "heads": [
+            [column.label, unit, "" if column.numeric else "w"]
+            for column, unit in zip(found.columns, found.units, strict=True)
+        ],
         "rows": [
             [_short([text, _given(row, place).hover]) for text, place in zip(line, found.places, strict=True)]
             for row, line in zip(part.of_form(full=True), found.rows, strict=True)

@@ -1,7 +1,7 @@
 """A page as one HTML file that opens without a network, as interactive as its blocks allow.
 
-``templates/`` decides how it looks. Everything that came from a trace is escaped: as HTML by Jinja, as XML in a figure, and the
-data of the scripts are in base64.
+``templates/`` decides how it looks. Everything that came from a trace is escaped: as HTML by Jinja, as XML in
+a figure, and the data of the scripts are in base64.
 """
 
 from __future__ import annotations
@@ -44,22 +44,29 @@ def render(page: Page, directory: Path | None = None) -> str:
     environment.filters["flush"] = lambda text: re.sub(r"\n +", "\n", text)
     return environment.get_template("page.html.j2").render(
         page=page,
-        sections=[section for section in page.sections if any(block.show != "brief" for block in section.blocks)],
+        sections=[
+            section for section in page.sections if any(block.show != "brief" for block in section.blocks)
+        ],
         drawn=drawn,
         picture_of=partial(_picture, page),
-        link=lambda file: quote(Path(relpath(file, directory)).as_posix()) if directory and Path(file).is_file() else "",
+        link=lambda file: (
+            quote(Path(relpath(file, directory)).as_posix()) if directory and Path(file).is_file() else ""
+        ),
         percent=percent,
         ink=INK,
         bounds=BOUNDS,
-        categories={name: {theme: category_color(name, theme) for theme in THEMES} for name in sorted(COLORED)},
+        categories={
+            name: {theme: category_color(name, theme) for theme in THEMES} for name in sorted(COLORED)
+        },
     )
 
 
-# --- figures -----------------------------------------------------------------------------------------------------------------------
+# --- figures ----------------------------------------------------------------------------------------------
 
 
 def _picture(page: Page, figure: Figure) -> dict[str, Any]:
-    """A figure as the template lays it out: for windows of any size, or for wide and for narrow ones, with what its script knows."""
+    """A figure as the template lays it out: for windows of any size, or for wide and for narrow ones, with
+    what its script knows."""
     drawing, number = figure.drawing, page.figures().index(figure)
     sizes = ("wide", "narrow") if len(drawing.widths_in) > 1 else ("any",)
     widths = zip(sizes, drawing.widths_in, strict=True)
@@ -67,7 +74,10 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
     facts, lines = drawing.page_facts(), dict[str, int]()
     # Many marks share a line, so each line is written once.
     texts = {
-        key: [lines.setdefault(line, len(lines)) for line in (mark.text[0], *(f"{name}: {said}" for name, said in mark.text[1]))]
+        key: [
+            lines.setdefault(line, len(lines))
+            for line in (mark.text[0], *(f"{name}: {said}" for name, said in mark.text[1]))
+        ]
         for key, mark in drawing.page_marks().items()
         if mark.text
     }
@@ -77,9 +87,13 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         "narrow": packed(svgs["narrow"]) if "narrow" in svgs else "",
         "facts": packed({**facts, "said": [*lines], "texts": texts}) if facts or texts else "",
         "zooms": "x" in facts,
-        "categories": [(name, slug(name)) for name, *_ in drawing.legend] if isinstance(drawing, RooflineChart | Lanes) else [],
+        "categories": [(name, slug(name)) for name, *_ in drawing.legend]
+        if isinstance(drawing, RooflineChart | Lanes)
+        else [],
         "roofs": drawing.roof_groups() if isinstance(drawing, RooflineChart) else [],
         "ranks": [point.label for point in drawing.labeled] if isinstance(drawing, RooflineChart) else [],
-        "devices": drawing.devices if isinstance(drawing, TimelineFigure) and len(drawing.devices) > 1 else [],
+        "devices": drawing.devices
+        if isinstance(drawing, TimelineFigure) and len(drawing.devices) > 1
+        else [],
         "focus": drawing.focus if isinstance(drawing, TimelineFigure) else "",
     }

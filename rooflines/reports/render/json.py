@@ -1,4 +1,5 @@
-"""A page as data: the same sections, tables, columns and units as in any other format, with numbers as numbers."""
+"""A page as data: the same sections, tables, columns and units as in any other format, with numbers as
+numbers."""
 
 from __future__ import annotations
 
@@ -24,24 +25,48 @@ def write(page: Page, path: Path) -> Path:
 def render(page: Page) -> str:
     """The page as text."""
     sections = [
-        {"name": one.name, "title": one.title, "blocks": [plain(block) for block in one.blocks if block.show != "brief"]}
+        {
+            "name": one.name,
+            "title": one.title,
+            "blocks": [plain(block) for block in one.blocks if block.show != "brief"],
+        }
         for one in page.sections
     ]
-    facts = {name: getattr(page, name) for name in ("kind", "name", "title", "created", "rooflines", "verdict", "label", "said")}
-    return to_json({"schema": SCHEMA, **facts, "status": page.status and page.status[0], "sections": sections})
+    facts = {
+        name: getattr(page, name)
+        for name in ("kind", "name", "title", "created", "rooflines", "verdict", "label", "said")
+    }
+    return to_json(
+        {"schema": SCHEMA, **facts, "status": page.status and page.status[0], "sections": sections}
+    )
 
 
 def plain(block: Block) -> dict[str, Any]:
-    """A block as containers. A value times its column's ``factor`` is the figure in the unit without a prefix."""
+    """A block as containers. A value times its column's ``factor`` is the figure in the unit without a
+    prefix."""
     match block:
         case Table():
             return _table(block)
         case Figure():
-            # The operators of a roofline are in the table of operators, the ceilings of a chart in that of ceilings.
-            drawn = msgspec.to_builtins(block.drawing) if isinstance(block.drawing, Curves | Beams | TimelineFigure) else None
-            return {"block": "figure", "name": block.name, "caption": block.caption, "note": block.note, "data": drawn}
+            # The operators of a roofline are in the table of operators, the ceilings of a chart in that of
+            # ceilings.
+            drawn = (
+                msgspec.to_builtins(block.drawing)
+                if isinstance(block.drawing, Curves | Beams | TimelineFigure)
+                else None
+            )
+            return {
+                "block": "figure",
+                "name": block.name,
+                "caption": block.caption,
+                "note": block.note,
+                "data": drawn,
+            }
     found: dict[str, Any] = msgspec.to_builtins(block)
-    return {"block": type(block).__name__.lower(), **{name: value for name, value in found.items() if name not in ("show", "first")}}
+    return {
+        "block": type(block).__name__.lower(),
+        **{name: value for name, value in found.items() if name not in ("show", "first")},
+    }
 
 
 def _table(table: Table) -> dict[str, Any]:

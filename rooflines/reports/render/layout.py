@@ -10,8 +10,12 @@ from rooflines.reports.words.text import clip, shorten_middle, shorten_name, sho
 
 GAP = 2
 CUTS: dict[str, Callable[[str, int], str]] = {
-    "text": clip, "name": shorten_name, "path": shorten_path, "shapes": shorten_shapes, "middle": shorten_middle,
-}  # fmt: skip
+    "text": clip,
+    "name": shorten_name,
+    "path": shorten_path,
+    "shapes": shorten_shapes,
+    "middle": shorten_middle,
+}
 
 
 class Fitted(NamedTuple):
@@ -49,7 +53,10 @@ def fitted(table: Table, width: int, rows: Sequence[Row], *, full: bool = False)
     columns = []
     for index, (column, unit) in enumerate(zip(found.columns, found.units, strict=True)):
         first = not column.numeric and all(one.numeric for one in found.columns[:index])
-        cells = tuple(("  " * row.depth if first else "") + line[index] for row, line in zip(rows, found.rows, strict=True))
+        cells = tuple(
+            ("  " * row.depth if first else "") + line[index]
+            for row, line in zip(rows, found.rows, strict=True)
+        )
         total = found.total[index] if found.total else ""
         counted = [cell for cell, row in zip(cells, rows, strict=True) if not row.heading]
         can_go = column.priority or column.format in ("own", "scaled", "figures", "efficiency")

@@ -61,7 +61,10 @@ def markdown(block: Block, most: int | None = None) -> Iterator[str]:
         case Findings():
             for number, one in enumerate(block.items, start=1):
                 suggestion = f" Try {inert(one.suggestion)}" if one.suggestion else ""
-                yield f"{number}. **{inert(one.title)}**: {inert(one.saves)}. {inert(one.evidence)}.{suggestion}"
+                yield (
+                    f"{number}. **{inert(one.title)}**: {inert(one.saves)}. "
+                    f"{inert(one.evidence)}.{suggestion}"
+                )
         case Bar():
             if block.title:
                 yield f"### {inert(block.title)}"
@@ -92,7 +95,11 @@ def table(block: Table, most: int | None = None) -> str:
     for row, cells in zip(rows, found.rows, strict=True):
         indented = [inert("\u2003" * row.depth * (place == 1) + text) for place, text in enumerate(cells)]
         lines.append([f"**{inert(cells[0])}**", *[""] * (len(cells) - 1)] if row.heading else indented)
-        lines += [["", inert(part.text), *[""] * (len(cells) - 2)][: len(cells)] for part in row.detail if isinstance(part, Paragraph)]
+        lines += [
+            ["", inert(part.text), *[""] * (len(cells) - 2)][: len(cells)]
+            for part in row.detail
+            if isinstance(part, Paragraph)
+        ]
     if found.total:
         lines.append([f"**{inert(text)}**" if text else "" for text in found.total])
     return _lines(found.titles(), ruler, lines)

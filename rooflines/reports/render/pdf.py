@@ -1,7 +1,9 @@
-"""A page in print, set by Typst with its figures as vectors: at most 50 pages, and the rows that they lack in an appendix.
+"""A page in print, set by Typst with its figures as vectors: at most 50 pages, and the rows that they lack in
+an appendix.
 
-The template holds the layout, this module gives it the blocks in words. Everything goes there as one JSON text and is set as it is,
-so an operator's name cannot become markup. Only faces that Typst brings along are used: the document is the same on every machine.
+The template holds the layout, this module gives it the blocks in words. Everything goes there as one JSON
+text and is set as it is, so an operator's name cannot become markup. Only faces that Typst brings along are
+used: the document is the same on every machine.
 """
 
 from __future__ import annotations
@@ -18,7 +20,20 @@ from msgspec.structs import replace
 
 from rooflines.reports.charts.palette import INK, bound_style, category_color, contrast
 from rooflines.reports.charts.paper import SERIF, as_svg, draw
-from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table, section
+from rooflines.reports.document import (
+    Bar,
+    Block,
+    Cell,
+    Facts,
+    Figure,
+    Findings,
+    Page,
+    Paragraph,
+    Part,
+    Row,
+    Table,
+    section,
+)
 from rooflines.reports.render.layout import Fitted, fitted
 from rooflines.reports.words.text import NUMBER_AND_UNIT
 from rooflines.units import percent
@@ -48,13 +63,19 @@ def write(page: Page, path: Path) -> Path:
     path.write_bytes(document)
     appendix.unlink(missing_ok=True)
     cut = tuple(
-        section(part.name, part.title, replace(one, printed=None, rows=tuple(replace(row, printed=True) for row in one.rows)))
+        section(
+            part.name,
+            part.title,
+            replace(one, printed=None, rows=tuple(replace(row, printed=True) for row in one.rows)),
+        )
         for part in page.sections
         for one in part.blocks
         if isinstance(one, Table) and len(one.on_paper()[:most]) < len(one.of_form(full=True))
     )
     if cut:
-        appendix.write_bytes(_set(content(replace(page, name=f"{page.name}: appendix", said=(), sections=cut))))
+        appendix.write_bytes(
+            _set(content(replace(page, name=f"{page.name}: appendix", said=(), sections=cut)))
+        )
     return path
 
 
@@ -63,13 +84,18 @@ def _set(content: dict[str, Any]) -> bytes:
     import typst
 
     # A path and not the text: the oldest Typst that we accept takes only paths.
-    with resources.as_file(resources.files("rooflines.reports.render") / "templates" / "page.typ") as template:
+    with resources.as_file(
+        resources.files("rooflines.reports.render") / "templates" / "page.typ"
+    ) as template:
         text = json.dumps(_kept_together(content), ensure_ascii=False)
-        return bytes(typst.compile(str(template), format="pdf", sys_inputs={"page": text}, ignore_system_fonts=True))
+        return bytes(
+            typst.compile(str(template), format="pdf", sys_inputs={"page": text}, ignore_system_fonts=True)
+        )
 
 
 def content(page: Page, appendix: str = "", most: int | None = None) -> dict[str, Any]:
-    """What the template shows, in words and formatted numbers, with ``most`` rows of a table; ``appendix`` is the file with all."""
+    """What the template shows, in words and formatted numbers, with ``most`` rows of a table; ``appendix`` is
+    the file with all."""
     return {
         "ink": msgspec.to_builtins(_INK),
         "title": page.name,
@@ -90,7 +116,8 @@ def content(page: Page, appendix: str = "", most: int | None = None) -> dict[str
 
 
 def _kept_together(value: Any, key: str = "") -> Any:
-    """Every sentence with no-break spaces between numbers and units; what is copied from the page or drawn stays as it is."""
+    """Every sentence with no-break spaces between numbers and units; what is copied from the page or drawn
+    stays as it is."""
     if isinstance(value, dict):
         return {name: _kept_together(item, name) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -99,7 +126,8 @@ def _kept_together(value: Any, key: str = "") -> Any:
 
 
 def _date(created: str) -> list[int] | None:
-    """Year, month and day of the run, which is the document's date as well: the day it was set would change the file."""
+    """Year, month and day of the run, which is the document's date as well: the day it was set would change
+    the file."""
     try:
         day = datetime.fromisoformat(created)
     except ValueError:
@@ -130,8 +158,13 @@ def _bar(block: Bar) -> dict[str, Any]:
     single = len(block.rows) == 1
     return {
         "kind": "bar",
-        "title": ", ".join(text for text in (block.title, block.caption) if text) if block.title or not single else "",
-        "rows": [{"label": row.label, "text": row.text, "parts": [_part(part) for part in row.parts]} for row in block.rows],
+        "title": ", ".join(text for text in (block.title, block.caption) if text)
+        if block.title or not single
+        else "",
+        "rows": [
+            {"label": row.label, "text": row.text, "parts": [_part(part) for part in row.parts]}
+            for row in block.rows
+        ],
         "key": [_part(part, in_full=single) for part in block.key() if part.pattern != "rest"],
     }
 
@@ -142,16 +175,31 @@ def _part(part: Part, *, in_full: bool = True) -> dict[str, Any]:
     on = max(("#ffffff", _INK.text), key=lambda color: contrast(color, fill))
     text = f"{part.name} {percent(part.share)} ({part.text})" if in_full else part.name
     text = f"{part.letter} · {text}" if part.letter else text
-    return {"share": part.share, "letter": part.letter, "pattern": pattern, "fill": fill, "on": on, "text": text}
+    return {
+        "share": part.share,
+        "letter": part.letter,
+        "pattern": pattern,
+        "fill": fill,
+        "on": on,
+        "text": text,
+    }
 
 
 def _table(table: Table, appendix: str, most: int | None) -> dict[str, Any]:
     rows = table.on_paper()[:most]
     columns = fitted(table, _CHARACTERS, rows, full=True)
     # Sentences and names that have no room are wrapped; paths and shapes are cut, as everywhere.
-    wrapped = [one for one in columns if one.column.format in ("text", "middle") and any(len(cell) > one.width for cell in one.cells)]
+    wrapped = [
+        one
+        for one in columns
+        if one.column.format in ("text", "middle") and any(len(cell) > one.width for cell in one.cells)
+    ]
     count = len(table.of_form(full=True))
-    some = f"{len(rows)} of {count} rows{f' ({appendix} has all)' if appendix else ''}" if len(rows) < count else ""
+    some = (
+        f"{len(rows)} of {count} rows{f' ({appendix} has all)' if appendix else ''}"
+        if len(rows) < count
+        else ""
+    )
     caption = ", ".join(text for text in (some, table.order) if text)
     return {
         "kind": "table",
@@ -170,7 +218,9 @@ def _table(table: Table, appendix: str, most: int | None) -> dict[str, Any]:
             for one in columns
         ],
         "rows": [_row(row, number, columns, wrapped) for number, row in enumerate(rows)],
-        "total": [one.total if one in wrapped else one.cut(one.total) for one in columns] if table.total else [],
+        "total": [one.total if one in wrapped else one.cut(one.total) for one in columns]
+        if table.total
+        else [],
     }
 
 

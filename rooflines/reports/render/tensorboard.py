@@ -1,4 +1,5 @@
-"""A page as a TensorBoard event file: its words and tables as text, its figures as images, and the numbers of its record as curves.
+"""A page as a TensorBoard event file: its words and tables as text, its figures as images, and the numbers of
+its record as curves.
 
 Written without torch's ``SummaryWriter``, which is a shell around the same and takes seconds to import.
 """
@@ -16,12 +17,14 @@ from rooflines.reports.render.markdown import inert, markdown
 # Ours end in this, so that writing again replaces them and leaves the training's own event files alone.
 SUFFIX = ".rooflines"
 _ROWS = 25
-# TensorBoard shows images as thumbnails: on a small sheet the type is large, and only the names with room are written.
+# TensorBoard shows images as thumbnails: on a small sheet the type is large, and only the names with room are
+# written.
 _IMAGE_IN, IMAGE_DPI = 4.8, 230
 
 
 def write(page: Page, path: Path, measured: Measured | None = None) -> Path:
-    """Write ``page`` and what was ``measured`` into the directory of ``path`` as one event file, and return that.
+    """Write ``page`` and what was ``measured`` into the directory of ``path`` as one event file, and return
+    that.
 
     An event file that an earlier call left there is replaced, so that no curve is drawn twice.
     """
@@ -42,8 +45,13 @@ def write(page: Page, path: Path, measured: Measured | None = None) -> Path:
             last_s = max(last_s, point.wall_s)
             value = Summary.Value(tag=point.tag, simple_value=float(point.value))
             writer.add_event(Event(wall_time=point.wall_s, step=point.step, summary=Summary(value=[value])))
-        values = [Summary.Value(tag=f"summary/{name}", simple_value=float(value)) for name, value in measured.summary.items()]
-        values += [value for tag, text in _texts(page) for value in text_pb(f"{tag}/text_summary", text).value]
+        values = [
+            Summary.Value(tag=f"summary/{name}", simple_value=float(value))
+            for name, value in measured.summary.items()
+        ]
+        values += [
+            value for tag, text in _texts(page) for value in text_pb(f"{tag}/text_summary", text).value
+        ]
         if measured.pictures:
             values += [_image(one.name, one) for one in page.figures()]
         writer.add_event(Event(wall_time=last_s, step=0, summary=Summary(value=values)))
@@ -68,7 +76,9 @@ def _texts(page: Page) -> Iterable[tuple[str, str]]:
         for block in blocks:
             if isinstance(block, Table):
                 tables.setdefault(block.name, []).extend(markdown(block, _ROWS))
-        words = [text for block in blocks if not isinstance(block, Table | Figure) for text in markdown(block)]
+        words = [
+            text for block in blocks if not isinstance(block, Table | Figure) for text in markdown(block)
+        ]
         if words:
             said += [f"## {inert(section.title)}", *words]
     return (("report", "\n\n".join(said)), *((name, "\n\n".join(parts)) for name, parts in tables.items()))
@@ -79,12 +89,15 @@ def _image(tag: str, figure: Figure) -> Any:
 
     picture = draw(figure.drawing, width_in=_IMAGE_IN)
     width, height = (round(inches * IMAGE_DPI) for inches in picture.get_size_inches())
-    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=as_png(picture, IMAGE_DPI))
+    image = Summary.Image(
+        height=height, width=width, colorspace=3, encoded_image_string=as_png(picture, IMAGE_DPI)
+    )
     return Summary.Value(tag=tag, image=image)
 
 
 def _hyperparameters(measured: Measured) -> Iterable[Any]:
-    """What was run as hyperparameters. They go into this event file: ``add_hparams`` would start another run."""
+    """What was run as hyperparameters. They go into this event file: ``add_hparams`` would start another
+    run."""
     if not measured.settings:
         return ()
     from tensorboard.plugins.hparams import summary_v2 as hparams

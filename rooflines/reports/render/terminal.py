@@ -1,4 +1,5 @@
-"""A page in a terminal: the verdict, then what the short form has of each section, in the width of the console."""
+"""A page in a terminal: the verdict, then what the short form has of each section, in the width of the
+console."""
 
 from __future__ import annotations
 
@@ -25,14 +26,27 @@ _LONGEST_BAR = 40
 _SENTENCE = 20
 # A bar with few parts shows each in full.
 _FEW_PARTS = 3
-# Classes differ by fill, not by color, so that pipes, logs and grayscale prints show them too (see palette.py).
+# Classes differ by fill, not by color, so that pipes, logs and grayscale prints show them too (see
+# palette.py).
 _FILLS = {
-    "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
-    "input": ("▚", "%"), "far": ("◩", "/"), "transfer": ("▞", "\\"), "idle": ("┈", "_"),
-    "unknown": ("?", "?"), "bound": ("█", "#"), "headroom": ("░", "."), "doubt": ("▩", "!"), "rest": (" ", " "),
-}  # fmt: skip
+    "compute": ("█", "#"),
+    "memory": ("▓", "="),
+    "latency": ("▒", ":"),
+    "communication": ("╳", "x"),
+    "host": ("░", "."),
+    "input": ("▚", "%"),
+    "far": ("◩", "/"),
+    "transfer": ("▞", "\\"),
+    "idle": ("┈", "_"),
+    "unknown": ("?", "?"),
+    "bound": ("█", "#"),
+    "headroom": ("░", "."),
+    "doubt": ("▩", "!"),
+    "rest": (" ", " "),
+}
 _STYLES = {"bound": "green", "headroom": "dim"}
-# One character for one character, so that the styles of a line keep their places on a console that cannot show more than ASCII.
+# One character for one character, so that the styles of a line keep their places on a console that cannot
+# show more than ASCII.
 _ASCII = str.maketrans("±µ·…×–—−“”’→²", '~u-~x---""\'>2')
 # A module path, which is cut where it is longer than a line.
 _PATH = re.compile(r"[\w*]+(?:\.[\w*]+)+")
@@ -41,7 +55,8 @@ _KEPT = "\ue000"
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write ``page`` to ``path`` as a terminal of 100 columns without colors shows it, and return the path."""
+    """Write ``page`` to ``path`` as a terminal of 100 columns without colors shows it, and return the
+    path."""
     from rich.console import Console
 
     with path.open("w", encoding="utf-8") as file:
@@ -80,7 +95,10 @@ def _section(lines: _Lines, section: Section, blocks: Sequence[Block]) -> None:
         own = blocks[0] if isinstance(blocks[0], Table) and not blocks[0].title else None
         lines.heading(section.title, section.remark or (_rows_shown(own) if own else ""))
     for number, block in enumerate(blocks):
-        if number and (isinstance(block, Table | Bar | Findings) or (isinstance(block, Paragraph) and block.kind == "title")):
+        if number and (
+            isinstance(block, Table | Bar | Findings)
+            or (isinstance(block, Paragraph) and block.kind == "title")
+        ):
             lines.line()
         if write_block := _WRITERS.get(type(block)):
             write_block(lines, block)
@@ -95,7 +113,8 @@ class _Lines:
         self.width = min(console.width, _WIDEST)
 
     def line(self, *parts: Styled, indent: int = 0, hang: int | None = None, whole: bool = False) -> None:
-        """One paragraph of text or (text, style), wrapped unless ``whole``; the lines after the first start at ``hang``."""
+        """One paragraph of text or (text, style), wrapped unless ``whole``; the lines after the first start
+        at ``hang``."""
         from rich.text import Text
 
         hang = indent if hang is None else hang
@@ -106,7 +125,9 @@ class _Lines:
         for number, row in enumerate(wrapped):
             row.rstrip()
             row.plain = row.plain.replace(_KEPT, " ")
-            self.console.print(Text(" " * (hang if number else indent)) + row, soft_wrap=True, highlight=False)
+            self.console.print(
+                Text(" " * (hang if number else indent)) + row, soft_wrap=True, highlight=False
+            )
 
     def row(self, *parts: Styled) -> None:
         """One line of a table, which is already as wide as it may be."""
@@ -135,10 +156,16 @@ class _Lines:
         text, *style = (part,) if isinstance(part, str) else part
         if room is not None:
             text = _PATH.sub(lambda path: shorten_path(path[0], room), text)
-        # Names come out of traces that other people made: an escape sequence in one must not reach the terminal.
-        text = "".join(character if character.isprintable() or character == _KEPT else " " for character in text)
+        # Names come out of traces that other people made: an escape sequence in one must not reach the
+        # terminal.
+        text = "".join(
+            character if character.isprintable() or character == _KEPT else " " for character in text
+        )
         if self.ascii:
-            text = "".join(character if character.isascii() or character == _KEPT else "?" for character in text.translate(_ASCII))
+            text = "".join(
+                character if character.isascii() or character == _KEPT else "?"
+                for character in text.translate(_ASCII)
+            )
         return (text, style[0]) if style else text
 
 
@@ -181,19 +208,24 @@ def _bar(lines: _Lines, block: Bar) -> None:
     for row in block.rows:
         counts = _cells([part.share for part in row.parts], room)
         drawn: list[Styled] = [
-            (lines.fill(part.pattern) * count, _STYLES.get(part.pattern, "")) for part, count in zip(row.parts, counts, strict=True)
+            (lines.fill(part.pattern) * count, _STYLES.get(part.pattern, ""))
+            for part, count in zip(row.parts, counts, strict=True)
         ]
         if labels:
             drawn.insert(0, row.label.rjust(labels) + " " * GAP)
         lines.row(*drawn, *([" " * (room - sum(counts) + GAP) + row.text.rjust(ends)] if ends else []))
     parts = [part for part in block.key() if part.pattern != "rest"]
     told = [f" ({one.text})" if one.text and len(parts) <= _FEW_PARTS else "" for one in parts]
-    key = (f"{lines.fill(one.pattern)} {one.name} {percent(one.share)}{text}" for one, text in zip(parts, told, strict=True))
+    key = (
+        f"{lines.fill(one.pattern)} {one.name} {percent(one.share)}{text}"
+        for one, text in zip(parts, told, strict=True)
+    )
     lines.line("   ".join(text.replace(" ", _KEPT) for text in key), indent=_INDENT)
 
 
 def _cells(shares: Sequence[float], width: int) -> list[int]:
-    """How many of ``width`` characters each share gets: their sum is right to half a character, and nothing is drawn as nothing."""
+    """How many of ``width`` characters each share gets: their sum is right to half a character, and nothing
+    is drawn as nothing."""
     edge, counts = 0.0, []
     for share in shares:
         start = round(edge * width)
@@ -221,7 +253,11 @@ def _table(lines: _Lines, table: Table) -> None:
         parts: list[Styled] = []
         # A sentence in the last column goes on below itself.
         last = columns[-1]
-        sentence = textwrap.wrap(last.cells[number], last.width) if last.column.format == "text" and last.width >= _SENTENCE else []
+        sentence = (
+            textwrap.wrap(last.cells[number], last.width)
+            if last.column.format == "text" and last.width >= _SENTENCE
+            else []
+        )
         for one in columns:
             cell = row.cells[one.place]
             warned = isinstance(cell, Cell) and bool(cell.warning)
@@ -245,8 +281,12 @@ def _table(lines: _Lines, table: Table) -> None:
 
 # A figure is in the full report only.
 _WRITERS: dict[type, Callable[[_Lines, Any], None]] = {
-    Paragraph: _paragraph, Facts: _facts, Findings: _findings, Bar: _bar, Table: _table,
-}  # fmt: skip
+    Paragraph: _paragraph,
+    Facts: _facts,
+    Findings: _findings,
+    Bar: _bar,
+    Table: _table,
+}
 
 
 def _rows_shown(table: Table) -> str:

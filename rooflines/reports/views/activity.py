@@ -25,16 +25,22 @@ _LONGEST_NAME, _LONGEST_PATH = 60, 36
 # What samples say of a device that is shown for a step, and the fewest readings in it.
 _SAMPLED, _FEWEST_READINGS = ("power", "clock", "memory"), 3
 _NODE = "autograd::engine::evaluate_function: "
-# Causes of idle time: the bound class of each and a short name; the others are idle for a reason of that name.
+# Causes of idle time: the bound class of each and a short name; the others are idle for a reason of that
+# name.
 _IDLE = {
-    "data_loading": ("input", "data loading"), "host_bound": ("host", "host"), "synchronisation": ("host", "host waits"),
-    "communication": ("communication", "exchange"), "kernel_wait": ("idle", "not begun"), "outside": ("idle", "other work"),
-}  # fmt: skip
+    "data_loading": ("input", "data loading"),
+    "host_bound": ("host", "host"),
+    "synchronisation": ("host", "host waits"),
+    "communication": ("communication", "exchange"),
+    "kernel_wait": ("idle", "not begun"),
+    "outside": ("idle", "other work"),
+}
 _ON_DEVICE = ChainMap({"profiler_s": "the profiler did work of its own"}, *RUNS_NOTHING.values())
 _ON_HOST = {
-    "data_loading_s": "the program was in the data loader", "communication_s": "processes exchanged data",
+    "data_loading_s": "the program was in the data loader",
+    "communication_s": "processes exchanged data",
     "host_bound_s": "the program was outside of operators",
-}  # fmt: skip
+}
 
 
 def timeline_section(analysis: Analysis) -> Section:
@@ -49,11 +55,19 @@ def timeline_section(analysis: Analysis) -> Section:
     usage, why = _usage(analysis, found)
     drawn = (replace(lane, items=lane.items or (lane.longest,) * len(lane.begins_ns)) for lane in found.lanes)
     drawing = Lanes(
-        lanes=tuple((_label(found, lane), lane) for lane in drawn), items=tuple(items), duration_s=found.duration_ns / 1e9,
+        lanes=tuple((_label(found, lane), lane) for lane in drawn),
+        items=tuple(items),
+        duration_s=found.duration_ns / 1e9,
         unplaced=tuple(f"point:{row}" for row in found.unplaced if row < len(analysis.operators)),
-        whole="step" if found.step else "trace", usage=usage,
-    )  # fmt: skip
-    figure = Figure(name="activity", drawing=drawing, caption=_caption(analysis, found, drawing), note=_note(analysis, found))
+        whole="step" if found.step else "trace",
+        usage=usage,
+    )
+    figure = Figure(
+        name="activity",
+        drawing=drawing,
+        caption=_caption(analysis, found, drawing),
+        note=_note(analysis, found),
+    )
     return section("timeline", "Timeline", figure, *said([why], "note", "full"), _table(found, drawing))
 
 
@@ -64,13 +78,18 @@ def _item(analysis: Analysis, name: str, row: int) -> Item:
         return Item(name=named)
     of = analysis.rows[row]
     kernel = of.kernels[0].name if of.kernels else ""
-    category, key = (of.category, f"point:{row}") if isinstance(of, OperatorRow) else (kernel_category(kernel) or "other", None)
+    category, key = (
+        (of.category, f"point:{row}")
+        if isinstance(of, OperatorRow)
+        else (kernel_category(kernel) or "other", None)
+    )
     work, module = clip(operator_name(of), _LONGEST_NAME), shorten_path(of.module, _LONGEST_PATH)
     return Item(name=named or work, launched=work if named else "", category=category, module=module, key=key)
 
 
 def _label(found: Activity, lane: Lane) -> str:
-    """The name of a lane: what it is, and its number where there are several; of idle time the letter of its bound class."""
+    """The name of a lane: what it is, and its number where there are several; of idle time the letter of its
+    bound class."""
     if lane.kind == "steps":
         return "host's step"
     if lane.kind == "idle":
@@ -83,30 +102,59 @@ def _label(found: Activity, lane: Lane) -> str:
 
 
 def _caption(analysis: Analysis, found: Activity, drawing: Lanes) -> str:
-    """What to see: idle time with its longest causes, work of several streams at once, or that the step is full."""
+    """What to see: idle time with its longest causes, work of several streams at once, or that the step is
+    full."""
     whole, on_device = found.duration_ns, analysis.idle_breakdown is not None
     if whole - found.busy_ns >= _WORTH_SAYING * whole:
-        causes = [f"for {percent(lane.busy_ns / whole)} {drawing.items[lane.longest].name}" for lane in found.of("idle")[:_CAUSES_SAID]]
+        causes = [
+            f"for {percent(lane.busy_ns / whole)} {drawing.items[lane.longest].name}"
+            for lane in found.of("idle")[:_CAUSES_SAID]
+        ]
         nothing = "The device runs nothing" if on_device else "No operator runs"
-        return f"{nothing} for {percent(1 - found.busy_ns / whole)} of this {drawing.whole}: {', '.join(causes)}."
-    busy = f"{'The device works' if on_device else 'Operators run'} for {percent(found.busy_ns / whole)} of this {drawing.whole}"
+        return (
+            f"{nothing} for {percent(1 - found.busy_ns / whole)} of this {drawing.whole}: "
+            f"{', '.join(causes)}."
+        )
+    busy = (
+        f"{'The device works' if on_device else 'Operators run'} for {percent(found.busy_ns / whole)} "
+        f"of this {drawing.whole}"
+    )
     twice = sum(lane.busy_ns for lane in found.of("stream")) - found.busy_ns
-    together = f"; the work of its streams overlaps by {seconds(twice / 1e9)}" if twice >= _WORTH_SAYING * whole else ""
+    together = (
+        f"; the work of its streams overlaps by {seconds(twice / 1e9)}"
+        if twice >= _WORTH_SAYING * whole
+        else ""
+    )
     return f"{busy}{together}."
 
 
 def _note(analysis: Analysis, found: Activity) -> str:
     """Which step this is, on which clock, and what is not drawn by itself."""
-    name, steps = clip(found.step, _LONGEST_NAME) or "The whole trace", counted(analysis.basis.steps, "traced step")
-    which = f"the {found.steps} of {steps} that resemble the timed ones" if found.steps < analysis.basis.steps else steps
+    name, steps = (
+        clip(found.step, _LONGEST_NAME) or "The whole trace",
+        counted(analysis.basis.steps, "traced step"),
+    )
+    which = (
+        f"the {found.steps} of {steps} that resemble the timed ones"
+        if found.steps < analysis.basis.steps
+        else steps
+    )
     nearest = f", nearest the median of {which}" if analysis.basis.steps > 1 else ""
-    texts = [f"{name} ({seconds(found.duration_ns / 1e9)}){nearest}. Times are as traced, with the profiler on, and not scaled."]
+    texts = [
+        f"{name} ({seconds(found.duration_ns / 1e9)}){nearest}. Times are as traced, with the "
+        "profiler on, and not scaled."
+    ]
     every, drawn = sum(lane.count for lane in found.lanes), sum(len(lane.begins_ns) for lane in found.lanes)
     if drawn < every:
-        below = f"neighbors below {seconds(found.resolution_ns / 1e9)} are one, in the color of the longest row"
+        below = (
+            f"neighbors below {seconds(found.resolution_ns / 1e9)} are one, in the color of the longest row"
+        )
         texts.append(f"{every - drawn:,} of {every:,} segments are merged: {below}.")
     if found.of("stream") and found.of("thread"):
-        texts.append("Host threads show their outermost operators and calls in the color of what they launched; gray launched nothing.")
+        texts.append(
+            "Host threads show their outermost operators and calls in the color of what they "
+            "launched; gray launched nothing."
+        )
     if found.left_out:
         texts.append(f"{counted(found.left_out, 'stream')} or threads with less time are left out.")
     return " ".join(texts)
@@ -115,15 +163,20 @@ def _note(analysis: Analysis, found: Activity) -> str:
 def _table(found: Activity, drawing: Lanes) -> Table:
     """The time of each lane."""
     columns = (
-        Column("row", format="text"), Column("traced time", "s", "scaled"), Column("share", "%", "share"),
-        Column("segments", format="count"), Column("longest", format="middle", least=30),
-    )  # fmt: skip
+        Column("row", format="text"),
+        Column("traced time", "s", "scaled"),
+        Column("share", "%", "share"),
+        Column("segments", format="count"),
+        Column("longest", format="middle", least=30),
+    )
     rows = []
     for label, lane in drawing.lanes:
         item = drawing.items[lane.longest]
         name = Cell(value=item.name, hover=f"{item.name} {item.module}".strip())
         rows.append((label, lane.busy_ns / 1e9, lane.busy_ns / found.duration_ns, lane.count, name))
-    return table("step_lanes", columns, rows, f"Time of each row of this {drawing.whole}", title="Rows of the timeline")
+    return table(
+        "step_lanes", columns, rows, f"Time of each row of this {drawing.whole}", title="Rows of the timeline"
+    )
 
 
 def _usage(analysis: Analysis, found: Activity) -> tuple[TimelineFigure, str]:
@@ -145,5 +198,10 @@ def _usage(analysis: Analysis, found: Activity) -> tuple[TimelineFigure, str]:
         if lines and row.name in _SAMPLED:
             rows.append(replace(row, lines=tuple(lines)))
     if rows:
-        return replace(whole, rows=tuple(rows), begin=0.0, end=duration_s, window_text="", marks=(), held=()), ""
-    return TimelineFigure(), f"{nothing}: fewer than {_FEWEST_READINGS} device samples were taken in these {seconds(duration_s)}."
+        return replace(
+            whole, rows=tuple(rows), begin=0.0, end=duration_s, window_text="", marks=(), held=()
+        ), ""
+    return (
+        TimelineFigure(),
+        f"{nothing}: fewer than {_FEWEST_READINGS} device samples were taken in these {seconds(duration_s)}.",
+    )

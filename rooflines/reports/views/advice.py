@@ -1,4 +1,5 @@
-"""Recommendations of a run, the gain predicted for each change of its options, and what was measured when they were tried."""
+"""Recommendations of a run, the gain predicted for each change of its options, and what was measured when
+they were tried."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ from rooflines.units import counted, interval, percent, significant
 _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple of the run's")
 
 
-def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None]] = (), trials: Trials | None = None) -> Page:
+def page(
+    analysis: Analysis,
+    predicted: Sequence[tuple[Change, Prediction | None]] = (),
+    trials: Trials | None = None,
+) -> Page:
     """Return the page of ``rooflines advise``: the recommendations, and what was predicted or tried."""
     tried = trials_section(trials) if trials is not None else predictions_section(predicted)
     return Page(
@@ -50,16 +55,21 @@ def findings_section(analysis: Analysis) -> Section:
     return section("findings", "Recommendations", found, *said([missing or ""], "absent"))
 
 
-def recommended(findings: Sequence[Finding], none: str, whole_s: float, per: str, command: str = "") -> Findings | Paragraph:
-    """``findings`` with what each saves of the ``whole_s`` seconds ``per`` (``a step``), or the sentence that there is ``none``."""
+def recommended(
+    findings: Sequence[Finding], none: str, whole_s: float, per: str, command: str = ""
+) -> Findings | Paragraph:
+    """``findings`` with what each saves of the ``whole_s`` seconds ``per`` (``a step``), or the sentence that
+    there is ``none``."""
     items = tuple(
         Recommendation(
-            title=finding.title, saves=sentences.saving(finding, whole_s, per),
+            title=finding.title,
+            saves=sentences.saving(finding, whole_s, per),
             share=max(0.0, finding.most_s / whole_s) if whole_s > 0 else 0.0,
-            evidence=finding.evidence + sentences.example(finding.example), suggestion=suggested(finding, command),
+            evidence=finding.evidence + sentences.example(finding.example),
+            suggestion=suggested(finding, command),
         )
         for finding in findings
-    )  # fmt: skip
+    )
     return Findings(items=items) if items else Paragraph(none, "absent", "always")
 
 
@@ -75,11 +85,14 @@ def predictions_section(predicted: Sequence[tuple[Change, Prediction | None]]) -
         for change, found in predicted
     ]
     columns = (
-        Column("change", format="text", least=18), Column("kind", format="text", priority=2), _PREDICTED,
+        Column("change", format="text", least=18),
+        Column("kind", format="text", priority=2),
+        _PREDICTED,
         Column("reason", format="text", least=40, quiet=True),
-    )  # fmt: skip
+    )
     note = (
-        "Predicted throughput as a multiple of this run's; a recommendation that suggests an option counts only what its own operators "
+        "Predicted throughput as a multiple of this run's; a recommendation that suggests an "
+        "option counts only what its own operators "
         "save by it, at most this. rooflines advise RUN --try measures it."
     )
     caption = "Changes of the options and their predicted gain"
@@ -88,26 +101,35 @@ def predictions_section(predicted: Sequence[tuple[Change, Prediction | None]]) -
 
 
 def trials_section(trials: Trials) -> Section:
-    """What was tried: predicted beside measured throughput, the error of the outputs, and the best combination."""
+    """What was tried: predicted beside measured throughput, the error of the outputs, and the best
+    combination."""
     columns = (
-        Column("change", format="text", least=18), _PREDICTED,
-        Column("measured", "×", "figures", help="median of the rounds"), Column("95 % interval", format="given"),
-        Column("result", format="text", least=13), Column("error", help="difference of the outputs from fp32", key="output_error"),
+        Column("change", format="text", least=18),
+        _PREDICTED,
+        Column("measured", "×", "figures", help="median of the rounds"),
+        Column("95 % interval", format="given"),
+        Column("result", format="text", least=13),
+        Column("error", help="difference of the outputs from fp32", key="output_error"),
         Column("reason", format="text", least=40, quiet=True, show="full"),
-    )  # fmt: skip
+    )
     note = (
-        "Throughput as a multiple of the run as it was. Result: as predicted is a measured gain between half and twice the predicted "
-        "one, in logarithms; unclear is an interval that contains both no gain and the predicted one, or fewer than three rounds."
+        "Throughput as a multiple of the run as it was. Result: as predicted is a measured gain "
+        "between half and twice the predicted "
+        "one, in logarithms; unclear is an interval that contains both no gain and the predicted "
+        "one, or fewer than three rounds."
     )
     caption = "Changes of the options: predicted and measured throughput"
     return section(
         "trials",
         "Advice tried",
-        None if trials.complete else Paragraph("Interrupted: not every round was measured.", "alert", "always"),
+        None
+        if trials.complete
+        else Paragraph("Interrupted: not every round was measured.", "alert", "always"),
         Paragraph(_best(trials), show="always"),
         table("trials", columns, map(_row, _every(trials)), caption, note=note, show="always"),
         *said(trials.notes, "alert"),
-        remark=counted(trials.rounds, "round") + (", every other one in the opposite order" if trials.rounds > 1 else ""),
+        remark=counted(trials.rounds, "round")
+        + (", every other one in the opposite order" if trials.rounds > 1 else ""),
     )
 
 
@@ -117,16 +139,25 @@ def _every(trials: Trials) -> list[Trial]:
 
 def _row(trial: Trial) -> Row:
     predicted, found, error = trial.prediction, trial.speedup, trial.output_error
-    same = f", same class {percent(error.same_class)}" if error is not None and error.same_class is not None else ""
+    same = (
+        f", same class {percent(error.same_class)}"
+        if error is not None and error.same_class is not None
+        else ""
+    )
     reason = trial.reason or (predicted.reason if predicted is not None else "")
     return Row(
         (
-            trial.change.label, predicted.speedup if predicted is not None else None, found.value if found is not None else None,
-            _interval(found), Cell(value=outcome(trial), hover=reason),
-            Cell(value=error.relative, text=f"{error.relative:.1e}{same}") if error is not None else None, reason,
+            trial.change.label,
+            predicted.speedup if predicted is not None else None,
+            found.value if found is not None else None,
+            _interval(found),
+            Cell(value=outcome(trial), hover=reason),
+            Cell(value=error.relative, text=f"{error.relative:.1e}{same}") if error is not None else None,
+            reason,
         ),
-        muted=not helped(trial), detail=(Paragraph(trial.reason, "note", "always"),) if trial.reason is not None else (),
-    )  # fmt: skip
+        muted=not helped(trial),
+        detail=(Paragraph(trial.reason, "note", "always"),) if trial.reason is not None else (),
+    )
 
 
 def _interval(found: Speedup | None) -> str | None:
@@ -136,7 +167,12 @@ def _interval(found: Speedup | None) -> str | None:
 def _best(trials: Trials) -> str:
     """The best combination, or the best single change where it was not beaten."""
     tried = [trial for trial in _every(trials) if helped(trial)]
-    best = max(tried, key=lambda trial: trial.speedup.value if trial.speedup is not None else 0.0, default=None)
+    best = max(
+        tried, key=lambda trial: trial.speedup.value if trial.speedup is not None else 0.0, default=None
+    )
     if best is None or best.speedup is None:
         return "No change helped: no interval of a measured gain lies above 1."
-    return f"Best: {best.change.label}, {significant(best.speedup.value)} × ({_interval(best.speedup)}) the throughput of the run."
+    return (
+        f"Best: {best.change.label}, {significant(best.speedup.value)} × ({_interval(best.speedup)}) "
+        "the throughput of the run."
+    )

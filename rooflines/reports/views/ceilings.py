@@ -1,4 +1,5 @@
-"""The page of a device's ceilings: each figure with its spread, its source and its age, next to the data sheet's; as CSV and JSON."""
+"""The page of a device's ceilings: each figure with its spread, its source and its age, next to the data
+sheet's; as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from typing import Any
 
 from rooflines.device_specs.compare import References, RoofComparison, without_reference
 from rooflines.device_specs.history import HistorySession, age
-from rooflines.device_specs.records import CONTRADICTS, MARKS, THROTTLED, Ceiling, Ceilings, Conditions, marked, marks_of
+from rooflines.device_specs.records import (
+    CONTRADICTS,
+    MARKS,
+    THROTTLED,
+    Ceiling,
+    Ceilings,
+    Conditions,
+    marked,
+    marks_of,
+)
 from rooflines.reports.charts.ceilings import ABOVE, CeilingMarks
 from rooflines.reports.document import (
     ABSENT,
@@ -36,7 +46,8 @@ from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, counted, percent, si
 
 ROUNDS = (
-    "A measured value is the best of several rounds, ± the coefficient of variation between them. Rounds: how many came within 5 % "
+    "A measured value is the best of several rounds, ± the coefficient of variation between "
+    "them. Rounds: how many came within 5 % "
     "of the best, of all in which the threads had their cores. All rates are dense."
 )
 _GROUPS = {"compute": "arithmetic", "memory": "memory", "latency": "latency", "link": "links"}
@@ -46,16 +57,22 @@ _ACCESS = re.compile(r"^(read|write|update|copy|triad) kernel\b")
 
 
 def page(
-    ceilings: Ceilings, rows: Sequence[RoofComparison] = (), references: References | None = None, now: datetime | None = None
+    ceilings: Ceilings,
+    rows: Sequence[RoofComparison] = (),
+    references: References | None = None,
+    now: datetime | None = None,
 ) -> Page:
-    """The ceilings, main roofs first, how each was measured; with ``references`` measured, data sheet and derived side by side."""
+    """The ceilings, main roofs first, how each was measured; with ``references`` measured, data sheet and
+    derived side by side."""
     first, second = _heading(ceilings, now)
     drawing = CeilingMarks(measured=ceilings, compared=tuple(rows))
     figure = Figure(name="ceilings", caption="The ceilings on a logarithmic scale.", drawing=drawing)
     show: Show = "always" if references is None else "full"
     hows: dict[str, int] = {}
     measured = ceilings_table(ceilings, hows, show=show)
-    how = Facts(rows=tuple((f"{number}", text) for text, number in hows.items()), kind="definitions", show=show)
+    how = Facts(
+        rows=tuple((f"{number}", text) for text, number in hows.items()), kind="definitions", show=show
+    )
     remarks = (
         Paragraph(text.removeprefix("! "), "alert" if text[0] == "!" else "note", show)
         for text in _remarks(roof_order(ceilings.ceilings))
@@ -73,17 +90,28 @@ def page(
 
 
 def _heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
-    """The device of the ceilings, and when and how they were measured: ``measured 3 days ago (2026-11-18 10:22 UTC), method 3``."""
+    """The device of the ceilings, and when and how they were measured: ``measured 3 days ago (2026-11-18
+    10:22 UTC), method 3``."""
     threads = counted(ceilings.threads, "thread") if ceilings.threads else ""
     clock = f"{si(ceilings.clock_hz, 'Hz')} sustained" if ceilings.clock_hz else ""
     which = "every figure" if ceilings.full else "the figures that judge a run"
     held = f"sustained for {ceilings.sustained_s:g} s" if ceilings.sustained_s else ""
     since = age(ceilings, now)
-    when = f"measured {ago(since)} ({ceilings.measured_at[:16].replace('T', ' ')} UTC)" if since is not None else "of unknown age"
-    again = f"best of {ceilings.measurements} measurements since {ceilings.since[:10]}" if ceilings.measurements > 1 else ""
+    when = (
+        f"measured {ago(since)} ({ceilings.measured_at[:16].replace('T', ' ')} UTC)"
+        if since is not None
+        else "of unknown age"
+    )
+    again = (
+        f"best of {ceilings.measurements} measurements since {ceilings.since[:10]}"
+        if ceilings.measurements > 1
+        else ""
+    )
     method = f"method {ceilings.method}" if ceilings.method is not None else ""
     driver = f"driver {ceilings.driver}" if ceilings.driver else ""
-    packages = [f"{name} {ceilings.packages[name]}" for name in ("torch", "numba") if name in ceilings.packages]
+    packages = [
+        f"{name} {ceilings.packages[name]}" for name in ("torch", "numba") if name in ceilings.packages
+    ]
     return [
         " · ".join(part for part in (ceilings.device, ceilings.kind, threads, clock, which, held) if part),
         ", ".join(part for part in (when, again, method, driver, *packages) if part),
@@ -91,19 +119,25 @@ def _heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
 
 
 def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "always") -> Table:
-    """The ceilings by kind, further roofs below the main ones; ``hows`` collects how they were measured, by number."""
+    """The ceilings by kind, further roofs below the main ones; ``hows`` collects how they were measured, by
+    number."""
     roofs = roof_order(ceilings.ceilings)
     dated = len({roof.source.date for roof in roofs}) > 1
     has_state = any(roof.conditions is not None for roof in roofs)
     state = (
-        Column("clock", "GHz", key="clock_ghz"), Column("power", "W"),
+        Column("clock", "GHz", key="clock_ghz"),
+        Column("power", "W"),
         Column("temp.", "°C", key="temperature_c"),
-    )  # fmt: skip
+    )
     columns = (
-        Column("ceiling", format="middle"), Column("for", format="text", least=4), Column("value"),
+        Column("ceiling", format="middle"),
+        Column("for", format="text", least=4),
+        Column("value"),
         Column("±", "%", key="spread_percent"),
-        Column("rounds"), *(state if has_state else ()), Column("how", quiet=True),
-    )  # fmt: skip
+        Column("rounds"),
+        *(state if has_state else ()),
+        Column("how", quiet=True),
+    )
     rows = []
     for kind, title in _GROUPS.items():
         ours = [roof for roof in roofs if roof.kind == kind]
@@ -116,11 +150,17 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
                 marks, held = ", ".join(marks_of(roof)), roof.conditions or Conditions()
                 scope = f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
                 cells = (
-                    ceiling_name(roof), f"sums in {roof.accumulate}" if _sums_elsewhere(roof) else scope, si(roof.value, roof.unit),
-                    Cell(value=or_absent(roof.spread, ".1f", 100), warning=marks, prefix="! " if marks else ""),
+                    ceiling_name(roof),
+                    f"sums in {roof.accumulate}" if _sums_elsewhere(roof) else scope,
+                    si(roof.value, roof.unit),
+                    Cell(
+                        value=or_absent(roof.spread, ".1f", 100), warning=marks, prefix="! " if marks else ""
+                    ),
                     ABSENT if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}",
-                    or_absent(held.clock_hz, ".2f", 1e-9), or_absent(held.power_w, ".0f"), or_absent(held.temperature_c, ".0f"),
-                )  # fmt: skip
+                    or_absent(held.clock_hz, ".2f", 1e-9),
+                    or_absent(held.power_w, ".0f"),
+                    or_absent(held.temperature_c, ".0f"),
+                )
                 rows.append(Row((*(cells if has_state else cells[:5]), str(number)), muted=further))
     return table("ceilings", columns, rows, "Ceilings with their sources", show=show)
 
@@ -134,9 +174,12 @@ def comparison_table(rows: Sequence[RoofComparison]) -> Table:
     """Measured, data sheet and derived side by side, with the fraction reached."""
     sources = [source for source in ("spec", "derived") if any(getattr(row, source) for row in rows)]
     columns = (
-        Column("ceiling", format="middle"), Column("measured"), Column("±", "%", key="spread_percent"),
-        *(Column(SOURCE_WORDS[source]) for source in sources), Column("reached"),
-    )  # fmt: skip
+        Column("ceiling", format="middle"),
+        Column("measured"),
+        Column("±", "%", key="spread_percent"),
+        *(Column(SOURCE_WORDS[source]) for source in sources),
+        Column("reached"),
+    )
     found = []
     for row in rows:
         roof, reached = row.any, or_absent(row.fraction, percent)
@@ -144,21 +187,36 @@ def comparison_table(rows: Sequence[RoofComparison]) -> Table:
             reached += " *" if row.reference_source == "derived" else "  "
         name = ceiling_name(roof) + (f" → {roof.accumulate}" if _sums_elsewhere(roof) else "")
         spread = or_absent(row.measured.spread if row.measured else None, ".1f", 100)
-        found.append((name, _value(row.measured), spread, *(_value(getattr(row, source)) for source in sources), reached))
+        found.append(
+            (
+                name,
+                _value(row.measured),
+                spread,
+                *(_value(getattr(row, source)) for source in sources),
+                reached,
+            )
+        )
     return table("compared", columns, found, "Measured, data sheet and derived side by side", show="always")
 
 
-def _comparison_sentences(rows: Sequence[RoofComparison], references: References, measured: Ceilings) -> Iterator[str]:
-    """What the table of the comparison needs said: against what, why above 100 %, where figures come from, what is missing."""
+def _comparison_sentences(
+    rows: Sequence[RoofComparison], references: References, measured: Ceilings
+) -> Iterator[str]:
+    """What the table of the comparison needs said: against what, why above 100 %, where figures come from,
+    what is missing."""
     if any(row.fraction is not None for row in rows):
         mixed = any(row.reference_source == "derived" and row.fraction is not None for row in rows)
         star = "; * of the derived figure, where the sheet has none" if mixed and references.spec else ""
         against = "the data sheet's figure" if references.spec else "the derived figure"
-        yield f"reached: measured over {against}{star}. All rates are dense; → names the type that sums are kept in."
+        yield (
+            f"reached: measured over {against}{star}. All rates are dense; → names the type that sums "
+            "are kept in."
+        )
     above = [ceiling_name(row.any) for row in rows if row.fraction is not None and row.fraction > ABOVE]
     if above:
         yield (
-            f"above 100 %: {', '.join(above)}. Sheets state rates at one clock (base or boost), and the device may run above it; "
+            f"above 100 %: {', '.join(above)}. Sheets state rates at one clock (base or boost), "
+            "and the device may run above it; "
             "the measured value is used."
         )
     if references.no_spec:
@@ -172,8 +230,11 @@ def _comparison_sentences(rows: Sequence[RoofComparison], references: References
         yield f"measured only, without a reference: {', '.join(dict.fromkeys(reversed(alone)))}."
 
 
-def ceilings_json(ceilings: Ceilings, sessions: Sequence[HistorySession] = (), rows: Sequence[RoofComparison] | None = None) -> str:
-    """The ceilings as ``--ceilings FILE`` reads them, with every round of all measurements, and the comparison where there is one."""
+def ceilings_json(
+    ceilings: Ceilings, sessions: Sequence[HistorySession] = (), rows: Sequence[RoofComparison] | None = None
+) -> str:
+    """The ceilings as ``--ceilings FILE`` reads them, with every round of all measurements, and the
+    comparison where there is one."""
     compared = {} if rows is None else {"compare": comparison_plain(rows)}
     return to_json({**to_plain(ceilings), "sessions": to_plain(sessions), **compared})
 
@@ -184,17 +245,31 @@ def ceilings_csv(ceilings: Ceilings) -> str:
     state = ("clock_hz", "memory_clock_hz", "power_w", "temperature_c")
     rows = (
         [
-            *(getattr(roof, name) for name in fields), roof.source.kind, roof.source.detail, roof.source.date,
-            *(getattr(roof.conditions, name, None) for name in state), " ".join(roof.conditions.throttled if roof.conditions else ()),
+            *(getattr(roof, name) for name in fields),
+            roof.source.kind,
+            roof.source.detail,
+            roof.source.date,
+            *(getattr(roof.conditions, name, None) for name in state),
+            " ".join(roof.conditions.throttled if roof.conditions else ()),
         ]
         for roof in ceilings.ceilings
-    )  # fmt: skip
+    )
     return csv_text([*fields, "source", "detail", "date", *state, "throttled"], rows)
 
 
 def comparison_csv(rows: Sequence[RoofComparison]) -> str:
     """One row a compared figure: the three values, the fraction, and where the two references come from."""
-    header = [*_ROOF_FIELDS, "measured", "spread", "spec", "derived", "fraction", "against", "spec_source", "derived_source"]
+    header = [
+        *_ROOF_FIELDS,
+        "measured",
+        "spread",
+        "spec",
+        "derived",
+        "fraction",
+        "against",
+        "spec_source",
+        "derived_source",
+    ]
     return csv_text(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
 
 
@@ -205,15 +280,20 @@ def comparison_plain(rows: Sequence[RoofComparison]) -> list[dict[str, Any]]:
         values = {"measured": row.measured, "spec": row.spec, "derived": row.derived}
         plain = {name: getattr(row.any, name) for name in _ROOF_FIELDS}
         plain |= {name: one.value if one else None for name, one in values.items()}
-        plain |= {f"{name}_source": one.source.detail for name, one in values.items() if one and name != "measured"}
-        reached = {"fraction": row.fraction, "against": row.reference_source} if row.fraction is not None else {}
+        plain |= {
+            f"{name}_source": one.source.detail for name, one in values.items() if one and name != "measured"
+        }
+        reached = (
+            {"fraction": row.fraction, "against": row.reference_source} if row.fraction is not None else {}
+        )
         spread = row.measured.spread if row.measured else None
         found.append(to_plain({**plain, "variant": row.any.variant or None, "spread": spread, **reached}))
     return found
 
 
 def _how(roof: Ceiling, ceilings: Ceilings, dated: bool) -> str:
-    """How a figure came about, without what the table says already, so that figures taken alike share one line.
+    """How a figure came about, without what the table says already, so that figures taken alike share one
+    line.
 
     ``dated`` adds the day, where not all are of one.
     """
@@ -238,7 +318,9 @@ def _remarks(roofs: Sequence[Ceiling]) -> Iterator[str]:
             continue
         names = [ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
         if names:
-            reasons = sorted({reason for roof in roofs if roof.conditions for reason in roof.conditions.throttled})
+            reasons = sorted(
+                {reason for roof in roofs if roof.conditions for reason in roof.conditions.throttled}
+            )
             told = f" ({', '.join(reasons)})" if word == THROTTLED and reasons else ""
             yield f"! {word}: {listed(names)}: {why}{told}."
 

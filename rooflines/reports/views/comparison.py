@@ -1,5 +1,6 @@
-"""The page of a comparison: the sentence, what got slower, faster, is new or gone, and what the difference is made of; CSV; JUnit XML,
-which systems of continuous integration show: a test for the step, and one for each operator or module; and the JSON of trackers."""
+"""The page of a comparison: the sentence, what got slower, faster, is new or gone, and what the difference is
+made of; CSV; JUnit XML, which systems of continuous integration show: a test for the step, and one for each
+operator or module; and the JSON of trackers."""
 
 from __future__ import annotations
 
@@ -31,15 +32,26 @@ from rooflines.reports.words.sentences import subject
 from rooflines.reports.words.text import csv_text, decimals_of, fixed, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.compare.compare import count_of_calls, place_of, signed_seconds
-from rooflines.roofline.compare.records import CHANGE_COLUMNS, Change, Comparison, Figures, Noise, Pace, Subject
+from rooflines.roofline.compare.records import (
+    CHANGE_COLUMNS,
+    Change,
+    Comparison,
+    Figures,
+    Noise,
+    Pace,
+    Subject,
+)
 from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.units import counted, interval, percent, quantity, scale, seconds, sentence, significant
 
 By = Literal["operator", "module"]
 _GENERATED = {
-    "ttft_s": "time to first token", "itl_median_s": "inter-token latency, median", "itl_p90_s": "inter-token latency, 90 % below",
-    "itl_p99_s": "inter-token latency, 99 % below", "tokens_per_s": "new tokens a second",
-}  # fmt: skip
+    "ttft_s": "time to first token",
+    "itl_median_s": "inter-token latency, median",
+    "itl_p90_s": "inter-token latency, 90 % below",
+    "itl_p99_s": "inter-token latency, 99 % below",
+    "tokens_per_s": "new tokens a second",
+}
 # In the order of the page.
 _GROUPS = {"slower": "Slower", "faster": "Faster", "new": "New", "gone": "Gone", "unknown": "Noise unknown"}
 _MOST_DECIMALS = 4
@@ -56,8 +68,12 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
     return Page(
         kind="comparison",
         name=f"{first.a.source} and {first.b.source}",
-        title=f"{first.a.source} compared with {', '.join(one.b.source for one in comparisons)}" if several else "Comparison",
-        verdict=first.verdict if not several else " ".join(f"{one.b.source}: {one.verdict}" for one in comparisons),
+        title=f"{first.a.source} compared with {', '.join(one.b.source for one in comparisons)}"
+        if several
+        else "Comparison",
+        verdict=first.verdict
+        if not several
+        else " ".join(f"{one.b.source}: {one.verdict}" for one in comparisons),
         status=shared_by([first.a.others_cores, *(one.b.others_cores for one in comparisons)], sides),
         sections=tuple(
             section
@@ -74,10 +90,13 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
     facts = Facts(
         rows=tuple((letter, side.source, _subject(side)) for letter, side in sides),
         # A run and its analysis have a page next to them; rounds have several.
-        reports=() if rounds else tuple(
+        reports=()
+        if rounds
+        else tuple(
             str((Path(one) if Path(one).is_dir() else Path(one).parent) / "report.html") for one in sources
-        ), show="always",
-    )  # fmt: skip
+        ),
+        show="always",
+    )
     differs = "; ".join(f"{fact.name} {fact.before} → {fact.after}" for fact in comparison.differs)
     unlike = ", ".join(fact.name for fact in comparison.unlike)
     compared = section(
@@ -86,10 +105,17 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
         facts,
         _bound_bars(comparison),
         *said([f"differs: {differs}" if differs else ""]),
-        *said([f"Compared as requested, but {unlike} make these times hard to compare." if unlike else ""], "alert"),
+        *said(
+            [f"Compared as requested, but {unlike} make these times hard to compare." if unlike else ""],
+            "alert",
+        ),
         *said([comparison.command], "code", "full"),
     )
-    rows = comparison.modules if by == "module" else [row for row in comparison.rows if row.kind in ("operator", "unmodelled")]
+    rows = (
+        comparison.modules
+        if by == "module"
+        else [row for row in comparison.rows if row.kind in ("operator", "unmodelled")]
+    )
     same = [row.difference_s == 0 for row in rows if row.direction == "same"]
     unchanged = [
         f"{counted(count, by)} {words[count > 1]}"
@@ -100,13 +126,21 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
         if count
     ]
     none = f"The traces contain no {by}s." if comparison.rows and not rows else ""
-    changes = (_changes_table(rows, by, top) if rows else None, *said(unchanged, "note"), *said([none], "absent"))
+    changes = (
+        _changes_table(rows, by, top) if rows else None,
+        *said(unchanged, "note"),
+        *said([none], "absent"),
+    )
     notes = said(map(sentence, comparison.notes), "note")
     return sections_of(
         compared,
         section(f"generation{suffix}", "Generation", _generated(comparison)),
         section(f"changes{suffix}", "Modules" if by == "module" else "Operators", *changes),
-        section(f"sum{suffix}", "Composition of the difference", *([_sum(comparison)] if by == "operator" and comparison.rows else [])),
+        section(
+            f"sum{suffix}",
+            "Composition of the difference",
+            *([_sum(comparison)] if by == "operator" and comparison.rows else []),
+        ),
         section(f"rounds{suffix}", "Rounds", *([_rounds(rounds)] if rounds else [])),
         section(f"notes{suffix}", "Remarks", *notes),
     )
@@ -116,7 +150,13 @@ def _subject(side: Subject) -> str:
     """What ran, where and when."""
     words = subject(Analysis(workload=side.workload, environment=side.environment))
     return " · ".join(
-        part for part in (words, f"torch {side.environment.torch}" if side.environment.torch else "", side.created[:10]) if part
+        part
+        for part in (
+            words,
+            f"torch {side.environment.torch}" if side.environment.torch else "",
+            side.created[:10],
+        )
+        if part
     )
 
 
@@ -127,10 +167,19 @@ def _generated(comparison: Comparison) -> Table | None:
         return None
     columns = (Column("figure", format="text"), Column("A"), Column("B"), Column("ratio", format="figures"))
     rows = [
-        Row((name, *(Cell(value=side[key], text=quantity(side[key], "" if key == "tokens_per_s" else "s")) for side in (before, after)),
-             after[key] / before[key]))
-        for key, name in _GENERATED.items() if before.get(key) and after.get(key)
-    ]  # fmt: skip
+        Row(
+            (
+                name,
+                *(
+                    Cell(value=side[key], text=quantity(side[key], "" if key == "tokens_per_s" else "s"))
+                    for side in (before, after)
+                ),
+                after[key] / before[key],
+            )
+        )
+        for key, name in _GENERATED.items()
+        if before.get(key) and after.get(key)
+    ]
     return table("generation", columns, rows, "Latencies and rates of the generations", show="always")
 
 
@@ -141,11 +190,17 @@ def _bound_bars(comparison: Comparison) -> Bar | None:
     if pace is None or not all(traced):
         return None
     rows, longest_s = [], max(pace.before_s, pace.after_s)
-    for letter, times, whole, time_s in zip("AB", classes, traced, (pace.before_s, pace.after_s), strict=True):
-        parts = bound_parts({name: part_s * (time_s / whole) for name, part_s in times.items() if part_s}, longest_s)
+    for letter, times, whole, time_s in zip(
+        "AB", classes, traced, (pace.before_s, pace.after_s), strict=True
+    ):
+        parts = bound_parts(
+            {name: part_s * (time_s / whole) for name, part_s in times.items() if part_s}, longest_s
+        )
         rows.append(BarRow(label=letter, text=seconds(time_s), parts=parts))
     divided = "; the traced steps divide it" if pace.of == "timed steps" else ""
-    return Bar(name="classes", caption=f"Time by what bounds it, both on one scale{divided}.", rows=tuple(rows))
+    return Bar(
+        name="classes", caption=f"Time by what bounds it, both on one scale{divided}.", rows=tuple(rows)
+    )
 
 
 def _changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
@@ -154,8 +209,11 @@ def _changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
     columns = (
         Column(by, format="path" if by == "module" else "name", least=8),
         Column("class" if by == "module" else "module", format="path", least=8, priority=1),
-        Column("A", "s", "scaled"), Column("B", "s", "scaled"), Column("change", "s", "scaled"), Column("ratio", format="figures"),
-    )  # fmt: skip
+        Column("A", "s", "scaled"),
+        Column("B", "s", "scaled"),
+        Column("change", "s", "scaled"),
+        Column("ratio", format="figures"),
+    )
     shown = []
     for name, title in _GROUPS.items():
         group = [row for row in rows if row.direction == name]
@@ -177,18 +235,26 @@ def _changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
 
 
 def _scale(rows: Sequence[Change]) -> tuple[float, int]:
-    """The factor of one unit for all times, and as many decimals as three figures of the largest time and difference take."""
-    largest_s = max((side.time_s for row in rows for side in (row.before, row.after) if side is not None), default=0.0)
+    """The factor of one unit for all times, and as many decimals as three figures of the largest time and
+    difference take."""
+    largest_s = max(
+        (side.time_s for row in rows for side in (row.before, row.after) if side is not None), default=0.0
+    )
     factor, _ = scale(largest_s)
     difference_s = max((abs(row.difference_s) for row in rows), default=0.0)
-    return factor, min(max(decimals_of(largest_s / factor), decimals_of(difference_s / factor)), _MOST_DECIMALS)
+    return factor, min(
+        max(decimals_of(largest_s / factor), decimals_of(difference_s / factor)), _MOST_DECIMALS
+    )
 
 
 def _times(row: Change, factor: float, decimals: int) -> tuple[Cell, ...]:
     before, after = (side.time_s if side is not None else None for side in (row.before, row.after))
     sign = "+" if row.difference_s > 0 else "−" if row.difference_s < 0 else ""
     return (
-        *(Cell(value=time_s, text=fixed(None if time_s is None else time_s / factor, decimals)) for time_s in (before, after)),
+        *(
+            Cell(value=time_s, text=fixed(None if time_s is None else time_s / factor, decimals))
+            for time_s in (before, after)
+        ),
         Cell(value=row.difference_s, text=f"{sign}{abs(row.difference_s) / factor:.{decimals}f}"),
         Cell(value=row.ratio, text=or_absent(row.ratio, significant)),
     )
@@ -215,7 +281,12 @@ def _detail(row: Change) -> str:
     parts = [row.cause]
     if row.noise is not None and row.direction in ("slower", "faster"):
         parts.append(f"ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}")
-    if before is not None and after is not None and before.efficiency is not None and after.efficiency is not None:
+    if (
+        before is not None
+        and after is not None
+        and before.efficiency is not None
+        and after.efficiency is not None
+    ):
         parts.append(f"efficiency {percent(before.efficiency)} → {percent(after.efficiency)}")
     if before is None or after is None:
         side = _side(row)
@@ -229,24 +300,64 @@ def _sum(comparison: Comparison) -> Table:
     """The differences of all rows, which sum to that of the spans."""
     rows = []
     for name, title in {**_GROUPS, "same": "Within the noise"}.items():
-        moved = [row.difference_s for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.direction == name]
+        moved = [
+            row.difference_s
+            for row in comparison.rows
+            if row.kind in ("operator", "unmodelled") and row.direction == name
+        ]
         if any(moved):
             rows.append((f"{title.lower()} ({len(moved) - moved.count(0)})", sum(moved), ""))
     rows += [
-        (row.kind, row.difference_s, "work that overlaps with other work" if row.kind == "overlap" else row.cause)
+        (
+            row.kind,
+            row.difference_s,
+            "work that overlaps with other work" if row.kind == "overlap" else row.cause,
+        )
         for row in comparison.rows
         if row.kind in ("idle", "overlap")
     ]
-    rows.append(("together", comparison.span_difference_s or 0.0, "the step" if comparison.basis == "step" else "the trace"))
-    *cells, total = ((name, Cell(value=moved_s, text=signed_seconds(moved_s)), why) for name, moved_s, why in rows)
-    columns = (Column("part", format="text"), Column("change", format="given"), Column("why", format="text", quiet=True, priority=1))
-    return table("sum", columns, cells, "Differences of all rows; they add up to the total difference", total=total, show="always")
+    rows.append(
+        (
+            "together",
+            comparison.span_difference_s or 0.0,
+            "the step" if comparison.basis == "step" else "the trace",
+        )
+    )
+    *cells, total = (
+        (name, Cell(value=moved_s, text=signed_seconds(moved_s)), why) for name, moved_s, why in rows
+    )
+    columns = (
+        Column("part", format="text"),
+        Column("change", format="given"),
+        Column("why", format="text", quiet=True, priority=1),
+    )
+    return table(
+        "sum",
+        columns,
+        cells,
+        "Differences of all rows; they add up to the total difference",
+        total=total,
+        show="always",
+    )
 
 
 def _rounds(rounds: Sequence[tuple[float, float]]) -> Table:
-    columns = (Column("round", format="count"), *(Column(side, "s", "scaled") for side in "AB"), Column("ratio", format="figures"))
-    rows = ((number, before_s, after_s, after_s / before_s) for number, (before_s, after_s) in enumerate(rounds, 1))
-    return table("rounds", columns, rows, "Times of each round; A and B change places in every second one", show="always")
+    columns = (
+        Column("round", format="count"),
+        *(Column(side, "s", "scaled") for side in "AB"),
+        Column("ratio", format="figures"),
+    )
+    rows = (
+        (number, before_s, after_s, after_s / before_s)
+        for number, (before_s, after_s) in enumerate(rounds, 1)
+    )
+    return table(
+        "rounds",
+        columns,
+        rows,
+        "Times of each round; A and B change places in every second one",
+        show="always",
+    )
 
 
 def comparison_csv(comparisons: Sequence[Comparison], by: By) -> str:
@@ -260,13 +371,16 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
-    """A suite for each comparison. The step fails if it is slower by more than the share ``above``, and with it what made it slower.
+    """A suite for each comparison. The step fails if it is slower by more than the share ``above``, and with
+    it what made it slower.
 
     Steps, operators and modules of unknown noise are skipped.
     """
     root = xml.Element("testsuites", name="rooflines")
     for comparison in comparisons:
-        suite = xml.SubElement(root, "testsuite", name=f"{comparison.b.source} compared with {comparison.a.source}")
+        suite = xml.SubElement(
+            root, "testsuite", name=f"{comparison.b.source} compared with {comparison.a.source}"
+        )
         failed = comparison.slower_than(above)
         _step(suite, comparison, above, failed)
         for row in comparison.modules if by == "module" else comparison.rows:
@@ -275,14 +389,27 @@ def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
         cases = suite.findall("testcase")
         suite.set("tests", str(len(cases)))
         for name in ("failure", "skipped"):
-            suite.set(f"{name}s" if name == "failure" else name, str(sum(case.find(name) is not None for case in cases)))
+            suite.set(
+                f"{name}s" if name == "failure" else name,
+                str(sum(case.find(name) is not None for case in cases)),
+            )
     xml.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + _FORBIDDEN.sub("\ufffd", xml.tostring(root, encoding="unicode")) + "\n"
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        + _FORBIDDEN.sub("\ufffd", xml.tostring(root, encoding="unicode"))
+        + "\n"
+    )
 
 
 def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool) -> None:
     pace = comparison.pace
-    case = xml.SubElement(suite, "testcase", classname="rooflines.step", name="step", time=f"{pace.after_s if pace else 0.0:.9f}")
+    case = xml.SubElement(
+        suite,
+        "testcase",
+        classname="rooflines.step",
+        name="step",
+        time=f"{pace.after_s if pace else 0.0:.9f}",
+    )
     if failed:
         message = f"Slower by {percent(comparison.slowdown, 1)}, more than {percent(above, 1)}."
         xml.SubElement(case, "failure", type="slower", message=message).text = comparison.verdict
@@ -313,36 +440,53 @@ def _full_name(row: Change) -> str:
 
 
 def _sentence(row: Change) -> str:
-    """What happened to the row: ``Slower: 1.20 ms instead of 1.00 ms (ratio 1.20, 95 % interval 1.15 to 1.26; other shapes).``"""
+    """What happened to the row: ``Slower: 1.20 ms instead of 1.00 ms (ratio 1.20, 95 % interval 1.15 to 1.26;
+    other shapes).``"""
     if row.before is None or row.after is None:
         return f"{row.direction.title()}: {seconds(_side(row).time_s)}."
     why = [row.cause] if row.cause else []
     if row.noise is not None:
         why.insert(0, f"ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}")
-    return f"{row.direction.title()}: {seconds(row.after.time_s)} instead of {seconds(row.before.time_s)} ({'; '.join(why)})."
+    return (
+        f"{row.direction.title()}: {seconds(row.after.time_s)} instead of "
+        f"{seconds(row.before.time_s)} ({'; '.join(why)})."
+    )
 
 
 def benchmark(comparison: Comparison, top: int) -> str:
-    """The figures of B as github-action-benchmark reads them: the step, its FLOPs, and the ``top`` longest operators.
+    """The figures of B as github-action-benchmark reads them: the step, its FLOPs, and the ``top`` longest
+    operators.
 
     The range is half the interval of the change from A.
     """
     pace, basis, workload = comparison.pace, comparison.basis, comparison.b.workload.name
     entries: list[dict[str, str | float]] = [
-        {"name": f"FLOPs per {basis}", "unit": "GFLOP", "value": comparison.flops[1] / 1e9, "extra": "counted operators"}
+        {
+            "name": f"FLOPs per {basis}",
+            "unit": "GFLOP",
+            "value": comparison.flops[1] / 1e9,
+            "extra": "counted operators",
+        }
     ]
     if pace is not None:
         entries.insert(0, _entry(basis, pace.before_s, pace.after_s, pace.noise or pace, comparison.verdict))
-    rows = [row for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.after is not None]
+    rows = [
+        row for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.after is not None
+    ]
     for row in sorted(rows, key=lambda row: -_side(row).time_s)[:top]:
         before_s = row.before.time_s if row.before is not None else 0.0
         entries.append(_entry(_full_name(row), before_s, _side(row).time_s, row.noise, row.cause))
     machine = _subject(comparison.b)
-    named = [{**entry, "name": f"{workload}: {entry['name']}", "extra": f"{entry['extra']}\n{machine}".strip()} for entry in entries]
+    named = [
+        {**entry, "name": f"{workload}: {entry['name']}", "extra": f"{entry['extra']}\n{machine}".strip()}
+        for entry in entries
+    ]
     return json.dumps(named, indent=1, ensure_ascii=False) + "\n"
 
 
-def _entry(name: str, before_s: float, after_s: float, noise: Noise | Pace | None, words: str) -> dict[str, str | float]:
+def _entry(
+    name: str, before_s: float, after_s: float, noise: Noise | Pace | None, words: str
+) -> dict[str, str | float]:
     """A time in milliseconds."""
     entry: dict[str, str | float] = {"name": name, "unit": "ms", "value": after_s * 1e3, "extra": words}
     if noise is not None and noise.ci95 is not None:

@@ -15,9 +15,14 @@ from rooflines.units import counted, sentence, significant
 
 _NONE = "-"
 _COLUMNS = (
-    Column("device", format="text", least=16), Column("memory", "GB"), Column("bandwidth", "GB/s"), Column("fp32", "TFLOP/s"),
-    Column("16 bit", "TFLOP/s"), Column("8 bit", "TOP/s"), Column("power", "W"),
-)  # fmt: skip
+    Column("device", format="text", least=16),
+    Column("memory", "GB"),
+    Column("bandwidth", "GB/s"),
+    Column("fp32", "TFLOP/s"),
+    Column("16 bit", "TFLOP/s"),
+    Column("8 bit", "TOP/s"),
+    Column("power", "W"),
+)
 
 
 def page(found: Sequence[Match]) -> Page:
@@ -29,7 +34,9 @@ def page(found: Sequence[Match]) -> Page:
             vendor = match.sheet.vendor
             rows.append(Row((vendor,), heading=True))
         rows.append(Row((f"{match.sheet.name}{' (yours)' if match.user else ''}", *_cells(match.sheet))))
-    notes = ["TFLOP/s (int8: TOP/s), dense, the faster of vector and matrix units, accumulated as torch does."]
+    notes = [
+        "TFLOP/s (int8: TOP/s), dense, the faster of vector and matrix units, accumulated as torch does."
+    ]
     if any("?" in str(cell) for row in rows for cell in row.cells[1:]):
         notes.append("?: unconfirmed figure, no source found.")
     notes.append("rooflines devices NAME shows one with every source.")
@@ -44,7 +51,8 @@ def page(found: Sequence[Match]) -> Page:
 
 
 def device_page(match: Match) -> Page:
-    """One device: every figure, whether it is derived or unconfirmed, and its sources, which follow in a numbered list."""
+    """One device: every figure, whether it is derived or unconfirmed, and its sources, which follow in a
+    numbered list."""
     sheet = match.sheet
     numbers = {key: number for number, key in enumerate(sheet.sources, 1)}
     facts = [sheet.vendor, sheet.architecture, sheet.kind, "your own sheet" if match.user else ""]
@@ -53,24 +61,38 @@ def device_page(match: Match) -> Page:
         facts.insert(2, f"compute capability {capability}" if capability[:1].isdigit() else capability)
     texts = [sentence(sheet.part)] if sheet.part else []
     if match.mig:
-        texts.append(f"The name is that of a slice, {match.mig.profile}: arithmetic is scaled by its SMs, bandwidth by its memory.")
+        texts.append(
+            f"The name is that of a slice, {match.mig.profile}: arithmetic is scaled by its SMs, "
+            "bandwidth by its memory."
+        )
     sections: list[Section] = []
     if sheet.compute:
         columns = (
-            Column("dense rates", format="text"), Column("T(FL)OP/s"), Column(f"per {sheet.units.name}", key="per_cycle"),
-            Column("MHz"), Column("accumulate", format="text"), Column("source", format="text"),
-        )  # fmt: skip
+            Column("dense rates", format="text"),
+            Column("T(FL)OP/s"),
+            Column(f"per {sheet.units.name}", key="per_cycle"),
+            Column("MHz"),
+            Column("accumulate", format="text"),
+            Column("source", format="text"),
+        )
         rows = (
             (
-                f"{rate.precision} {rate.engine}", f"{rate.tflop_per_s or rate.top_per_s or 0.0:g}",
+                f"{rate.precision} {rate.engine}",
+                f"{rate.tflop_per_s or rate.top_per_s or 0.0:g}",
                 f"{rate.per_cycle:g}" if rate.per_cycle is not None else _NONE,
-                f"{sheet.clocks[rate.clock].mhz:g}" if rate.clock else _NONE, rate.accumulate, _origin(rate, numbers),
+                f"{sheet.clocks[rate.clock].mhz:g}" if rate.clock else _NONE,
+                rate.accumulate,
+                _origin(rate, numbers),
             )
             for rate in sheet.compute
-        )  # fmt: skip
+        )
         rates = table("rates", columns, rows, "Dense rates", show="always")
         sections.append(section("rates", "Arithmetic", rates, *said(_remarks(sheet), "note")))
-    figures = (Column("figure", format="text"), Column("value", format="text"), Column("source", format="text"))
+    figures = (
+        Column("figure", format="text"),
+        Column("value", format="text"),
+        Column("source", format="text"),
+    )
     memory = sheet.memory
     size = f"{_capacity(sheet)} GB " if memory.capacity_gb or memory.capacities_gb else ""
     listed: list[tuple[str, str, SheetFigure]] = [
@@ -80,9 +102,16 @@ def device_page(match: Match) -> Page:
     ]
     cells = ((label, words, _origin(figure, numbers)) for label, words, figure in listed)
     others = table("figures", figures, cells, "Memory, units, clocks, links and power", show="always")
-    cited = Facts(rows=tuple((f"[{number}]", sheet.sources[key]) for key, number in numbers.items()), kind="definitions", show="always")
+    cited = Facts(
+        rows=tuple((f"[{number}]", sheet.sources[key]) for key, number in numbers.items()),
+        kind="definitions",
+        show="always",
+    )
     names = said([f"Printed as {', '.join(sheet.names)}" if sheet.names else ""])
-    sections += [section("figures", "Memory, clocks and links", others), section("sources", "Sources", *names, cited)]
+    sections += [
+        section("figures", "Memory, clocks and links", others),
+        section("sources", "Sources", *names, cited),
+    ]
     return Page(
         kind="device",
         name=sheet.name,
@@ -94,14 +123,29 @@ def device_page(match: Match) -> Page:
 
 
 def to_json(found: Sequence[Match]) -> str:
-    """The sheets as a JSON array, in the fields and units of their files; ``user`` is true for a user's own."""
+    """The sheets as a JSON array, in the fields and units of their files; ``user`` is true for a user's
+    own."""
     return serial.to_json([{**serial.to_plain(match.sheet), "user": match.user} for match in found])
 
 
 def to_csv(found: Sequence[Match]) -> str:
-    """A row a figure: device, figure, value, unit, whether derived and unconfirmed, and the sources in words."""
-    header = ("device", "vendor", "kind", "architecture", "figure", "precision", "engine", "accumulate", "value", "unit", "derived",
-              "unconfirmed", "source")  # fmt: skip
+    """A row a figure: device, figure, value, unit, whether derived and unconfirmed, and the sources in
+    words."""
+    header = (
+        "device",
+        "vendor",
+        "kind",
+        "architecture",
+        "figure",
+        "precision",
+        "engine",
+        "accumulate",
+        "value",
+        "unit",
+        "derived",
+        "unconfirmed",
+        "source",
+    )
     return csv_text(header, (row for match in found for row in _csv_rows(match.sheet)))
 
 
@@ -116,13 +160,16 @@ def _cells(sheet: Sheet) -> tuple[str, ...]:
 
 def _best(sheet: Sheet, precisions: Sequence[str]) -> str:
     """The highest rate of any of ``precisions``, in T(FL)OP/s."""
-    found = [rate for one in precisions for engine in ("vector", "matrix") if (rate := sheet.rate(one, engine))]
+    found = [
+        rate for one in precisions for engine in ("vector", "matrix") if (rate := sheet.rate(one, engine))
+    ]
     best = max(found, key=lambda rate: rate.per_second, default=None)
     return _NONE if best is None else _marked(best.tflop_per_s or best.top_per_s or 0.0, best)
 
 
 def _marked(value: float, figure: SheetFigure) -> str:
-    """Three significant figures, but integers whole: 0.354, 19.5, 989, 1979; one without a source is marked."""
+    """Three significant figures, but integers whole: 0.354, 19.5, 989, 1979; one without a source is
+    marked."""
     return (significant(value) if value < 1000 else f"{value:.0f}") + ("?" if figure.unconfirmed else "")
 
 
@@ -143,13 +190,19 @@ def _origin(figure: SheetFigure, numbers: dict[str, int]) -> str:
 def _remarks(sheet: Sheet) -> Iterator[str]:
     """What is to be said of rates, each remark once, after the rates that it is about."""
     no_roof = "no roof with fp16 accumulate, because torch accumulates in fp32"
-    remarks = ((text, rate) for rate in sheet.compute for text in (rate.differs, "" if rate.is_roof else no_roof, rate.reached) if text)
+    remarks = (
+        (text, rate)
+        for rate in sheet.compute
+        for text in (rate.differs, "" if rate.is_roof else no_roof, rate.reached)
+        if text
+    )
     for text, pairs in grouped(remarks, itemgetter(0)).items():
         yield f"{', '.join(f'{rate.precision} {rate.engine}' for _, rate in pairs)}: {text}"
 
 
 def _others(sheet: Sheet) -> Iterator[tuple[str, str, float, str, SheetFigure]]:
-    """The figures of a sheet besides its rates: the name, in words, the value with its unit, and where it is from."""
+    """The figures of a sheet besides its rates: the name, in words, the value with its unit, and where it is
+    from."""
     for name, clock in sheet.clocks.items():
         yield f"{name} clock", f"{clock.mhz:g} MHz", clock.mhz * 1e6, "Hz", clock
     if sheet.l2:
@@ -180,4 +233,15 @@ def _csv_rows(sheet: Sheet) -> Iterator[tuple[object, ...]]:
         words = (rate.precision, rate.engine, rate.accumulate) if rate else ("", "", "")
         flags = (str(bool(getattr(figure, "derived", False))).lower(), str(figure.unconfirmed).lower())
         source = "; ".join(sheet.sources[key] for key in figure.source)
-        yield sheet.name, sheet.vendor, sheet.kind, sheet.architecture, kind, *words, value, unit, *flags, source
+        yield (
+            sheet.name,
+            sheet.vendor,
+            sheet.kind,
+            sheet.architecture,
+            kind,
+            *words,
+            value,
+            unit,
+            *flags,
+            source,
+        )

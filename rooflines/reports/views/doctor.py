@@ -1,4 +1,5 @@
-"""The page of ``rooflines doctor``: what this machine can measure, then the commands that fix what is missing."""
+"""The page of ``rooflines doctor``: what this machine can measure, then the commands that fix what is
+missing."""
 
 from __future__ import annotations
 
@@ -10,18 +11,28 @@ from rooflines.profiler.machine.doctor import Check
 from rooflines.reports.document import Cell, Column, Page, Paragraph, section, table
 from rooflines.roofline.count.by_key import grouped
 
-_COLUMNS = (Column("check", format="text"), Column("status", format="text"), Column("found", format="text", least=20))
+_COLUMNS = (
+    Column("check", format="text"),
+    Column("status", format="text"),
+    Column("found", format="text", least=20),
+)
 
 
 def page(checks: Iterable[Check]) -> Page:
     """The page of ``checks``, in their order."""
     checks = tuple(checks)
-    rows = ((one.name, Cell(value=one.status, warning=one.detail if one.status == "missing" else ""), one.detail) for one in checks)
+    rows = (
+        (one.name, Cell(value=one.status, warning=one.detail if one.status == "missing" else ""), one.detail)
+        for one in checks
+    )
     fixes = grouped((one for one in checks if one.fix), lambda one: one.fix)
     commands = (
         block
         for fix, ones in fixes.items()
-        for block in (Paragraph(f"{', '.join(one.name for one in ones)}:", "title", "always"), Paragraph(fix, "code", "always"))
+        for block in (
+            Paragraph(f"{', '.join(one.name for one in ones)}:", "title", "always"),
+            Paragraph(fix, "code", "always"),
+        )
     )
     counts = {status: sum(one.status == status for one in checks) for status in ("ok", "limited", "missing")}
     return Page(

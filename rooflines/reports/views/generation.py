@@ -1,4 +1,5 @@
-"""The section of steps that generate text: when tokens are ready, the phases, what decode must read, and what fits into memory."""
+"""The section of steps that generate text: when tokens are ready, the phases, what decode must read, and what
+fits into memory."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from rooflines.roofline.served_steps import Generation, TokenLatency
 from rooflines.units import binary_bytes, counted, interval, plus_minus, seconds, si, significant
 
 _METHOD = (
-    "Figures are per call of a phase: prefill computes the prompts and gives the first token, a decode step computes one token of each"
-    " sequence. A call lasts from the end of the one before. The bound is the larger one of two: the sum over its operators, and of"
+    "Figures are per call of a phase: prefill computes the prompts and gives the first token, a "
+    "decode step computes one token of each"
+    " sequence. A call lasts from the end of the one before. The bound is the larger one of two: "
+    "the sum over its operators, and of"
     " decode the time to read weights and KV cache from memory."
 )
 
@@ -23,7 +26,11 @@ def generation_section(analysis: Analysis) -> Section | None:
     if found is None:
         return None
     latency = found.latency
-    missing = "" if latency is not None else "Token times are not available: no generation was timed with the profiler off."
+    missing = (
+        ""
+        if latency is not None
+        else "Token times are not available: no generation was timed with the profiler off."
+    )
     return section(
         "generation",
         "Generation",
@@ -32,7 +39,10 @@ def generation_section(analysis: Analysis) -> Section | None:
         _figure(latency) if latency is not None and len(latency.context) > 1 else None,
         parts_table(found.phases, "generation"),
         Paragraph(_METHOD, "note") if found.phases else None,
-        remark=f"{counted(found.requests, 'sequence')} of {found.prompt_length:,} + {found.new_tokens:,} tokens a step",
+        remark=(
+            f"{counted(found.requests, 'sequence')} of {found.prompt_length:,} + {found.new_tokens:,} "
+            "tokens a step"
+        ),
     )
 
 
@@ -50,8 +60,15 @@ def generation_sentences(analysis: Analysis) -> list[str]:
 
 
 def _latency(latency: TokenLatency) -> list[str]:
-    error = f", {plus_minus(latency.ttft_s, *latency.ttft_ci95_s, seconds)}" if latency.ttft_ci95_s is not None else ""
-    first = f"Time to first token: {seconds(latency.ttft_s)} (median of {counted(latency.generations, 'generation')}{error})."
+    error = (
+        f", {plus_minus(latency.ttft_s, *latency.ttft_ci95_s, seconds)}"
+        if latency.ttft_ci95_s is not None
+        else ""
+    )
+    first = (
+        f"Time to first token: {seconds(latency.ttft_s)} (median of "
+        f"{counted(latency.generations, 'generation')}{error})."
+    )
     if latency.itl_median_s is None:
         return [first]
     tail = ((90, latency.itl_p90_s), (99, latency.itl_p99_s))
@@ -61,7 +78,12 @@ def _latency(latency: TokenLatency) -> list[str]:
         return [first, more]
     low, high = latency.growth_ci95_s
     ends = interval(1e6 * low, 1e6 * high)
-    return [first, more, f"A token of context adds {significant(1e6 * latency.growth_s_per_token)} µs (95 % interval {ends} µs)."]
+    return [
+        first,
+        more,
+        f"A token of context adds {significant(1e6 * latency.growth_s_per_token)} µs (95 % "
+        f"interval {ends} µs).",
+    ]
 
 
 def _memory(found: Generation, analysis: Analysis) -> list[str]:
@@ -77,7 +99,8 @@ def _memory(found: Generation, analysis: Analysis) -> list[str]:
         sequences, each = counted(fits.requests, "such sequence"), " each" if found.requests > 1 else ""
         most = ", the most that the model allows" if fits.context == sizes.longest_context else ""
         texts.append(
-            f"By weights and KV cache alone, {binary_bytes(fits.memory_bytes)} of {where} hold {sequences}, or a context of "
+            f"By weights and KV cache alone, {binary_bytes(fits.memory_bytes)} of {where} hold "
+            f"{sequences}, or a context of "
             f"{fits.context:,} tokens{each}{most}."
         )
     return texts
@@ -85,7 +108,14 @@ def _memory(found: Generation, analysis: Analysis) -> list[str]:
 
 def _figure(latency: TokenLatency) -> Figure:
     context = tuple(map(float, latency.context))
-    series = CurveSeries(backend="median", x=context, y=latency.median_s, low=latency.p25_s, high=latency.p75_s, color=SERIES_COLORS[0])
+    series = CurveSeries(
+        backend="median",
+        x=context,
+        y=latency.median_s,
+        low=latency.p25_s,
+        high=latency.p75_s,
+        color=SERIES_COLORS[0],
+    )
     drawing = Curves(x_title="tokens of context", y_title="inter-token latency, s", series=(series,))
     caption = "Inter-token latency over the context: median and quartiles of the timed generations."
     return Figure(name="token-latency", drawing=drawing, caption=caption)

@@ -1,4 +1,5 @@
-"""The kernels of a step by name: time, launch, resources, and their place in the roofline where it is known."""
+"""The kernels of a step by name: time, launch, resources, and their place in the roofline where it is
+known."""
 
 from __future__ import annotations
 
@@ -22,12 +23,18 @@ _COPIES = ("Memcpy ", "Memset ")
 # The place of a row of the analysis, the row, and a kernel of it.
 _Launch: TypeAlias = tuple[int, OperatorRow | Unmodelled, Kernel]
 _UNKNOWN: tuple[CellValue | Cell, ...] = (None, None, None, "")
-_OCCUPANCY = "warps in use over the warps that a multiprocessor holds, estimated by the profiler; the mean over the time of the calls"
+_OCCUPANCY = (
+    "warps in use over the warps that a multiprocessor holds, estimated by the profiler; the mean "
+    "over the time of the calls"
+)
 
 
 def kernel_table(analysis: Analysis) -> Table | None:
-    """All kernels, copies and fills of the step by what they are, longest first; None without any, as on a CPU."""
-    launches: Iterable[_Launch] = ((at, row, kernel) for at, row in enumerate(analysis.rows) for kernel in row.kernels)
+    """All kernels, copies and fills of the step by what they are, longest first; None without any, as on a
+    CPU."""
+    launches: Iterable[_Launch] = (
+        (at, row, kernel) for at, row in enumerate(analysis.rows) for kernel in row.kernels
+    )
     groups = grouped(launches, lambda launch: short_kernel(launch[2].name))
     if not groups:
         return None
@@ -36,36 +43,70 @@ def kernel_table(analysis: Analysis) -> Table | None:
     recorded = any(kernel.registers is not None for group in groups.values() for _, _, kernel in group)
     resources = (
         Column("registers", format="count", priority=4, help="of a thread; the most where they differ"),
-        Column("shared", "B", "scaled", key="shared_bytes", priority=4, help="of a block; the most where they differ"),
+        Column(
+            "shared",
+            "B",
+            "scaled",
+            key="shared_bytes",
+            priority=4,
+            help="of a block; the most where they differ",
+        ),
         Column("occup.", "%", "efficiency", key="occupancy", priority=3, help=_OCCUPANCY),
     )
     columns: tuple[Column, ...] = (
         Column("share", "%", "share", help="share of the step's time; kernels that overlap count in full"),
-        Column("kernel", format="middle", least=26), Column("time", "s", "scaled"), Column("calls", format="count"),
-        Column("grid", priority=5), Column("block", priority=5), *(resources if recorded else ()),
-        Column("streams", priority=8), Column("operators", format="name", least=16, priority=1, help="what launched it"),
-        Column("achieved", "FLOP/s", "scaled", priority=6, group="achieved"), Column("intensity", "FLOP/B", "figures", priority=7),
-        Column("eff.", "%", "efficiency", key="efficiency", priority=2, help="efficiency: lower bound / time"),
+        Column("kernel", format="middle", least=26),
+        Column("time", "s", "scaled"),
+        Column("calls", format="count"),
+        Column("grid", priority=5),
+        Column("block", priority=5),
+        *(resources if recorded else ()),
+        Column("streams", priority=8),
+        Column("operators", format="name", least=16, priority=1, help="what launched it"),
+        Column("achieved", "FLOP/s", "scaled", priority=6, group="achieved"),
+        Column("intensity", "FLOP/B", "figures", priority=7),
+        Column(
+            "eff.", "%", "efficiency", key="efficiency", priority=2, help="efficiency: lower bound / time"
+        ),
         Column("bound", format="text", least=13, priority=2),
-    )  # fmt: skip
-    rows = [_row(name, merged[name], groups[name], analysis, merged[longest[0]].time_s, recorded=recorded) for name in longest]
+    )
+    rows = [
+        _row(name, merged[name], groups[name], analysis, merged[longest[0]].time_s, recorded=recorded)
+        for name in longest
+    ]
     note = (
-        "Achieved, intensity, efficiency and bound are given where a kernel is the only one of its operators and runs once in each of"
-        f" their calls, so that their work is its work: {sum(value_of(row.cells[-1]) != '' for row in rows)} of {len(rows)} rows."
+        "Achieved, intensity, efficiency and bound are given where a kernel is the only one of "
+        "its operators and runs once in each of"
+        " their calls, so that their work is its work: "
+        f"{sum(value_of(row.cells[-1]) != '' for row in rows)} of {len(rows)} rows."
     )
     if not recorded:
         note += " The trace does not record registers, shared memory and occupancy."
     elif any(kernel.registers is not None and kernel.occupancy is None for kernel in merged.values()):
-        note += " Occupancy is absent where the profiler could not compute it, as for blocks with more than 48 KiB of shared memory."
+        note += (
+            " Occupancy is absent where the profiler could not compute it, as for blocks with more "
+            "than 48 KiB of shared memory."
+        )
     return table(
-        "kernels", columns, rows, "Kernels, copies and fills by name", note=note, order="longest first", sorted_by="time", kind="main",
+        "kernels",
+        columns,
+        rows,
+        "Kernels, copies and fills by name",
+        note=note,
+        order="longest first",
+        sorted_by="time",
+        kind="main",
         printed=_PRINTED,
-    )  # fmt: skip
+    )
 
 
-def _row(name: str, whole: Kernel, group: list[_Launch], analysis: Analysis, most_s: float, *, recorded: bool) -> Row:
+def _row(
+    name: str, whole: Kernel, group: list[_Launch], analysis: Analysis, most_s: float, *, recorded: bool
+) -> Row:
     kernels = [kernel for _, _, kernel in group]
-    operators = list(longest_first((operator_name(row), kernel.time_s) for _, row, kernel in group if not is_kernel(row)))
+    operators = list(
+        longest_first((operator_name(row), kernel.time_s) for _, row, kernel in group if not is_kernel(row))
+    )
     named = f"{operators[0]} +{len(operators) - 1}" if len(operators) > 1 else "".join(operators)
     occupancy = Cell(value=whole.occupancy, text="<1" if whole.occupancy == 0 else "")
     cells: tuple[CellValue | Cell, ...] = (
@@ -82,15 +123,20 @@ def _row(name: str, whole: Kernel, group: list[_Launch], analysis: Analysis, mos
     )
     _, longest, _ = max(group, key=lambda launch: launch[2].time_s)
     points = dict.fromkeys(at for at, _, _ in group if at < len(analysis.operators))
-    return Row(cells, color=longest.category if isinstance(longest, OperatorRow) else "other", points=tuple(points))
+    return Row(
+        cells, color=longest.category if isinstance(longest, OperatorRow) else "other", points=tuple(points)
+    )
 
 
 def _rates(group: list[_Launch], time_s: float) -> tuple[CellValue | Cell, ...]:
-    """Speed, intensity, efficiency and bound of a kernel that does all of its operators' work; empty cells where it does not."""
+    """Speed, intensity, efficiency and bound of a kernel that does all of its operators' work; empty cells
+    where it does not."""
     rows = [
         row
         for _, row, kernel in group
-        if isinstance(row, OperatorRow) and kernel.calls == row.calls and (row.flop_per_s, row.byte_per_s) != (None, None)
+        if isinstance(row, OperatorRow)
+        and kernel.calls == row.calls
+        and (row.flop_per_s, row.byte_per_s) != (None, None)
         if [one for one in row.kernels if not one.name.startswith(_COPIES)] == [kernel]
     ]
     if len(rows) < len(group) or time_s <= 0:
@@ -119,7 +165,9 @@ def _extents(same: tuple[int, int, int] | None, kernels: list[Kernel]) -> str:
 def _most(kernels: list[Kernel], name: str) -> Cell:
     """The most of the registers or of the shared memory of the launches."""
     found = {number for kernel in kernels if (number := getattr(kernel, name)) is not None}
-    return Cell(value=max(found, default=None), hover=f"{min(found):,} to {max(found):,}" if len(found) > 1 else "")
+    return Cell(
+        value=max(found, default=None), hover=f"{min(found):,} to {max(found):,}" if len(found) > 1 else ""
+    )
 
 
 def _lines(texts: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
-"""What a record gives besides its page: step times and device samples as curves, the settings, and the figures by which runs are
-compared (for TensorBoard); and the tables of an analysis as files that pandas and spreadsheets read."""
+"""What a record gives besides its page: step times and device samples as curves, the settings, and the
+figures by which runs are compared (for TensorBoard); and the tables of an analysis as files that pandas and
+spreadsheets read."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def of_run(analysis: Analysis, samples: Sequence[DeviceSample]) -> Measured:
 
 
 def of_program(analysis: MonitorAnalysis, samples: Sequence[DeviceSample]) -> Measured:
-    """What was measured of a monitored program. Very long series are thinned evenly; nothing is drawn, which would load a library."""
+    """What was measured of a monitored program. Very long series are thinned evenly; nothing is drawn, which
+    would load a library."""
     totals: dict[str, float | None] = {"wall_s": analysis.window_s}
     if analysis.ending is not None:
         totals["cpu_s"] = analysis.ending.user_cpu_s + analysis.ending.system_cpu_s
@@ -47,7 +49,9 @@ def _steps(analysis: Analysis) -> Iterator[CurvePoint]:
     for number, duration_s in enumerate(analysis.steps.durations_s):
         yield CurvePoint("step/time_s", duration_s, number)
         if analysis.workload.batch_size is not None and duration_s > 0:
-            yield CurvePoint(f"step/{analysis.workload.unit}_per_s", analysis.workload.batch_size / duration_s, number)
+            yield CurvePoint(
+                f"step/{analysis.workload.unit}_per_s", analysis.workload.batch_size / duration_s, number
+            )
 
 
 def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[CurvePoint]:
@@ -59,11 +63,16 @@ def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Curve
     readings = Counter(point.tag for point in points)
     distinct = Counter(tag for tag, _ in {(point.tag, point.value) for point in points})
     declared = {f"{sample.device}/{field}" for sample in samples for field in sample.more}
-    return (point for point in points if distinct[point.tag] > 1 or readings[point.tag] == 1 or point.tag in declared)
+    return (
+        point
+        for point in points
+        if distinct[point.tag] > 1 or readings[point.tag] == 1 or point.tag in declared
+    )
 
 
 def _readings(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[CurvePoint]:
-    """Every field that was measured by device; the horizontal axis counts milliseconds from the first sample."""
+    """Every field that was measured by device; the horizontal axis counts milliseconds from the first
+    sample."""
     start_ns = min((sample.time_ns for sample in samples), default=0)
     for sample in samples:
         values = sample.numbers()
@@ -88,7 +97,8 @@ def thinned(samples: Sequence[DeviceSample]) -> list[DeviceSample]:
 
 
 def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator[CurvePoint]:
-    """How many timed steps had ended, on the axis of the samples, so that curves can be compared with steps."""
+    """How many timed steps had ended, on the axis of the samples, so that curves can be compared with
+    steps."""
     usage, steps = analysis.usage, analysis.steps
     if usage is None or usage.window != "timed pass" or steps is None or not samples:
         return
@@ -166,7 +176,9 @@ def write_csv(analysis: Analysis, directory: Path) -> list[Path]:
     for name in ("operators", "modules", "steps"):
         columns = analysis.columns(name)
         paths.append(directory / f"{name}.csv")
-        paths[-1].write_text(csv_text([*columns], zip(*columns.values(), strict=True)), encoding="utf-8", newline="")
+        paths[-1].write_text(
+            csv_text([*columns], zip(*columns.values(), strict=True)), encoding="utf-8", newline=""
+        )
     return paths
 
 

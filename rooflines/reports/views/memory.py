@@ -1,4 +1,5 @@
-"""Memory of a step: the measured peak, what is held over the step by category, and the largest tensors at the peak."""
+"""Memory of a step: the measured peak, what is held over the step by category, and the largest tensors at the
+peak."""
 
 from __future__ import annotations
 
@@ -21,34 +22,52 @@ _MEANINGS = {
     "overhead": "everything else in the measured peak: rounding, caches, libraries, on a CPU also Python",
 }
 _NOT_RECORDED = (
-    "What holds memory over the step was not recorded: profile a model by name with rooflines profile, or record a trace with "
+    "What holds memory over the step was not recorded: profile a model by name with rooflines "
+    "profile, or record a trace with "
     "profile_memory=True."
 )
 
 
 def memory_section(analysis: Analysis) -> Section:
-    """The peak with its share of the device's memory, and what is held over the step where that was recorded."""
+    """The peak with its share of the device's memory, and what is held over the step where that was
+    recorded."""
     memory = analysis.memory or Memory()
     figure = None
     if memory.curve is not None:
         note = (
-            "The sizes beside the figure are those at the peak. The step ran on fake tensors: what a kernel allocates for itself and"
+            "The sizes beside the figure are those at the peak. The step ran on fake tensors: "
+            "what a kernel allocates for itself and"
             " frees again is not in it."
         )
         figure = _figure(memory.curve, memory, "Tensors of a step by category", note)
     elif (traced := memory.allocated) is not None:
         of = "on the device" if traced.of == "device" else "on the host since the recording began"
-        note = "The trace has the sum only: it does not say which tensors are parameters, gradients or activations."
-        figure = _figure(traced.curve, traced, f"Memory allocated {of}{f' over {traced.step}' if traced.step else ''}", note)
+        note = (
+            "The trace has the sum only: it does not say which tensors are parameters, gradients or "
+            "activations."
+        )
+        figure = _figure(
+            traced.curve,
+            traced,
+            f"Memory allocated {of}{f' over {traced.step}' if traced.step else ''}",
+            note,
+        )
     missing = Paragraph(_NOT_RECORDED, "absent") if figure is None else None
-    return section("memory", "Memory", _peak(analysis, memory), figure, parts_table(memory), _largest(memory), missing)
+    return section(
+        "memory", "Memory", _peak(analysis, memory), figure, parts_table(memory), _largest(memory), missing
+    )
 
 
 def _peak(analysis: Analysis, memory: Memory) -> Paragraph | None:
     if memory.peak_bytes is None:
         return None if memory.allocated is not None else Paragraph("Peak memory was not measured.")
-    environment, text = analysis.environment, f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}"
-    available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
+    environment, text = (
+        analysis.environment,
+        f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}",
+    )
+    available = (
+        environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
+    )
     if not available:
         return Paragraph(f"{text}.")
     share = memory.peak_bytes / available
@@ -60,22 +79,29 @@ def _figure(curve: MemoryCurve, reached: Memory | Allocated, what: str, note: st
     most = binary_bytes(max(map(sum, zip(*curve.parts.values(), strict=True))))
     place = "before the first operator"
     if reached.operator:
-        module, phase = f" of {reached.module}" if reached.module else "", f" ({reached.phase})" if reached.phase else ""
+        module, phase = (
+            f" of {reached.module}" if reached.module else "",
+            f" ({reached.phase})" if reached.phase else "",
+        )
         place = f"by {short_name(reached.operator)}{module}{phase}"
     caption = f"{what}: the peak of {most} is first reached {place}."
     return Figure(name="memory", drawing=Areas(curve=curve), caption=caption, note=note)
 
 
 def parts_table(memory: Memory) -> Table | None:
-    """The measured peak by category, with what is held before the step and at most; None where it is not divided."""
+    """The measured peak by category, with what is held before the step and at most; None where it is not
+    divided."""
     if memory.at_peak is None or not memory.peak_bytes:
         return None
     curve = memory.curve.parts if memory.curve is not None else {}
     columns = (
-        Column("share", "%", "share"), Column("part", format="text"), Column("at the peak", "B", "scaled"),
-        Column("at the start", "B", "scaled"), Column("most", "B", "scaled", help="over the step"),
+        Column("share", "%", "share"),
+        Column("part", format="text"),
+        Column("at the peak", "B", "scaled"),
+        Column("at the start", "B", "scaled"),
+        Column("most", "B", "scaled", help="over the step"),
         Column("what", format="text", quiet=True),
-    )  # fmt: skip
+    )
     sizes = msgspec.structs.asdict(memory.at_peak)
     rows = []
     for name, meaning in _MEANINGS.items():
@@ -84,7 +110,14 @@ def parts_table(memory: Memory) -> Table | None:
             share = sizes[name] / memory.peak_bytes
             ends = (values[0], max(values)) if values else (None, None)
             rows.append((Cell(value=share, bar=share), name, sizes[name], *ends, meaning))
-    return table("memory-parts", columns, rows, "The measured peak by category", title="Measured peak by category", kind="parts")
+    return table(
+        "memory-parts",
+        columns,
+        rows,
+        "The measured peak by category",
+        title="Measured peak by category",
+        kind="parts",
+    )
 
 
 def _largest(memory: Memory) -> Table | None:
@@ -92,14 +125,22 @@ def _largest(memory: Memory) -> Table | None:
     if not memory.largest:
         return None
     columns = (
-        Column("size", "B", "scaled"), Column("category", format="text"), Column("shape", format="text", least=14),
-        Column("dtype", format="text", least=8), Column("made by", format="name", least=16), Column("module", format="path", least=14),
-    )  # fmt: skip
+        Column("size", "B", "scaled"),
+        Column("category", format="text"),
+        Column("shape", format="text", least=14),
+        Column("dtype", format="text", least=8),
+        Column("made by", format="name", least=16),
+        Column("module", format="path", least=14),
+    )
     rows = (
         (
-            tensor.bytes, tensor.category, ABSENT if tensor.shape is None else "x".join(map(str, tensor.shape)) or "scalar",
-            tensor.dtype, short_name(tensor.operator) or "before the step", Cell(value=tensor.module, hover=tensor.module),
+            tensor.bytes,
+            tensor.category,
+            ABSENT if tensor.shape is None else "x".join(map(str, tensor.shape)) or "scalar",
+            tensor.dtype,
+            short_name(tensor.operator) or "before the step",
+            Cell(value=tensor.module, hover=tensor.module),
         )
         for tensor in memory.largest
-    )  # fmt: skip
+    )
     return table("memory-tensors", columns, rows, (title := "Largest tensors at the peak"), title=title)

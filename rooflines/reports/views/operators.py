@@ -26,7 +26,15 @@ from rooflines.reports.document import (
 from rooflines.reports.views.roofline import roofline_warning
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import TableRow, flagged, known_share, module_text, operators_summary, share_of_step, table_rows
+from rooflines.reports.words.rows import (
+    TableRow,
+    flagged,
+    known_share,
+    module_text,
+    operators_summary,
+    share_of_step,
+    table_rows,
+)
 from rooflines.reports.words.text import is_graph, is_kernel, marked_name
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.count.by_key import grouped, longest_first
@@ -57,7 +65,9 @@ def operators_section(analysis: Analysis) -> Section:
     """The table of operators, what is doubtful in it, and what its marks mean."""
     operators = operator_table(analysis)
     if operators is None:
-        return section("operators", "Operators", *said([sentences.missing_operators(analysis) or ""], "absent"))
+        return section(
+            "operators", "Operators", *said([sentences.missing_operators(analysis) or ""], "absent")
+        )
     doubtful = [sentences.flag_sentence(row) for row in rows_of.flagged_rows(analysis)]
     more = len(doubtful) - _FLAGS
     return section(
@@ -87,11 +97,15 @@ def operator_table(analysis: Analysis) -> Table | None:
         Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
         Column("module", format="path", least=14, priority=1),
         Column("time", "s", "scaled", priority=1),
-        Column("headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"),
+        Column(
+            "headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"
+        ),
         _EFFICIENCY,
         Column("bound", format="text", least=13, priority=2),
         Column("achieved", "FLOP/s", "scaled", priority=6, group="achieved"),
-        Column("attainable", "FLOP/s", "scaled", priority=9, help="the roof above this operator at its intensity"),
+        Column(
+            "attainable", "FLOP/s", "scaled", priority=9, help="the roof above this operator at its intensity"
+        ),
         Column("intensity", "FLOP/B", "figures", priority=7),
         Column("work", "FLOP", "scaled", priority=10),
         Column("traffic", "B", "scaled", priority=11),
@@ -100,14 +114,23 @@ def operator_table(analysis: Analysis) -> Table | None:
         Column("longest kernel", format="middle", least=28, priority=8, quiet=True, show="brief"),
     )
     return table(
-        "operators", columns, (_operator_row(row, analysis, most_s, most_headroom_s, index_of) for row in rows), title,
-        total=_operator_totals(rows, analysis), order=rows_of.table_order(rows),
-        sorted_by="headroom" if any(row.row.headroom_s is not None for row in rows) else "share", kind="main",
-        brief=_OPERATORS, printed=_OPERATORS_PRINTED, show="always",
-    )  # fmt: skip
+        "operators",
+        columns,
+        (_operator_row(row, analysis, most_s, most_headroom_s, index_of) for row in rows),
+        title,
+        total=_operator_totals(rows, analysis),
+        order=rows_of.table_order(rows),
+        sorted_by="headroom" if any(row.row.headroom_s is not None for row in rows) else "share",
+        kind="main",
+        brief=_OPERATORS,
+        printed=_OPERATORS_PRINTED,
+        show="always",
+    )
 
 
-def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_headroom_s: float, index_of: dict[int, int]) -> Row:
+def _operator_row(
+    folded: TableRow, analysis: Analysis, most_s: float, most_headroom_s: float, index_of: dict[int, int]
+) -> Row:
     row, wrong, module = folded.row, flagged(folded), module_text(folded)
     inferred = f" · inferred: {row.inferred}" if row.inferred else ""
     inferred += f" · assumed: {row.assumption}" if row.assumption else ""
@@ -115,21 +138,36 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
     doubt = above or (wrong[0].flag or "" if wrong else "")
     return Row(
         (
-            Cell(value=known_share(row.time_s, analysis), bar=row.time_s / most_s if analysis.whole_s > 0 else None),
+            Cell(
+                value=known_share(row.time_s, analysis),
+                bar=row.time_s / most_s if analysis.whole_s > 0 else None,
+            ),
             *([row.phase] if analysis.generation is not None else []),
             Cell(value=marked_name(row), hover=f"{row.name} · {row.category}{inferred}", sort=row.name),
             Cell(value=module, hover=module, sort=row.module),
             Cell(value=row.time_s, hover=seconds(row.time_s)),
-            Cell(value=row.headroom_s, bar=max(0.0, (row.headroom_s or 0.0) / most_headroom_s), sort=folded.gain_s),
+            Cell(
+                value=row.headroom_s,
+                bar=max(0.0, (row.headroom_s or 0.0) / most_headroom_s),
+                sort=folded.gain_s,
+            ),
             Cell(value=row.efficiency, hover=above, warning=doubt),
             Cell(
-                value=rows_of.bound_text(folded), letter=bound_style(folded.bound).letter, hover=_bound_title(folded), sort=folded.bound
+                value=rows_of.bound_text(folded),
+                letter=bound_style(folded.bound).letter,
+                hover=_bound_title(folded),
+                sort=folded.bound,
             ),
             row.flop_per_s,
             row.attainable_flop_per_s,
             row.intensity_flop_per_byte or None,
-            Cell(value=None if folded.reason else row.flops, hover="" if folded.reason else si(row.flops, "FLOP")),
-            Cell(value=None if folded.reason else row.bytes, hover="" if folded.reason else si(row.bytes, "B")),
+            Cell(
+                value=None if folded.reason else row.flops,
+                hover="" if folded.reason else si(row.flops, "FLOP"),
+            ),
+            Cell(
+                value=None if folded.reason else row.bytes, hover="" if folded.reason else si(row.bytes, "B")
+            ),
             row.calls,
             Cell(value=row.shapes, hover=row.shapes),
             rows_of.dominant_kernel(row),
@@ -142,15 +180,32 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
 
 def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[CellValue, ...]:
     rows = [folded.row for folded in everything]
-    work, size, judged = sum(row.flops for row in rows), sum(row.bytes for row in rows), operators_summary(analysis)
+    work, size, judged = (
+        sum(row.flops for row in rows),
+        sum(row.bytes for row in rows),
+        operators_summary(analysis),
+    )
     time_s = rows_of.table_time(analysis, everything)
     phase = [""] if analysis.generation is not None else []
     counts = analysis.totals is None or analysis.totals.flops is not None
     return (
-        known_share(time_s, analysis), *phase, "1 row" if len(rows) == 1 else f"all {len(rows)} rows", "", time_s,
-        judged.headroom_s if judged.is_judged else None, judged.efficiency, "", "", "", work / size if size and work else None,
-        work if counts else None, size if counts else None, sum(row.calls for row in rows), "", "",
-    )  # fmt: skip
+        known_share(time_s, analysis),
+        *phase,
+        "1 row" if len(rows) == 1 else f"all {len(rows)} rows",
+        "",
+        time_s,
+        judged.headroom_s if judged.is_judged else None,
+        judged.efficiency,
+        "",
+        "",
+        "",
+        work / size if size and work else None,
+        work if counts else None,
+        size if counts else None,
+        sum(row.calls for row in rows),
+        "",
+        "",
+    )
 
 
 def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
@@ -165,14 +220,25 @@ def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ..
     members = None
     if folded.modules > 1:
         columns = (
-            Column("module", format="path"), Column("share", "%", "share"), Column("time", "s", "scaled"),
-            Column("headroom", "s", "scaled"), Column("eff.", "%", "efficiency", "efficiency"), Column("calls", format="count"),
-        )  # fmt: skip
+            Column("module", format="path"),
+            Column("share", "%", "share"),
+            Column("time", "s", "scaled"),
+            Column("headroom", "s", "scaled"),
+            Column("eff.", "%", "efficiency", "efficiency"),
+            Column("calls", format="count"),
+        )
         cells = (
-            (member.module, known_share(member.time_s, analysis), member.time_s, member.headroom_s,
-             Cell(value=member.efficiency, hover=doubt, warning=doubt), member.calls)
-            for member in folded.members for doubt in [roofline_warning(member.efficiency, member.flag)]
-        )  # fmt: skip
+            (
+                member.module,
+                known_share(member.time_s, analysis),
+                member.time_s,
+                member.headroom_s,
+                Cell(value=member.efficiency, hover=doubt, warning=doubt),
+                member.calls,
+            )
+            for member in folded.members
+            for doubt in [roofline_warning(member.efficiency, member.flag)]
+        )
         members = table("members", columns, cells, "Modules in this row")
     tables = (members, kernels_table(row, analysis))
     return (*said(remarks, show="full"), *(found for found in tables if found is not None))
@@ -184,14 +250,17 @@ def _bound_title(folded: TableRow) -> str:
         return f"{meaning}: {folded.reason}"
     if row.bound == "transfer":
         pageable = any("pageable" in kernel.name.lower() for kernel in row.kernels)
-        staged = "; from or to pageable memory, which the host copies through a pinned buffer" if pageable else ""
+        staged = (
+            "; from or to pageable memory, which the host copies through a pinned buffer" if pageable else ""
+        )
         return f"{meaning}, judged by the link{staged}"
     # The bar of the classes has their meanings.
     return f"its bytes are judged against {row.memory_level}" if row.memory_level else meaning
 
 
 def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: Show = "full") -> Table | None:
-    """The kernels that ``row`` ran on the device by what they are, longest first; None if the trace does not record them."""
+    """The kernels that ``row`` ran on the device by what they are, longest first; None if the trace does not
+    record them."""
     if not row.kernels:
         return None
     groups = grouped(row.kernels, lambda kernel: short_kernel(kernel.name))
@@ -199,27 +268,37 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
     longest = sorted(groups, key=lambda name: -merged[name].time_s)
     rows: list[tuple[CellValue | Cell, ...]] = [
         (
-            known_share(one.time_s, analysis), Cell(value=name, hover="\n".join(kernel.name for kernel in groups[name])), one.time_s,
-            one.calls, ", ".join(map(str, one.streams)) or ABSENT,
+            known_share(one.time_s, analysis),
+            Cell(value=name, hover="\n".join(kernel.name for kernel in groups[name])),
+            one.time_s,
+            one.calls,
+            ", ".join(map(str, one.streams)) or ABSENT,
         )
         for name, one in ((name, merged[name]) for name in longest[:_MOST_KERNELS])
-    ]  # fmt: skip
+    ]
     if len(longest) > _MOST_KERNELS:
         rows.append(("", f"and {len(longest) - _MOST_KERNELS} more in analysis.json", "", "", ""))
     columns = (
-        Column("share", "%", "share"), Column("kernel", format="text"), Column("time", "s", "scaled"), Column("calls", format="count"),
+        Column("share", "%", "share"),
+        Column("kernel", format="text"),
+        Column("time", "s", "scaled"),
+        Column("calls", format="count"),
         Column("stream", priority=1),
-    )  # fmt: skip
-    return table("kernels", columns, rows, title or "Kernels of this row", title=title, brief=_KERNELS_BRIEF, show=show)
+    )
+    return table(
+        "kernels", columns, rows, title or "Kernels of this row", title=title, brief=_KERNELS_BRIEF, show=show
+    )
 
 
-# --- modules -----------------------------------------------------------------------------------------------------------------------
+# --- modules ----------------------------------------------------------------------------------------------
 
 
 def modules_section(analysis: Analysis) -> Section:
     """The modules as a tree, or why there are none."""
     missing = sentences.missing_operators(analysis) or "No modules: the trace contains none."
-    return section("modules", "Modules", modules_figure(analysis), module_table(analysis) or Paragraph(missing, "absent"))
+    return section(
+        "modules", "Modules", modules_figure(analysis), module_table(analysis) or Paragraph(missing, "absent")
+    )
 
 
 def modules_figure(analysis: Analysis) -> Figure | None:
@@ -242,7 +321,12 @@ def modules_figure(analysis: Analysis) -> Figure | None:
     if any(node.opacity is not None for node in nodes):
         caption += ": the stronger the color, the more of its time is headroom"
     note = "Gray: headroom unknown. Empty space below a module is its own time, outside of the modules in it."
-    return Figure(name="modules", drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s), caption=f"{caption}.", note=note)
+    return Figure(
+        name="modules",
+        drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s),
+        caption=f"{caption}.",
+        note=note,
+    )
 
 
 def module_table(analysis: Analysis) -> Table | None:
@@ -253,24 +337,37 @@ def module_table(analysis: Analysis) -> Table | None:
     most_headroom_s = max((row.headroom_s or 0.0 for row, _ in rows), default=0.0) or 1.0
     longest = sorted(range(len(rows)), key=lambda index: -rows[index][0].time_s)[:_MODULES_PRINTED]
     columns = (
-        _SHARE, Column("module", format="text", least=20), Column("class", format="text"), Column("time", "s", "scaled"),
-        Column("headroom", "s", "scaled"), _EFFICIENCY, Column("work", "FLOP", "scaled", priority=1),
-        Column("traffic", "B", "scaled", priority=2), Column("calls", format="count", priority=1),
-    )  # fmt: skip
+        _SHARE,
+        Column("module", format="text", least=20),
+        Column("class", format="text"),
+        Column("time", "s", "scaled"),
+        Column("headroom", "s", "scaled"),
+        _EFFICIENCY,
+        Column("work", "FLOP", "scaled", priority=1),
+        Column("traffic", "B", "scaled", priority=2),
+        Column("calls", format="count", priority=1),
+    )
     cells = (
         (
             Cell(value=(share := share_of_step(row.time_s, analysis)), bar=min(1.0, share)),
-            Cell(value=row.path.rsplit(".", 1)[-1] or "(model)", hover=row.path), row.type,
+            Cell(value=row.path.rsplit(".", 1)[-1] or "(model)", hover=row.path),
+            row.type,
             Cell(value=row.time_s, hover=seconds(row.time_s)),
-            Cell(value=row.headroom_s, bar=max(0.0, (row.headroom_s or 0.0) / most_headroom_s)), row.efficiency,
-            Cell(value=row.flops, hover=si(row.flops, "FLOP")), Cell(value=row.bytes, hover=si(row.bytes, "B")), row.calls,
+            Cell(value=row.headroom_s, bar=max(0.0, (row.headroom_s or 0.0) / most_headroom_s)),
+            row.efficiency,
+            Cell(value=row.flops, hover=si(row.flops, "FLOP")),
+            Cell(value=row.bytes, hover=si(row.bytes, "B")),
+            row.calls,
         )
         for row, _ in rows
-    )  # fmt: skip
+    )
     return table(
         "modules",
         columns,
-        (Row(row, depth=depth, printed=at in longest) for at, (row, (_, depth)) in enumerate(zip(cells, rows, strict=True))),
+        (
+            Row(row, depth=depth, printed=at in longest)
+            for at, (row, (_, depth)) in enumerate(zip(cells, rows, strict=True))
+        ),
         "Modules, each with everything below it",
         note="A module counts everything below it, so the rows do not add up to the total.",
         kind="tree",
@@ -278,7 +375,8 @@ def module_table(analysis: Analysis) -> Table | None:
 
 
 def _preorder(modules: Iterable[ModuleRow]) -> Iterator[tuple[ModuleRow, int]]:
-    """Each module after its nearest recorded ancestor, siblings in the order given, with its depth in this tree."""
+    """Each module after its nearest recorded ancestor, siblings in the order given, with its depth in this
+    tree."""
     by_path = {row.path: row for row in modules}
     children: dict[str | None, list[ModuleRow]] = {}
     for row in by_path.values():
@@ -292,31 +390,48 @@ def _preorder(modules: Iterable[ModuleRow]) -> Iterator[tuple[ModuleRow, int]]:
         waiting.extend((child, depth + 1) for child in reversed(children.get(row.path, [])))
 
 
-# --- coverage ----------------------------------------------------------------------------------------------------------------------
+# --- coverage ---------------------------------------------------------------------------------------------
 
 
 def coverage_section(analysis: Analysis, under: str) -> Section:
-    """The share of the time with a work model, the operators that lack one, and how to add a formula, below the heading ``under``."""
+    """The share of the time with a work model, the operators that lack one, and how to add a formula, below
+    the heading ``under``."""
     coverage, groups = analysis.coverage, _uncounted(analysis)
-    show: Show = "always" if share_of_step(sum(map(_rows_s, groups.values())), analysis) >= _WORTH_A_TABLE else "full"
+    show: Show = (
+        "always" if share_of_step(sum(map(_rows_s, groups.values())), analysis) >= _WORTH_A_TABLE else "full"
+    )
     sentence = sentences.coverage_sentence(analysis, named=show != "always")
     missing = sentences.missing_operators(analysis) or "The share of time with a count is unknown."
-    blocks: list[Paragraph | Table] = [Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")]
+    blocks: list[Paragraph | Table] = [
+        Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")
+    ]
     if groups:
         blocks += [_uncounted_table(groups, analysis, show), *_how_to_add(groups, show)]
     blocks += _read_only(analysis)
     if coverage is not None and coverage.orphan_device_events:
-        text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
+        text = (
+            f"{coverage.orphan_device_events} device events have no launch in the trace and belong to "
+            "no operator."
+        )
         blocks.append(Paragraph(text))
     if coverage is not None and coverage.graph_launch_time_s:
         known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
-        text = f"Graphs ran for {seconds(coverage.graph_launch_time_s)}; operators are known for {known} of this time."
+        text = (
+            f"Graphs ran for {seconds(coverage.graph_launch_time_s)}; operators are known for {known} "
+            "of this time."
+        )
         if coverage.graph_matched_time_s < _MATCHED * coverage.graph_launch_time_s:
             blocks.append(Paragraph(f"{text} Add the capture trace with --capture.", show="always"))
             # The kernels of the longest graphs whose operators are not known.
-            graphs = [folded.row for members in groups.values() for folded in members if is_graph(folded.row)][:_GRAPHS]
+            graphs = [
+                folded.row for members in groups.values() for folded in members if is_graph(folded.row)
+            ][:_GRAPHS]
             tables = (kernels_table(row, analysis, f"Kernels of {row.name}", "always") for row in graphs)
-            blocks += [replace(kernels, name=f"graph_{at}") for at, kernels in enumerate(tables, 1) if kernels is not None]
+            blocks += [
+                replace(kernels, name=f"graph_{at}")
+                for at, kernels in enumerate(tables, 1)
+                if kernels is not None
+            ]
         else:
             blocks.append(Paragraph(text))
     return section("coverage", "Coverage", *blocks, under=under)
@@ -335,25 +450,36 @@ def _rows_s(members: Iterable[TableRow]) -> float:
 
 def _uncounted_table(groups: dict[tuple[str, str], list[TableRow]], analysis: Analysis, show: Show) -> Table:
     columns = (
-        Column("share", "%", "share"), Column("operator", format="text", least=20), Column("time", "s", "scaled"),
-        Column("calls", format="count"), Column("shapes", format="shapes", priority=1, help="the first of its shapes"),
+        Column("share", "%", "share"),
+        Column("operator", format="text", least=20),
+        Column("time", "s", "scaled"),
+        Column("calls", format="count"),
+        Column("shapes", format="shapes", priority=1, help="the first of its shapes"),
         Column("reason", format="text", least=20),
-    )  # fmt: skip
+    )
     rows = (
         (
             known_share(_rows_s(members), analysis),
-            Cell(value=short_kernel(name) if is_kernel(members[0].row) else name, hover=name), _rows_s(members),
-            sum(folded.row.calls for folded in members), members[0].row.shapes, reason,
+            Cell(value=short_kernel(name) if is_kernel(members[0].row) else name, hover=name),
+            _rows_s(members),
+            sum(folded.row.calls for folded in members),
+            members[0].row.shapes,
+            reason,
         )
         for (name, reason), members in groups.items()
-    )  # fmt: skip
+    )
     caption = "Operators without a FLOP and byte count"
-    return table("unmodelled", columns, rows, caption, brief=_UNCOUNTED_BRIEF, printed=_UNCOUNTED_PRINTED, show=show)
+    return table(
+        "unmodelled", columns, rows, caption, brief=_UNCOUNTED_BRIEF, printed=_UNCOUNTED_PRINTED, show=show
+    )
 
 
 def _read_only(analysis: Analysis) -> list[Paragraph]:
-    """The time of operators whose formula follows the source of their library, without a recorded trace or a call as evidence."""
-    times = longest_first((row.name, row.time_s) for row in analysis.operators if evidence_of(row.name) == "read")
+    """The time of operators whose formula follows the source of their library, without a recorded trace or a
+    call as evidence."""
+    times = longest_first(
+        (row.name, row.time_s) for row in analysis.operators if evidence_of(row.name) == "read"
+    )
     if not times:
         return []
     longest = list(times)
@@ -361,7 +487,8 @@ def _read_only(analysis: Analysis) -> list[Paragraph]:
     share = percent(share_of_step(sum(times.values()), analysis))
     return [
         Paragraph(
-            f"Work models for {share} of the {analysis.basis.per} follow the source code of a library and were not compared with a"
+            f"Work models for {share} of the {analysis.basis.per} follow the source code of a "
+            "library and were not compared with a"
             f" recorded call: {', '.join(longest[:_NAMED])}{more}."
         )
     ]
@@ -373,7 +500,8 @@ def _how_to_add(groups: dict[tuple[str, str], list[TableRow]], show: Show) -> li
     if name is None:
         return []
     text = (
-        f"To count {name}, save these lines as formulas.py, fill in the numbers (op.tensors has the shapes), and add"
+        f"To count {name}, save these lines as formulas.py, fill in the numbers (op.tensors has "
+        "the shapes), and add"
         " --formulas formulas.py:"
     )
     code = (

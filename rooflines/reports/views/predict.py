@@ -1,4 +1,5 @@
-"""The page of a forecast: devices side by side, a roofline for each, phases, memory, batch sizes and operators; and CSV."""
+"""The page of a forecast: devices side by side, a roofline for each, phases, memory, batch sizes and
+operators; and CSV."""
 
 from __future__ import annotations
 
@@ -44,20 +45,28 @@ from rooflines.units import binary_bytes, interval, percent, quantity, seconds, 
 
 _BRIEF = 12
 _LONGEST_PATH = 26
-# A part below this share of the bound of its phase is not shown, an operator below the other share of its step in no roofline.
+# A part below this share of the bound of its phase is not shown, an operator below the other share of its
+# step in no roofline.
 _SMALL, _DRAWN = 0.001, 0.005
 # Shorter times are not in tables: no device does anything in them.
 _NOISE_S = 1e-9
 # What one call of a phase gives, where that has a name of its own.
 _GIVES = {"prefill": "first token", "decode": "per token"}
-_SIZES = {"batch_size": "batch", "sequence_length": "sequence", "prompt_length": "prompt", "new_tokens": "new"}
+_SIZES = {
+    "batch_size": "batch",
+    "sequence_length": "sequence",
+    "prompt_length": "prompt",
+    "new_tokens": "new",
+}
 
 
 def page(forecast: Forecast, rows: int = _BRIEF) -> Page:
     """The forecast; the short form has ``rows`` operators at most."""
     verdict, *more = sentences(forecast)
     sections = sections_of(
-        section("devices", "Devices", _bounds(forecast), _curve(forecast) if len(forecast.steps) > 1 else None),
+        section(
+            "devices", "Devices", _bounds(forecast), _curve(forecast) if len(forecast.steps) > 1 else None
+        ),
         section("roofline", "Rooflines", *_rooflines(forecast)),
         section("phases", "Phases", _phases(forecast), _parts(forecast)),
         _memory(forecast),
@@ -66,9 +75,14 @@ def page(forecast: Forecast, rows: int = _BRIEF) -> Page:
         _method(forecast),
     )
     return Page(
-        kind="prediction", name=forecast.workload.name, title=title(forecast), rooflines=forecast.rooflines, verdict=verdict,
-        said=tuple(more), sections=sections,
-    )  # fmt: skip
+        kind="prediction",
+        name=forecast.workload.name,
+        title=title(forecast),
+        rooflines=forecast.rooflines,
+        verdict=verdict,
+        said=tuple(more),
+        sections=sections,
+    )
 
 
 def title(forecast: Forecast) -> str:
@@ -87,16 +101,27 @@ def sentences(forecast: Forecast) -> list[str]:
             texts.append(_too_large(forecast, one, on))
         elif on.lower_bound_s is not None and on.units_per_s is not None:
             times = [
-                f"{seconds(phase.lower_bound_s)} {_GIVES[phase.name].replace('first', 'to the first')} ({_limit(phase.by_roof_s)})"
-                for phase in on.phases if phase.name in _GIVES
-            ] or [f"{seconds(on.lower_bound_s)} per step ({_limit(on.by_roof_s)})"]  # fmt: skip
+                (
+                    f"{seconds(phase.lower_bound_s)} "
+                    f"{_GIVES[phase.name].replace('first', 'to the first')} "
+                    f"({_limit(phase.by_roof_s)})"
+                )
+                for phase in on.phases
+                if phase.name in _GIVES
+            ] or [f"{seconds(on.lower_bound_s)} per step ({_limit(on.by_roof_s)})"]
             texts.append(
-                f"{one.device.name}: at least {' and '.join(times)}, at most {quantity(on.units_per_s, '')} {forecast.unit}/s."
+                f"{one.device.name}: at least {' and '.join(times)}, at most "
+                f"{quantity(on.units_per_s, '')} {forecast.unit}/s."
             )
         elif on.eager_bound_s is not None:
-            texts.append(f"{one.device.name}: at least {seconds(on.eager_bound_s)} per step for operators one after the other (eager).")
+            texts.append(
+                f"{one.device.name}: at least {seconds(on.eager_bound_s)} per step for operators "
+                "one after the other (eager)."
+            )
         else:
-            texts.append(f"{on.missing or f'{one.device.name} has no roof that applies'}, so there is no bound.")
+            texts.append(
+                f"{on.missing or f'{one.device.name} has no roof that applies'}, so there is no bound."
+            )
     return texts
 
 
@@ -106,7 +131,11 @@ def _too_large(forecast: Forecast, one: DeviceForecast, on: StepBound) -> str:
     capacity = one.device.memory_bytes or 0
     ways = [f"at least {on.least_devices} devices by memory"]
     ways += [f"at most batch {on.largest_batch:,}"] if on.largest_batch else []
-    ways += ["bf16, which needs about half"] if forecast.workload.precision in ("fp32", "tf32") and need <= 2 * capacity else []
+    ways += (
+        ["bf16, which needs about half"]
+        if forecast.workload.precision in ("fp32", "tf32") and need <= 2 * capacity
+        else []
+    )
     memory = f"{binary_bytes(need)} are needed, it has {binary_bytes(capacity)}"
     return f"{one.device.name}: does not fit ({memory}). To make it fit: {'; '.join(ways)}."
 
@@ -129,20 +158,30 @@ def _name(one: DeviceForecast) -> str:
 
 def _as_if(forecast: Forecast) -> str:
     """What the mark of a device means."""
-    return " *Does not fit: times as if it did." if any(on.fits is False for _, on in _on_first(forecast)) else ""
+    return (
+        " *Does not fit: times as if it did."
+        if any(on.fits is False for _, on in _on_first(forecast))
+        else ""
+    )
 
 
 def _size(step: Step, steps: Sequence[Step] = ()) -> str:
     """The batch and the length in words, those that ``steps`` have in common left out."""
     names = [name for name in _SIZES if len({getattr(one, name) for one in steps}) > 1] or _SIZES
-    return ", ".join(f"{_SIZES[name]} {value}" for name in names if (value := getattr(step, name)) is not None)
+    return ", ".join(
+        f"{_SIZES[name]} {value}" for name in names if (value := getattr(step, name)) is not None
+    )
 
 
 def _limit(by_roof_s: dict[str, float]) -> str:
     """The roof that sets most of a bound, and its share."""
     total_s = sum(by_roof_s.values())
     name = max(by_roof_s, key=lambda roof: by_roof_s[roof], default="")
-    return name if not total_s or by_roof_s[name] > 0.995 * total_s else f"{name} {percent(by_roof_s[name] / total_s)}"
+    return (
+        name
+        if not total_s or by_roof_s[name] > 0.995 * total_s
+        else f"{name} {percent(by_roof_s[name] / total_s)}"
+    )
 
 
 def _fused(forecast: Forecast) -> str:
@@ -154,7 +193,7 @@ def _fits(on: StepBound | LayoutBound) -> str:
     return "" if on.fits is None else "yes" if on.fits else "no"
 
 
-# --- devices and steps -------------------------------------------------------------------------------------------------------------
+# --- devices and steps ------------------------------------------------------------------------------------
 
 _DEVICE = Column("device", format="text", least=14)
 _FITS = Column("fits", format="text", least=4)
@@ -166,19 +205,41 @@ def _bounds(forecast: Forecast) -> Table:
     named = [phase.name for phase in forecast.steps[0].phases if phase.name in _GIVES]
     asked = any(device.price_per_hour is not None or device.power_source == "given" for device in facts)
     limits = ", ".join(device.name for device in facts if device.power_source == "TDP")
-    power = f" Power is the limit in the data sheet, which a device may not reach: {limits}." if limits else ""
-    outside = "Outside operators: time between them on a host like that of the runs, in none of the other figures."
+    power = (
+        f" Power is the limit in the data sheet, which a device may not reach: {limits}." if limits else ""
+    )
+    outside = (
+        "Outside operators: time between them on a host like that of the runs, in none of the other figures."
+    )
     columns = (
-        replace(_DEVICE, label="step", least=8) if several else _DEVICE, _FITS,
-        *(Column(_GIVES[name], "s", "own", f"{name}_s", priority=1) for name in named), Column("step time", "s", "own", "step_s"),
-        Column("predicted", "s", "own", "predicted_s"), Column("90 % interval", format="text", least=20, key="interval", priority=1),
+        replace(_DEVICE, label="step", least=8) if several else _DEVICE,
+        _FITS,
+        *(Column(_GIVES[name], "s", "own", f"{name}_s", priority=1) for name in named),
+        Column("step time", "s", "own", "step_s"),
+        Column("predicted", "s", "own", "predicted_s"),
+        Column("90 % interval", format="text", least=20, key="interval", priority=1),
         Column(f"{forecast.unit}/s", "", "own", "units_per_s"),
-        Column("eager", "s", "own", "eager_bound_s", 2), Column("limit", format="text", least=12, priority=2),
+        Column("eager", "s", "own", "eager_bound_s", 2),
+        Column("limit", format="text", least=12, priority=2),
         Column("outside operators", "s", "own", "outside_s", 2, note=outside),
-        Column("cost of a million", "", "figures", "cost", note=f"Cost of a million {forecast.unit} at the bound."),
+        Column(
+            "cost of a million",
+            "",
+            "figures",
+            "cost",
+            note=f"Cost of a million {forecast.unit} at the bound.",
+        ),
         Column(f"predicted {forecast.unit}/s", "", "own", "predicted_per_s", 1),
-        Column("energy of one", "J", "own", "energy", 1, show="always" if asked else "full", note=f"Energy at the bound.{power}"),
-    )  # fmt: skip
+        Column(
+            "energy of one",
+            "J",
+            "own",
+            "energy",
+            1,
+            show="always" if asked else "full",
+            note=f"Energy at the bound.{power}",
+        ),
+    )
     rows = []
     for one in forecast.devices:
         rows += [Row((one.device.name,), heading=True)] if several else []
@@ -186,26 +247,46 @@ def _bounds(forecast: Forecast) -> Table:
             on = on if on.fits is not False else StepBound(fits=False)
             times = {phase.name: phase.lower_bound_s for phase in on.phases}
             predicted_s, ends = _predicted(on, forecast)
-            rows.append(Row((
-                _size(step, forecast.steps) if several else one.device.name, _fits(on), *map(times.get, named), on.lower_bound_s,
-                predicted_s, ends, on.units_per_s, on.eager_bound_s, _limit(on.by_roof_s), on.outside_s, on.cost_per_million,
-                step.produced / predicted_s if predicted_s else None, on.energy_per_unit_j,
-            )))  # fmt: skip
+            rows.append(
+                Row(
+                    (
+                        _size(step, forecast.steps) if several else one.device.name,
+                        _fits(on),
+                        *map(times.get, named),
+                        on.lower_bound_s,
+                        predicted_s,
+                        ends,
+                        on.units_per_s,
+                        on.eager_bound_s,
+                        _limit(on.by_roof_s),
+                        on.outside_s,
+                        on.cost_per_million,
+                        step.produced / predicted_s if predicted_s else None,
+                        on.energy_per_unit_j,
+                    )
+                )
+            )
     note = (
-        f"Lower bounds of products, convolutions and attention, so {forecast.unit}/s at most{_fused(forecast)}. Eager: that of all "
+        f"Lower bounds of products, convolutions and attention, so {forecast.unit}/s at "
+        f"most{_fused(forecast)}. Eager: that of all "
         "operators, one after the other."
     )
-    return filled("devices", columns, rows, "Lower bounds of a step by device", note=note, show="always", brief=40)
+    return filled(
+        "devices", columns, rows, "Lower bounds of a step by device", note=note, show="always", brief=40
+    )
 
 
 def _curve(forecast: Forecast) -> Figure | None:
-    """The rate over the batch where it varies, else over the length; a line for each device and value of the other one."""
+    """The rate over the batch where it varies, else over the length; a line for each device and value of the
+    other one."""
     along, *others = [name for name in _SIZES if len({getattr(step, name) for step in forecast.steps}) > 1]
     lines: dict[str, list[tuple[float, float]]] = {}
     for one in forecast.devices:
         for step, on in zip(forecast.steps, one.steps, strict=True):
             if on.units_per_s is not None:
-                name = ", ".join((one.device.name, *(f"{_SIZES[other]} {getattr(step, other)}" for other in others)))
+                name = ", ".join(
+                    (one.device.name, *(f"{_SIZES[other]} {getattr(step, other)}" for other in others))
+                )
                 lines.setdefault(name, []).append((getattr(step, along), on.units_per_s))
     series = []
     for number, (name, points) in enumerate(lines.items()):
@@ -217,19 +298,27 @@ def _curve(forecast: Forecast) -> Figure | None:
     return Figure(name="units_per_s", caption=caption, drawing=drawing) if series else None
 
 
-# --- phases, memory and operators --------------------------------------------------------------------------------------------------
+# --- phases, memory and operators -------------------------------------------------------------------------
 
 
 def _phases(forecast: Forecast) -> Table:
-    """The work of each phase of the first step; its bound, and the estimate from measured runs, on each device."""
+    """The work of each phase of the first step; its bound, and the estimate from measured runs, on each
+    device."""
     columns = (
-        Column("phase", format="text", least=7), Column("context", format="count", priority=3), Column("calls", format="count"),
-        Column("FLOPs", "FLOP", "own", "flops", 2), Column("per token", "FLOP", "own", "flops_per_token", 3),
-        Column("traffic", "B", "scaled", "bytes", 3), Column("intensity", "FLOP/B", "figures", priority=1),
-        Column("ridge", "FLOP/B", "figures", priority=1), Column("at least", "s", "own", "lower_bound_s"),
-        Column("eager", "s", "own", "eager_bound_s"), Column("predicted", "s", "own", "predicted_s"),
-        Column("90 % interval", format="text", least=20, key="interval"), Column("limit", format="text", least=12),
-    )  # fmt: skip
+        Column("phase", format="text", least=7),
+        Column("context", format="count", priority=3),
+        Column("calls", format="count"),
+        Column("FLOPs", "FLOP", "own", "flops", 2),
+        Column("per token", "FLOP", "own", "flops_per_token", 3),
+        Column("traffic", "B", "scaled", "bytes", 3),
+        Column("intensity", "FLOP/B", "figures", priority=1),
+        Column("ridge", "FLOP/B", "figures", priority=1),
+        Column("at least", "s", "own", "lower_bound_s"),
+        Column("eager", "s", "own", "eager_bound_s"),
+        Column("predicted", "s", "own", "predicted_s"),
+        Column("90 % interval", format="text", least=20, key="interval"),
+        Column("limit", format="text", least=12),
+    )
     rows: list[Row] = []
     sources: dict[str, list[str]] = {}
     for one, on in _on_first(forecast):
@@ -239,21 +328,39 @@ def _phases(forecast: Forecast) -> Table:
         bounds = {bound.name: bound for bound in on.phases}
         for phase in forecast.steps[0].phases:
             bound = bounds.get(phase.name)
-            work = (phase.context, phase.calls, phase.flops or None, phase.flops_per_token or None, phase.bytes or None)
-            judged = (None, None, None, None, "", "no rate") if bound is None else (
-                bound.ridge_flop_per_byte, bound.lower_bound_s or None, bound.eager_bound_s, *_predicted(bound, forecast),
-                _limit(bound.by_roof_s),
-            )  # fmt: skip
+            work = (
+                phase.context,
+                phase.calls,
+                phase.flops or None,
+                phase.flops_per_token or None,
+                phase.bytes or None,
+            )
+            judged = (
+                (None, None, None, None, "", "no rate")
+                if bound is None
+                else (
+                    bound.ridge_flop_per_byte,
+                    bound.lower_bound_s or None,
+                    bound.eager_bound_s,
+                    *_predicted(bound, forecast),
+                    _limit(bound.by_roof_s),
+                )
+            )
             rows.append(Row((phase.name, *work, phase.intensity_flop_per_byte, *judged)))
     note = (
-        "One call of a phase. At least: the sum of the bounds of products, convolutions and attention, into which code may fuse all "
+        "One call of a phase. At least: the sum of the bounds of products, convolutions and "
+        "attention, into which code may fuse all "
         "other operators. Eager: the sum over all operators, as PyTorch calls them one after the other."
     )
     if forecast.like:
         reached = "public traces of GPUs" if forecast.like == ("public",) else ", ".join(forecast.like)
-        note += f" Predicted: time in operators, from the share of their bound that operators reach in {reached}."
+        note += (
+            f" Predicted: time in operators, from the share of their bound that operators reach in {reached}."
+        )
     note += "".join(f" Interval on {', '.join(names)}: {basis}." for basis, names in sources.items())
-    return filled("phases", columns, rows, "Phases by device", note=note + _as_if(forecast), show="always", brief=40)
+    return filled(
+        "phases", columns, rows, "Phases by device", note=note + _as_if(forecast), show="always", brief=40
+    )
 
 
 def _predicted(bound: PhaseBound | StepBound, forecast: Forecast) -> tuple[float | None, str]:
@@ -266,18 +373,30 @@ def _predicted(bound: PhaseBound | StepBound, forecast: Forecast) -> tuple[float
 def _parts(forecast: Forecast) -> Table | None:
     """The bound of each part of a transformer in one call of each phase; None for other networks."""
     groups, count = grouped(forecast.operators, lambda row: (row.phase, row.part)), len(forecast.devices)
-    sums = {of: [sum(row.bounds[at].lower_bound_s or 0.0 for row in rows) for at in range(count)] for of, rows in groups.items()}
+    sums = {
+        of: [sum(row.bounds[at].lower_bound_s or 0.0 for row in rows) for at in range(count)]
+        for of, rows in groups.items()
+    }
     if "attention" not in {part for _, part in sums}:
         return None
     devices = (Column(_name(one), "s", "own") for one in forecast.devices)
     columns = (Column("part", format="text", least=13), Column("phase", format="text", least=7), *devices)
     order, shown = [phase.name for phase in forecast.steps[0].phases], []
-    for (phase, part), times in sorted(sums.items(), key=lambda item: (order.index(item[0][0]), -max(item[1]))):
-        if max(times) >= max(_NOISE_S, _SMALL * sum(max(others) for (other, _), others in sums.items() if other == phase)):
+    for (phase, part), times in sorted(
+        sums.items(), key=lambda item: (order.index(item[0][0]), -max(item[1]))
+    ):
+        if max(times) >= max(
+            _NOISE_S, _SMALL * sum(max(others) for (other, _), others in sums.items() if other == phase)
+        ):
             shown.append((part, phase, *(time_s or None for time_s in times)))
     note = f"One call of a phase.{_as_if(forecast)}"
     return filled(
-        "parts", columns, shown, "Bounds of the parts of the network, operators one after the other", note=note, show="always"
+        "parts",
+        columns,
+        shown,
+        "Bounds of the parts of the network, operators one after the other",
+        note=note,
+        show="always",
     )
 
 
@@ -287,24 +406,35 @@ def _memory(forecast: Forecast) -> Section | None:
     if not needs:
         return None
     names = ("parameters", "gradients", "optimizer", "kv_cache", "activations", "total")
-    columns = [Column("step", format="text"), *(Column(name.replace("kv_", "KV "), "B", "own", f"{name}_bytes") for name in names)]
+    columns = [
+        Column("step", format="text"),
+        *(Column(name.replace("kv_", "KV "), "B", "own", f"{name}_bytes") for name in names),
+    ]
     rows = [Row((size, *(getattr(need, f"{name}_bytes") or None for name in names))) for size, need in needs]
     each = needs[0][1].kv_cache_bytes_per_token
     note = f"The KV cache takes {si(each, 'B')} for a token of one sequence." if each else ""
     fitting_columns = (
-        _DEVICE, Column("memory", "B", "own", "memory_bytes"), Column("devices needed", format="count", key="least_devices"),
-        Column("largest batch", "", "own"), Column("largest context", "", "own"),
-    )  # fmt: skip
-    fitting = [(one.device.name, one.device.memory_bytes, on.least_devices, on.largest_batch, on.largest_context)
-               for one, on in _on_first(forecast)]  # fmt: skip
+        _DEVICE,
+        Column("memory", "B", "own", "memory_bytes"),
+        Column("devices needed", format="count", key="least_devices"),
+        Column("largest batch", "", "own"),
+        Column("largest context", "", "own"),
+    )
+    fitting = [
+        (one.device.name, one.device.memory_bytes, on.least_devices, on.largest_batch, on.largest_context)
+        for one, on in _on_first(forecast)
+    ]
     how = (
-        "Of the size that a memory is sold by, drivers and libraries keep a part. What fits follows from how the memory of the first "
+        "Of the size that a memory is sold by, drivers and libraries keep a part. What fits "
+        "follows from how the memory of the first "
         "step grows with its batch, or with the context of each sequence."
     )
     return section(
-        "memory", "Memory", filled("memory", columns, rows, "Memory that a step needs", note=note, show="always"),
+        "memory",
+        "Memory",
+        filled("memory", columns, rows, "Memory that a step needs", note=note, show="always"),
         filled("fitting", fitting_columns, fitting, "What fits on each device", note=how, show="always"),
-    )  # fmt: skip
+    )
 
 
 def _layouts(forecast: Forecast) -> Table | None:
@@ -312,11 +442,15 @@ def _layouts(forecast: Forecast) -> Table | None:
     if not any(one.layouts for one in forecast.devices):
         return None
     columns = (
-        Column("layout", format="text", least=22), Column("devices", format="count", priority=2),
-        Column("memory", "B", "own", "memory_bytes"), _FITS, Column("first token", "s", "own", "prefill_s"),
-        Column("per token", "s", "own", "decode_s"), Column("exposed", "s", "own", "decode_exposed_s", 1),
+        Column("layout", format="text", least=22),
+        Column("devices", format="count", priority=2),
+        Column("memory", "B", "own", "memory_bytes"),
+        _FITS,
+        Column("first token", "s", "own", "prefill_s"),
+        Column("per token", "s", "own", "decode_s"),
+        Column("exposed", "s", "own", "decode_exposed_s", 1),
         Column("decode tokens/s", "", "own", "tokens_per_s"),
-    )  # fmt: skip
+    )
     rows = []
     for one in forecast.devices:
         why = ": no bound" if one.steps[0].missing else ": link to other devices not known"
@@ -324,14 +458,26 @@ def _layouts(forecast: Forecast) -> Table | None:
         for bound in one.layouts:
             times = {phase.name: phase.lower_bound_s for phase in bound.phases}
             exposed_s = {phase.name: phase.exposed_s for phase in bound.phases}.get("decode")
-            rows.append(Row((
-                str(bound.layout), bound.layout.devices, bound.memory_bytes, _fits(bound), times.get("prefill"), times.get("decode"),
-                exposed_s, bound.tokens_per_s,
-            )))  # fmt: skip
+            rows.append(
+                Row(
+                    (
+                        str(bound.layout),
+                        bound.layout.devices,
+                        bound.memory_bytes,
+                        _fits(bound),
+                        times.get("prefill"),
+                        times.get("decode"),
+                        exposed_s,
+                        bound.tokens_per_s,
+                    )
+                )
+            )
     note = (
-        f"Lower bounds of the first step{_fused(forecast)}, memory of the fullest device, and tokens/s of all sequences in decode at "
+        f"Lower bounds of the first step{_fused(forecast)}, memory of the fullest device, and "
+        "tokens/s of all sequences in decode at "
         "most. Exposed: "
-        "communication of a decode step that nothing hides, over the link between two devices of the data sheet."
+        "communication of a decode step that nothing hides, over the link between two devices of "
+        "the data sheet."
     )
     return filled("layouts", columns, rows, "Parallel layouts", note=note, show="always", brief=40)
 
@@ -343,31 +489,51 @@ def _operators(forecast: Forecast, brief: int) -> Table:
     """
     calls = {phase.name: phase.calls for phase in forecast.steps[0].phases}
     columns = (
-        Column("operator", format="name", least=10), Column("phase", format="text", least=7),
-        Column("module", format="path", least=10), Column("shapes", format="shapes", priority=4, show="full"),
-        Column("calls", format="count", priority=1), Column("FLOPs", "FLOP", "own", "flops", 2),
-        Column("traffic", "B", "scaled", "bytes", 2), Column("intensity", "FLOP/B", "figures", priority=3),
+        Column("operator", format="name", least=10),
+        Column("phase", format="text", least=7),
+        Column("module", format="path", least=10),
+        Column("shapes", format="shapes", priority=4, show="full"),
+        Column("calls", format="count", priority=1),
+        Column("FLOPs", "FLOP", "own", "flops", 2),
+        Column("traffic", "B", "scaled", "bytes", 2),
+        Column("intensity", "FLOP/B", "figures", priority=3),
         *(Column(_name(one), key=f"bound_{number}_s") for number, one in enumerate(forecast.devices)),
-    )  # fmt: skip
+    )
 
     def times(row: Operator) -> list[float]:
         return [(bound.lower_bound_s or 0.0) * calls[row.phase] for bound in row.bounds]
 
     # Without a bound on any device, a row is no noise.
-    shown = sorted((row for row in forecast.operators if not 0 < max(times(row)) < _NOISE_S), key=times, reverse=True)
+    shown = sorted(
+        (row for row in forecast.operators if not 0 < max(times(row)) < _NOISE_S), key=times, reverse=True
+    )
     first = {row.phase: at for at, row in reversed(tuple(enumerate(shown)))}
     short = tuple(dict.fromkeys((*first.values(), *range(len(shown)))))[:brief]
     rows = [
-        Row((
-            short_name(row.name), row.phase if len(calls) > 1 else "",
-            f"{row.module} ×{row.modules}" if row.modules > 1 else row.module, row.shapes, row.calls * calls[row.phase],
-            row.flops * calls[row.phase] or None, row.bytes * calls[row.phase] or None,
-            row.flops / row.bytes if row.flops and row.bytes else None, *(_bound(bound, calls[row.phase]) for bound in row.bounds),
-        ), row.category, show="always" if at in short else "full")
+        Row(
+            (
+                short_name(row.name),
+                row.phase if len(calls) > 1 else "",
+                f"{row.module} ×{row.modules}" if row.modules > 1 else row.module,
+                row.shapes,
+                row.calls * calls[row.phase],
+                row.flops * calls[row.phase] or None,
+                row.bytes * calls[row.phase] or None,
+                row.flops / row.bytes if row.flops and row.bytes else None,
+                *(_bound(bound, calls[row.phase]) for bound in row.bounds),
+            ),
+            row.category,
+            show="always" if at in short else "full",
+        )
         for at, row in enumerate(shown)
-    ]  # fmt: skip
-    note = f"All calls in a step, their least time and the roof that sets it: C compute, M memory, L latency.{_as_if(forecast)}"
-    return filled("operators", columns, rows, "Bounds of operators", note=note, show="always", kind="main", first=50)
+    ]
+    note = (
+        "All calls in a step, their least time and the roof that sets it: C compute, M memory, L "
+        f"latency.{_as_if(forecast)}"
+    )
+    return filled(
+        "operators", columns, rows, "Bounds of operators", note=note, show="always", kind="main", first=50
+    )
 
 
 def _bound(bound: OperatorBound, calls: int) -> Cell:
@@ -386,12 +552,14 @@ def _remarks(forecast: Forecast) -> Iterator[str]:
     """What the count rests on, and what it leaves out."""
     if forecast.unknown:
         yield f"Operators without a formula are in no figure: {', '.join(map(short_name, forecast.unknown))}."
-    for name, assumption in dict.fromkeys((row.name, row.assumption) for row in forecast.operators if row.assumption):
+    for name, assumption in dict.fromkeys(
+        (row.name, row.assumption) for row in forecast.operators if row.assumption
+    ):
         yield f"Estimated: {short_name(name)} ({assumption})."
     yield from map(sentence, forecast.notes)
 
 
-# --- rooflines and method ----------------------------------------------------------------------------------------------------------
+# --- rooflines and method ---------------------------------------------------------------------------------
 
 
 def _rooflines(forecast: Forecast) -> Iterator[Figure]:
@@ -402,25 +570,47 @@ def _rooflines(forecast: Forecast) -> Iterator[Figure]:
             bound = row.bounds[number]
             time_s = bound.estimate.time_s * row.calls if bound.estimate is not None else bound.lower_bound_s
             if row.flops and row.bytes and time_s:
-                name, all_s = f"{short_name(row.name)} {shorten_path(row.module, _LONGEST_PATH)}".strip(), time_s * calls[row.phase]
-                points.append(RooflinePoint(
-                    key=key, name=name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / time_s,
-                    time_s=all_s, gain_s=all_s, precision=row.precision, engine=bound.engine or "vector", label=name,
-                    lines=(("phase", row.phase), *rate_lines(row.flops, row.bytes, time_s), ("bound", bound.bound)),
-                ))  # fmt: skip
+                name, all_s = (
+                    f"{short_name(row.name)} {shorten_path(row.module, _LONGEST_PATH)}".strip(),
+                    time_s * calls[row.phase],
+                )
+                points.append(
+                    RooflinePoint(
+                        key=key,
+                        name=name,
+                        category=row.category,
+                        intensity=row.flops / row.bytes,
+                        flop_per_s=row.flops / time_s,
+                        time_s=all_s,
+                        gain_s=all_s,
+                        precision=row.precision,
+                        engine=bound.engine or "vector",
+                        label=name,
+                        lines=(
+                            ("phase", row.phase),
+                            *rate_lines(row.flops, row.bytes, time_s),
+                            ("bound", bound.bound),
+                        ),
+                    )
+                )
         least_s = _DRAWN * sum(point.time_s for point in points)
         points = [point for point in points if point.time_s >= least_s]
         chart = roofline_chart(points, one.device.ceilings) if on.missing is None else None
         if chart is not None:
             where = "at their predicted speed" if on.estimate is not None else "at their bound"
-            caption = f"{_name(one)}: operators {where}; the area is the time in a step.{_as_if(forecast) if on.fits is False else ''}"
+            caption = (
+                f"{_name(one)}: operators {where}; the area is the time in a "
+                f"step.{_as_if(forecast) if on.fits is False else ''}"
+            )
             yield Figure(name=f"roofline-{number + 1}", caption=caption, drawing=chart)
 
 
 def _method(forecast: Forecast) -> Section:
     texts = (
-        "Nothing was run: the FLOPs and bytes of each operator of PyTorch in eager mode are counted on fake tensors. A bound is the "
-        "least time that the arithmetic, the memory and, where it is known, the shortest operator of a device allow "
+        "Nothing was run: the FLOPs and bytes of each operator of PyTorch in eager mode are "
+        "counted on fake tensors. A bound is the "
+        "least time that the arithmetic, the memory and, where it is known, the shortest "
+        "operator of a device allow "
         "(docs/prediction.md).",
         "A prediction has an interval that is meant to hold nine of ten cases."
         if forecast.like
@@ -428,8 +618,20 @@ def _method(forecast: Forecast) -> Section:
     )
     sources = []
     for one in forecast.devices:
-        roofs = (f"{roof.name} {si(roof.value, roof.unit)}" for roof in one.device.ceilings if not roof.variant)
-        power = f"; {one.device.power_w:g} W ({one.device.power_source})" if one.device.power_w is not None else ""
+        roofs = (
+            f"{roof.name} {si(roof.value, roof.unit)}" for roof in one.device.ceilings if not roof.variant
+        )
+        power = (
+            f"; {one.device.power_w:g} W ({one.device.power_source})"
+            if one.device.power_w is not None
+            else ""
+        )
         sources.append((one.device.name, f"{one.device.source}: {', '.join(roofs)}{power}"))
     command = Paragraph(forecast.command, "code") if forecast.command else None
-    return section("method", "Method", *said(texts, "note", "full"), Facts(rows=tuple(sources), kind="definitions"), command)
+    return section(
+        "method",
+        "Method",
+        *said(texts, "note", "full"),
+        Facts(rows=tuple(sources), kind="definitions"),
+        command,
+    )

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rooflines._version import __version__
-from rooflines.reports.document import Bar, BarRow, Cell, Column, Page, Paragraph, Part, Row, Section, Table, said, section, table
+from rooflines.reports.document import (
+    Bar,
+    BarRow,
+    Cell,
+    Column,
+    Page,
+    Paragraph,
+    Part,
+    Row,
+    Section,
+    Table,
+    said,
+    section,
+    table,
+)
 from rooflines.reports.views.advice import recommended
 from rooflines.roofline.advise.findings import WORTH
 from rooflines.roofline.advise.verdict import bound_of_classes
@@ -20,28 +34,46 @@ _MOST_NOTES = 8
 PARTS = (
     ("compute", "compute", "kernels and fills ran, possibly with copies and communication"),
     ("copies", "transfer", "copies ran and no kernel"),
-    ("exposed communication", "communication", "only communication ran: the wait for other ranks and the transfer"),
+    (
+        "exposed communication",
+        "communication",
+        "only communication ran: the wait for other ranks and the transfer",
+    ),
     ("idle", "host", "nothing ran"),
 )
 _RANK_COLUMNS = (
-    Column("rank", format="count"), Column("span", "s", "scaled", help="from the first to the last device event"),
-    Column("idle", "s", "scaled"), Column("compute", "s", "scaled"), Column("memcpy", "s", "scaled", priority=1, group="memcpy"),
-    Column("comm.", "s", "scaled", "communication"), Column("exposed", "s", "scaled", "exposed_communication"),
-    Column("hidden", "%", "efficiency"), Column("waited", "s", "scaled", group="waits"),
-    Column("at start", "s", "scaled", priority=1, group="waits"), Column("caused", "s", "scaled", group="waits"),
-)  # fmt: skip
+    Column("rank", format="count"),
+    Column("span", "s", "scaled", help="from the first to the last device event"),
+    Column("idle", "s", "scaled"),
+    Column("compute", "s", "scaled"),
+    Column("memcpy", "s", "scaled", priority=1, group="memcpy"),
+    Column("comm.", "s", "scaled", "communication"),
+    Column("exposed", "s", "scaled", "exposed_communication"),
+    Column("hidden", "%", "efficiency"),
+    Column("waited", "s", "scaled", group="waits"),
+    Column("at start", "s", "scaled", priority=1, group="waits"),
+    Column("caused", "s", "scaled", group="waits"),
+)
 _COLLECTIVE_COLUMNS = (
-    Column("collective", format="middle"), Column("size"), Column("count"), Column("transfer", "s", "scaled", group="transfer"),
-    Column("skew", "s", "scaled"), Column("alg.", "B/s", "scaled", "algorithm_bandwidth"),
-    Column("bus", "B/s", "scaled", "bus_bandwidth"), Column("last", "rank", "count", "last_rank"),
-)  # fmt: skip
+    Column("collective", format="middle"),
+    Column("size"),
+    Column("count"),
+    Column("transfer", "s", "scaled", group="transfer"),
+    Column("skew", "s", "scaled"),
+    Column("alg.", "B/s", "scaled", "algorithm_bandwidth"),
+    Column("bus", "B/s", "scaled", "bus_bandwidth"),
+    Column("last", "rank", "count", "last_rank"),
+)
 _RANKS_NOTE = (
-    "Hidden: the share of the communication during which kernels ran as well. Waited: what this rank's collectives took longer than "
-    "the shortest of each; at start: of this, because the recordings began apart. Caused: what the others waited, of the rest, when "
+    "Hidden: the share of the communication during which kernels ran as well. Waited: what this "
+    "rank's collectives took longer than "
+    "the shortest of each; at start: of this, because the recordings began apart. Caused: what "
+    "the others waited, of the rest, when "
     "this rank was the last to enter. All three over the whole trace."
 )
 _COLLECTIVES_NOTE = (
-    "Transfer: the shortest kernel of a collective over its ranks, which is that of the rank that entered last. Skew: the longest "
+    "Transfer: the shortest kernel of a collective over its ranks, which is that of the rank "
+    "that entered last. Skew: the longest "
     "less the shortest. Bandwidths are size / transfer, and that times nccl-tests' factor for the bus."
 )
 
@@ -51,13 +83,19 @@ def page(analysis: RankAnalysis) -> Page:
     verdict, *more = (text for text, _ in sentences(analysis))
     remarks = (
         *(
-            f"not matched: {row.count:,} {row.kind}{f' of group {row.group}' if row.group is not None else ''}: {row.reason}"
+            (
+                f"not matched: {row.count:,} "
+                f"{row.kind}{f' of group {row.group}' if row.group is not None else ''}: {row.reason}"
+            )
             for row in analysis.unmatched
         ),
         *analysis.notes,
     )
     shown, matched = len(_most_waited_for(analysis.ranks)), bool(analysis.collectives)
-    fewer = f"the {shown} of {len(analysis.ranks)} ranks that kept the others waiting longest (--format json: all)"
+    fewer = (
+        f"the {shown} of {len(analysis.ranks)} ranks that kept the others waiting longest (--format "
+        "json: all)"
+    )
     return Page(
         kind="ranks",
         name=title(analysis),
@@ -78,7 +116,9 @@ def page(analysis: RankAnalysis) -> Page:
             section(
                 "collectives",
                 "Collectives",
-                _collective_table(analysis.collectives) if matched else Paragraph("None was matched across ranks.", "absent"),
+                _collective_table(analysis.collectives)
+                if matched
+                else Paragraph("None was matched across ranks.", "absent"),
                 Paragraph(_COLLECTIVES_NOTE, "note") if matched else None,
                 *said(remarks[:_MOST_NOTES], "note"),
                 *said(remarks[_MOST_NOTES:], "note", "full"),
@@ -97,7 +137,8 @@ def title(analysis: RankAnalysis) -> str:
 
 
 def sentences(analysis: RankAnalysis) -> Iterator[tuple[str, str]]:
-    """What takes the time in the mean over the ranks, what they wait for, who is late, and the balance of compute.
+    """What takes the time in the mean over the ranks, what they wait for, who is late, and the balance of
+    compute.
 
     Each sentence comes with the JSON pointer of the figures that it rests on.
     """
@@ -107,8 +148,10 @@ def sentences(analysis: RankAnalysis) -> Iterator[tuple[str, str]]:
         yield "No collective in which ranks wait for each other was matched across ranks.", "/unmatched"
     else:
         text = (
-            f"Collectives in which ranks wait for each other take {seconds(waiting.total_s)} of a rank's trace in the mean:"
-            f" {seconds(waiting.transfer_s)} transfer, {seconds(waiting.at_start_s)} waiting in the first ones because the recordings"
+            f"Collectives in which ranks wait for each other take {seconds(waiting.total_s)} of a "
+            "rank's trace in the mean:"
+            f" {seconds(waiting.transfer_s)} transfer, {seconds(waiting.at_start_s)} waiting in "
+            "the first ones because the recordings"
             f" of the ranks began apart, and {seconds(waiting.in_steps_s)} waiting later."
         )
         yield text, "/waiting"
@@ -118,10 +161,19 @@ def sentences(analysis: RankAnalysis) -> Iterator[tuple[str, str]]:
     if compute.imbalance is not None:
         longest = f"{seconds(compute.max)} on rank {compute.max_rank}, {seconds(compute.mean)} in the mean"
         even = compute.imbalance < EVEN
-        yield f"Compute is {'even' if even else f'uneven by {percent(compute.imbalance)}'}: {longest}.", "/spread/compute_s"
-    communication, exposed = analysis.spread["communication_s"].mean, analysis.spread["exposed_communication_s"].mean
+        yield (
+            f"Compute is {'even' if even else f'uneven by {percent(compute.imbalance)}'}: {longest}.",
+            "/spread/compute_s",
+        )
+    communication, exposed = (
+        analysis.spread["communication_s"].mean,
+        analysis.spread["exposed_communication_s"].mean,
+    )
     if communication > 0:
-        text = f"Communication takes {seconds(communication)} of {seconds(analysis.spread['span_s'].mean)} in the mean"
+        text = (
+            f"Communication takes {seconds(communication)} of "
+            f"{seconds(analysis.spread['span_s'].mean)} in the mean"
+        )
         hidden = f"{percent(1 - exposed / communication)} of it is hidden behind compute"
         yield f"{text}; {hidden}.", "/spread/communication_s,exposed_communication_s,span_s"
 
@@ -132,7 +184,10 @@ def _division(analysis: RankAnalysis) -> str:
     whole = "the step" if analysis.per == "step" else "the trace"
     if analysis.bound_breakdown is not None:
         return bound_of_classes(analysis.bound_breakdown, analysis.idle_breakdown, f"{whole} {mean}")
-    parts = {name: analysis.spread[name].mean for name in ("span_s", "compute_s", "exposed_communication_s", "idle_s")}
+    parts = {
+        name: analysis.spread[name].mean
+        for name in ("span_s", "compute_s", "exposed_communication_s", "idle_s")
+    }
     span_s = parts.pop("span_s")
     computes, communicates, idles = (percent(time_s / span_s if span_s else 0.0) for time_s in parts.values())
     computing = f"{mean.capitalize()} the device computes for {computes} of {whole}"
@@ -147,13 +202,15 @@ def _late(analysis: RankAnalysis) -> str:
         return f"No rank is late: after the first collectives the ranks wait for {share} of their time."
     if hosts_apart(analysis):
         return (
-            "Which rank is late cannot be told: the recordings began further apart than the ranks wait later, and a host that began"
+            "Which rank is late cannot be told: the recordings began further apart than the "
+            "ranks wait later, and a host that began"
             " late stays late until the others wait for their devices. Record several steps."
         )
     if late is None:
         return "No single rank is late: the others wait now for one and now for another."
     return (
-        f"Rank {late.rank} is late: last into {late.times_last} of {late.of} matched collectives; the others together waited"
+        f"Rank {late.rank} is late: last into {late.times_last} of {late.of} matched collectives; "
+        "the others together waited"
         f" {seconds(late.waited_s)} for it, {percent(late.share)} of all later waiting."
     )
 
@@ -175,51 +232,77 @@ def bars(analysis: RankAnalysis) -> Bar:
         times = zip(PARTS, (row.compute_s, copies_s, row.exposed_communication_s, row.idle_s), strict=True)
         parts = tuple(
             Part(
-                name=name, pattern=pattern, share=time_s / longest_s, text=f"{seconds(time_s)}, {percent(time_s / row.span_s)}",
+                name=name,
+                pattern=pattern,
+                share=time_s / longest_s,
+                text=f"{seconds(time_s)}, {percent(time_s / row.span_s)}",
                 meaning=meaning,
             )
             for (name, pattern, meaning), time_s in times
             if time_s > 0
-        )  # fmt: skip
+        )
         rows.append(BarRow(label=f"rank {row.rank}", text=seconds(row.span_s), parts=parts))
     caption = f"The span of {per}, from the first to the last device event, all ranks on one scale."
     return Bar(name="spans", caption=caption, rows=tuple(rows))
 
 
 def _rank_table(analysis: RankAnalysis) -> Table:
-    """The time of each rank by part. Waiting times are over the whole trace, even if other times are per step."""
+    """The time of each rank by part. Waiting times are over the whole trace, even if other times are per
+    step."""
     last = Column("last", f"of {analysis.straggler.of}" if analysis.straggler else "", "count", "times_last")
     kept = {row.rank for row in _most_waited_for(analysis.ranks)}
     rows = (
         Row(
             (
-                row.rank, row.span_s, row.idle_s, row.compute_s, row.memcpy_s, row.communication_s, row.exposed_communication_s,
+                row.rank,
+                row.span_s,
+                row.idle_s,
+                row.compute_s,
+                row.memcpy_s,
+                row.communication_s,
+                row.exposed_communication_s,
                 row.hidden_fraction,
-                *((row.waited_s, row.waited_at_start_s, row.caused_wait_s, row.times_last) if row.matched else (None,) * 4),
+                *(
+                    (row.waited_s, row.waited_at_start_s, row.caused_wait_s, row.times_last)
+                    if row.matched
+                    else (None,) * 4
+                ),
             ),
             show="always" if row.rank in kept else "full",
         )
         for row in analysis.ranks
-    )  # fmt: skip
+    )
     return table("ranks", (*_RANK_COLUMNS, last), rows, "Time of each rank", show="always")
 
 
 def _most_waited_for(ranks: Sequence[RankRow]) -> Sequence[RankRow]:
     """All of few ranks; of many those that kept the others waiting longest."""
-    return ranks if len(ranks) <= _MOST_RANKS else sorted(ranks, key=lambda row: -row.caused_wait_s)[:_MOST_RANKS]
+    return (
+        ranks
+        if len(ranks) <= _MOST_RANKS
+        else sorted(ranks, key=lambda row: -row.caused_wait_s)[:_MOST_RANKS]
+    )
 
 
 def _collective_table(rows: Sequence[MatchedRow]) -> Table:
     """What the collectives of each kind, group (``allreduce pg 0 of 8``) and size took and reached."""
     cells = (
         (
-            f"{row.kind}{f' pg {row.group}' if row.group is not None else ''}{f' of {row.group_size}' if row.group_size else ''}",
-            si(row.bytes, "B") if row.bytes is not None else None, f"{row.count:,}",
+            f"{row.kind}{f' pg {row.group}' if row.group is not None else ''}"
+            f"{f' of {row.group_size}' if row.group_size else ''}",
+            si(row.bytes, "B") if row.bytes is not None else None,
+            f"{row.count:,}",
             # The last to enter may be a rank that was not given.
-            Cell(value=row.transfer_s, prefix="<" if row.group_size is not None and row.ranks < row.group_size else ""), row.skew_s,
-            row.algorithm_byte_per_s, row.bus_byte_per_s, row.last_rank,
+            Cell(
+                value=row.transfer_s,
+                prefix="<" if row.group_size is not None and row.ranks < row.group_size else "",
+            ),
+            row.skew_s,
+            row.algorithm_byte_per_s,
+            row.bus_byte_per_s,
+            row.last_rank,
         )
         for row in rows
-    )  # fmt: skip
+    )
     caption = "Time and bandwidth of the collectives"
     return table("collectives", _COLLECTIVE_COLUMNS, cells, caption, brief=_MOST_COLLECTIVES, show="always")

@@ -1,4 +1,5 @@
-"""The roofline of an analysis: its operators as points with what they tell, the whole run as a ring, and the words below the chart."""
+"""The roofline of an analysis: its operators as points with what they tell, the whole run as a ring, and the
+words below the chart."""
 
 from __future__ import annotations
 
@@ -25,18 +26,30 @@ _MARKS = {"prefill": "s"}
 
 
 def roofline_of(analysis: Analysis) -> RooflineChart | None:
-    """The chart of ``analysis``, or None when there is nothing to draw; the key of a point is the index of its operator."""
+    """The chart of ``analysis``, or None when there is nothing to draw; the key of a point is the index of
+    its operator."""
     placed, labels = ({}, {}) if analysis.unrecorded else _placed(analysis)
     points = [
         RooflinePoint(
-            key=index, name=row.name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / row.time_s,
-            time_s=row.time_s, precision=row.precision, engine=row.engine or "vector", label=labels.get(index, ("", 0.0))[0],
-            gain_s=labels.get(index, ("", 0.0))[1], warning=roofline_warning(row.efficiency, row.flag), mark=_MARKS.get(row.phase, ""),
+            key=index,
+            name=row.name,
+            category=row.category,
+            intensity=row.flops / row.bytes,
+            flop_per_s=row.flops / row.time_s,
+            time_s=row.time_s,
+            precision=row.precision,
+            engine=row.engine or "vector",
+            label=labels.get(index, ("", 0.0))[0],
+            gain_s=labels.get(index, ("", 0.0))[1],
+            warning=roofline_warning(row.efficiency, row.flag),
+            mark=_MARKS.get(row.phase, ""),
             lines=_lines(row),
         )
         for index, row in placed.items()
-    ]  # fmt: skip
-    missing = sentences.missing_ceilings(analysis) or (None if points else sentences.missing_operators(analysis))
+    ]
+    missing = sentences.missing_ceilings(analysis) or (
+        None if points else sentences.missing_operators(analysis)
+    )
     total_s = sum(row.time_s for row in analysis.operators)
     rings = () if analysis.unrecorded else _rings(analysis)  # their times are not those of the work
     return roofline_drawing(points, analysis.ceilings, rings=rings, total_s=total_s, missing=missing or "")
@@ -46,10 +59,15 @@ def roofline_warning(efficiency: float | None, flag: str | None = None) -> str:
     """Why an efficiency should not be believed, or an empty string; ``flag`` is the reason if it is known."""
     if efficiency is None or efficiency <= ABOVE_ROOF:
         return ""
-    return flag or "faster than its bound: a wrong count, a wrong ceiling, or an algorithm that does less than the formula"
+    return flag or (
+        "faster than its bound: a wrong count, a wrong ceiling, or an algorithm that does less "
+        "than the formula"
+    )
 
 
-def rate_lines(flops: float, size: float, time_s: float, flop_per_s: float | None = None) -> tuple[tuple[str, str], ...]:
+def rate_lines(
+    flops: float, size: float, time_s: float, flop_per_s: float | None = None
+) -> tuple[tuple[str, str], ...]:
     """Work, traffic, time, intensity and speed in words."""
     return (
         ("time", seconds(time_s)),
@@ -71,7 +89,11 @@ def chart_caption(analysis: Analysis) -> str:
             take, their = ("takes", "its") if runs(category) == "runs" else ("take", "their")
             share = f"{percent(share_of_step(time_s, analysis))} of the {analysis.basis.per}"
             parts.append(f"{plural(category)} {take} {share} at {percent(efficiency)} of {their} bound")
-    without = "Operators by intensity and speed." if analysis.operators and not analysis.unrecorded else "The roofs of this device."
+    without = (
+        "Operators by intensity and speed."
+        if analysis.operators and not analysis.unrecorded
+        else "The roofs of this device."
+    )
     return sentence("; ".join(parts[:2])) or without
 
 
@@ -80,7 +102,10 @@ def chart_note(analysis: Analysis, chart: RooflineChart) -> str:
     off_chart = [row for row in analysis.operators if not _can_be_placed(row)] if chart.points else []
     texts = [
         "A point is an operator: its area is its time, its color its category." if chart.points else "",
-        "The rings are the phases. Operators of prefill are squares; calls of decode whose tensors grow are one point."
+        (
+            "The rings are the phases. Operators of prefill are squares; calls of decode whose "
+            "tensors grow are one point."
+        )
         if len(chart.rings) > 1
         else "The ring is the whole run."
         if chart.rings
@@ -89,14 +114,25 @@ def chart_note(analysis: Analysis, chart: RooflineChart) -> str:
         "Operators with the most headroom are labeled." if chart.labeled else "",
     ]
     slopes = [roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "memory" and roof.primary]
-    if any(not point.warning and any(point.flop_per_s > slope * point.intensity for slope in slopes) for point in chart.points):
-        texts.append("Points above the slanted line move bytes that a cache holds and are judged against its roof.")
+    if any(
+        not point.warning and any(point.flop_per_s > slope * point.intensity for slope in slopes)
+        for point in chart.points
+    ):
+        texts.append(
+            "Points above the slanted line move bytes that a cache holds and are judged against its roof."
+        )
     if off_chart:
         rows, verb = ("1 operator", "is") if len(off_chart) == 1 else (f"{len(off_chart)} operators", "are")
         time = seconds(sum(row.time_s for row in off_chart))
-        texts.append(f"{rows} ({time}) {verb} not on the chart: without FLOPs or without bytes there is no intensity.")
+        texts.append(
+            f"{rows} ({time}) {verb} not on the chart: without FLOPs or without bytes there is no intensity."
+        )
     if chart.left_out:
-        crowded = f" or not among the {MOST_POINTS} longest" if len(chart.points) + chart.left_out > MOST_POINTS else ""
+        crowded = (
+            f" or not among the {MOST_POINTS} longest"
+            if len(chart.points) + chart.left_out > MOST_POINTS
+            else ""
+        )
         texts.append(f"{chart.left_out} more, short and far from the rest{crowded}, are in the table only.")
     return " ".join(text for text in texts if text)
 
@@ -114,10 +150,16 @@ def _lines(row: OperatorRow) -> tuple[tuple[str, str], ...]:
         ("shapes", clip(row.shapes, 70) or None),
         ("calls", count_text(row.calls)),
         *rate_lines(row.flops, row.bytes, row.time_s, row.flop_per_s),
-        ("attainable", None if row.attainable_flop_per_s is None else si(row.attainable_flop_per_s, "FLOP/s")),
+        (
+            "attainable",
+            None if row.attainable_flop_per_s is None else si(row.attainable_flop_per_s, "FLOP/s"),
+        ),
         ("efficiency", None if row.efficiency is None else percent(row.efficiency)),
         ("headroom", None if row.headroom_s is None else seconds(row.headroom_s)),
-        ("bound", f"{bound.name} ({bound.letter})" + (f", against {row.memory_level}" if row.memory_level else "")),
+        (
+            "bound",
+            f"{bound.name} ({bound.letter})" + (f", against {row.memory_level}" if row.memory_level else ""),
+        ),
         ("warning", roofline_warning(row.efficiency, row.flag) or None),
     ]
     return tuple((name, text) for name, text in lines if text is not None)
@@ -126,17 +168,22 @@ def _lines(row: OperatorRow) -> tuple[tuple[str, str], ...]:
 def _placed(analysis: Analysis) -> tuple[dict[int, OperatorRow], dict[int, tuple[str, float]]]:
     """The rows that have a place, by their index, and the name and headroom of those that have the most.
 
-    Calls of one module whose tensors grow from token to token are one. Repeated layers have one name, and the headroom of all.
+    Calls of one module whose tensors grow from token to token are one. Repeated layers have one name, and the
+    headroom of all.
     """
     index_of = {id(row): index for index, row in enumerate(analysis.operators)}
     placed: dict[int, OperatorRow] = {}
     labels: dict[int, tuple[str, float]] = {}
     for folded in sorted(table_rows(analysis), key=lambda folded: -(folded.row.headroom_s or 0.0)):
-        modules = grouped(filter(_can_be_placed, folded.members if not folded.reason else ()), lambda row: row.module)
+        modules = grouped(
+            filter(_can_be_placed, folded.members if not folded.reason else ()), lambda row: row.module
+        )
         here: dict[int, OperatorRow] = {}
         for rows in modules.values():
             grows = len({row.shapes for row in rows}) > 1
-            here |= {index_of[id(rows[0])]: summed(rows)} if grows else {index_of[id(row)]: row for row in rows}
+            here |= (
+                {index_of[id(rows[0])]: summed(rows)} if grows else {index_of[id(row)]: row for row in rows}
+            )
         placed |= here
         if folded.row.headroom_s and here and len(labels) < MOST_LABELS:
             longest = max(here, key=lambda index: here[index].headroom_s or 0.0)
@@ -155,12 +202,14 @@ def _rings(analysis: Analysis) -> tuple[Ring, ...]:
     phases = analysis.generation.phases if analysis.generation is not None else ()
     rings = tuple(
         Ring(
-            name=phase.kind, intensity=phase.work.flops / phase.work.bytes, flop_per_s=phase.work.flops / phase.step_s,
+            name=phase.kind,
+            intensity=phase.work.flops / phase.work.bytes,
+            flop_per_s=phase.work.flops / phase.step_s,
             lines=rate_lines(phase.work.flops, phase.work.bytes, phase.step_s),
         )
         for phase in phases
         if phase.work is not None and phase.work.flops > 0 and phase.work.bytes > 0 and phase.step_s > 0
-    )  # fmt: skip
+    )
     whole = _ring(analysis)
     return rings or ((whole,) if whole is not None else ())
 
@@ -177,7 +226,8 @@ def _ring(analysis: Analysis) -> Ring | None:
     if time_s <= 0:
         return None
     lines = tuple(
-        (name, f"{text} ({basis})" if name == "time" else text) for name, text in rate_lines(totals.flops, totals.bytes, time_s)
+        (name, f"{text} ({basis})" if name == "time" else text)
+        for name, text in rate_lines(totals.flops, totals.bytes, time_s)
     )
     return Ring(intensity=totals.flops / totals.bytes, flop_per_s=totals.flops / time_s, lines=lines)
 

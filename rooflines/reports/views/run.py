@@ -1,4 +1,5 @@
-"""The page of a run or a trace: where the time goes, what to try, every operator and module, and how sure all of it is."""
+"""The page of a run or a trace: where the time goes, what to try, every operator and module, and how sure all
+of it is."""
 
 from __future__ import annotations
 
@@ -40,7 +41,14 @@ from rooflines.reports.views.steps import steps_section
 from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, usage_title
 from rooflines.reports.words import sentences
-from rooflines.reports.words.ceilings import ceiling_name, ceiling_scope, conditions_words, roof_order, source_and_age, source_words
+from rooflines.reports.words.ceilings import (
+    ceiling_name,
+    ceiling_scope,
+    conditions_words,
+    roof_order,
+    source_and_age,
+    source_words,
+)
 from rooflines.reports.words.rows import bound_times, operators_summary, share_of_step
 from rooflines.reports.words.text import size_text
 from rooflines.roofline.advise.host import WAITS
@@ -53,15 +61,28 @@ from rooflines.units import counted, percent, seconds, sentence, si
 _QUALITY = "Measurement quality"
 _METHOD = (
     ("FLOP", "one floating-point addition or multiplication; a fused multiply-add is two."),
-    ("traffic", "compulsory bytes: every input byte that the operator must touch read once, every output byte written once."),
+    (
+        "traffic",
+        "compulsory bytes: every input byte that the operator must touch read once, every output "
+        "byte written once.",
+    ),
     ("intensity", "FLOPs over bytes."),
-    ("lower bound", "the longest of FLOPs over the compute ceiling, bytes over the memory ceiling, and the latency of a call. As many"
-     " of the call's bytes as fit may come from the caches, nearest first, each at the rate of the level that holds it; the rest"
-     " comes from the outermost memory."),
-    ("efficiency", "lower bound over time. Above 100 % the count or the ceiling is wrong, or the algorithm does less than the formula:"
-     " it is marked and not clipped."),
+    (
+        "lower bound",
+        "the longest of FLOPs over the compute ceiling, bytes over the memory ceiling, and the "
+        "latency of a call. As many"
+        " of the call's bytes as fit may come from the caches, nearest first, each at the rate "
+        "of the level that holds it; the rest"
+        " comes from the outermost memory.",
+    ),
+    (
+        "efficiency",
+        "lower bound over time. Above 100 % the count or the ceiling is wrong, or the algorithm "
+        "does less than the formula:"
+        " it is marked and not clipped.",
+    ),
     ("headroom", "time less lower bound."),
-)  # fmt: skip
+)
 _NAMES = {"data_loading": "data loading", "host_to_device": "host to device", "other": "other work"}
 _MEANINGS = {
     "device": {
@@ -92,16 +113,31 @@ _MEANINGS = {
 
 
 def page(analysis: Analysis, trials: Trials | None = None) -> Page:
-    """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis is named in its place."""
+    """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis
+    is named in its place."""
     status = sentences.status_sentences(analysis)
     sections = sections_of(
-        _where(analysis), serving.serving_section(analysis), generation.generation_section(analysis), findings_section(analysis),
-        trials_section(trials) if trials else None, _parts(analysis),
-        _roofline(analysis), against_section(analysis), operators.operators_section(analysis),
-        section("kernels", "Kernels", kernel_table(analysis)), operators.modules_section(analysis), steps_section(analysis, _QUALITY),
-        timeline_section(analysis), memory_section(analysis), _usage(analysis), _device_time(analysis), _ceilings(analysis),
-        _device(analysis), operators.coverage_section(analysis, _QUALITY), _method(analysis),
-    )  # fmt: skip
+        _where(analysis),
+        serving.serving_section(analysis),
+        generation.generation_section(analysis),
+        findings_section(analysis),
+        trials_section(trials) if trials else None,
+        _parts(analysis),
+        _roofline(analysis),
+        against_section(analysis),
+        operators.operators_section(analysis),
+        section("kernels", "Kernels", kernel_table(analysis)),
+        operators.modules_section(analysis),
+        steps_section(analysis, _QUALITY),
+        timeline_section(analysis),
+        memory_section(analysis),
+        _usage(analysis),
+        _device_time(analysis),
+        _ceilings(analysis),
+        _device(analysis),
+        operators.coverage_section(analysis, _QUALITY),
+        _method(analysis),
+    )
     return Page(
         kind="run",
         name=f"Roofline of {analysis.workload.name}",
@@ -116,7 +152,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     )
 
 
-# --- where a step goes, and what to try --------------------------------------------------------------------------------------------
+# --- where a step goes, and what to try -------------------------------------------------------------------
 
 
 def _where(analysis: Analysis) -> Section:
@@ -126,7 +162,9 @@ def _where(analysis: Analysis) -> Section:
     against = against_bar(analysis) if classes else None
     missing = sentences.missing_operators(analysis) or "The time could not be divided into bound classes."
     if classes:
-        missing = "" if against else sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis) or ""
+        missing = (
+            "" if against else sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis) or ""
+        )
     return section(
         "where",
         "Time per step" if analysis.basis.per == "step" else "Time in the trace",
@@ -141,7 +179,12 @@ def _where(analysis: Analysis) -> Section:
 def _parts(analysis: Analysis) -> Section:
     division = division_table(analysis)
     untitled = replace(division, title="") if division else None
-    return section("parts", division_title(analysis), untitled, *said(input_sentences(analysis), "note" if division else "text"))
+    return section(
+        "parts",
+        division_title(analysis),
+        untitled,
+        *said(input_sentences(analysis), "note" if division else "text"),
+    )
 
 
 def _basis(analysis: Analysis) -> str:
@@ -151,7 +194,8 @@ def _basis(analysis: Analysis) -> str:
     text = f"Times, FLOPs and bytes are per step: the mean over {steps}"
     if basis.steady:
         text = (
-            f"FLOPs and bytes are per step: the mean over {steps}. Each call counts with the lower quartile of its times in those of "
+            f"FLOPs and bytes are per step: the mean over {steps}. Each call counts with the lower "
+            "quartile of its times in those of "
         )
         text += "them that resemble the timed ones"
     if not basis.timed and not basis.steady:
@@ -163,7 +207,8 @@ def _basis(analysis: Analysis) -> str:
 
 
 def bound_bar(analysis: Analysis) -> Bar | None:
-    """The step by bound class, in the order of the palette, empty classes left out; None where it is not divided."""
+    """The step by bound class, in the order of the palette, empty classes left out; None where it is not
+    divided."""
     times = bound_times(analysis)
     if not times or analysis.whole_s <= 0:
         return None
@@ -174,7 +219,8 @@ def bound_bar(analysis: Analysis) -> Bar | None:
 
 
 def against_bar(analysis: Analysis) -> Bar | None:
-    """Lower bound and headroom of the operators that have a bound, on the scale of the step; None where too much of it is unknown."""
+    """Lower bound and headroom of the operators that have a bound, on the scale of the step; None where too
+    much of it is unknown."""
     judged = operators_summary(analysis)
     whole = max(analysis.whole_s, sum((analysis.bound_breakdown or {}).values()))
     if not judged.is_judged or whole <= 0:
@@ -188,7 +234,13 @@ def against_bar(analysis: Analysis) -> Bar | None:
         ("unknown", unknown, "unknown", bound_style("unknown").meaning),
         ("not judged", rest - unknown, "rest", "idle time, copies and communication"),
     )
-    return bar_of("against", timed_parts(parts, whole), title="Against the bound", caption="on the same scale", show="always")
+    return bar_of(
+        "against",
+        timed_parts(parts, whole),
+        title="Against the bound",
+        caption="on the same scale",
+        show="always",
+    )
 
 
 class DivisionRow(NamedTuple):
@@ -206,13 +258,16 @@ def division_title(analysis: Analysis) -> str:
 
 
 def division_rows(analysis: Analysis) -> list[DivisionRow]:
-    """The parts that the trace shows, in the order of a step; empty without a trace, and where there is but one part."""
+    """The parts that the trace shows, in the order of a step; empty without a trace, and where there is but
+    one part."""
     division = analysis.division
     if division is None or division.step_s <= 0:
         return []
     times: dict[str, float | None] = {part: getattr(division, f"{part}_s") for part in PARTS}
     rows = [
-        DivisionRow(_NAMES.get(part, part), time_s, time_s / division.step_s, _MEANINGS[division.of].get(part, ""))
+        DivisionRow(
+            _NAMES.get(part, part), time_s, time_s / division.step_s, _MEANINGS[division.of].get(part, "")
+        )
         for part, time_s in times.items()
         if time_s is not None
     ]
@@ -225,12 +280,24 @@ def division_table(analysis: Analysis) -> Table | None:
     if not rows:
         return None
     columns = (
-        Column("share", "%", "share"), Column("part", format="text"), Column("time", "s", "scaled"),
+        Column("share", "%", "share"),
+        Column("part", format="text"),
+        Column("time", "s", "scaled"),
         Column("what", format="text", quiet=True, show="full"),
-    )  # fmt: skip
-    cells = ((Cell(value=row.share, bar=row.share), Cell(value=row.name, hover=row.meaning), row.time_s, row.meaning) for row in rows)
+    )
+    cells = (
+        (
+            Cell(value=row.share, bar=row.share),
+            Cell(value=row.name, hover=row.meaning),
+            row.time_s,
+            row.meaning,
+        )
+        for row in rows
+    )
     caption = "Parts of the step, each with its time"
-    return table("division", columns, cells, caption, title=division_title(analysis), kind="parts", show="always")
+    return table(
+        "division", columns, cells, caption, title=division_title(analysis), kind="parts", show="always"
+    )
 
 
 def input_sentences(analysis: Analysis) -> list[str]:
@@ -247,24 +314,35 @@ def input_sentences(analysis: Analysis) -> list[str]:
             f"{percent(rare.fraction)} of the time of all steps, and no part of the median step."
         )
     if found.is_lower_bound:
-        texts.append(f"{found.ready_batches} batches were ready when the timed pass began: with more steps the share would be larger.")
+        texts.append(
+            f"{found.ready_batches} batches were ready when the timed pass began: with more steps "
+            "the share would be larger."
+        )
     if division is not None and division.of == "device" and found.delay_s is not None:
-        texts.append(f"It delays the device by {seconds(found.delay_s)}; the rest is hidden behind the device's work.")
+        texts.append(
+            f"It delays the device by {seconds(found.delay_s)}; the rest is hidden behind the device's work."
+        )
     rates = rates_sentence(analysis)
     if rates and input_fraction(analysis) < WAITS:  # else the advice says them
         texts.append(sentence(rates))
     if found.step_rate is not None:
         measured = found.step_rate.how == "measured"
-        how = "measured on a batch in memory" if measured else "derived: the timed steps less what they waited"
+        how = (
+            "measured on a batch in memory" if measured else "derived: the timed steps less what they waited"
+        )
         texts.append(f"The step alone was {how}.")
     if found.workers_busy_fraction is not None:
-        texts.append(f"The workers computed for {percent(min(1.0, found.workers_busy_fraction))} of their time.")
+        texts.append(
+            f"The workers computed for {percent(min(1.0, found.workers_busy_fraction))} of their time."
+        )
     return texts
 
 
 def _roofline(analysis: Analysis) -> Section:
     chart = roofline_of(analysis)
-    missing = " ".join(text for text in (sentences.missing_operators(analysis), sentences.missing_ceilings(analysis)) if text)
+    missing = " ".join(
+        text for text in (sentences.missing_operators(analysis), sentences.missing_ceilings(analysis)) if text
+    )
     if chart is None:
         text = missing or "No operator has both FLOPs and bytes, so none has an intensity."
         return section("roofline", "Roofline", Paragraph(text, "absent"))
@@ -273,7 +351,7 @@ def _roofline(analysis: Analysis) -> Section:
     return section("roofline", "Roofline", figure)
 
 
-# --- devices, ceilings and how sure all of it is -----------------------------------------------------------------------------------
+# --- devices, ceilings and how sure all of it is ----------------------------------------------------------
 
 
 def _usage(analysis: Analysis) -> Section:
@@ -290,7 +368,8 @@ def _ceilings(analysis: Analysis) -> Section:
         return section("ceilings", "Ceilings", Paragraph(missing, "absent", "always"))
     marked = {word: [ceiling_name(roof) for roof in roofs if word in marks_of(roof)] for word in MARKS}
     note = (
-        "Rates are dense. The spread is the coefficient of variation over the repeats of a measurement; a figure that was not measured "
+        "Rates are dense. The spread is the coefficient of variation over the repeats of a "
+        "measurement; a figure that was not measured "
         "has none."
     )
     more = len(analysis.ceilings) - len(roofs)
@@ -300,31 +379,53 @@ def _ceilings(analysis: Analysis) -> Section:
         ceilings_table(analysis),
         Paragraph(note, "note"),
         None if roofs else Paragraph("No ceiling of this device applies to an operator here.", show="brief"),
-        *said((f"{word}: {sentences.listed(names)}: {MARKS[word]}" for word, names in marked.items() if names), "alert"),
+        *said(
+            (f"{word}: {sentences.listed(names)}: {MARKS[word]}" for word, names in marked.items() if names),
+            "alert",
+        ),
         remark=f"used here; {more} more in the full report" if more else "",
     )
 
 
 def ceilings_table(analysis: Analysis) -> Table:
-    """Every ceiling with its scope, how sure it is, where it comes from and how old it was; those used in the run come first."""
+    """Every ceiling with its scope, how sure it is, where it comes from and how old it was; those used in the
+    run come first."""
     judging = set(sentences.roofs_of_run(analysis))
     columns = (
-        Column("ceiling", format="middle", least=17), Column("for", format="text", least=22, quiet=True, priority=1), Column("value"),
+        Column("ceiling", format="middle", least=17),
+        Column("for", format="text", least=22, quiet=True, priority=1),
+        Column("value"),
         Column("±", "%", key="spread_percent", help="coefficient of variation between the rounds"),
         Column("source", format="middle", least=34, help="with its date, and its age when the run was made"),
         Column("how", format="text", least=36, show="full"),
-    )  # fmt: skip
+    )
     rows = []
     for roof in sorted(roof_order(analysis.ceilings), key=lambda roof: roof not in judging):
         how = " · ".join(filter(None, (roof.source.detail, conditions_words(roof.conditions))))
         cells = (
-            ceiling_name(roof), ceiling_scope(roof) or ABSENT, Cell(value=roof.value, text=si(roof.value, roof.unit)),
-            Cell(value=roof.spread, text=or_absent(roof.spread, ".1f", 100), warning=", ".join(marks_of(roof))),
-            Cell(value=source_and_age(roof, analysis.created), hover=source_words(roof, analysis.created)), how,
-        )  # fmt: skip
-        rows.append(Row(cells, show="always" if roof in judging else "full", printed=roof in judging or not (judging or roof.variant)))
+            ceiling_name(roof),
+            ceiling_scope(roof) or ABSENT,
+            Cell(value=roof.value, text=si(roof.value, roof.unit)),
+            Cell(
+                value=roof.spread, text=or_absent(roof.spread, ".1f", 100), warning=", ".join(marks_of(roof))
+            ),
+            Cell(value=source_and_age(roof, analysis.created), hover=source_words(roof, analysis.created)),
+            how,
+        )
+        rows.append(
+            Row(
+                cells,
+                show="always" if roof in judging else "full",
+                printed=roof in judging or not (judging or roof.variant),
+            )
+        )
     return table(
-        "ceilings", columns, rows, "Ceilings with their sources", first=len(judging) or None, show="always" if judging else "full"
+        "ceilings",
+        columns,
+        rows,
+        "Ceilings with their sources",
+        first=len(judging) or None,
+        show="always" if judging else "full",
     )
 
 
@@ -334,7 +435,12 @@ def _device_time(analysis: Analysis) -> Section:
     if timeline is None:
         missing = Paragraph("No device timeline: nothing was traced.", "absent")
         return section("device-time", "Device time", missing, under=_QUALITY)
-    always = (("span", timeline.span_s), ("busy", timeline.busy_s), ("idle", timeline.idle_s), ("compute", timeline.compute_s))
+    always = (
+        ("span", timeline.span_s),
+        ("busy", timeline.busy_s),
+        ("idle", timeline.idle_s),
+        ("compute", timeline.compute_s),
+    )
     optional = (
         ("memory copies", timeline.memcpy_s),
         ("copies that no kernel hides", timeline.exposed_memcpy_s),
@@ -345,7 +451,11 @@ def _device_time(analysis: Analysis) -> Section:
     facts = (*always, *(fact for fact in optional if fact[1] > 0))
     recorded: tuple[tuple[str, float], ...] = ()
     if whole is not None:
-        recorded = (("trace as recorded", whole.span_s), ("busy in it", whole.busy_s), ("launched before it", whole.earlier_s or 0.0))
+        recorded = (
+            ("trace as recorded", whole.span_s),
+            ("busy in it", whole.busy_s),
+            ("launched before it", whole.earlier_s or 0.0),
+        )
     rows = (
         *((name, seconds(time_s), percent(share_of_step(time_s, analysis))) for name, time_s in facts),
         *((name, seconds(time_s)) for name, time_s in recorded if time_s > 0),
@@ -354,7 +464,10 @@ def _device_time(analysis: Analysis) -> Section:
         "device-time",
         "Device time",
         Facts(rows=rows),
-        Paragraph("Busy and idle add up to the span; operators, unmodelled and idle time less the overlap do too.", "note"),
+        Paragraph(
+            "Busy and idle add up to the span; operators, unmodelled and idle time less the overlap do too.",
+            "note",
+        ),
         *said(sentences.device_sentences(analysis)),
         under=_QUALITY,
     )
@@ -363,33 +476,57 @@ def _device_time(analysis: Analysis) -> Section:
 def _device(analysis: Analysis) -> Section:
     workload, environment = analysis.workload, analysis.environment
     batch = None if workload.batch_size is None else f"{workload.batch_size} {workload.unit}"
-    device = f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device
-    compiled = f"torch.compile{f', {workload.compile_mode}' if workload.compile_mode else ''}" if workload.compiled else None
+    device = (
+        f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device
+    )
+    compiled = (
+        f"torch.compile{f', {workload.compile_mode}' if workload.compile_mode else ''}"
+        if workload.compiled
+        else None
+    )
     facts: tuple[tuple[str, object], ...] = (
         ("workload", f"{workload.name}, {workload.mode}, {workload.precision}"),
-        ("batch", batch), ("image size", workload.image_size),
-        ("memory format", "channels last" if workload.channels_last else None), ("compiled", compiled),
-        ("optimizer", workload.optimizer), ("quantized", workload.quantized),
+        ("batch", batch),
+        ("image size", workload.image_size),
+        ("memory format", "channels last" if workload.channels_last else None),
+        ("compiled", compiled),
+        ("optimizer", workload.optimizer),
+        ("quantized", workload.quantized),
         ("activations", "checkpointed" if workload.checkpointing else None),
         ("CUDA graph", "one per step" if workload.cuda_graph else None),
-        ("several GPUs", "DataParallel" if workload.parallel == "dp" else None), ("data", workload.data),
-        ("device", device), ("device inferred from", environment.device_inferred),
+        ("several GPUs", "DataParallel" if workload.parallel == "dp" else None),
+        ("data", workload.data),
+        ("device", device),
+        ("device inferred from", environment.device_inferred),
         ("device memory", size_text(environment.device_memory_bytes)),
-        ("driver", environment.driver), ("CUDA", environment.cuda), ("cuDNN", environment.cudnn),
+        ("driver", environment.driver),
+        ("CUDA", environment.cuda),
+        ("cuDNN", environment.cudnn),
         ("CPU", environment.cpu if environment.cpu != environment.device_name else None),
-        ("CPU cores", environment.cpu_cores), ("CPU instructions", environment.cpu_isa), ("threads used", environment.threads),
-        ("main memory", size_text(environment.memory_bytes)), ("host", environment.host), ("system", environment.os),
-        ("Python", environment.python), ("PyTorch", environment.torch), ("torchvision", environment.torchvision),
-        ("rooflines", environment.rooflines), ("commit", environment.git_commit),
-    )  # fmt: skip
+        ("CPU cores", environment.cpu_cores),
+        ("CPU instructions", environment.cpu_isa),
+        ("threads used", environment.threads),
+        ("main memory", size_text(environment.memory_bytes)),
+        ("host", environment.host),
+        ("system", environment.os),
+        ("Python", environment.python),
+        ("PyTorch", environment.torch),
+        ("torchvision", environment.torchvision),
+        ("rooflines", environment.rooflines),
+        ("commit", environment.git_commit),
+    )
     rows = tuple((name, str(value)) for name, value in facts if value not in (None, ""))
-    return section("device", "Device and environment", Facts(rows=rows), *said(analysis.notes, "absent"), under=_QUALITY)
+    return section(
+        "device", "Device and environment", Facts(rows=rows), *said(analysis.notes, "absent"), under=_QUALITY
+    )
 
 
 def _method(analysis: Analysis) -> Section:
     bounds = "; ".join(f"{style.letter} {style.name}: {style.meaning}" for style in BOUNDS.values())
     timed = "The step time comes from steps run with the profiler off; the traced steps only divide it."
-    basis = f"{_basis(analysis)} {timed if analysis.basis.timed else 'No step was timed without the profiler.'}"
+    basis = (
+        f"{_basis(analysis)} {timed if analysis.basis.timed else 'No step was timed without the profiler.'}"
+    )
     command = [Paragraph("The command was not recorded.", "absent")]
     if analysis.command:
         command = [Paragraph("Command", "title"), Paragraph(analysis.command, "code")]

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from rooflines.reports.charts.curves import StepTimesCurve
-from rooflines.reports.document import Bar, BarRow, CellValue, Column, Figure, Section, Table, said, section, table, timed_parts
+from rooflines.reports.document import (
+    Bar,
+    BarRow,
+    CellValue,
+    Column,
+    Figure,
+    Section,
+    Table,
+    said,
+    section,
+    table,
+    timed_parts,
+)
 from rooflines.reports.words import sentences
 from rooflines.roofline.advise.verdict import steps_differ
 from rooflines.roofline.analysis import Analysis, TracedStep
@@ -13,7 +25,8 @@ from rooflines.units import seconds
 MOST_STEPS = 50
 
 
-# What ran, by its key in the breakdown of a step: its name, the pattern that it is drawn with, and what it means.
+# What ran, by its key in the breakdown of a step: its name, the pattern that it is drawn with, and what it
+# means.
 _KINDS = {
     "kernel_s": ("kernel", "compute", "kernels of the device"),
     "memcpy_s": ("memcpy", "transfer", "copies that no kernel hides"),
@@ -27,16 +40,22 @@ _KINDS = {
 
 
 def steps_section(analysis: Analysis, under: str) -> Section:
-    """The step times of the timed pass and the traced steps by part, below the heading ``under`` in a short form."""
+    """The step times of the timed pass and the traced steps by part, below the heading ``under`` in a short
+    form."""
     figure = None
     if analysis.steps is not None and analysis.steps.durations_s:
         figure = Figure(
-            name="steps", drawing=StepTimesCurve(steps=analysis.steps), caption="The timed steps in the order run.",
-            note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not "
+            name="steps",
+            drawing=StepTimesCurve(steps=analysis.steps),
+            caption="The timed steps in the order run.",
+            note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th "
+            "percentile. The axis does not "
             "start at zero.",
-        )  # fmt: skip
+        )
     texts = sentences.steps_sentences(analysis)
-    return section("steps", "Step times", figure, *said(texts), steps_bar(analysis), steps_table(analysis), under=under)
+    return section(
+        "steps", "Step times", figure, *said(texts), steps_bar(analysis), steps_table(analysis), under=under
+    )
 
 
 def _shown(analysis: Analysis) -> tuple[tuple[TracedStep, ...], list[str]]:
@@ -54,9 +73,15 @@ def steps_bar(analysis: Analysis) -> Bar | None:
     rows = []
     for step in steps:
         times = ((_KINDS[kind][0], step.breakdown[kind], *_KINDS[kind][1:]) for kind in kinds)
-        rows.append(BarRow(label=step.name, text=seconds(step.duration_s), parts=timed_parts(times, longest_s)))
+        rows.append(
+            BarRow(label=step.name, text=seconds(step.duration_s), parts=timed_parts(times, longest_s))
+        )
     more = f", the first {MOST_STEPS} of {number}" if number > MOST_STEPS else ""
-    return Bar(name="steps-by-part", caption=f"Traced steps by what was running, on the scale of the longest{more}", rows=tuple(rows))
+    return Bar(
+        name="steps-by-part",
+        caption=f"Traced steps by what was running, on the scale of the longest{more}",
+        rows=tuple(rows),
+    )
 
 
 def steps_table(analysis: Analysis) -> Table | None:
@@ -66,6 +91,8 @@ def steps_table(analysis: Analysis) -> Table | None:
         return None
     by_kind = (Column(_KINDS[kind][0], "s", "scaled", priority=1) for kind in kinds)
     columns = (Column("step", format="text"), Column("time", "s", "scaled"), *by_kind)
-    rows: list[tuple[CellValue, ...]] = [(step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps]
+    rows: list[tuple[CellValue, ...]] = [
+        (step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps
+    ]
     show = "always" if steps_differ(analysis) else "full"
     return table("traced-steps", columns, rows, "The traced steps, by what was running", show=show)

@@ -31,13 +31,22 @@ def usage_timeline(analysis: Analysis) -> TimelineFigure | None:
     if usage is None:
         return None
     of = {(series.device, series.field): series for series in usage.series if len(series.times_s) > 1}
-    # The busy cores of the run's processes are a share of the machine's, or left out if that number is unknown.
+    # The busy cores of the run's processes are a share of the machine's, or left out if that number is
+    # unknown.
     busy, threads = of.pop(_BUSY, None), analysis.environment.cpu_threads
     if busy is not None and threads:
         of[_BUSY] = msgspec.structs.replace(busy, values=tuple(value / threads for value in busy.values))
-    devices = tuple(dict.fromkeys(device for device, _ in sorted(of, key=lambda key: (is_host(key[0]), key[0] != HOST, key[0]))))
+    devices = tuple(
+        dict.fromkeys(
+            device for device, _ in sorted(of, key=lambda key: (is_host(key[0]), key[0] != HOST, key[0]))
+        )
+    )
     groups = _groups(FIELDS | usage.fields)
-    rows = tuple(row for (name, unit), lines in groups.items() if (row := _row(name, unit, lines, devices, of)) is not None)
+    rows = tuple(
+        row
+        for (name, unit), lines in groups.items()
+        if (row := _row(name, unit, lines, devices, of)) is not None
+    )
     if not rows:
         return None
     steps = analysis.steps.durations_s if analysis.steps is not None else ()
@@ -71,20 +80,29 @@ def timeline_figure(timeline: TimelineFigure | None) -> Figure | None:
 
 
 def _groups(fields: Mapping[str, Field]) -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:
-    """The rows by name and unit; in each the names of its curves and the fields of each, of which a device shows the last it has."""
+    """The rows by name and unit; in each the names of its curves and the fields of each, of which a device
+    shows the last it has."""
     rows: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
     for key, field in fields.items():
         if "chart" in field.shown and key not in (_LIMIT, "throttle_reasons"):
             name = field.group or field.label
             # Busy cores are drawn as a share of the machine's.
-            lines = rows.setdefault((name, "1" if field.unit == "cores" and key in FIELDS else field.unit), {})
-            line = ", ".join((*(() if field.label == name else (field.label,)), *(("this run",) if field.program else ())))
+            lines = rows.setdefault(
+                (name, "1" if field.unit == "cores" and key in FIELDS else field.unit), {}
+            )
+            line = ", ".join(
+                (*(() if field.label == name else (field.label,)), *(("this run",) if field.program else ()))
+            )
             lines[line] = (*lines.get(line, ()), key)
     return rows
 
 
 def _row(
-    name: str, unit: str, groups: Mapping[str, tuple[str, ...]], devices: tuple[str, ...], of: dict[tuple[str, str], Series]
+    name: str,
+    unit: str,
+    groups: Mapping[str, tuple[str, ...]],
+    devices: tuple[str, ...],
+    of: dict[tuple[str, str], Series],
 ) -> TimelineRow | None:
     curves: list[tuple[str, str, Series]] = []
     for device in devices:
@@ -96,18 +114,29 @@ def _row(
         return None
     highest = max(max(series.values) for _, _, series in curves)
     factor, shown_unit = _scale(unit, highest)
-    limits = [(device, of[device, _LIMIT].values[-1]) for device in devices if name == "power" and (device, _LIMIT) in of]
+    limits = [
+        (device, of[device, _LIMIT].values[-1])
+        for device in devices
+        if name == "power" and (device, _LIMIT) in of
+    ]
     # A limit far above all curves would flatten them: it is given in the text.
     shown = [(device, value) for device, value in limits if value <= 2.5 * highest]
     lowest = min(0.0, *(min(series.values) for _, _, series in curves))
-    top = _TOP_PERCENT if unit == "1" else max([0.0, highest, *(value for _, value in shown)]) / factor * _ROOM
+    top = (
+        _TOP_PERCENT if unit == "1" else max([0.0, highest, *(value for _, value in shown)]) / factor * _ROOM
+    )
     return TimelineRow(
         name=name,
         unit=shown_unit,
         bottom=lowest / factor * _ROOM,
         top=top or (0.0 if lowest else 1.0),
         lines=tuple(
-            TimelineLine(device=device, name=label, x=series.times_s, y=tuple(value / factor for value in series.values))
+            TimelineLine(
+                device=device,
+                name=label,
+                x=series.times_s,
+                y=tuple(value / factor for value in series.values),
+            )
             for device, label, series in curves
         ),
         levels=tuple(Level(device=device, text="limit", value=value / factor) for device, value in shown),
@@ -120,7 +149,12 @@ def _scale(unit: str, highest: float) -> tuple[float, str]:
         return 0.01, "%"
     if unit == "B":
         return next(
-            ((float(1 << shift), f"{prefix}B") for shift, prefix in ((30, "Gi"), (20, "Mi")) if highest >= 1 << shift), (1.0, "B")
+            (
+                (float(1 << shift), f"{prefix}B")
+                for shift, prefix in ((30, "Gi"), (20, "Mi"))
+                if highest >= 1 << shift
+            ),
+            (1.0, "B"),
         )
     factor, prefix = scale(highest) if unit == "Hz" or (unit in UNITS and highest >= 1e4) else (1.0, "")
     return factor, f"{prefix}{unit}"
@@ -131,7 +165,9 @@ def _held(series: Series | None) -> list[Held]:
     stretches: list[Held] = []
     if series is None:
         return stretches
-    for begin, end, value in zip(series.times_s, (*series.times_s[1:], series.times_s[-1]), series.values, strict=True):
+    for begin, end, value in zip(
+        series.times_s, (*series.times_s[1:], series.times_s[-1]), series.values, strict=True
+    ):
         if not value or end <= begin:
             continue
         if stretches and stretches[-1].end == begin:

@@ -1,4 +1,5 @@
-"""What the samples tell of each device: sentences (energy and its error, what held it back), a table, and the samples as CSV."""
+"""What the samples tell of each device: sentences (energy and its error, what held it back), a table, and the
+samples as CSV."""
 
 from __future__ import annotations
 
@@ -20,9 +21,14 @@ _METHODS_OF_MANY = {"counter": "by their energy counters", "power": "by integrat
 _MOST_SINGLE = 3
 # What the figures of a field are called.
 SUMMARY_WORDS: dict[Summary, str] = {
-    "mean": "mean", "median": "median", "lowest": "lowest", "highest": "peak", "end": "last", "difference": "in all",
+    "mean": "mean",
+    "median": "median",
+    "lowest": "lowest",
+    "highest": "peak",
+    "end": "last",
+    "difference": "in all",
     "integral": "in all",
-}  # fmt: skip
+}
 _WAYS = (("tx", "out"), ("rx", "in"))
 # The least share of the window that is worth naming.
 _NAMED = 0.005
@@ -30,16 +36,23 @@ _NAMED = 0.005
 
 def usage_title(analysis: Analysis) -> str:
     """The heading of what the devices did."""
-    return "Device activity" + (" in the timed steps" if analysis.usage is None or analysis.usage.window == "timed pass" else "")
+    return "Device activity" + (
+        " in the timed steps" if analysis.usage is None or analysis.usage.window == "timed pass" else ""
+    )
 
 
 def missing_usage(analysis: Analysis) -> str:
     """Why there is nothing to say of the devices; empty where there is."""
-    return "" if analysis.usage is not None else "Nothing was sampled: power, load, memory and temperature are not known."
+    return (
+        ""
+        if analysis.usage is not None
+        else "Nothing was sampled: power, load, memory and temperature are not known."
+    )
 
 
 def usage_remarks(analysis: Analysis) -> list[str]:
-    """What ``usage_table`` leaves out: the energy of all devices, of a sample, how each was got or why not, what held a device back."""
+    """What ``usage_table`` leaves out: the energy of all devices, of a sample, how each was got or why not,
+    what held a device back."""
     usage = analysis.usage
     if usage is None:
         return []
@@ -64,7 +77,9 @@ def _together(analysis: Analysis, usage: Usage) -> list[str]:
     texts = []
     if len(usage.own) > 1:
         error = (usage.energy_per_step_error_j or 0.0) / usage.energy_per_step_j
-        texts.append(f"{si(usage.energy_per_step_j, 'J')} a step (±{percent(error, 1)}) on {len(usage.own)} devices")
+        texts.append(
+            f"{si(usage.energy_per_step_j, 'J')} a step (±{percent(error, 1)}) on {len(usage.own)} devices"
+        )
         texts += _per_sample(usage.energy_per_sample_j, analysis)
     if usage.flop_per_j is not None:
         texts.append(f"{si(usage.flop_per_j, 'FLOP/s')} per watt")
@@ -82,7 +97,11 @@ def _joules(analysis: Analysis, usage: Usage, one: DeviceUsage) -> list[str]:
     if one.energy is not None:
         texts.append(f"{energy_text(one.energy)} in {seconds(usage.window_s)} {_METHODS[one.energy.method]}")
     if one.energy_per_step_j is not None:
-        texts.append(", ".join((f"{si(one.energy_per_step_j, 'J')} a step", *_per_sample(one.energy_per_sample_j, analysis))))
+        texts.append(
+            ", ".join(
+                (f"{si(one.energy_per_step_j, 'J')} a step", *_per_sample(one.energy_per_sample_j, analysis))
+            )
+        )
     if one.no_energy is not None:
         texts.append(f"no joules, because {refusal_text(one.no_energy)}")
     elif one.device in usage.own and one.energy is None:
@@ -110,7 +129,8 @@ def peak_power(one: DeviceUsage) -> float | None:
 
 
 def _traffic(one: DeviceUsage) -> list[str]:
-    """Mean rates over PCIe (gauges) and NVLink (counts over the time between their readings), if anything goes over it."""
+    """Mean rates over PCIe (gauges) and NVLink (counts over the time between their readings), if anything
+    goes over it."""
     pcie, sent = {}, {}
     for wire, way in _WAYS:
         pcie[way], count = figure(one, f"pcie_{wire}_bytes_per_s", "mean"), f"nvlink_{wire}_bytes"
@@ -123,7 +143,9 @@ def _traffic(one: DeviceUsage) -> list[str]:
 
 
 def _held(one: DeviceUsage) -> list[str]:
-    named = [f"{reason.reason} {percent(reason.fraction)}" for reason in one.throttled if reason.fraction >= _NAMED]
+    named = [
+        f"{reason.reason} {percent(reason.fraction)}" for reason in one.throttled if reason.fraction >= _NAMED
+    ]
     return [f"throttled for {seconds(one.throttled_s or 0.0)} ({', '.join(named)})"] if named else []
 
 
@@ -142,37 +164,68 @@ _FigureColumn = tuple[str, str, Callable[[DeviceUsage], str | None]]
 
 
 def usage_table(analysis: Analysis) -> Table | None:
-    """A row a device, accelerators first, and only the columns in which some device has a figure; None where nothing was sampled."""
+    """A row a device, accelerators first, and only the columns in which some device has a figure; None where
+    nothing was sampled."""
     if analysis.usage is None or not analysis.usage.devices:
         return None
     devices = devices_apart(analysis.usage.devices)
     energy = "a step" if analysis.usage.steps else "in all"
-    fields = (*_field_columns(FIELDS), ("throttled", "of the time", _throttled), *_field_columns(analysis.usage.fields))
-    kept = [column for column in (*_ENERGY_COLUMNS, *fields) if any(column[2](device) is not None for device in devices)]
-    columns = (Column(label, remark or energy, priority=place) for place, (label, remark, _) in enumerate(kept, start=1))
+    fields = (
+        *_field_columns(FIELDS),
+        ("throttled", "of the time", _throttled),
+        *_field_columns(analysis.usage.fields),
+    )
+    kept = [
+        column
+        for column in (*_ENERGY_COLUMNS, *fields)
+        if any(column[2](device) is not None for device in devices)
+    ]
+    columns = (
+        Column(label, remark or energy, priority=place)
+        for place, (label, remark, _) in enumerate(kept, start=1)
+    )
     rows = ((device.device, *(cell(device) or ABSENT for _, _, cell in kept)) for device in devices)
-    return table("devices", (Column("device", format="middle"), *columns), rows, "Devices, from their samples", show="always")
+    return table(
+        "devices",
+        (Column("device", format="middle"), *columns),
+        rows,
+        "Devices, from their samples",
+        show="always",
+    )
 
 
 def write_samples_csv(samples: Sequence[DeviceSample], path: Path) -> Path:
-    """Write every sample to ``path``, a row each, the fields that no sample has left out; lists are parted by spaces."""
+    """Write every sample to ``path``, a row each, the fields that no sample has left out; lists are parted by
+    spaces."""
     rows = [sample.columns() for sample in samples]
-    given = [name for name in dict.fromkeys(name for row in rows for name in row) if any(row.get(name) is not None for row in rows)]
-    cells = ((" ".join(map(str, value)) if isinstance(value, tuple) else value for value in map(row.get, given)) for row in rows)
+    given = [
+        name
+        for name in dict.fromkeys(name for row in rows for name in row)
+        if any(row.get(name) is not None for row in rows)
+    ]
+    cells = (
+        (" ".join(map(str, value)) if isinstance(value, tuple) else value for value in map(row.get, given))
+        for row in rows
+    )
     path.write_text(csv_text(given, cells), encoding="utf-8", newline="")
     return path
 
 
 def _field_columns(fields: Mapping[str, Field]) -> list[_FigureColumn]:
-    """A column for every figure of the fields that tables show; fields of the same name share one, in which the first that was read
-    stands."""
+    """A column for every figure of the fields that tables show; fields of the same name share one, in which
+    the first that was read stands."""
     keys: dict[tuple[str, str], list[tuple[str, Summary, Field]]] = {}
     for key, field in fields.items():
         for summary in field.summary if "table" in field.shown else ():
             whose = ("this run",) if field.program else ()
-            words = ", ".join((*(() if whose and len(field.summary) == 1 else (SUMMARY_WORDS[summary],)), *whose))
+            words = ", ".join(
+                (*(() if whose and len(field.summary) == 1 else (SUMMARY_WORDS[summary],)), *whose)
+            )
             keys.setdefault((field.label, words), []).append((key, summary, field))
-    return [(title, remark, functools.partial(_first_read, tuple(found))) for (title, remark), found in keys.items()]
+    return [
+        (title, remark, functools.partial(_first_read, tuple(found)))
+        for (title, remark), found in keys.items()
+    ]
 
 
 def _first_read(fields: tuple[tuple[str, Summary, Field], ...], one: DeviceUsage) -> str | None:
@@ -198,7 +251,13 @@ def _throttled(one: DeviceUsage) -> str | None:
 
 _ENERGY_COLUMNS: tuple[_FigureColumn, ...] = (
     ("energy", "", _energy_cell),
-    ("power", "mean", lambda one: _watts(one.mean_power_w if one.mean_power_w is not None else figure(one, "power_w", "mean"))),
+    (
+        "power",
+        "mean",
+        lambda one: _watts(
+            one.mean_power_w if one.mean_power_w is not None else figure(one, "power_w", "mean")
+        ),
+    ),
     ("power", "peak", lambda one: _watts(peak_power(one))),
     ("power", "limit", lambda one: _watts(figure(one, "power_limit_w", "end"))),
 )

@@ -10,11 +10,18 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.units import binary_bytes, counted, percent, si
 
-SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
+SOURCE_WORDS = {
+    "measured": "measured",
+    "spec": "data sheet",
+    "derived": "derived",
+    "user": "given",
+    "trace": "this trace",
+}
 
 
 def source_words(roof: Ceiling, created: str = "") -> str:
-    """The certainty of a ceiling: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
+    """The certainty of a ceiling: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not
+        measured``.
 
     ``created`` is the ISO time of the run that it judges; the age of a measurement is given from one day on.
     """
@@ -40,7 +47,9 @@ def ceiling_scope(roof: Ceiling) -> str:
     texts = (
         roof.precision,
         f"{roof.engine} units" if roof.engine else None,
-        f"accumulates in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else None,
+        f"accumulates in {roof.accumulate}"
+        if roof.accumulate and roof.accumulate != roof.precision
+        else None,
         roof.level,
         roof.access,
         f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else None,
@@ -50,15 +59,19 @@ def ceiling_scope(roof: Ceiling) -> str:
 
 
 def source_and_age(roof: Ceiling, created: str) -> str:
-    """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data sheet``."""
+    """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data
+    sheet``."""
     kind = SOURCE_WORDS[roof.source.kind]
     if roof.source.kind != "measured":
         return kind
-    return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
+    return ", ".join(
+        part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part
+    )
 
 
 def conditions_words(conditions: Conditions | None) -> str:
-    """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty where it is not known."""
+    """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty
+    where it is not known."""
     if conditions is None:
         return ""
     parts = [
@@ -72,19 +85,28 @@ def conditions_words(conditions: Conditions | None) -> str:
 
 
 def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
-    """Ceilings as a table lists them: by kind, a further roof after all main ones of its kind, memory from the core outwards."""
+    """Ceilings as a table lists them: by kind, a further roof after all main ones of its kind, memory from
+    the core outwards."""
     kinds = ("compute", "memory", "latency", "link")
 
     def place(roof: Ceiling) -> tuple[int, bool, bool, int]:
-        return kinds.index(roof.kind), bool(roof.variant), roof.capacity_bytes is None, roof.capacity_bytes or 0
+        return (
+            kinds.index(roof.kind),
+            bool(roof.variant),
+            roof.capacity_bytes is None,
+            roof.capacity_bytes or 0,
+        )
 
     return sorted(roofs, key=place)
 
 
 def shares_of_roofs(device: Ceilings, operators: Iterable[Any]) -> dict[Ceiling, float]:
-    """The compute roofs that judge ``operators``, rows or points, each with its share of their time, the largest first."""
+    """The compute roofs that judge ``operators``, rows or points, each with its share of their time, the
+    largest first."""
     judged = (
-        (row, device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector")) for row in operators if row.precision
+        (row, device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector"))
+        for row in operators
+        if row.precision
     )
     time_of = longest_first((roof, row.time_s) for row, roof in judged if roof is not None)
     whole_s = sum(time_of.values())
@@ -101,7 +123,8 @@ def ago(age: timedelta) -> str:
 
 
 def age_before(date: str, created: str) -> str:
-    """The days from the ISO ``date`` to ``created`` (ISO): ``3 days before``; empty for the same day or an unknown one."""
+    """The days from the ISO ``date`` to ``created`` (ISO): ``3 days before``; empty for the same day or an
+    unknown one."""
     try:
         days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
     except ValueError:

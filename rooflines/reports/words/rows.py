@@ -1,8 +1,9 @@
-"""The rows of an operator table: repeated layers folded into one, operators without a count among the others, most to gain first.
+"""The rows of an operator table: repeated layers folded into one, operators without a count among the others,
+most to gain first.
 
-A row groups the same operator, shapes, precision and phase in modules whose paths differ only in an index (``layers.3.attention``
-and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures are sums over these rows of the analysis. The
-sums of reports over all operators are here too.
+A row groups the same operator, shapes, precision and phase in modules whose paths differ only in an index
+(``layers.3.attention`` and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures are sums
+over these rows of the analysis. The sums of reports over all operators are here too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from rooflines.roofline.judge.shapes import repeated
 
 
 class TableRow(NamedTuple):
-    """One row of a table: sums, the rows of the analysis in it (longest first), and the reason if it has no count."""
+    """One row of a table: sums, the rows of the analysis in it (longest first), and the reason if it has no
+    count."""
 
     row: OperatorRow
     members: tuple[OperatorRow, ...]
@@ -41,20 +43,37 @@ class TableRow(NamedTuple):
 
 
 def table_rows(analysis: Analysis) -> list[TableRow]:
-    """All rows: those with the most headroom first, where a row without a bound counts with its time; longest first without bounds."""
+    """All rows: those with the most headroom first, where a row without a bound counts with its time; longest
+    first without bounds."""
     without_count = (
         OperatorRow(
-            name=gap.name, module=gap.module, phase=gap.phase, shapes=gap.shapes, category="other", calls=gap.calls, time_s=gap.time_s,
-            flops=0, matrix_flops=0, bytes=0, exposed_s=gap.exposed_s, kernels=gap.kernels, caller=gap.caller, example=gap.example,
+            name=gap.name,
+            module=gap.module,
+            phase=gap.phase,
+            shapes=gap.shapes,
+            category="other",
+            calls=gap.calls,
+            time_s=gap.time_s,
+            flops=0,
+            matrix_flops=0,
+            bytes=0,
+            exposed_s=gap.exposed_s,
+            kernels=gap.kernels,
+            caller=gap.caller,
+            example=gap.example,
         )
         for gap in analysis.unmodelled
-    )  # fmt: skip
+    )
     reasons: dict[str, list[OperatorRow]] = {"": list(analysis.operators)}
     for row, gap in zip(without_count, analysis.unmodelled, strict=True):
         reasons.setdefault(gap.reason, []).append(row)
-    rows = [_folded(members, reason) for reason, each in reasons.items() for members in repeated(each, analysis)]
+    rows = [
+        _folded(members, reason) for reason, each in reasons.items() for members in repeated(each, analysis)
+    ]
     judged = any(row.row.headroom_s is not None for row in rows)
-    return sorted(rows, key=lambda one: (-one.gain_s if judged else 0.0, -one.row.time_s, one.row.name, one.row.module))
+    return sorted(
+        rows, key=lambda one: (-one.gain_s if judged else 0.0, -one.row.time_s, one.row.name, one.row.module)
+    )
 
 
 def table_order(rows: Sequence[TableRow]) -> str:
@@ -97,14 +116,15 @@ def flagged(one: TableRow) -> tuple[OperatorRow, ...]:
 
 
 def dominant_kernel(row: OperatorRow) -> str:
-    """The kernel with most of the operator's time, and the number of other kernels: ``GEMM bf16 128x128x64 (cuBLAS) +1``."""
+    """The kernel with most of the operator's time, and the number of other kernels: ``GEMM bf16 128x128x64
+    (cuBLAS) +1``."""
     if not row.kernels or is_kernel(row):
         return ""
     others = len(row.kernels) - 1
     return f"{short_kernel(row.kernels[0].name)} +{others}" if others else short_kernel(row.kernels[0].name)
 
 
-# --- folding -----------------------------------------------------------------------------------------------------------------------
+# --- folding ----------------------------------------------------------------------------------------------
 
 
 def _folded(members: list[OperatorRow], reason: str) -> TableRow:
@@ -143,8 +163,13 @@ def bound_times(analysis: Analysis) -> dict[str, float]:
 
 
 def operators_summary(analysis: Analysis) -> OperatorsSummary:
-    """The sums below a table of operators and in the bar against the bound; one faster than its bound counts with its time."""
-    judged = [(row.time_s, min(row.lower_bound_s, row.time_s)) for row in analysis.operators if row.lower_bound_s is not None]
+    """The sums below a table of operators and in the bar against the bound; one faster than its bound counts
+    with its time."""
+    judged = [
+        (row.time_s, min(row.lower_bound_s, row.time_s))
+        for row in analysis.operators
+        if row.lower_bound_s is not None
+    ]
     return OperatorsSummary(
         is_judged=bool(judged) and (analysis.totals is None or analysis.totals.lower_bound_s is not None),
         judged_s=sum(time_s for time_s, _ in judged),

@@ -1,4 +1,5 @@
-"""Sentences that reports share: subject line, headline, missing parts and their reasons, measurement quality, and what to type."""
+"""Sentences that reports share: subject line, headline, missing parts and their reasons, measurement quality,
+and what to type."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.ceilings import shares_of_roofs
-from rooflines.reports.words.rows import TableRow, bound_times, flagged, module_text, share_of_step, table_rows
+from rooflines.reports.words.rows import (
+    TableRow,
+    bound_times,
+    flagged,
+    module_text,
+    share_of_step,
+    table_rows,
+)
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.advise.findings import WORTH
 from rooflines.roofline.analysis import Analysis, Example, Finding
@@ -33,14 +41,34 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
     device = environment.device_name + (" (inferred)" if environment.device_inferred else "")
     if environment.device.startswith("cpu") and environment.cpu_cores:
         device = f"{environment.cpu_cores}-core {device}"
-    forward = workload.mode == "inference" and workload.source == "trace" and not (isinstance(analysis, Analysis) and analysis.serving)
-    unknown = isinstance(analysis, Analysis) and analysis.coverage is not None and analysis.coverage.shapes_recorded is None
+    forward = (
+        workload.mode == "inference"
+        and workload.source == "trace"
+        and not (isinstance(analysis, Analysis) and analysis.serving)
+    )
+    unknown = (
+        isinstance(analysis, Analysis)
+        and analysis.coverage is not None
+        and analysis.coverage.shapes_recorded is None
+    )
     # A trace does not tell what the pass was for, and without operators not what it was.
     parts = [workload.name, "" if forward and unknown else "forward only" if forward else workload.mode]
     if workload.batch_size is not None:
         parts.append(f"batch {workload.batch_size}")
-    compiled = f"compiled ({workload.compile_mode})" if workload.compile_mode else "compiled" if workload.compiled else ""
-    parts += [workload.precision, workload.quantized or "", compiled, "channels last" if workload.channels_last else "", device]
+    compiled = (
+        f"compiled ({workload.compile_mode})"
+        if workload.compile_mode
+        else "compiled"
+        if workload.compiled
+        else ""
+    )
+    parts += [
+        workload.precision,
+        workload.quantized or "",
+        compiled,
+        "channels last" if workload.channels_last else "",
+        device,
+    ]
     return " · ".join(part for part in parts if part)
 
 
@@ -66,21 +94,32 @@ def missing_operators(analysis: Analysis) -> str | None:
     if analysis.rows:
         return None
     if analysis.steps is not None and analysis.steps.slowed_by:
-        return f"No operators: {analysis.steps.slowed_by} was on in all steps, and exported no trace of steps with shapes."
+        return (
+            f"No operators: {analysis.steps.slowed_by} was on in all steps, and exported no trace of "
+            "steps with shapes."
+        )
     return "No operators: this run has no trace" + (
-        ", because it ended before its traced pass." if analysis.status != "complete" else "; profile it again to record one."
+        ", because it ended before its traced pass."
+        if analysis.status != "complete"
+        else "; profile it again to record one."
     )
 
 
 def missing_ceilings(analysis: Analysis) -> str | None:
     """The reason why nothing is compared with a roof, or None."""
     if analysis.other_programs is not None and not analysis.other_programs.judged:
-        return "Not judged, because other programs delayed the steps: no bound, efficiency or headroom is given."
+        return (
+            "Not judged, because other programs delayed the steps: no bound, efficiency or headroom is given."
+        )
     if analysis.ceilings:
         return None
     if analysis.unrecorded:
         return "The work of the device was not recorded, so no bound, efficiency or headroom is given."
-    measured = " On the machine that recorded the trace, --ceilings measured gives them." if analysis.workload.source == "trace" else ""
+    measured = (
+        " On the machine that recorded the trace, --ceilings measured gives them."
+        if analysis.workload.source == "trace"
+        else ""
+    )
     return f"No ceilings are known for this device, so no bound, efficiency or headroom is given.{measured}"
 
 
@@ -89,7 +128,11 @@ def missing_bound(analysis: Analysis) -> str | None:
     if analysis.totals is None or analysis.totals.lower_bound_s is not None or analysis.timeline is None:
         return None
     share = bound_times(analysis).get("unknown", 0.0) / (analysis.timeline.busy_s or 1.0)
-    return f"No lower bound and no headroom are given: {percent(share)} of the busy time is unknown." if share else None
+    return (
+        f"No lower bound and no headroom are given: {percent(share)} of the busy time is unknown."
+        if share
+        else None
+    )
 
 
 def missing_findings(analysis: Analysis) -> str:
@@ -97,19 +140,27 @@ def missing_findings(analysis: Analysis) -> str:
     if analysis.unrecorded:
         return "No advice: part of the work was not recorded."
     coverage = analysis.coverage
-    if coverage is not None and coverage.modelled_time_fraction is not None and coverage.modelled_time_fraction < 0.5:
+    if (
+        coverage is not None
+        and coverage.modelled_time_fraction is not None
+        and coverage.modelled_time_fraction < 0.5
+    ):
         return f"No advice: most of the time is in {coverage.uncounted}."
     if (noise := share_of_step(noise_s(analysis), analysis)) >= 1:
         return "Too noisy to tell: the error of the step time is as long as the step."
     if noise > WORTH:
-        return f"Too noisy to tell: savings below {percent(noise)} of the step are within the error of the step time."
+        return (
+            f"Too noisy to tell: savings below {percent(noise)} of the step are within the error of "
+            "the step time."
+        )
     if any(row.headroom_s is not None for row in analysis.operators):
         return "No single change is expected to save a noticeable part of the time."
     return "No advice: possible savings need operators and ceilings."
 
 
 def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
-    """The share of the step in operators without a work model, with the names of the longest if ``named``; None without a trace."""
+    """The share of the step in operators without a work model, with the names of the longest if ``named``;
+    None without a trace."""
     coverage = analysis.coverage
     if coverage is None or coverage.modelled_time_fraction is None:
         return None
@@ -127,7 +178,9 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
         if one.reason and not any(communicates(kernel.name) for kernel in one.row.kernels)
     )
     longest = list(times.items())
-    longest_named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
+    longest_named = ", ".join(
+        f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3]
+    )
     more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
     return f"{text}: {longest_named}{more}."
 
@@ -138,7 +191,9 @@ def flag_sentence(one: TableRow) -> str:
     where = f" in {module_text(one)}" if module_text(one) else ""
     some = f" ({len(wrong)} of {len(one.members)})" if len(wrong) < len(one.members) else ""
     most = max((row.efficiency for row in wrong if row.efficiency is not None), default=None)
-    reached = "" if most is None else f" reaches {'up to ' if len(wrong) > 1 else ''}{percent(most)} of its bound"
+    reached = (
+        "" if most is None else f" reaches {'up to ' if len(wrong) > 1 else ''}{percent(most)} of its bound"
+    )
     return f"{operator_name(one.row)}{where}{some}{reached}: {wrong[0].flag}"
 
 
@@ -151,8 +206,13 @@ def inferred_sentence(analysis: Analysis) -> str:
     share = f" ({percent(marked / whole)} of the time with a count)" if whole > 0 else ""
     inferred, assumed = any(row.inferred for row in rows), any(row.assumption for row in rows)
     if not assumed:
-        return f"{INFERRED_MARK} work inferred from other events in the trace, which does not record all arguments{share}"
-    how = "inferred from other events in the trace, or estimated, because" if inferred else "estimated, because"
+        return (
+            f"{INFERRED_MARK} work inferred from other events in the trace, which does not record all "
+            f"arguments{share}"
+        )
+    how = (
+        "inferred from other events in the trace, or estimated, because" if inferred else "estimated, because"
+    )
     return f"{INFERRED_MARK} work {how} the trace does not record all arguments{share}"
 
 
@@ -165,10 +225,13 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     known = steps.samples_per_s if steps.count > 1 else None
     rate = f"{significant(known)} {analysis.workload.unit}/s" if known is not None else ""
     pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
-    profiler = "the profiler off" if steps.slowed_by is None else f"{steps.slowed_by} on, whose cost is in them"
+    profiler = (
+        "the profiler off" if steps.slowed_by is None else f"{steps.slowed_by} on, whose cost is in them"
+    )
     if steps.ci95_s is not None:
         how = (
-            f"median of {steps.count} with {profiler}, 95 % interval {seconds(steps.ci95_s[0])} to {seconds(steps.ci95_s[1])}, "
+            f"median of {steps.count} with {profiler}, 95 % interval {seconds(steps.ci95_s[0])} "
+            f"to {seconds(steps.ci95_s[1])}, "
             f"10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}"
         )
     elif steps.count > 1:
@@ -187,25 +250,48 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         what = "loss of the first step" if analysis.workload.mode == "training" else "output"
         same = analysis.output_error.same_class
         text = f"Relative difference of the {what} from fp32: {analysis.output_error.relative:.2g}"
-        texts.append(text + (f"; the same class for {percent(same)} of the samples." if same is not None else "."))
+        texts.append(
+            text + (f"; the same class for {percent(same)} of the samples." if same is not None else ".")
+        )
     if steps.profiler_dilation is not None:
         slower = steps.profiler_dilation - 1
-        pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
+        pace = (
+            f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than"
+            if abs(slower) >= 0.005
+            else "as fast as"
+        )
         # A profiler does not make anything faster: a tenth is more than chance.
-        doubt = ": something slowed the timed steps, such as other programs or memory returned to the system" if slower < -0.1 else ""
+        doubt = (
+            ": something slowed the timed steps, such as other programs or memory returned to the system"
+            if slower < -0.1
+            else ""
+        )
         ranges_s = analysis.basis.ranges_s
-        ranges = "" if ranges_s is None else f"Ranges of modules took {seconds(ranges_s)} of a traced step, which no figure contains. "
-        texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. {ranges}The traced steps only divide the time.")
+        ranges = (
+            ""
+            if ranges_s is None
+            else f"Ranges of modules took {seconds(ranges_s)} of a traced step, which no figure contains. "
+        )
+        texts.append(
+            f"Under the profiler steps ran {pace} the timed ones{doubt}. {ranges}The traced steps "
+            "only divide the time."
+        )
     return texts
 
 
-# Why a device runs nothing, by the class of that time: the words are those of the bar and of the table of parts.
+# Why a device runs nothing, by the class of that time: the words are those of the bar and of the table of
+# parts.
 RUNS_NOTHING = {
     "input": {"data_loading_s": "the host was loading data"},
-    "host": {"host_bound_s": "the host had launched nothing", "synchronisation_s": "the host was waiting for the device"},
+    "host": {
+        "host_bound_s": "the host had launched nothing",
+        "synchronisation_s": "the host was waiting for the device",
+    },
     "idle": {
         "kernel_wait_s": "launched work had not begun",
-        "outside_s": "launched work had not begun for longer than a launch takes, and the trace does not show why",
+        "outside_s": (
+            "launched work had not begun for longer than a launch takes, and the trace does not show why"
+        ),
         "graph_s": "a graph had been launched; it waits, or kernels of it were not recorded",
         "unknown_s": "the launch of the next work is not in the trace",
     },
@@ -213,20 +299,28 @@ RUNS_NOTHING = {
 
 
 def device_sentences(analysis: Analysis) -> list[str]:
-    """The device in the trace: causes of idle time, hidden work, launch queue, range of the steps' durations."""
+    """The device in the trace: causes of idle time, hidden work, launch queue, range of the steps'
+    durations."""
     texts = idle_sentences(analysis)
     texts += _hidden(analysis)
     queue = analysis.launches
     if queue is not None:
-        ahead = ": the host runs ahead of the device, as it should" if queue.queue_empty_fraction < _AHEAD else ""
+        ahead = (
+            ": the host runs ahead of the device, as it should" if queue.queue_empty_fraction < _AHEAD else ""
+        )
         texts.append(
-            f"Launched work waits {seconds(queue.delay_median_s)} until it begins (median; 90 % wait {seconds(queue.delay_p90_s)} or "
-            f"less){ahead}. Launch queue: {significant(queue.queue_mean)} launches on average, {queue.queue_max:,} at most, empty "
+            f"Launched work waits {seconds(queue.delay_median_s)} until it begins (median; 90 % "
+            f"wait {seconds(queue.delay_p90_s)} or "
+            f"less){ahead}. Launch queue: {significant(queue.queue_mean)} launches on average, "
+            f"{queue.queue_max:,} at most, empty "
             f"{percent(queue.queue_empty_fraction)} of the device's time."
         )
     lasted = [step.duration_s for step in analysis.traced_steps]
     if len(lasted) > 1 and analysis.steps is None:
-        texts.append(f"Under the profiler the {len(lasted)} steps lasted {seconds(min(lasted))} to {seconds(max(lasted))}.")
+        texts.append(
+            f"Under the profiler the {len(lasted)} steps lasted {seconds(min(lasted))} to "
+            f"{seconds(max(lasted))}."
+        )
     return texts
 
 
@@ -256,7 +350,10 @@ def _hidden(analysis: Analysis) -> list[str]:
         ("Copies take", timeline.memcpy_s, timeline.exposed_memcpy_s),
     )
     return [
-        f"{what} {seconds(whole_s)} {per(analysis)}, of which other work hides {seconds(whole_s - exposed_s)}."
+        (
+            f"{what} {seconds(whole_s)} {per(analysis)}, of which other work hides "
+            f"{seconds(whole_s - exposed_s)}."
+        )
         for what, whole_s, exposed_s in found
         if whole_s - exposed_s > _WORTH_SAYING * timeline.span_s
     ]
@@ -270,12 +367,14 @@ def headline(analysis: Analysis) -> str:
 
 
 def confidence(analysis: Analysis) -> list[str]:
-    """The line below the verdict on what the figures assume and how sure they are; none for a recording without doubt."""
+    """The line below the verdict on what the figures assume and how sure they are; none for a recording
+    without doubt."""
     return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
 
 
 def example(where: Example | None, what: str = "the longest part of the operator runs") -> str:
-    """Where to look in the trace, as the end of a sentence that says ``what`` is there; empty where it is unknown.
+    """Where to look in the trace, as the end of a sentence that says ``what`` is there; empty where it is
+    unknown.
 
     The part is a call, or the longest of its kernels, whichever kernel the sentence is about.
     """
@@ -287,7 +386,8 @@ def example(where: Example | None, what: str = "the longest part of the operator
 
 
 def saving(finding: Finding, whole_s: float, per: str) -> str:
-    """The possible saving of a finding: ``up to 21.0 ms a step (26 %)``, with its share of ``whole_s`` where that is known."""
+    """The possible saving of a finding: ``up to 21.0 ms a step (26 %)``, with its share of ``whole_s`` where
+    that is known."""
     saves_s = finding.most_s
     part = f" ({percent(saves_s / whole_s)})" if whole_s > 0 else ""
     later = f"{seconds(finding.later_s)} once the host launches in time" if finding.later_s else ""
@@ -296,16 +396,20 @@ def saving(finding: Finding, whole_s: float, per: str) -> str:
 
 
 def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
-    """The roofs that judge this run: those of its precisions, on the engine that did the work, every level of memory, the latency, and
-    the link to the host of each direction in which it copied.
+    """The roofs that judge this run: those of its precisions, on the engine that did the work, every level of
+    memory, the latency, and the link to the host of each direction in which it copied.
 
     A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
     """
-    device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
+    device = Ceilings(
+        device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings
+    )
     shares = shares_of_roofs(device, (row for row in analysis.operators if row.flops))
     compute = [roof for roof, share in shares.items() if share >= 0.01]
     latency = device.latency()
-    ways = {way_of(kernel.name) for row in analysis.operators if row.bound == "transfer" for kernel in row.kernels}
+    ways = {
+        way_of(kernel.name) for row in analysis.operators if row.bound == "transfer" for kernel in row.kernels
+    }
     links = [roof for roof in device.main("link") if roof.name in ways]
     return [*compute, *device.memory_levels(), *([latency] if latency else []), *links]
 
@@ -321,7 +425,8 @@ _DROPPED = {"--output": 1, "-o": 1, "--format": 1, "--formats": 1, "--quiet": 0,
 
 
 def suggested(finding: Finding, command: str) -> str:
-    """What to try: ``command``, which made the run, with the option of ``finding`` added or replaced, or its own suggestion.
+    """What to try: ``command``, which made the run, with the option of ``finding`` added or replaced, or its
+        own suggestion.
 
     The option stays as in Python where ``command`` is not one of ``rooflines profile``.
     """
@@ -346,6 +451,7 @@ def suggested(finding: Finding, command: str) -> str:
 
 
 def command_of(kind: str, options: Mapping[str, bool | int | float | str]) -> str:
-    """Return the shell command of ``rooflines profile`` or ``train`` (``kind``) with ``options``; one that is off is left out."""
+    """Return the shell command of ``rooflines profile`` or ``train`` (``kind``) with ``options``; one that is
+    off is left out."""
     words = [as_options(arg(name, value)) for name, value in options.items() if value is not False]
     return " ".join(["rooflines", kind, *words])

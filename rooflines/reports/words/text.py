@@ -15,12 +15,15 @@ from rooflines.units import binary_bytes, significant
 
 ELLIPSIS = "…"
 # A space between a number and its unit, at which no line should end.
-NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
+NUMBER_AND_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))"
+)
 # Behind the name of an operator whose work the trace does not tell by itself.
 INFERRED_MARK = "*"
 # Rows of graphs whose operators are not known (``roofline/own/graphs.py``).
 _GRAPH = re.compile(r"(?:CUDA|HIP) graph \d+")
-# A spreadsheet reads a cell that starts with one of these as a formula, and an operator's name comes from the trace.
+# A spreadsheet reads a cell that starts with one of these as a formula, and an operator's name comes from the
+# trace.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
@@ -35,12 +38,14 @@ def clip(text: str, most: int) -> str:
 
 
 def count_text(value: float) -> str:
-    """A number of calls: whole where it is whole, three significant figures where a step does not hold a whole number of them."""
+    """A number of calls: whole where it is whole, three significant figures where a step does not hold a
+    whole number of them."""
     return str(int(value)) if value == int(value) else significant(value)
 
 
 def operator_name(row: OperatorRow | Unmodelled) -> str:
-    """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell it.
+    """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell
+    it.
 
     A kernel that no operator launched is named by what it is.
     """
@@ -66,7 +71,8 @@ def marked_name(row: OperatorRow) -> str:
 
 
 def bound_words(row: OperatorRow) -> str:
-    """The class of a row: ``memory``, or ``far (memory)`` with the nearest roof of a row that is far from every roof."""
+    """The class of a row: ``memory``, or ``far (memory)`` with the nearest roof of a row that is far from
+    every roof."""
     return f"{row.bound} ({row.nearest_roof})" if row.nearest_roof else row.bound
 
 
@@ -78,8 +84,8 @@ def operator_module(row: OperatorRow) -> str:
 def shorten_path(path: str, width: int) -> str:
     """A module path in at most ``width`` characters, cut from the left.
 
-    The number of a repeated layer is kept, because it tells rows apart whose ends are alike: ``…11…output.dense``; so is the number of
-    modules in the row: ``…attention ×12``.
+    The number of a repeated layer is kept, because it tells rows apart whose ends are alike:
+    ``…11…output.dense``; so is the number of modules in the row: ``…attention ×12``.
     """
     if len(path) <= width:
         return path
@@ -90,7 +96,9 @@ def shorten_path(path: str, width: int) -> str:
     parts = path.split(".")
     for first in range(1, len(parts)):
         number = next((part for part in reversed(parts[:first]) if part.isdigit()), "")
-        numbered = "" if any(part.isdigit() for part in parts[first:]) or not number else f"{ELLIPSIS}{number}"
+        numbered = (
+            "" if any(part.isdigit() for part in parts[first:]) or not number else f"{ELLIPSIS}{number}"
+        )
         short = f"{numbered}{ELLIPSIS}{'.'.join(parts[first:])}"
         if len(short) <= width:
             return short
@@ -98,7 +106,8 @@ def shorten_path(path: str, width: int) -> str:
 
 
 def shorten_middle(text: str, width: int) -> str:
-    """``text`` in at most ``width`` characters, cut in the middle: operators differ at both ends (``…_backward``)."""
+    """``text`` in at most ``width`` characters, cut in the middle: operators differ at both ends
+    (``…_backward``)."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2
@@ -106,7 +115,8 @@ def shorten_middle(text: str, width: int) -> str:
 
 
 def shorten_name(name: str, width: int) -> str:
-    """An operator's name in at most ``width`` characters: first with the usual abbreviation, then cut in the middle."""
+    """An operator's name in at most ``width`` characters: first with the usual abbreviation, then cut in the
+    middle."""
     if len(name) > width:
         name = name.replace("backward", "bwd").removeprefix("native_")
     return shorten_middle(name, width)
@@ -131,7 +141,8 @@ def decimals_of(value: float) -> int:
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """``value`` with ``decimals`` decimals; a dash if it is absent, ``<0.1`` if it is above zero and would be shown as zero."""
+    """``value`` with ``decimals`` decimals; a dash if it is absent, ``<0.1`` if it is above zero and would be
+    shown as zero."""
     if value is None:
         return "–"
     text = f"{value:.{decimals}f}"
@@ -158,7 +169,10 @@ def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     # A carriage return inside a name would end the row if it were not quoted.
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(header)
-    writer.writerows([inert(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in row] for row in rows)
+    writer.writerows(
+        [inert(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in row]
+        for row in rows
+    )
     return out.getvalue()
 
 
@@ -170,4 +184,6 @@ def struct_csv(rows: Iterable[msgspec.Struct], kind: type[msgspec.Struct]) -> st
 
 def inert(text: str) -> str:
     """``text`` as a cell that a spreadsheet shows and does not run."""
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) or text.lstrip().startswith(_FORMULA_STARTS) else text
+    return (
+        f"'{text}" if text.startswith(_FORMULA_STARTS) or text.lstrip().startswith(_FORMULA_STARTS) else text
+    )

@@ -1,8 +1,9 @@
 """The input and result of advice rules. Each second of a step belongs to at most one piece of advice.
 
-Rules run in the order of the registry, special ones first. What a piece of advice is about is taken out of the times that later rules
-see: a matrix product that padding makes faster is not counted among slow matrix products again. So no two savings are of the same time.
-None is of time in which another kernel runs, which would keep the step as long.
+Rules run in the order of the registry, special ones first. What a piece of advice is about is taken out of
+the times that later rules see: a matrix product that padding makes faster is not counted among slow matrix
+products again. So no two savings are of the same time. None is of time in which another kernel runs, which
+would keep the step as long.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ MORE_WORK = "more work in each call: larger tensors, or several calls in one"
 
 
 class Setting(NamedTuple):
-    """An option of ``profile`` and the value to give it; ``in_code`` says the same to who has no options: a script, loop or step."""
+    """An option of ``profile`` and the value to give it; ``in_code`` says the same to who has no options: a
+    script, loop or step."""
 
     option: str
     value: bool | int | str
@@ -48,8 +50,8 @@ class Setting(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """A rule's answer: ``saves_s`` seconds of a step (None where they cannot be stated) out of the times in ``of``, ``faster`` if it
-    only makes kernels faster, and the host launches as many."""
+    """A rule's answer: ``saves_s`` seconds of a step (None where they cannot be stated) out of the times in
+    ``of``, ``faster`` if it only makes kernels faster, and the host launches as many."""
 
     title: str
     saves_s: float | None
@@ -60,7 +62,8 @@ class Advice(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A row of the operators, or an operator without a count, and how much of its time no advice is about yet."""
+    """A row of the operators, or an operator without a count, and how much of its time no advice is about
+    yet."""
 
     key: Key
     row: OperatorRow | Unmodelled
@@ -71,9 +74,14 @@ class Ran(NamedTuple):
         return min(self.left_s, max(0.0, self.row.time_s - new_s))
 
     def whole(self) -> Ran:
-        """The same with all of its time left: of computation the time that no other kernel hides. Rules about transfers see to it."""
+        """The same with all of its time left: of computation the time that no other kernel hides. Rules about
+        transfers see to it."""
         time_s, exposed_s = self.row.time_s, self.row.exposed_s
-        return self._replace(left_s=time_s if exposed_s is None or self.communicates or self.transfers else min(time_s, exposed_s))
+        return self._replace(
+            left_s=time_s
+            if exposed_s is None or self.communicates or self.transfers
+            else min(time_s, exposed_s)
+        )
 
     @property
     def where(self) -> str:
@@ -94,7 +102,11 @@ class Ran(NamedTuple):
     def headroom_s(self) -> float | None:
         """The possible saving by the bound, at most the remaining time; None without a bound."""
         row = self.row
-        return min(row.headroom_s, self.left_s) if isinstance(row, OperatorRow) and row.headroom_s is not None else None
+        return (
+            min(row.headroom_s, self.left_s)
+            if isinstance(row, OperatorRow) and row.headroom_s is not None
+            else None
+        )
 
     @property
     def communicates(self) -> bool:
@@ -102,12 +114,16 @@ class Ran(NamedTuple):
         if isinstance(self.row, OperatorRow):
             return self.row.bound == "communication" or self.row.category == "communication"
         exchanging_s = sum(kernel.time_s for kernel in self.kernels if communicates(kernel.name))
-        return communicates(self.row.name) or exchanging_s > 0.5 * sum(kernel.time_s for kernel in self.kernels)
+        return communicates(self.row.name) or exchanging_s > 0.5 * sum(
+            kernel.time_s for kernel in self.kernels
+        )
 
     @property
     def transfers(self) -> bool:
         """Whether it copies between host and device."""
-        return any(kernel.name.startswith("Memcpy") and "DtoD" not in kernel.name for kernel in self.row.kernels)
+        return any(
+            kernel.name.startswith("Memcpy") and "DtoD" not in kernel.name for kernel in self.row.kernels
+        )
 
     @property
     def tensors(self) -> tuple[tuple[int, ...], ...]:
@@ -126,7 +142,9 @@ class Case:
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[Setting | str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}
-        self._ran: dict[Key, Ran] = {place: Ran(place, row, 0.0).whole() for place, row in enumerate(analysis.rows)}
+        self._ran: dict[Key, Ran] = {
+            place: Ran(place, row, 0.0).whole() for place, row in enumerate(analysis.rows)
+        }
 
     @property
     def on_device(self) -> bool:
@@ -139,7 +157,11 @@ class Case:
         coverage = self.analysis.coverage
         if coverage is not None and coverage.shapes_recorded is False:
             return False
-        return coverage is None or coverage.modelled_time_fraction is None or coverage.modelled_time_fraction >= 0.5
+        return (
+            coverage is None
+            or coverage.modelled_time_fraction is None
+            or coverage.modelled_time_fraction >= 0.5
+        )
 
     @property
     def critical_s(self) -> float:
@@ -154,23 +176,37 @@ class Case:
 
     @property
     def on_cuda(self) -> bool:
-        """Whether torch calls the device ``cuda``: a GPU with graphs, pinned memory and the settings of ``torch.cuda``."""
+        """Whether torch calls the device ``cuda``: a GPU with graphs, pinned memory and the settings of
+        ``torch.cuda``."""
         return self.kind in ("cuda", "hip")
 
     def attainable(self, precision: str | None, without: Collection[Key] = ()) -> float:
-        """The share of the compute roof of ``precision`` that products attain on this device: the sustained rate if measured, else that
-        of the best product or convolution of this trace, those in ``without`` left out; 1 where nothing tells it."""
+        """The share of the compute roof of ``precision`` that products attain on this device: the sustained
+        rate if measured, else that of the best product or convolution of this trace, those in ``without``
+        left out; 1 where nothing tells it."""
         roof = self.ceilings.compute(precision or "fp32", "matrix")
         if roof is None or (roof.source.kind == "measured" and roof.engine == "matrix"):
-            held = [one.value for one in self.analysis.ceilings if roof and one.variant == "sustained" and one.name == roof.name]
+            held = [
+                one.value
+                for one in self.analysis.ceilings
+                if roof and one.variant == "sustained" and one.name == roof.name
+            ]
             return min(1.0, max(held) / roof.value) if roof and held else 1.0
-        reached = (row.efficiency or 1.0 for key, row in self._fastest if row.precision == precision and key not in without)
+        reached = (
+            row.efficiency or 1.0
+            for key, row in self._fastest
+            if row.precision == precision and key not in without
+        )
         return min(1.0, next(reached, 1.0))
 
     @cached_property
     def _fastest(self) -> list[tuple[int, OperatorRow]]:
         """The products and convolutions near the compute roof, those that reach most of it first."""
-        rows = ((place, row) for place, row in enumerate(self.analysis.operators) if row.category in ("matmul", "convolution"))
+        rows = (
+            (place, row)
+            for place, row in enumerate(self.analysis.operators)
+            if row.category in ("matmul", "convolution")
+        )
         return sorted((one for one in rows if computes(one[1])), key=lambda one: -(one[1].efficiency or 0.0))
 
     def ran(self, chosen: Callable[[Ran], bool] = lambda _: True) -> list[Ran]:
@@ -191,13 +227,21 @@ class Case:
 
     def example(self, advice: Advice) -> Example | None:
         """Where the operator with most of the time of ``advice`` runs longest; None of idle time."""
-        places = sorted((key for key in advice.of if isinstance(key, int)), key=lambda place: -advice.of[place])
+        places = sorted(
+            (key for key in advice.of if isinstance(key, int)), key=lambda place: -advice.of[place]
+        )
         return self.analysis.rows[places[0]].example if places else None
 
     def left_out(self, advice: Advice) -> str:
         """The time of its operators that other kernels hide, if that is worth a sentence."""
-        hidden_s = sum(one.row.time_s - one.whole().left_s for key, one in self._ran.items() if key in advice.of)
-        return f"; {seconds(hidden_s)} more, while another kernel runs, are left out" if hidden_s > WORTH_SAYING * self.step_s else ""
+        hidden_s = sum(
+            one.row.time_s - one.whole().left_s for key, one in self._ran.items() if key in advice.of
+        )
+        return (
+            f"; {seconds(hidden_s)} more, while another kernel runs, are left out"
+            if hidden_s > WORTH_SAYING * self.step_s
+            else ""
+        )
 
     def cost(self, time_s: float) -> str:
         """``3.10 ms a step (59 % of the step)``."""
@@ -221,13 +265,16 @@ class Case:
 
 
 def device_kind(analysis: Analysis) -> str:
-    """torch's name for the kind of device (``cpu``, ``cuda``, ``mps``), and ``hip`` for GPUs of AMD's, which torch calls ``cuda``.
+    """torch's name for the kind of device (``cpu``, ``cuda``, ``mps``), and ``hip`` for GPUs of AMD's, which
+    torch calls ``cuda``.
 
     Processors have the names of vendors of GPUs, too: the kind decides before the name or the kernels do.
     """
     kind = analysis.environment.device.partition(":")[0]
     kernels = (kernel.name for row in analysis.rows for kernel in row.kernels)
-    amd = kind == "cuda" and (_AMD.search(analysis.environment.device_name) or any(map(_AMD_KERNEL.match, kernels)))
+    amd = kind == "cuda" and (
+        _AMD.search(analysis.environment.device_name) or any(map(_AMD_KERNEL.match, kernels))
+    )
     return "hip" if amd else kind
 
 
@@ -255,15 +302,16 @@ def _step_s(analysis: Analysis) -> float:
 
 
 def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting | str:
-    """Return the option to set, or for a script, loop or step function the change in its code. Nothing is compiled of what is mostly
-    on complex numbers."""
+    """Return the option to set, or for a script, loop or step function the change in its code. Nothing is
+    compiled of what is mostly on complex numbers."""
     if option == "compile" and analysis.basis.is_complex:
         return larger_batch(analysis)
     return Setting(option, value, None if analysis.workload.source == "model" else _IN_CODE[option])
 
 
 def larger_batch(analysis: Analysis) -> Setting | str:
-    """Suggest twice the batch, of a server more requests, and of a step or module whose batch is not known more work in a call."""
+    """Suggest twice the batch, of a server more requests, and of a step or module whose batch is not known
+    more work in a call."""
     if analysis.serving is not None:
         return "more requests in a step, if their latency allows it"
     batch_size = analysis.workload.batch_size

@@ -6,7 +6,17 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from rooflines.roofline.advise.case import Advice, Case, Key, Ran, Setting, computes, larger_batch, setting, total
+from rooflines.roofline.advise.case import (
+    Advice,
+    Case,
+    Key,
+    Ran,
+    Setting,
+    computes,
+    larger_batch,
+    setting,
+    total,
+)
 from rooflines.roofline.advise.copies import channels_last
 from rooflines.roofline.advise.matrix import is_hopper
 from rooflines.roofline.advise.small_kernels import fewer_launches, fills, of_library
@@ -25,14 +35,17 @@ CATEGORIES = tuple(category for category in ALL_CATEGORIES if category not in ("
 GOOD = 0.8
 # vLLM's compiled operators.
 _VLLM = ("_C", "_C_cache_ops", "_moe_C", "_rocm_C", "vllm")
-# Autograd's nodes and the ranges of SGLang's profiler do not name the library; FBGEMM's are known by what they look up.
+# Autograd's nodes and the ranges of SGLang's profiler do not name the library; FBGEMM's are known by what
+# they look up.
 _UNNAMED = ("torch", "sglang_profiler")
 _FBGEMM = re.compile("Split.*Lookup|split_embedding")
 # A call that takes longer than this fills the device: a larger batch makes it longer, not better.
 LARGE_S = 50e-6
 # A library's tiles of 128 waste so much of a size that is just above a multiple of them.
 TILE, WASTE = 128, 1.1
-_MAKER = re.compile(r"\((Tensile|CK|AITER|vLLM|TensorRT-LLM|FlashInfer|triton_kernels|cuBLAS|cuDNN|MIOpen)[,)]")
+_MAKER = re.compile(
+    r"\((Tensile|CK|AITER|vLLM|TensorRT-LLM|FlashInfer|triton_kernels|cuBLAS|cuDNN|MIOpen)[,)]"
+)
 _RENAMED = {"Tensile": "hipBLASLt", "CK": "Composable Kernel", "fbgemm": "FBGEMM"}
 
 
@@ -40,11 +53,15 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
     """The rule for one category."""
 
     def rule(case: Case) -> Advice | None:
-        every = [row for row in case.analysis.operators if row.category == category and row.efficiency is not None]
+        every = [
+            row for row in case.analysis.operators if row.category == category and row.efficiency is not None
+        ]
         # A copy between host and device depends on the link, and has a separate rule.
         found = [
             one
-            for one in case.ran(lambda one: one.category == category and one.headroom_s is not None and not one.transfers)
+            for one in case.ran(
+                lambda one: one.category == category and one.headroom_s is not None and not one.transfers
+            )
             if isinstance(one.row, OperatorRow) and one.row.efficiency is not None
         ]
         rows = tuple(one.row for one in found if isinstance(one.row, OperatorRow))
@@ -58,15 +75,22 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         saves_s, time_s = sum(lost.values()), total(entire)
         roof_s = time_s - sum(one.headroom_s or 0.0 for one in entire)
         attained_s = time_s - sum(_lost_s(case, one) for one in entire)
-        attained = f", the rate that products attain on this device {seconds(attained_s)}" if attained_s > roof_s else ""
+        attained = (
+            f", the rate that products attain on this device {seconds(attained_s)}"
+            if attained_s > roof_s
+            else ""
+        )
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
-        name = f"{'the other ' if len(rows) < len(every) else ''}{plural(category)}".replace("other the ", "other steps of the ")
+        name = f"{'the other ' if len(rows) < len(every) else ''}{plural(category)}".replace(
+            "other the ", "other steps of the "
+        )
         return Advice(
             f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
             saves_s,
-            f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; largest loss: {worst}",
+            f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; "
+            f"largest loss: {worst}",
             suggestion,
             lost,
             faster=category not in (*FUSABLE, "optimizer") or "channels" in str(suggestion),
@@ -77,8 +101,12 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
 
 
 def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
-    """The operator that loses most in all layers together: where it is, its calls, the mean time of one and its efficiency."""
-    every = grouped([(one.row, lost[one.key]) for one in found if isinstance(one.row, OperatorRow)], lambda pair: repeated_key(pair[0]))
+    """The operator that loses most in all layers together: where it is, its calls, the mean time of one and
+    its efficiency."""
+    every = grouped(
+        [(one.row, lost[one.key]) for one in found if isinstance(one.row, OperatorRow)],
+        lambda pair: repeated_key(pair[0]),
+    )
     worst = [row for row, _ in max(every.values(), key=lambda members: sum(lost_s for _, lost_s in members))]
     time_s, calls = sum(row.time_s for row in worst), sum(row.calls for row in worst)
     module, shapes = path_pattern([row.module for row in worst]), shapes_range([row.shapes for row in worst])
@@ -101,7 +129,11 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
     if own and category != "moe" and sum(one.headroom_s or 0.0 for one in own) > 0.5 * lost_s:
         return _newer_library(own)
     analysis, batch_norm = case.analysis, any("batch_norm" in one.row.name for one in found)
-    if category in ("convolution", "normalization", "reduction") and analysis.workload.image_size and not channels_last(case):
+    if (
+        category in ("convolution", "normalization", "reduction")
+        and analysis.workload.image_size
+        and not channels_last(case)
+    ):
         return setting(analysis, "channels_last", True)
     if category == "attention":
         return _faster_attention(case, found)
@@ -114,7 +146,9 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
     if category in FUSABLE and not batch_norm:
         if not analysis.compiled:
             return fewer_launches(case, found)
-        outside = [one for one in found if not any(kernel.name.startswith("triton_") for kernel in one.kernels)]
+        outside = [
+            one for one in found if not any(kernel.name.startswith("triton_") for kernel in one.kernels)
+        ]
         breaks = "graph breaks (TORCH_LOGS=graph_breaks): what they separate is not fused"
         return breaks if sum(one.headroom_s or 0.0 for one in outside) > 0.5 * lost_s else None
     calls = sum(one.row.calls for one in found)
@@ -127,32 +161,49 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
 
 
 def _by_channel(found: list[Ran]) -> bool:
-    """Whether most of the loss is in kernels with a block for each channel, whose number does not grow with the batch."""
+    """Whether most of the loss is in kernels with a block for each channel, whose number does not grow with
+    the batch."""
     rows = [one for one in found if one.kernels and one.tensors and len(one.tensors[0]) == 4]
     alone = [one for one in rows if math.prod(one.kernels[0].grid or ()) == one.tensors[0][1]]
     return sum(one.headroom_s or 0.0 for one in alone) > 0.5 * sum(one.headroom_s or 0.0 for one in found)
 
 
 def _newer_library(found: list[Ran]) -> str | None:
-    """The library that the longest kernel belongs to, where its name says it, else that of the operator; None where neither does."""
+    """The library that the longest kernel belongs to, where its name says it, else that of the operator; None
+    where neither does."""
     worst = max(found, key=lambda one: one.headroom_s or 0.0)
     namespace, of_operator, _ = worst.row.name.partition("::")
-    library = "vLLM" if namespace in _VLLM else "FBGEMM" if _FBGEMM.search(worst.row.name) else _RENAMED.get(namespace, namespace)
+    library = (
+        "vLLM"
+        if namespace in _VLLM
+        else "FBGEMM"
+        if _FBGEMM.search(worst.row.name)
+        else _RENAMED.get(namespace, namespace)
+    )
     named = _MAKER.search(short_kernel(worst.kernels[0].name)) if worst.kernels else None
     maker = _RENAMED.get(named[1], named[1]) if named else library
     if maker in _UNNAMED:
         return None
     other = of_operator and library not in _UNNAMED and maker.casefold() != library.casefold()
     calls = f", whose kernel {library} calls" if other else ""
-    return f"a newer release of {maker}{calls}, or tune {maker} for these sizes (PyTorch's settings do not affect its kernels)"
+    return (
+        f"a newer release of {maker}{calls}, or tune {maker} for these sizes (PyTorch's settings do "
+        "not affect its kernels)"
+    )
 
 
 def _faster_attention(case: Case, found: list[Ran]) -> str | None:
     needs = ", which needs half precision and no dense mask" if case.on_cuda else ""
-    names = [" ".join((one.row.name, *(short_kernel(kernel.name) for kernel in one.kernels[:1]))).lower() for one in found]
+    names = [
+        " ".join((one.row.name, *(short_kernel(kernel.name) for kernel in one.kernels[:1]))).lower()
+        for one in found
+    ]
     if all("native_multi_head" in name for name in names):
         return "need_weights=False in the calls of nn.MultiheadAttention, which computes the scores otherwise"
-    if not all(any(word in name for word in ("flash", "efficient", "cudnn", "paged", "aiter", "fmha")) for name in names):
+    if not all(
+        any(word in name for word in ("flash", "efficient", "cudnn", "paged", "aiter", "fmha"))
+        for name in names
+    ):
         return f"a fused backend (torch.nn.attention.sdpa_kernel){needs}"
     if not case.on_cuda:
         return None if case.on_device else str(larger_batch(case.analysis))
@@ -160,19 +211,31 @@ def _faster_attention(case: Case, found: list[Ran]) -> str | None:
         return None if all("aiter" in name for name in names) else "AITER's attention: it runs fused already"
     if is_hopper(case):
         newest = all("version 3" in name or "cudnn" in name for name in names)
-        return None if newest else "FlashAttention 3, or cuDNN's attention (SDPBackend.CUDNN_ATTENTION): it runs fused already"
+        return (
+            None
+            if newest
+            else "FlashAttention 3, or cuDNN's attention (SDPBackend.CUDNN_ATTENTION): it runs fused already"
+        )
     return "compare the fused backends on this device (torch.nn.attention.sdpa_kernel): it runs fused already"
 
 
 def _faster_products(case: Case, found: list[Ran]) -> str | None:
     if any(kernel.name.startswith("Cijk_") for one in found for kernel in one.kernels):
-        return "PYTORCH_TUNABLEOP_ENABLED=1 (if it is not set), which measures the kernels of the library for each size"
+        return (
+            "PYTORCH_TUNABLEOP_ENABLED=1 (if it is not set), which measures the kernels of the "
+            "library for each size"
+        )
     worst = max(found, key=lambda one: one.headroom_s or 0.0)
     every = {size for tensor in worst.tensors if len(tensor) > 1 for size in tensor[-2:]}
     sizes = sorted(size for size in every if size > TILE and math.ceil(size / TILE) * TILE >= WASTE * size)
     if sizes:
-        return f"sizes that are multiples of {TILE} instead of {', '.join(map(str, sizes[:4]))}: the library computes whole tiles"
-    if any(kernel.name.startswith(("triton_tem_", "triton_mm")) for one in case.every() for kernel in one.kernels):
+        return (
+            f"sizes that are multiples of {TILE} instead of {', '.join(map(str, sizes[:4]))}: the "
+            "library computes whole tiles"
+        )
+    if any(
+        kernel.name.startswith(("triton_tem_", "triton_mm")) for one in case.every() for kernel in one.kernels
+    ):
         return None
     clock = "; check the clock (nvidia-smi -q -d CLOCK)" if case.kind == "cuda" else ""
     return f'torch.compile(mode="max-autotune"), which measures other kernels for each size{clock}'
@@ -183,13 +246,18 @@ def _tuned_experts(found: list[Ran]) -> str | None:
     if isinstance(worst.row, OperatorRow) and worst.row.bound == "memory":
         return "more tokens per step, which share the weights that are read, if their latency allows it"
     if any("fused_moe_kernel" in kernel.name for kernel in worst.kernels):
-        return "fused_moe_kernel tuned for this device (vLLM: benchmark_moe.py --tune; SGLang: tuning_fused_moe_triton.py)"
+        return (
+            "fused_moe_kernel tuned for this device (vLLM: benchmark_moe.py --tune; SGLang: "
+            "tuning_fused_moe_triton.py)"
+        )
     return _newer_library([worst])
 
 
 def _faster_images(category: str, case: Case, found: list[Ran]) -> str | None:
     """Settings for convolutions and normalization of images that the kernels do not show to be in use."""
-    last = channels_last(case) or any("nhwc" in kernel.name.lower() for one in found for kernel in one.kernels)
+    last = channels_last(case) or any(
+        "nhwc" in kernel.name.lower() for one in found for kernel in one.kernels
+    )
     images = any(len(tensor) == 4 for one in found for tensor in one.tensors)
     searched = category == "convolution" and case.on_cuda
     measures = ["torch.backends.cudnn.benchmark = True (if it is not set): it measures algorithms"] * searched

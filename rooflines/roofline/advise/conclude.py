@@ -1,4 +1,5 @@
-"""What follows from an analysis: what limits it, what to change first, and the verdict, which names the largest finding."""
+"""What follows from an analysis: what limits it, what to change first, and the verdict, which names the
+largest finding."""
 
 from __future__ import annotations
 

@@ -16,10 +16,14 @@ _CHOOSES = {"aten::topk", "aten::argmax", "aten::max"}
 def dense(case: Case) -> Advice | None:
     """Every expert computes every token, although a router chooses among the experts.
 
-    Preconditions: modules whose paths differ in an index, with products of equally many rows; next to them a top-k
-    or argmax over scores with these rows and one column per module.
+    Preconditions: modules whose paths differ in an index, with products of equally many rows; next to them a
+    top-k or argmax over scores with these rows and one column per module.
     """
-    scores = {(one.row.module, sizes[0]) for one in case.every() if one.row.name in _CHOOSES and (sizes := one.tensors)}
+    scores = {
+        (one.row.module, sizes[0])
+        for one in case.every()
+        if one.row.name in _CHOOSES and (sizes := one.tensors)
+    }
     alike: dict[tuple[str, tuple[str, ...]], list[tuple[str, Ran]]] = defaultdict(list)
     for one in case.ran(lambda one: one.category == "matmul"):
         parts, kinds = one.row.module.split("."), skeleton(one.row.module)
@@ -42,9 +46,11 @@ def dense(case: Case) -> Advice | None:
     return Advice(
         "Send each token only to its experts",
         saves_s,
-        f"each of {experts} experts computes all {tokens:,} tokens, although a router chooses among them: their products take "
+        f"each of {experts} experts computes all {tokens:,} tokens, although a router chooses "
+        "among them: their products take "
         f"{case.cost(time_s)}, and {seconds(time_s - saves_s)} for one expert a token",
-        "gather the tokens of each expert (index_select, then index_add_), or a grouped product (torch._grouped_mm)",
+        "gather the tokens of each expert (index_select, then index_add_), or a grouped product "
+        "(torch._grouped_mm)",
         of,
         faster=True,
     )

@@ -1,7 +1,9 @@
-"""Ranked advice: what to change first, the seconds a step it could save at most, the evidence, and what to try.
+"""Ranked advice: what to change first, the seconds a step it could save at most, the evidence, and what to
+try.
 
-Every finding is computed from the analysis, names the figures it rests on, and claims no more than the time it is about. Each rule is
-one function in a file of ``advise/`` with a line in ``RULES``, or in another package; ``find`` runs them all and keeps the largest.
+Every finding is computed from the analysis, names the figures it rests on, and claims no more than the time
+it is about. Each rule is one function in a file of ``advise/`` with a line in ``RULES``, or in another
+package; ``find`` runs them all and keeps the largest.
 """
 
 from __future__ import annotations
@@ -12,7 +14,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from rooflines.installed import load_all
-from rooflines.roofline.advise import categories, communication, copies, experts, generation, host, matrix, small_kernels, training
+from rooflines.roofline.advise import (
+    categories,
+    communication,
+    copies,
+    experts,
+    generation,
+    host,
+    matrix,
+    small_kernels,
+    training,
+)
 from rooflines.roofline.advise.case import Advice, Case, Setting
 from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.judge.step.interference import delayed, noise_s
@@ -64,7 +76,8 @@ RULES: tuple[Rule, ...] = (
 )
 # What can be said of a run without a trace.
 _UNTRACED_RULES: tuple[Rule, ...] = (training.page_faults, host.oversubscribed)
-# Of a device that was not traced, only the wait for data is known; a cost that occurs once is not advice for a step.
+# Of a device that was not traced, only the wait for data is known; a cost that occurs once is not advice for
+# a step.
 _INPUT_RULES: tuple[Rule, ...] = (host.load_faster,)
 
 _MORE_STEPS = Finding(
@@ -75,13 +88,22 @@ _MORE_STEPS = Finding(
 
 
 def find(analysis: Analysis) -> tuple[Finding, ...]:
-    """The findings of ``analysis``, largest saving first, in seconds of the step; no two about the same time, together at most it."""
+    """The findings of ``analysis``, largest saving first, in seconds of the step; no two about the same time,
+    together at most it."""
     if analysis.other_programs is not None and not analysis.other_programs.judged:
         return (_quieter(analysis),)
     start_up = analysis.basis.start_up
     only_input = start_up or analysis.basis.served or analysis.device_untraced
-    rules = _UNTRACED_RULES if analysis.timeline is None else _INPUT_RULES if only_input else (*load_all("findings"), *RULES)
-    found = sorted(_found(Case(analysis), rules), key=lambda finding: (-finding.most_s, -(finding.later_s or 0.0)))
+    rules = (
+        _UNTRACED_RULES
+        if analysis.timeline is None
+        else _INPUT_RULES
+        if only_input
+        else (*load_all("findings"), *RULES)
+    )
+    found = sorted(
+        _found(Case(analysis), rules), key=lambda finding: (-finding.most_s, -(finding.later_s or 0.0))
+    )
     return (*found[:MOST], *([_MORE_STEPS] if start_up else []))
 
 
@@ -94,7 +116,8 @@ def _quieter(analysis: Analysis) -> Finding:
     fewer = ours and threads > 1 and others is not None and others.busy <= others.threads - 1
     return Finding(
         title="Repeat the run while other programs pause",
-        evidence=delayed(analysis) + ("; they leave a processor free for a step on 1 thread" if fewer else ""),
+        evidence=delayed(analysis)
+        + ("; they leave a processor free for a step on 1 thread" if fewer else ""),
         suggestion=str(again) if ours else "the same loop when the machine is idle",
         **(_option(again) if ours else {}),
     )
@@ -111,7 +134,9 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
         saves_s, later_s = 0.0, None
         if advice.saves_s is not None:
             left_s = _predicted_s(advice.suggestion, case) - promised[advice.suggestion]
-            saves_s = min(advice.saves_s, sum(advice.of.values()), left_s, case.step_s - sum(promised.values()))
+            saves_s = min(
+                advice.saves_s, sum(advice.of.values()), left_s, case.step_s - sum(promised.values())
+            )
             if saves_s <= 0 or saves_s < least_s:
                 continue
             if advice.faster and critical_s < saves_s:
@@ -120,10 +145,14 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
         case.take(advice)
         promised[advice.suggestion] += saves_s
         yield Finding(
-            title=advice.title, saves_s=saves_s or None, later_s=later_s,
+            title=advice.title,
+            saves_s=saves_s or None,
+            later_s=later_s,
             evidence=advice.evidence + case.left_out(advice) + _LATE * bool(later_s),
-            suggestion=str(advice.suggestion), example=case.example(advice), **_option(advice.suggestion),
-        )  # fmt: skip
+            suggestion=str(advice.suggestion),
+            example=case.example(advice),
+            **_option(advice.suggestion),
+        )
 
 
 def _option(suggestion: Setting | str) -> dict[str, Any]:
@@ -134,7 +163,8 @@ def _option(suggestion: Setting | str) -> dict[str, Any]:
 
 
 def _predicted_s(suggestion: Setting | str, case: Case) -> float:
-    """What an option is predicted to save, as in the table of ``rooflines advise``; infinite where there is no prediction."""
+    """What an option is predicted to save, as in the table of ``rooflines advise``; infinite where there is
+    no prediction."""
     if not isinstance(suggestion, Setting):
         return math.inf
     kind = cast("Kind", suggestion.option.replace("_", "-"))

@@ -1,4 +1,5 @@
-"""Advice on matrix work: products on the wrong kernel, attention written as products and a softmax, precision."""
+"""Advice on matrix work: products on the wrong kernel, attention written as products and a softmax,
+precision."""
 
 from __future__ import annotations
 
@@ -28,27 +29,37 @@ WORTH_UNKNOWN = 0.05
 
 
 def fallback(case: Case) -> Advice | None:
-    """Products on kernels for operands that are not aligned, of an older architecture or without tensor cores."""
+    """Products on kernels for operands that are not aligned, of an older architecture or without tensor
+    cores."""
     hopper = is_hopper(case)
     found = [(one, sizes) for one in case.ran(_is_product) if (sizes := culprits(one, hopper)) is not None]
     if not found:
         return _compiled(case, hopper)
     rows = [one for one, _ in found]
     time_s = total(rows)
-    known = [(one, sizes) for one, sizes in found if isinstance(one.row, OperatorRow) and one.row.lower_bound_s is not None]
+    known = [
+        (one, sizes)
+        for one, sizes in found
+        if isinstance(one.row, OperatorRow) and one.row.lower_bound_s is not None
+    ]
     fallbacks = [one.key for one in rows]
     saves_s = sum(_saved(case, one, sizes, fallbacks) for one, sizes in known) if known else None
     if saves_s is None and time_s < WORTH_UNKNOWN * case.step_s:
         return None
     worst, worst_sizes = max(found, key=lambda pair: pair[0].left_s)
     sizes = sorted({size for _, each in found for size in each})
-    because = f"sizes that are not a multiple of {MULTIPLE}: {', '.join(map(str, sizes[:4]))}" if sizes else "shapes are not recorded"
+    because = (
+        f"sizes that are not a multiple of {MULTIPLE}: {', '.join(map(str, sizes[:4]))}"
+        if sizes
+        else "shapes are not recorded"
+    )
     which = " and ".join(map(str, worst_sizes)) if worst_sizes else "each size of the products"
     return Advice(
         "Pad the matrix products to aligned sizes",
         saves_s,
         f"matrix products on fallback kernels take {case.cost(time_s)}; {because}; the "
-        f"longest is {worst.row.name}{worst.where} ({worst.row.shapes or 'no shapes'}) on {short_kernel(worst.kernels[0].name)}",
+        f"longest is {worst.row.name}{worst.where} ({worst.row.shapes or 'no shapes'}) on "
+        f"{short_kernel(worst.kernels[0].name)}",
         f"pad {which} to a multiple of {MULTIPLE} (F.pad, or the width of the layer or the vocabulary)",
         whole(rows),
         faster=True,
@@ -56,16 +67,27 @@ def fallback(case: Case) -> Advice | None:
 
 
 def _compiled(case: Case, hopper: bool) -> Advice | None:
-    """Fallback kernels inside functions that have no operators of their own: the sizes are not in the trace."""
+    """Fallback kernels inside functions that have no operators of their own: the sizes are not in the
+    trace."""
     found = {
-        one: [kernel for kernel in one.kernels if is_fallback(kernel.name, half=_HALF.search(kernel.name) is not None, hopper=hopper)]
+        one: [
+            kernel
+            for kernel in one.kernels
+            if is_fallback(kernel.name, half=_HALF.search(kernel.name) is not None, hopper=hopper)
+        ]
         for one in case.ran(lambda one: not _is_product(one) and not isinstance(one.row, OperatorRow))
     }
-    of = {one.key: min(one.left_s, sum(kernel.time_s for kernel in kernels)) for one, kernels in found.items() if kernels}
+    of = {
+        one.key: min(one.left_s, sum(kernel.time_s for kernel in kernels))
+        for one, kernels in found.items()
+        if kernels
+    }
     time_s = sum(of.values())
     if not of or time_s < WORTH_UNKNOWN * case.step_s:
         return None
-    longest = max((kernel for kernels in found.values() for kernel in kernels), key=lambda kernel: kernel.time_s)
+    longest = max(
+        (kernel for kernels in found.values() for kernel in kernels), key=lambda kernel: kernel.time_s
+    )
     return Advice(
         "Pad the matrix products to aligned sizes",
         None,
@@ -80,8 +102,15 @@ def is_hopper(case: Case) -> bool:
     """Whether the device is an H100 or one of its kind, by its name or its kernels."""
     if case.kind != "cuda":
         return False
-    name, kernels = case.analysis.environment.device_name, (kernel for one in case.every() for kernel in one.kernels)
-    return _HOPPER.search(name) is not None if name else any(kernel.name.startswith("sm90_") for kernel in kernels)
+    name, kernels = (
+        case.analysis.environment.device_name,
+        (kernel for one in case.every() for kernel in one.kernels),
+    )
+    return (
+        _HOPPER.search(name) is not None
+        if name
+        else any(kernel.name.startswith("sm90_") for kernel in kernels)
+    )
 
 
 def _is_product(one: Ran) -> bool:
@@ -89,11 +118,16 @@ def _is_product(one: Ran) -> bool:
 
 
 def culprits(one: Ran, hopper: bool) -> list[int] | None:
-    """The sizes that keep a product from the better kernels, empty where shapes are not recorded; None for a product that runs well."""
+    """The sizes that keep a product from the better kernels, empty where shapes are not recorded; None for a
+    product that runs well."""
     if not one.kernels:
         return None
     name = one.kernels[0].name
-    half = (one.row.precision in ("fp16", "bf16")) if isinstance(one.row, OperatorRow) else _HALF.search(name) is not None
+    half = (
+        (one.row.precision in ("fp16", "bf16"))
+        if isinstance(one.row, OperatorRow)
+        else _HALF.search(name) is not None
+    )
     if not is_fallback(name, half=half, hopper=hopper):
         return None
     aligned = None if half and _SIMT.search(name) else _ALIGNED.search(name)
@@ -102,12 +136,17 @@ def culprits(one: Ran, hopper: bool) -> list[int] | None:
         return []
     # A kernel for two elements at a time runs where a size is even and no multiple of four.
     step = int(aligned[1]) if aligned is not None else 0
-    wrong = [size for size in sorted(sizes) if size % MULTIPLE and size > 1 and (not step or size % (2 * step) == step % (2 * step))]
+    wrong = [
+        size
+        for size in sorted(sizes)
+        if size % MULTIPLE and size > 1 and (not step or size % (2 * step) == step % (2 * step))
+    ]
     return wrong or None
 
 
 def is_fallback(name: str, *, half: bool, hopper: bool) -> bool:
-    """Whether a kernel is one for unaligned operands, without tensor cores in half precision, or of an older architecture.
+    """Whether a kernel is one for unaligned operands, without tensor cores in half precision, or of an older
+    architecture.
 
     The ``align1`` of CUTLASS's SIMT kernels is ignored: all of them have it.
     """
@@ -128,12 +167,14 @@ def _saved(case: Case, one: Ran, sizes: list[int], fallbacks: list[Key]) -> floa
 
 
 _SOFTMAX = ("aten::softmax", "aten::_softmax", "aten::_softmax_backward_data", "aten::_safe_softmax")
-# The backward pass of fused attention computes the scores once more: five products where the forward pass has two.
+# The backward pass of fused attention computes the scores once more: five products where the forward pass has
+# two.
 _BACKWARD_PRODUCTS = 2.5
 
 
 class _Written(NamedTuple):
-    """Attention written as operators: the softmax, the products around it and the other passes over the scores."""
+    """Attention written as operators: the softmax, the products around it and the other passes over the
+    scores."""
 
     softmax: Ran
     products: list[Ran]
@@ -151,7 +192,11 @@ def hand_written(case: Case) -> Advice | None:
     found: list[_Written] = []
     used: set[object] = set()
     for softmax in every:
-        written = _around(softmax, [one for one in every if one.key not in used]) if softmax.row.name in _SOFTMAX else None
+        written = (
+            _around(softmax, [one for one in every if one.key not in used])
+            if softmax.row.name in _SOFTMAX
+            else None
+        )
         if written is not None:
             found.append(written)
             used.update(part.key for part in written.parts)
@@ -173,29 +218,45 @@ def hand_written(case: Case) -> Advice | None:
         time_s - fused_s,
         f"matrix products, softmax and other passes over the scores ({scores}) take {case.cost(time_s)}"
         f"{where}; {basis}: {seconds(fused_s)}{_on_fallback(case, found)}",
-        "torch.nn.functional.scaled_dot_product_attention(q, k, v), which does not write the scores to memory",
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v), which does not write the "
+        "scores to memory",
         whole(parts),
     )
 
 
 def _around(softmax: Ran, every: list[Ran]) -> _Written | None:
-    """The attention that ``softmax`` is part of; None where no product makes its scores and none reads its result."""
+    """The attention that ``softmax`` is part of; None where no product makes its scores and none reads its
+    result."""
     scores = softmax.tensors[0] if softmax.tensors else ()
     if len(scores) < 3 or min(scores[-2:]) < 2:
         return None
-    near = [one for one in every if one.row.phase == softmax.row.phase and _related(one.row.module, softmax.row.module)]
+    near = [
+        one
+        for one in every
+        if one.row.phase == softmax.row.phase and _related(one.row.module, softmax.row.module)
+    ]
     products = [one for one in near if one.category == "matmul" and _uses(one, scores)]
-    makes = [one for one in products if _operands(one)[1][-1] == scores[-1] and _operands(one)[1][-2] != scores[-1]]
+    makes = [
+        one for one in products if _operands(one)[1][-1] == scores[-1] and _operands(one)[1][-2] != scores[-1]
+    ]
     reads = [one for one in products if _operands(one)[0][-2:] == scores[-2:]]
     if sum(one.row.calls for one in products) < 2 * softmax.row.calls:
         return None
     if softmax.row.phase != "backward" and not (reads and (makes or len(reads) > 1)):
         return None
-    widths = [size for one in products for factor in _operands(one) for size in factor[-2:] if size not in scores[-2:]]
+    widths = [
+        size
+        for one in products
+        for factor in _operands(one)
+        for size in factor[-2:]
+        if size not in scores[-2:]
+    ]
     passes = [
         one
         for one in near
-        if one.category in ("element-wise", "copy", "reduction") and one.key != softmax.key and scores in one.tensors
+        if one.category in ("element-wise", "copy", "reduction")
+        and one.key != softmax.key
+        and scores in one.tensors
     ]
     return _Written(softmax, products, passes, min(widths, default=scores[-1]))
 
@@ -216,7 +277,11 @@ def _operands(product: Ran) -> list[tuple[int, ...]]:
 
 def _related(one: str, other: str) -> bool:
     """Whether two modules are the same, or one is directly in the other."""
-    return one == other or (one.rpartition(".")[0] == other and one != "") or (other.rpartition(".")[0] == one and other != "")
+    return (
+        one == other
+        or (one.rpartition(".")[0] == other and one != "")
+        or (other.rpartition(".")[0] == one and other != "")
+    )
 
 
 def _fused_s(case: Case, written: _Written) -> float:
@@ -224,7 +289,10 @@ def _fused_s(case: Case, written: _Written) -> float:
     row, scores = written.softmax.row, written.softmax.tensors[0]
     assert isinstance(row, OperatorRow)
     queries, keys, batch = scores[-2], scores[-1], math.prod(scores[:-2])
-    precision = next((one.row.precision for one in written.products if isinstance(one.row, OperatorRow)), None) or "fp32"
+    precision = (
+        next((one.row.precision for one in written.products if isinstance(one.row, OperatorRow)), None)
+        or "fp32"
+    )
     flops, read, wrote = 4 * batch * queries * keys * written.width, queries + 2 * keys, queries
     if row.phase == "backward":
         flops, read, wrote = round(flops * _BACKWARD_PRODUCTS), 3 * queries + 2 * keys, queries + 2 * keys
@@ -234,17 +302,29 @@ def _fused_s(case: Case, written: _Written) -> float:
     placement = place_on_roofline(work, case.ceilings, precision=precision)
     if placement is None:
         return 0.0
-    attained = case.attainable(precision, [one.key for one in written.products]) if placement.bound == "compute" else 1.0
+    attained = (
+        case.attainable(precision, [one.key for one in written.products])
+        if placement.bound == "compute"
+        else 1.0
+    )
     return placement.lower_bound_s * row.calls / attained
 
 
 def _on_fallback(case: Case, found: list[_Written]) -> str:
     """The part of the products that runs on kernels for sizes that are not aligned."""
-    wrong = [(one, sizes) for written in found for one in written.products if (sizes := culprits(one, is_hopper(case)))]
+    wrong = [
+        (one, sizes)
+        for written in found
+        for one in written.products
+        if (sizes := culprits(one, is_hopper(case)))
+    ]
     if not wrong:
         return ""
     time_s, size = sum(one.left_s for one, _ in wrong), max(wrong, key=lambda pair: pair[0].left_s)[1][0]
-    return f"; {seconds(time_s)} are products on fallback kernels, because {size} is not a multiple of {MULTIPLE}"
+    return (
+        f"; {seconds(time_s)} are products on fallback kernels, because {size} is not a multiple of "
+        f"{MULTIPLE}"
+    )
 
 
 def lower_precision(case: Case) -> Advice | None:
@@ -253,22 +333,33 @@ def lower_precision(case: Case) -> Advice | None:
         return None
     rows = case.ran(_is_full)
     first = rows[0].row if rows else None
-    now = case.ceilings.compute(first.precision or "fp32", "matrix") if isinstance(first, OperatorRow) else None
+    now = (
+        case.ceilings.compute(first.precision or "fp32", "matrix") if isinstance(first, OperatorRow) else None
+    )
     best = _best_half(case)
     if now is None or best is None or best.value < 1.2 * now.value:
         return None
     # What the compute roof bounds has a lower bound in the other precision, or that of half of the bytes.
     memory = case.ceilings.outermost_memory()
     saved = {
-        one.key: one.saved(max(one.row.lower_bound_s * now.value / best.value, one.row.bytes / 2 / memory.value if memory else 0.0))
+        one.key: one.saved(
+            max(
+                one.row.lower_bound_s * now.value / best.value,
+                one.row.bytes / 2 / memory.value if memory else 0.0,
+            )
+        )
         for one in rows
-        if isinstance(one.row, OperatorRow) and one.row.bound == "compute" and one.row.lower_bound_s is not None
+        if isinstance(one.row, OperatorRow)
+        and one.row.bound == "compute"
+        and one.row.lower_bound_s is not None
     }
     return Advice(
         f"Run the matrix work in {best.precision}",
         sum(saved.values()),
-        f"{' and '.join(sorted({plural(one.category) for one in rows}))} in {now.precision} take {seconds(total(rows))} {case.per}; "
-        f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with {si(now.value, now.unit)} "
+        f"{' and '.join(sorted({plural(one.category) for one in rows}))} in {now.precision} take "
+        f"{seconds(total(rows))} {case.per}; "
+        f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with "
+        f"{si(now.value, now.unit)} "
         f"({now.name}, {now.source.kind})",
         setting(case.analysis, "precision", f"amp-{best.precision}"),
         saved,
@@ -280,15 +371,19 @@ def _is_full(one: Ran) -> bool:
     """Whether it is matrix work in fp32, whose kernels do not compute in less either."""
     row = one.row
     full = isinstance(row, OperatorRow) and row.matrix_flops > 0 and row.precision in ("fp32", "tf32")
-    return full and not any(matrix_precision(kernel.name) in ("bf16", "fp16", "fp8", "int8") for kernel in one.kernels)
+    return full and not any(
+        matrix_precision(kernel.name) in ("bf16", "fp16", "fp8", "int8") for kernel in one.kernels
+    )
 
 
 def named_in_full_precision(case: Case) -> Advice | None:
-    """Products in fp32 or TF32 by the names of their kernels, where their operators have no count, or the device no roofs.
+    """Products in fp32 or TF32 by the names of their kernels, where their operators have no count, or the
+    device no roofs.
 
-    Needs no shape: the saving is that of the ratio of the roofs, and none where they are not known. Preconditions: the kernels take 5 %
-    of the step, and none of them belongs to the optimizer; no advice on precision was given; the device has a higher roof in half
-    precision. If its roofs are not known, the advice says to check that.
+    Needs no shape: the saving is that of the ratio of the roofs, and none where they are not known.
+    Preconditions: the kernels take 5 % of the step, and none of them belongs to the optimizer; no advice on
+    precision was given; the device has a higher roof in half precision. If its roofs are not known, the
+    advice says to check that.
     """
     if any(isinstance(one, Setting) and one.option == "precision" for one in case.given):
         return None
@@ -301,7 +396,9 @@ def named_in_full_precision(case: Case) -> Advice | None:
                 found[one.key] = named
             elif named:
                 other = "other "  # further advice is about these
-    kernels = sorted((kernel for each in found.values() for kernel in each), key=lambda kernel: -kernel.time_s)
+    kernels = sorted(
+        (kernel for each in found.values() for kernel in each), key=lambda kernel: -kernel.time_s
+    )
     time_s = sum(kernel.time_s for kernel in kernels)
     if not time_s or time_s < WORTH_UNKNOWN * case.step_s:
         return None
@@ -311,28 +408,43 @@ def named_in_full_precision(case: Case) -> Advice | None:
         return None
     half = best.precision if best is not None else "bf16"
     hidden = {one.key: one.left_s / one.row.time_s for one in case.every() if one.row.time_s}
-    saved = {key: [_faster_s(case, kernel, best, hidden[key]) for kernel in each] for key, each in found.items() if each}
+    saved = {
+        key: [_faster_s(case, kernel, best, hidden[key]) for kernel in each]
+        for key, each in found.items()
+        if each
+    }
     known = all(each_s is not None for each in saved.values() for each_s in each)
     why = "the roofs of this device are not known: check that it has matrix units for half precision"
     if used is not None and best is not None:
         rates = f"{si(used.value, used.unit)} and {si(best.value, best.unit)}"
         why = f"their operators have no work model, and the rates of the two are {rates}"
-    named_by = " or ".join(sorted({matrix_precision(kernel.name).replace("tf", "TF") for kernel in kernels}, reverse=True))
+    named_by = " or ".join(
+        sorted({matrix_precision(kernel.name).replace("tf", "TF") for kernel in kernels}, reverse=True)
+    )
     return Advice(
         f"Run the matrix work in {half}",
         sum(each_s or 0.0 for each in saved.values() for each_s in each) if known else None,
         f"{other}matrix kernels in {named_by}, by their names, take {case.cost(time_s)}; the "
         f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); {why}",
-        "torch.autocast(dtype=torch.float16) around the forward pass and the loss, with torch.amp.GradScaler in training"
+        (
+            "torch.autocast(dtype=torch.float16) around the forward pass and the loss, with "
+            "torch.amp.GradScaler in training"
+        )
         if half == "fp16"
         else "torch.autocast(dtype=torch.bfloat16) around the forward pass and the loss",
-        {key: sum(each_s or 0.0 for each_s in saved[key]) if known else sum(one.time_s for one in found[key]) for key in saved},
+        {
+            key: sum(each_s or 0.0 for each_s in saved[key])
+            if known
+            else sum(one.time_s for one in found[key])
+            for key in saved
+        },
         faster=True,
     )
 
 
 def _faster_s(case: Case, kernel: Kernel, best: Ceiling | None, left: float) -> float | None:
-    """What a kernel would save at the rate of ``best``, of the share ``left`` of its time; None where its own rate is not known.
+    """What a kernel would save at the rate of ``best``, of the share ``left`` of its time; None where its own
+    rate is not known.
 
     A product with a vector reads its matrix once, and half of its bytes take half of the time.
     """
@@ -345,5 +457,9 @@ def _faster_s(case: Case, kernel: Kernel, best: Ceiling | None, left: float) -> 
 
 def _best_half(case: Case) -> Ceiling | None:
     """The highest matrix roof in half precision; None where the device has none, or none is known."""
-    found = [c for p in ("bf16", "fp16") if (c := case.ceilings.compute(p, "matrix")) is not None and c.precision == p]
+    found = [
+        c
+        for p in ("bf16", "fp16")
+        if (c := case.ceilings.compute(p, "matrix")) is not None and c.precision == p
+    ]
     return max(found, key=lambda c: c.value, default=None)

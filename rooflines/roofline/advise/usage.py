@@ -1,6 +1,8 @@
-"""Advice from the device samples: what was wrong with the machine, held it back, or left part of it idle while the steps were timed.
+"""Advice from the device samples: what was wrong with the machine, held it back, or left part of it idle
+while the steps were timed.
 
-Each rule says what was read and no more than that. Where seconds follow from it they are given; where they do not, 0.
+Each rule says what was read and no more than that. Where seconds follow from it they are given; where they do
+not, 0.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ NEARLY_FULL = 0.95
 PAGES_PER_S = 10.0
 
 # What the drivers' reasons are about, by words in them; a reason with none of them is something else.
-_CAUSES = {"its power limit": ("power cap", "power brake", "board limit"), "heat": ("thermal", "processor hot"), "its driver": ()}
+_CAUSES = {
+    "its power limit": ("power cap", "power brake", "board limit"),
+    "heat": ("thermal", "processor hot"),
+    "its driver": (),
+}
 _REMEDIES = {
     "its power limit": "a higher limit ({}), or lower precision, which takes less energy for the same work",
     "heat": "better cooling, or a lower power limit ({})",
@@ -52,9 +58,12 @@ def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:
 
 
 def ranked(findings: tuple[Finding, ...], step_s: float = math.inf) -> tuple[Finding, ...]:
-    """Sort findings: doubts about the results first, then by saving, together at most a step; unknown savings last."""
+    """Sort findings: doubts about the results first, then by saving, together at most a step; unknown savings
+    last."""
     left_s, found = step_s, list[Finding]()
-    for one in sorted(findings, key=lambda finding: (finding.title not in (_ECC, GRAPHS_UNRECORDED), -finding.most_s)):
+    for one in sorted(
+        findings, key=lambda finding: (finding.title not in (_ECC, GRAPHS_UNRECORDED), -finding.most_s)
+    ):
         found.append(replace(one, saves_s=min(one.most_s, left_s) or None))
         left_s -= found[-1].most_s
     return tuple(found)
@@ -68,7 +77,10 @@ def _uncorrected_errors(analysis: Analysis, usage: Usage) -> Finding | None:
     counted = ", ".join(f"{one.device} {one.counts['ecc_uncorrected']:.0f}" for one in wrong)
     return Finding(
         title=_ECC,
-        evidence=f"uncorrected memory errors (ECC) {_meanwhile(usage)}: {counted}; results of this run may be wrong",
+        evidence=(
+            f"uncorrected memory errors (ECC) {_meanwhile(usage)}: {counted}; results of this run may "
+            "be wrong"
+        ),
         suggestion=f"{_SHOW_ERRORS[device_kind(analysis) == 'hip']}; then a reset, or another GPU",
     )
 
@@ -77,15 +89,20 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
     """Several GPUs, some of which wait for others."""
     share = {one.device: one.gauges["gpu_utilization"].mean for one in usage.devices if _load_known(one)}
     share = {device: share[device] for device in share if len(usage.own) < 2 or device in usage.own}
-    # A GPU that the process does not hold memory on is not part of the run; if that is unknown, all sampled GPUs are.
-    if len(share) < 2 or (len(usage.own) == 1 and any("process_memory_bytes" in one.gauges for one in usage.devices)):
+    # A GPU that the process does not hold memory on is not part of the run; if that is unknown, all sampled
+    # GPUs are.
+    if len(share) < 2 or (
+        len(usage.own) == 1 and any("process_memory_bytes" in one.gauges for one in usage.devices)
+    ):
         return None
     least, most = min(share, key=lambda one: share[one]), max(share, key=lambda one: share[one])
     if share[most] - share[least] < UNEVEN:
         return None
     named = ", ".join(f"{device} {percent(value)}" for device, value in share.items())
     wrapped = any(module.type == "DataParallel" for module in analysis.modules)
-    why = f"; the model is in DataParallel, which gathers on one device ({most} is busiest)" if wrapped else ""
+    why = (
+        f"; the model is in DataParallel, which gathers on one device ({most} is busiest)" if wrapped else ""
+    )
     # The busiest sets the pace: with the work spread evenly it would be busy for the mean.
     spread_s = (share[most] - sum(share.values()) / len(share)) * _step_s(analysis)
     return Finding(
@@ -95,7 +112,10 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
         suggestion=(
             "torch.nn.parallel.DistributedDataParallel, one process a GPU, in place of DataParallel"
             if wrapped
-            else "the same share of each batch for every GPU; rooflines analyze on all ranks' traces shows which rank waits for which"
+            else (
+                "the same share of each batch for every GPU; rooflines analyze on all ranks' traces "
+                "shows which rank waits for which"
+            )
         ),
     )
 
@@ -109,7 +129,9 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
             return None
         worst, share = max(held, key=lambda one: one[1])
         reasons = ", ".join(
-            f"{reason.reason} {percent(reason.fraction)}" for reason in worst.throttled if _cause(reason.reason) == cause
+            f"{reason.reason} {percent(reason.fraction)}"
+            for reason in worst.throttled
+            if _cause(reason.reason) == cause
         )
         lost, times = worst.clock_loss_fraction, analysis.bound_breakdown or {}
         compute = times.get("compute", 0.0) / sum(times.values()) if sum(times.values()) > 0 else None
@@ -125,15 +147,22 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
         saved = 0.0 if worst.ended else _step_s(analysis) * (lost or 0.0) * part * (compute or 0.0)
         until = " until its samples end" if worst.ended else ""
         command = _COMMANDS.get(cause, _SET_LIMIT)[device_kind(analysis) == "hip"]
-        basis = f"; {percent(compute)} of the time is compute-bound and scales with the clock" if lost and compute else ""
+        basis = (
+            f"; {percent(compute)} of the time is compute-bound and scales with the clock"
+            if lost and compute
+            else ""
+        )
         return Finding(
             title=f"{worst.device} is held back by {cause}",
             saves_s=saved or None,
             evidence=(
-                f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the time{until} ({reasons})"
+                f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the "
+                f"time{until} ({reasons})"
                 f"{clock}{basis}{others}"
             ),
-            suggestion=f"{_REMEDIES[cause].format(command)}{_limit(worst) if cause == 'its power limit' else heat}",
+            suggestion=(
+                f"{_REMEDIES[cause].format(command)}{_limit(worst) if cause == 'its power limit' else heat}"
+            ),
         )
 
     return rule
@@ -154,7 +183,8 @@ def _low_utilization(analysis: Analysis, usage: Usage) -> Finding | None:
         title=f"Keep {most.device} busy",
         saves_s=(1 - share) * _step_s(analysis) or None,
         evidence=(
-            f"{_meanwhile(usage)} a kernel ran on {most.device} for {percent(share)} of the time; without a trace the cause is unknown"
+            f"{_meanwhile(usage)} a kernel ran on {most.device} for {percent(share)} of the time; "
+            "without a trace the cause is unknown"
         ),
         suggestion="a trace of the device (rooflines profile), more loader workers, larger batches",
     )
@@ -165,13 +195,23 @@ def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
     full = []
     for one in usage.devices:
         used, total = one.gauges.get("memory_used_bytes"), one.gauges.get("memory_total_bytes")
-        whole = total.highest if total is not None else float(analysis.environment.memory_bytes or 0) if one.device == HOST else 0.0
+        whole = (
+            total.highest
+            if total is not None
+            else float(analysis.environment.memory_bytes or 0)
+            if one.device == HOST
+            else 0.0
+        )
         if used is not None and whole and used.highest >= NEARLY_FULL * whole:
             full.append((one.device, used.highest, whole))
     if not full:
         return None
     device, used_bytes, whole = max(full, key=lambda one: one[1] / one[2])
-    swaps = "; the system will write to its swap" if device == HOST else ", including what torch's allocator keeps for reuse"
+    swaps = (
+        "; the system will write to its swap"
+        if device == HOST
+        else ", including what torch's allocator keeps for reuse"
+    )
     return Finding(
         title=f"The memory of {'this machine' if device == HOST else device} is nearly full",
         evidence=(
@@ -193,7 +233,8 @@ def _swapping(analysis: Analysis, usage: Usage) -> Finding | None:
     return Finding(
         title="Keep the memory of the process out of the swap",
         evidence=(
-            f"{_meanwhile(usage)} {pages:,.0f} pages had to be read from disk in {seconds(time_s)} (major page faults); files "
+            f"{_meanwhile(usage)} {pages:,.0f} pages had to be read from disk in "
+            f"{seconds(time_s)} (major page faults); files "
             "that are mapped and read once count too, and are harmless"
         ),
         suggestion="fewer loader workers, less of the data set in memory, or more memory",
@@ -212,11 +253,14 @@ _RULES: tuple[Callable[[Analysis, Usage], Finding | None], ...] = (
 
 def _cause(reason: str) -> str:
     """What a driver's reason for lower clocks is about."""
-    return next((cause for cause, words in _CAUSES.items() if any(word in reason for word in words)), "its driver")
+    return next(
+        (cause for cause, words in _CAUSES.items() if any(word in reason for word in words)), "its driver"
+    )
 
 
 def _share(one: DeviceUsage, cause: str) -> float:
-    """The longest that a reason of this kind held the clocks down, as a share of the time in which the device was read."""
+    """The longest that a reason of this kind held the clocks down, as a share of the time in which the device
+    was read."""
     return max((reason.fraction for reason in one.throttled if _cause(reason.reason) == cause), default=0.0)
 
 
@@ -231,7 +275,9 @@ def _load_known(one: DeviceUsage) -> bool:
 
 
 def _meanwhile(usage: Usage) -> str:
-    return "while the steps were timed" if usage.window == "timed pass" else f"during {seconds(usage.window_s)}"
+    return (
+        "while the steps were timed" if usage.window == "timed pass" else f"during {seconds(usage.window_s)}"
+    )
 
 
 def _limit(one: DeviceUsage) -> str:

@@ -1,5 +1,5 @@
-"""The sentence that every report opens with (how fast, what bounds it, where the time is, what to gain), and what makes its figures
-less sure.
+"""The sentence that every report opens with (how fast, what bounds it, where the time is, what to gain), and
+what makes its figures less sure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from rooflines.roofline.judge.step.partition import MOST_UNKNOWN
 from rooflines.roofline.served_steps import ServedSteps
 from rooflines.units import counted, percent, plus_minus, seconds, sentence, significant
 
-# A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
+# A rate that is known less well than this is said as the interval it lies in: one number would say more than
+# was measured.
 _LARGE_ERROR = 0.25
 # Steps of which the longest takes this many times the shortest are not one step repeated.
 _UNLIKE = 1.5
@@ -26,9 +27,11 @@ _MOST_LENGTHS = 6
 _WORTH_GROWTH = 0.05
 # What the host does while the device of a step runs nothing, by the kinds of the steps' breakdown.
 _IDLE_KINDS = {
-    "runtime_s": "idle time in runtime calls", "dataloader_s": "idle time in the data loader", "cpu_s": "idle time in operators",
+    "runtime_s": "idle time in runtime calls",
+    "dataloader_s": "idle time in the data loader",
+    "cpu_s": "idle time in operators",
     "other_s": "other idle time",
-}  # fmt: skip
+}
 # What is said of a category holds for this share of its time: an efficiency, the name of its operators.
 _JUDGED = 0.8
 # Plural nouns for the categories, as one would say them.
@@ -47,7 +50,8 @@ _PLURAL = {
     "other": "other operators",
 }
 
-# How a sentence begins that names what takes the largest share of the step; the share and "of the step" follow.
+# How a sentence begins that names what takes the largest share of the step; the share and "of the step"
+# follow.
 _OPENINGS = {
     "compute": "Compute-bound for {}",
     "memory": "Memory-bound for {}",
@@ -67,19 +71,29 @@ _OPENINGS = {
 _MAIN_SHARE = 0.3
 # The kernels that are named where much of the step is unknown.
 _MOST_KERNELS = 3
-# A category below this share is not worth its words; where most of the step has no work model, more is needed.
+# A category below this share is not worth its words; where most of the step has no work model, more is
+# needed.
 _LEAST_SHARE = 0.01
 _LEAST_SHARE_BESIDE_UNKNOWN = 0.1
 _CLASSES = {
-    "compute": "compute-bound operators", "memory": "memory-bound operators", "far": "operators far from any roof",
-    "latency": "launch-bound operators", "transfer": "copies between host and device", "communication": "communication",
-    "unknown": "operators without a work model", "host": "idle time caused by the host", "idle": "idle time",
+    "compute": "compute-bound operators",
+    "memory": "memory-bound operators",
+    "far": "operators far from any roof",
+    "latency": "launch-bound operators",
+    "transfer": "copies between host and device",
+    "communication": "communication",
+    "unknown": "operators without a work model",
+    "host": "idle time caused by the host",
+    "idle": "idle time",
     "input": "waiting for data",
-}  # fmt: skip
+}
 # Why a device was idle.
 _IDLE_CAUSES = {
     "outside_s": "although work had been launched: the trace does not show what it waits for",
-    "graph_s": "before work of CUDA or HIP graphs that had been launched: they wait, or kernels of them were not recorded",
+    "graph_s": (
+        "before work of CUDA or HIP graphs that had been launched: they wait, or kernels of them "
+        "were not recorded"
+    ),
     "kernel_wait_s": "between a launch and the start of its work",
     "unknown_s": "before work whose launch is not in the trace",
     "host_s": "because the host has not launched its next work",
@@ -102,7 +116,10 @@ def verdict(analysis: Analysis) -> str:
     if analysis.other_programs is not None and not analysis.other_programs.judged:
         speed = "" if steps is None else _range(steps, unit) if steps.count > 1 else _speed(steps, unit)
         return f"{unsteady(analysis)} {speed}".rstrip()
-    several = "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is that of one device."
+    several = (
+        "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
+        "that of one device."
+    )
     sentences = [
         unsteady(analysis),
         _not_recorded(analysis),
@@ -111,21 +128,34 @@ def verdict(analysis: Analysis) -> str:
     ]
     sentences += [paging(analysis), _served(analysis)]
     if analysis.basis.start_up and analysis.division is not None:
-        sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
+        sentences.append(
+            f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included."
+        )
     if analysis.unrecorded:
         sentences.append(f"What bounds {_whole(analysis)} is not judged: {analysis.unrecorded[0]}.")
     elif analysis.device_untraced and analysis.limited_by is None:
-        sentences.append(f"What bounds {_whole(analysis)} is unknown: no work of {analysis.environment.device} was traced.")
+        sentences.append(
+            f"What bounds {_whole(analysis)} is unknown: no work of {analysis.environment.device} was traced."
+        )
     elif differs := differing(analysis):
         sentences.append(differs)
     elif analysis.timeline is not None and analysis.timeline.busy_s > 0:
-        sentences += [_bound(analysis), _in_one_gap(analysis), _dominating(analysis, sum((analysis.bound_breakdown or {}).values()))]
+        sentences += [
+            _bound(analysis),
+            _in_one_gap(analysis),
+            _dominating(analysis, sum((analysis.bound_breakdown or {}).values())),
+        ]
     elif steps is None:
         sentences.append("The run ended before a step was timed.")
     else:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
     best = max(analysis.findings, key=lambda finding: finding.most_s, default=None)
-    if best is not None and best.most_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN and not steps_differ(analysis):
+    if (
+        best is not None
+        and best.most_s > 0
+        and unknown_share(analysis) <= MOST_UNKNOWN
+        and not steps_differ(analysis)
+    ):
         per = "a step" if analysis.basis.per == "step" else "of the trace"
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
         sentences.append(f"Largest possible gain: {title}, up to {seconds(best.most_s)} {per}.")
@@ -133,15 +163,21 @@ def verdict(analysis: Analysis) -> str:
 
 
 def steps_differ(analysis: Analysis) -> bool:
-    """Whether the traced steps are so unlike each other that a mean describes none; not asked where steps were timed, or are of several
-    kinds, which are shown apart."""
+    """Whether the traced steps are so unlike each other that a mean describes none; not asked where steps
+    were timed, or are of several kinds, which are shown apart."""
     kinds = analysis.serving.kinds if analysis.serving is not None else ()
     lengths = [one.duration_s for one in analysis.traced_steps]
-    return len(lengths) > 1 and not analysis.basis.timed and len(kinds) < 2 and max(lengths) > _UNLIKE * min(lengths)
+    return (
+        len(lengths) > 1
+        and not analysis.basis.timed
+        and len(kinds) < 2
+        and max(lengths) > _UNLIKE * min(lengths)
+    )
 
 
 def differing(analysis: Analysis) -> str:
-    """The lengths of steps that differ, and what takes longer in the longest than in the shortest; empty if they do not."""
+    """The lengths of steps that differ, and what takes longer in the longest than in the shortest; empty if
+    they do not."""
     if not steps_differ(analysis):
         return ""
     steps = analysis.traced_steps
@@ -149,27 +185,47 @@ def differing(analysis: Analysis) -> str:
     long, short = lengths.index(max(lengths)), lengths.index(min(lengths))
     kinds = _IDLE_KINDS if analysis.idle_breakdown is not None else {"other_s": "time outside of operators"}
     grown = [
-        (row.name if isinstance(row, OperatorRow) or row.phase else short_kernel(row.name), each_s[long] - each_s[short])
+        (
+            row.name if isinstance(row, OperatorRow) or row.phase else short_kernel(row.name),
+            each_s[long] - each_s[short],
+        )
         for row in analysis.rows
-        if (each_s := row.step_times_s) is not None and not analysis.basis.steady  # whose times are fitted to another clock
+        if (each_s := row.step_times_s) is not None
+        and not analysis.basis.steady  # whose times are fitted to another clock
     ]
-    grown += [(name, steps[long].breakdown.get(kind, 0.0) - steps[short].breakdown.get(kind, 0.0)) for kind, name in kinds.items()]
+    grown += [
+        (name, steps[long].breakdown.get(kind, 0.0) - steps[short].breakdown.get(kind, 0.0))
+        for kind, name in kinds.items()
+    ]
     least = _WORTH_GROWTH * (lengths[long] - lengths[short])
     most = [(name, more_s) for name, more_s in longest_first(grown).items() if more_s >= least][:3]
     listed = ", ".join(f"{name} by {seconds(more_s)}" for name, more_s in most)
     shown = [seconds(length_s) for length_s in lengths]
-    times = f"{shown[short]} to {shown[long]}" if len(shown) > _MOST_LENGTHS else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    times = (
+        f"{shown[short]} to {shown[long]}"
+        if len(shown) > _MOST_LENGTHS
+        else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    )
     changed = f" From the shortest to the longest grow: {listed}." if listed else ""
-    figures = "those of undisturbed calls, fitted to the median step" if analysis.basis.steady else "the mean over them"
+    figures = (
+        "those of undisturbed calls, fitted to the median step"
+        if analysis.basis.steady
+        else "the mean over them"
+    )
     return f"The {len(steps)} steps differ: {times}.{changed} All other figures are {figures}."
 
 
 def _served(analysis: Analysis) -> str:
-    """What the steps of a server are, how long they take and how many tokens they compute; empty for other traces."""
+    """What the steps of a server are, how long they take and how many tokens they compute; empty for other
+    traces."""
     if analysis.serving is None:
         return ""
     text = sentence("; ".join(map(_kind, analysis.serving.kinds)))
-    return text if len(analysis.serving.kinds) == 1 else f"{text} All other figures are the mean over these steps."
+    return (
+        text
+        if len(analysis.serving.kinds) == 1
+        else f"{text} All other figures are the mean over these steps."
+    )
 
 
 def _generated(analysis: Analysis) -> str:
@@ -177,8 +233,15 @@ def _generated(analysis: Analysis) -> str:
     found, steps = analysis.generation, analysis.steps
     if found is None or found.latency is None or found.tokens_per_s is None or steps is None:
         return ""
-    latency, error = found.latency, f", {plus_minus(steps.median_s, *steps.ci95_s, seconds)}" if steps.ci95_s is not None else ""
-    then = f", then {seconds(latency.itl_median_s)} per token (median)" if latency.itl_median_s is not None else ""
+    latency, error = (
+        found.latency,
+        f", {plus_minus(steps.median_s, *steps.ci95_s, seconds)}" if steps.ci95_s is not None else "",
+    )
+    then = (
+        f", then {seconds(latency.itl_median_s)} per token (median)"
+        if latency.itl_median_s is not None
+        else ""
+    )
     text = f"First token after {seconds(latency.ttft_s)}{then}: {significant(found.tokens_per_s)} tokens/s "
     text += f"({seconds(steps.median_s)} a generation{error})."
     reads = decode.reads if (decode := found.of("decode")) is not None else None
@@ -190,7 +253,10 @@ def _generated(analysis: Analysis) -> str:
 def _kind(one: ServedSteps) -> str:
     """``decode steps (32 requests): 10.5 ms, 3,060 tokens/s``."""
     number = "" if one.steps == 1 else f"{one.steps:,} "
-    batch = f"{significant(one.requests) if one.requests % 1 else f'{one.requests:,.0f}'} request{'' if one.requests == 1 else 's'}"
+    batch = (
+        f"{significant(one.requests) if one.requests % 1 else f'{one.requests:,.0f}'} "
+        f"request{'' if one.requests == 1 else 's'}"
+    )
     if one.kind != "decode" and one.tokens is not None:
         batch += f", {one.tokens:,.0f} tokens"
     if one.requests % 1:
@@ -204,7 +270,9 @@ def _kind(one: ServedSteps) -> str:
         rate = f", of which the device is busy for {seconds(one.busy_s)}{between} ({one.rate_doubt})"
     elif one.tokens_per_s:
         rate = f", {_rounded(one.tokens_per_s)} tokens/s"
-    return f"{number}{one.kind} step{'' if one.steps == 1 else 's'} ({batch}): {seconds(one.step_s)}{per}{rate}"
+    return (
+        f"{number}{one.kind} step{'' if one.steps == 1 else 's'} ({batch}): {seconds(one.step_s)}{per}{rate}"
+    )
 
 
 def rate_text(between: tuple[float, float]) -> str:
@@ -221,15 +289,21 @@ def _not_recorded(analysis: Analysis) -> str:
         if _unknown(analysis)[0] == "graphs":  # a replay has no operators of the host to record
             return ""
         return (
-            "The trace has no operators of the host, so its kernels are listed: ProfilerActivity.CPU in the profiler's activities "
+            "The trace has no operators of the host, so its kernels are listed: "
+            "ProfilerActivity.CPU in the profiler's activities "
             "would show which operator and module launches each."
         )
     if coverage.shapes_recorded is False:
         if analysis.unrecorded:
             return ""  # more is missing than shapes
-        complete = ["times", *["kernels"] * (not environment.device.startswith("cpu")), *["modules"] * bool(analysis.modules)]
+        complete = [
+            "times",
+            *["kernels"] * (not environment.device.startswith("cpu")),
+            *["modules"] * bool(analysis.modules),
+        ]
         return (
-            "The trace was recorded without record_shapes=True, which would add FLOPs, bytes, bounds and possible savings of "
+            "The trace was recorded without record_shapes=True, which would add FLOPs, bytes, "
+            "bounds and possible savings of "
             f"operators that have a formula; {_and(complete)} do not need it."
         )
     return ""
@@ -246,7 +320,8 @@ def runs(category: str) -> str:
 
 
 def category_efficiency(analysis: Analysis, category: str, time_s: float) -> float | None:
-    """The efficiency of a category that takes ``time_s``; None where operators without a bound take more than a fifth of it."""
+    """The efficiency of a category that takes ``time_s``; None where operators without a bound take more than
+    a fifth of it."""
     rows = tuple(row for row in analysis.operators if row.category == category and row.efficiency is not None)
     return efficiency_of(rows) if sum(row.time_s for row in rows) >= _JUDGED * time_s else None
 
@@ -274,7 +349,10 @@ def _range(steps: Steps, unit: str) -> str:
     if steps.samples_per_s is not None:
         samples = steps.samples_per_s * steps.median_s
         rate = f"{_rounded(samples / steps.p90_s)} to {_rounded(samples / steps.p10_s)} {unit}/s, "
-    pace = f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile of {counted(steps.count, 'step')})"
+    pace = (
+        f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile of "
+        f"{counted(steps.count, 'step')})"
+    )
     return f"{rate}{pace}, median {seconds(steps.median_s)}."
 
 
@@ -288,7 +366,13 @@ def _bound(analysis: Analysis) -> str:
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
     whole, judged, unlimited = _whole(analysis), bool(analysis.ceilings), analysis.limited_by is None
     least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and judged else _LEAST_SHARE
-    where = _largest(analysis, sum(breakdown.values()), whole, least, without="communication" if bound == "communication" else "")
+    where = _largest(
+        analysis,
+        sum(breakdown.values()),
+        whole,
+        least,
+        without="communication" if bound == "communication" else "",
+    )
     uncounted = sum(row.time_s for row in analysis.unmodelled) > breakdown.get("unknown", 0.0) / 2
     if unlimited and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
         both = f"{percent(shares[first[0]]).removesuffix(' %')} and {percent(shares[first[1]])} of {whole}"
@@ -299,10 +383,17 @@ def _bound(analysis: Analysis) -> str:
         return _several(shares, whole, len(first)) or sentence(where)
     elif analysis.limited_by == "input":
         rates = rates_sentence(analysis)
-        waiting = f"Input-bound: {percent(input_fraction(analysis))} of the {analysis.basis.per} is waiting for data"
+        waiting = (
+            f"Input-bound: {percent(input_fraction(analysis))} of the {analysis.basis.per} is waiting "
+            "for data"
+        )
         return " ".join(filter(None, (f"{waiting}{f'; {rates}' if rates else ''}.", sentence(where))))
-    elif bound in _OPENINGS and (judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")):
-        why, part = _unknown(analysis) if bound == "unknown" else (bound, shares.get(bound, parts.get(bound, 0.0)))
+    elif bound in _OPENINGS and (
+        judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")
+    ):
+        why, part = (
+            _unknown(analysis) if bound == "unknown" else (bound, shares.get(bound, parts.get(bound, 0.0)))
+        )
         share = f"{percent(part)} of {whole}"
         opening = _OPENINGS[why].format(share)
         if bound == "far" and paging(analysis):  # and not because of what the operators are
@@ -330,7 +421,8 @@ def _in_one_gap(analysis: Analysis) -> str:
 
 
 def bound_of_classes(breakdown: dict[str, float], idle: dict[str, float] | None, whole: str) -> str:
-    """The largest classes of ``whole``, of which only the times are known, as of the mean over several ranks."""
+    """The largest classes of ``whole``, of which only the times are known, as of the mean over several
+    ranks."""
     parts = _shares(breakdown)
     shares = _with_whole_idle(parts) if idle is not None else parts
     first = leading(shares)
@@ -364,9 +456,14 @@ def _idle(shares: dict[str, float], idle: dict[str, float], whole: str) -> str:
             return _OPENINGS["host"].format(f"{percent(host)} of {whole}")
         why = "because the host has not launched its next work"
         return f"Host-bound: the device is idle for {percent(all_idle)} of {whole}, for {percent(host)} {why}"
-    others = {cause: time_s for cause, time_s in idle.items() if cause in _IDLE_CAUSES and cause != "data_loading_s"}
+    others = {
+        cause: time_s for cause, time_s in idle.items() if cause in _IDLE_CAUSES and cause != "data_loading_s"
+    }
     scale = shares.get("idle", 0.0) / (sum(others.values()) or 1.0)
-    causes = {cause: time_s * scale for cause, time_s in others.items()} | {"host_s": host, "data_loading_s": shares.get("input", 0.0)}
+    causes = {cause: time_s * scale for cause, time_s in others.items()} | {
+        "host_s": host,
+        "data_loading_s": shares.get("input", 0.0),
+    }
     cause = max(causes, key=lambda cause: causes[cause])
     how_long = "mostly" if causes[cause] >= _NEARLY_ALL * all_idle else f"for {percent(causes[cause])}"
     return f"The device is idle for {percent(all_idle)} of {whole}, {how_long} {_IDLE_CAUSES[cause]}"
@@ -399,13 +496,17 @@ def _dominating(analysis: Analysis, total_s: float) -> str:
     """The kernels that take the most of a step of which too much is unknown, else nothing."""
     if unknown_share(analysis) <= MOST_UNKNOWN:
         return ""
-    kernels = (kernel for row in analysis.rows for kernel in row.kernels)  # a collective may wait for other ranks
+    kernels = (
+        kernel for row in analysis.rows for kernel in row.kernels
+    )  # a collective may wait for other ranks
     longest = longest_first(
         (short_kernel(kernel.name), kernel.time_s)
         for kernel in kernels
         if not communicates(kernel.name) and not kernel.name.startswith("Mem")
     )
-    named = [f"{name} ({seconds(time_s)})" for name, time_s in longest.items() if time_s >= _LEAST_SHARE * total_s][:_MOST_KERNELS]
+    named = [
+        f"{name} ({seconds(time_s)})" for name, time_s in longest.items() if time_s >= _LEAST_SHARE * total_s
+    ][:_MOST_KERNELS]
     return f"Computing kernels that take the most time of {_whole(analysis)}: {_and(named)}." if named else ""
 
 
@@ -415,24 +516,38 @@ def _whole(analysis: Analysis) -> str:
 
 def _several(shares: dict[str, float], whole: str, number: int) -> str:
     """The largest classes, at most three of ``number``, of a step that no single one bounds."""
-    named = sorted((name for name in shares if name in _CLASSES and shares[name] >= _LEAST_SHARE), key=lambda name: -shares[name])
+    named = sorted(
+        (name for name in shares if name in _CLASSES and shares[name] >= _LEAST_SHARE),
+        key=lambda name: -shares[name],
+    )
     named = named[: min(number, 3)]
     if len(named) < min(number, 3):
         return ""
     first = _CLASSES[named[0]]
     take = "takes" if first.startswith(("communication", "idle", "other", "waiting")) else "take"
     rest = " and ".join(f"{_CLASSES[name]} {percent(shares[name])}" for name in named[1:])
-    return f"No single bound: {first} {take} {percent(shares[named[0]])} of {whole}{',' if len(named) > 2 else ' and'} {rest}."
+    return (
+        f"No single bound: {first} {take} {percent(shares[named[0]])} of "
+        f"{whole}{',' if len(named) > 2 else ' and'} {rest}."
+    )
 
 
 def _largest(analysis: Analysis, total_s: float, whole: str, least: float, without: str) -> str:
-    times = {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in _PLURAL and name != without}
-    category = max(times, key=lambda name: times[name] / (1 + (name == "other")), default="")  # of which the name says nothing
+    times = {
+        name: time_s
+        for name, time_s in (analysis.category_breakdown or {}).items()
+        if name in _PLURAL and name != without
+    }
+    category = max(
+        times, key=lambda name: times[name] / (1 + (name == "other")), default=""
+    )  # of which the name says nothing
     if not category or not total_s or times[category] < least * total_s:
         return ""
     time_s, efficiency = times[category], category_efficiency(analysis, category, times[category])
     reach = f", at {percent(efficiency)} of the bound" if efficiency is not None else ""
-    softmax_s = sum(row.time_s for row in analysis.operators if row.category == category and "softmax" in row.name)
+    softmax_s = sum(
+        row.time_s for row in analysis.operators if row.category == category and "softmax" in row.name
+    )
     named = "softmax" if softmax_s >= _JUDGED * time_s else plural(category)
     take = "takes" if named == "softmax" or runs(category) == "runs" else "take"
     return f"{named} {take} {percent(time_s / total_s)} of {whole}{reach}"
@@ -489,10 +604,15 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
     inferred_s = sum(row.time_s for row in analysis.operators if row.inferred)
     if inferred_s > _WORTH_SAYING * operators_s:
         found.append(f"shapes inferred for {percent(inferred_s / operators_s)} of the time with a count")
-    times = longest_first(((row.category, row.assumption), row.time_s) for row in analysis.operators if row.assumption)
+    times = longest_first(
+        ((row.category, row.assumption), row.time_s) for row in analysis.operators if row.assumption
+    )
     worth = [(key, time_s) for key, time_s in times.items() if time_s > _WORTH_SAYING * operators_s]
     found += [
-        f"assumed for {plural(category)} ({percent(time_s / operators_s)} of the time with a count): {assumption}"
+        (
+            f"assumed for {plural(category)} ({percent(time_s / operators_s)} of the time with a "
+            f"count): {assumption}"
+        )
         for (category, assumption), time_s in worth[:_MOST_ASSUMPTIONS]
     ]
     if (more := len(worth) - _MOST_ASSUMPTIONS) > 0:
@@ -504,8 +624,18 @@ def _lost(analysis: Analysis) -> Iterator[str]:
     """What the trace lacks of launched work; the notes say where."""
     lost = analysis.coverage.lost if analysis.coverage is not None else None
     if lost is not None and lost.without_kernel:
-        effect = f"; rows with {percent(lost.flops_fraction)} of the FLOPs are not judged" if lost.flops_fraction else ""
-        yield f"no kernel in the trace for {percent(lost.without_kernel / lost.launches)} of the kernel launches{effect}"
+        effect = (
+            f"; rows with {percent(lost.flops_fraction)} of the FLOPs are not judged"
+            if lost.flops_fraction
+            else ""
+        )
+        yield (
+            f"no kernel in the trace for {percent(lost.without_kernel / lost.launches)} of the kernel "
+            f"launches{effect}"
+        )
     if lost is not None and lost.without_launch:
         share = percent(lost.without_launch / lost.events)
-        yield f"no launch in the trace for {share} of the device events ({seconds(lost.without_launch_s)} without an operator)"
+        yield (
+            f"no launch in the trace for {share} of the device events "
+            f"({seconds(lost.without_launch_s)} without an operator)"
+        )

@@ -1,4 +1,5 @@
-"""Two analyses become a comparison: row by row what got slower, what is new, what is gone, and whether the whole exceeds the noise."""
+"""Two analyses become a comparison: row by row what got slower, what is new, what is gone, and whether the
+whole exceeds the noise."""
 
 from __future__ import annotations
 
@@ -20,14 +21,27 @@ from rooflines.roofline.compare.noise import (
     is_disturbed,
     is_known,
     judge,
-)  # fmt: skip
+)
 from rooflines.roofline.compare.noise import FEWEST_STEPS as FEWEST_TRACED
-from rooflines.roofline.compare.records import Change, Comparison, Direction, Drift, Fact, Figures, Kind, Match, Noise, Pace, Subject
+from rooflines.roofline.compare.records import (
+    Change,
+    Comparison,
+    Direction,
+    Drift,
+    Fact,
+    Figures,
+    Kind,
+    Match,
+    Noise,
+    Pace,
+    Subject,
+)
 from rooflines.roofline.compare.row_matching import Pair, match_modules, match_operators
 from rooflines.roofline.uncertainty import interval95, resampled_medians
 from rooflines.units import percent, seconds, significant
 
-# Of fewer steps not even the shortest and the longest enclose the median with a probability of 95 %: 1 - 2 * 0.5^6 = 97 %.
+# Of fewer steps not even the shortest and the longest enclose the median with a probability of 95 %: 1 - 2 *
+# 0.5^6 = 97 %.
 FEWEST_STEPS = 6
 # A ratio that differs from 1 by less needs no word.
 NOTABLE = 0.02
@@ -35,48 +49,74 @@ NOTABLE = 0.02
 NOTABLE_DILATION = 0.05
 
 
-def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", "B"), *, judged: bool = True) -> Comparison:
+def compare(
+    before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", "B"), *, judged: bool = True
+) -> Comparison:
     """Compare ``after`` (B) with the baseline ``before`` (A); ``sources`` say where they came from.
 
     Not ``judged``, it is one of several rounds, whose noise is known when all have run (``rounds.combine``).
 
-    Unlike environments are compared, too: ``Comparison.unlike`` names the facts for which that means little. Raises UsageError where
-    there is nothing to compare: one side per step and the other a whole trace, or nothing that both sides measured.
+    Unlike environments are compared, too: ``Comparison.unlike`` names the facts for which that means little.
+    Raises UsageError where there is nothing to compare: one side per step and the other a whole trace, or
+    nothing that both sides measured.
     """
     sides = {"A": before, "B": after}
     timelines = before.timeline is not None and after.timeline is not None
     if timelines and before.basis.per != after.basis.per:
         whole = sources[0] if before.basis.per == "trace" else sources[1]
         raise UsageError(
-            f"{sources[0]!r} and {sources[1]!r} cannot be compared: {whole!r} has no step marks, so its number of steps is not known, "
+            f"{sources[0]!r} and {sources[1]!r} cannot be compared: {whole!r} has no step marks, "
+            "so its number of steps is not known, "
             "while the other is per step.",
             hint="Record both with a schedule and prof.step(), or both without.",
         )
     pace = _pace(before, after)
     if pace is None:
         raise UsageError(
-            f"{sources[0]!r} and {sources[1]!r} cannot be compared: both need timed steps, or both a trace with events.",
-            hint="One of the runs may have been interrupted. Run 'rooflines analyze' to see what it contains.",
+            f"{sources[0]!r} and {sources[1]!r} cannot be compared: both need timed steps, or "
+            "both a trace with events.",
+            hint=(
+                "One of the runs may have been interrupted. Run 'rooflines analyze' to see what it contains."
+            ),
         )
     # Where one trace has no modules at all, the operators of the other would all be new.
     by_module = not timelines or _has_modules(before) == _has_modules(after)
     differs = differing_facts(before, after)
     pairs = match_operators(before, after, by_module=by_module) if timelines else []
     rows = [(_change(pair), _step_times(pair)) for pair in pairs]
-    disturbed = [name for name, side in sides.items() if len(side.traced_steps) >= FEWEST_TRACED and is_disturbed(_traced_s(side))]
-    calibration = None if disturbed or not judged else calibrate([times for _, times in rows if times is not None], alike=not differs)
+    disturbed = [
+        name
+        for name, side in sides.items()
+        if len(side.traced_steps) >= FEWEST_TRACED and is_disturbed(_traced_s(side))
+    ]
+    calibration = (
+        None
+        if disturbed or not judged
+        else calibrate([times for _, times in rows if times is not None], alike=not differs)
+    )
     drift = calibration.drift if calibration is not None else None
     # What other programs slow down, and not alike on both sides, is no change of an operator.
-    unsure = judged and drift is None and (bool(disturbed) or any(side.other_programs is not None for side in sides.values()))
+    unsure = (
+        judged
+        and drift is None
+        and (bool(disturbed) or any(side.other_programs is not None for side in sides.values()))
+    )
     calibration = None if unsure else calibration
     spans_s: tuple[float, float] | None = None
     if before.timeline is not None and after.timeline is not None:
         spans_s = before.timeline.span_s, after.timeline.span_s
         # The host's own time does not drift as the operators do: of these rows the noise is not known.
-        rows.append((_time("idle", before.timeline.idle_s, after.timeline.idle_s, _idle_cause(before, after)), None))
-        if before.timeline.overlap_s or after.timeline.overlap_s:  # time that two rows have both; none on a CPU
+        rows.append(
+            (_time("idle", before.timeline.idle_s, after.timeline.idle_s, _idle_cause(before, after)), None)
+        )
+        if (
+            before.timeline.overlap_s or after.timeline.overlap_s
+        ):  # time that two rows have both; none on a CPU
             rows.append((_time("overlap", -before.timeline.overlap_s, -after.timeline.overlap_s), None))
-    modules = [(_change(pair), _step_times(pair)) for pair in (match_modules(before, after, pairs) if timelines and by_module else ())]
+    modules = [
+        (_change(pair), _step_times(pair))
+        for pair in (match_modules(before, after, pairs) if timelines and by_module else ())
+    ]
 
     def noise_of(times: list[PairTimes]) -> Sequence[Noise | None]:
         return judge(times, calibration) if calibration is not None else [None] * len(times)
@@ -142,11 +182,12 @@ def _traced_s(analysis: Analysis) -> list[float]:
     return [step.duration_s for step in analysis.traced_steps]
 
 
-# --- the whole ---------------------------------------------------------------------------------------------------------------------
+# --- the whole --------------------------------------------------------------------------------------------
 
 
 def _pace(before: Analysis, after: Analysis) -> Pace | None:
-    """The best figure that both sides have: timed steps, else enough traced ones to know their noise, else the spans of the traces.
+    """The best figure that both sides have: timed steps, else enough traced ones to know their noise, else
+        the spans of the traces.
 
     None when the baseline took no time, and where the sides have no figure in common.
     """
@@ -154,7 +195,11 @@ def _pace(before: Analysis, after: Analysis) -> Pace | None:
     times: list[Sequence[float]] = [_traced_s(before), _traced_s(after)]
     counts = len(times[0]), len(times[1])
     if before.steps is not None and after.steps is not None:
-        of, times, counts = "timed steps", [before.steps.quiet_s, after.steps.quiet_s], (before.steps.count, after.steps.count)
+        of, times, counts = (
+            "timed steps",
+            [before.steps.quiet_s, after.steps.quiet_s],
+            (before.steps.count, after.steps.count),
+        )
         before_s, after_s = before.steps.median_s, after.steps.median_s
     elif min(counts) >= FEWEST_STEPS:
         of, (before_s, after_s) = "traced steps", map(float, map(np.median, times))
@@ -167,7 +212,9 @@ def _pace(before: Analysis, after: Analysis) -> Pace | None:
         return None
     interval = None
     if min(map(len, times)) >= FEWEST_STEPS:
-        generator = np.random.default_rng(0)  # one for both sides, so that equal sides are resampled differently
+        generator = np.random.default_rng(
+            0
+        )  # one for both sides, so that equal sides are resampled differently
         a, b = (resampled_medians(side, generator) for side in times)
         interval = interval95(b / a) if a.min() > 0 else None
     return Pace(
@@ -183,8 +230,11 @@ def _pace(before: Analysis, after: Analysis) -> Pace | None:
 
 
 def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
-    """The pace on a disturbed machine: judged only if nearly all steps of one side are much longer than nearly all of the other."""
-    ours, theirs = (side.steps.quiet_s if side.steps is not None else _traced_s(side) for side in (before, after))
+    """The pace on a disturbed machine: judged only if nearly all steps of one side are much longer than
+    nearly all of the other."""
+    ours, theirs = (
+        side.steps.quiet_s if side.steps is not None else _traced_s(side) for side in (before, after)
+    )
     if min(len(ours), len(theirs)) < FEWEST_STEPS:
         return pace
     (low, high), (their_low, their_high) = (np.quantile(times, (0.1, 0.9)) for times in (ours, theirs))
@@ -197,14 +247,16 @@ def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Cali
     steps = PairTimes(_traced_s(before), _traced_s(after))
     if calibration is None or calibration.drift is None or not is_known(steps):
         return pace
-    timelines = [side.timeline for side in (before, after) if side.timeline is not None and side.timeline.span_s > 0]
+    timelines = [
+        side.timeline for side in (before, after) if side.timeline is not None and side.timeline.span_s > 0
+    ]
     idle = max((timeline.idle_s / timeline.span_s for timeline in timelines), default=0.0)
     (noise,) = judge([steps], calibration, STEP_LEVEL, idle)
     same_way = (pace.ratio > 1) == (noise.ratio > 1)
     return msgspec.structs.replace(pace, noise=noise, exceeds_noise=noise.significant and same_way)
 
 
-# --- rows --------------------------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------
 
 
 def _change(pair: Pair) -> Change:
@@ -224,15 +276,21 @@ def _step_times(pair: Pair) -> PairTimes | None:
     if before is None or after is None or before.step_times_s is None or after.step_times_s is None:
         return None
     ours, theirs = before.figures, after.figures
-    same = pair.match == "same" and (ours.calls, ours.flops, ours.bytes) == (theirs.calls, theirs.flops, theirs.bytes)
+    same = pair.match == "same" and (ours.calls, ours.flops, ours.bytes) == (
+        theirs.calls,
+        theirs.flops,
+        theirs.bytes,
+    )
     times = PairTimes(before.step_times_s, after.step_times_s, same)
     return times if is_known(times) else None
 
 
 def with_noise(
-    rows: Sequence[tuple[Change, PairTimes | None]], noise_of: Callable[[list[PairTimes]], Sequence[Noise | None]]
+    rows: Sequence[tuple[Change, PairTimes | None]],
+    noise_of: Callable[[list[PairTimes]], Sequence[Noise | None]],
 ) -> tuple[Change, ...]:
-    """The rows with their noise, where it is known, and with the direction that follows from it, the largest differences first."""
+    """The rows with their noise, where it is known, and with the direction that follows from it, the largest
+    differences first."""
     noises, changes = iter(noise_of([times for _, times in rows if times is not None])), []
     for row, times in rows:
         noise, direction = next(noises, None) if times is not None else None, row.direction
@@ -246,20 +304,29 @@ def _time(name: Literal["idle", "overlap"], before_s: float, after_s: float, cau
     return row_of(name, name, "same", Figures(time_s=before_s), Figures(time_s=after_s), cause)
 
 
-def row_of(kind: Kind, name: str, match: Match, before: Figures | None, after: Figures | None, cause: str) -> Change:
+def row_of(
+    kind: Kind, name: str, match: Match, before: Figures | None, after: Figures | None, cause: str
+) -> Change:
     """A row whose noise is not known yet."""
     before_s, after_s = (side.time_s if side is not None else 0.0 for side in (before, after))
     both = before is not None and after is not None
     unsure: Direction = "unknown" if after_s != before_s else "same"
     return Change(
-        kind=kind, name=name, direction=unsure if both else "new" if before is None else "gone", match=match,
-        difference_s=after_s - before_s, ratio=after_s / before_s if both and before_s > 0 else None, cause=cause, before=before,
+        kind=kind,
+        name=name,
+        direction=unsure if both else "new" if before is None else "gone",
+        match=match,
+        difference_s=after_s - before_s,
+        ratio=after_s / before_s if both and before_s > 0 else None,
+        cause=cause,
+        before=before,
         after=after,
-    )  # fmt: skip
+    )
 
 
 def cause_of(before: Figures, after: Figures) -> str:
-    """What the figures show: another place, precision, number of calls, work a call; and the time, where these do not explain it."""
+    """What the figures show: another place, precision, number of calls, work a call; and the time, where
+    these do not explain it."""
     parts = []
     if before.module != after.module:
         parts.append(f"was {before.module or 'outside all modules'}")
@@ -277,7 +344,8 @@ def cause_of(before: Figures, after: Figures) -> str:
         parts.append(f"{significant(flops)} × the FLOPs a call")
         work, each = flops, "time per FLOP"
     elif size is not None and abs(size - 1) > NOTABLE:
-        # With other bytes for the same FLOPs neither explains the time alone; those of another precision need no word.
+        # With other bytes for the same FLOPs neither explains the time alone; those of another precision need
+        # no word.
         if flops is None or before.precision == after.precision:
             parts.append(f"{significant(size)} × the bytes a call")
         work, each = (size, "time per byte") if flops is None else (1.0, "time for as many FLOPs")
@@ -311,14 +379,19 @@ def _idle_cause(before: Analysis, after: Analysis) -> str:
     ours, theirs = before.idle_breakdown, after.idle_breakdown
     differences = {name: theirs.get(name, 0.0) - ours.get(name, 0.0) for name in sorted({*ours, *theirs})}
     name = max(differences, key=lambda name: abs(differences[name]), default="")
-    return f"{name.removesuffix('_s').replace('_', ' ')} {signed_seconds(differences[name])}" if differences.get(name) else ""
+    return (
+        f"{name.removesuffix('_s').replace('_', ' ')} {signed_seconds(differences[name])}"
+        if differences.get(name)
+        else ""
+    )
 
 
-# --- conditions --------------------------------------------------------------------------------------------------------------------
+# --- conditions -------------------------------------------------------------------------------------------
 
 
 def differing_facts(before: Analysis, after: Analysis) -> tuple[Fact, ...]:
-    """The facts that both sides know and that are not the same; what a trace does not hold is not different."""
+    """The facts that both sides know and that are not the same; what a trace does not hold is not
+    different."""
     ours, theirs = _facts(before), _facts(after)
     if ours["device name"] and theirs["device name"]:
         # Different names for kinds of devices are not a difference between devices of the same name.
@@ -344,7 +417,11 @@ def _facts(analysis: Analysis) -> dict[str, str | int | None]:
         "device": kind,
         "device name": environment.device_name or None,
         # A trace without device events, perhaps because it is cut off, has the host's times only.
-        "times": None if kind == "cpu" or analysis.timeline is None else "host" if analysis.idle_breakdown is None else "device",
+        "times": None
+        if kind == "cpu" or analysis.timeline is None
+        else "host"
+        if analysis.idle_breakdown is None
+        else "device",
         "multiprocessors": environment.device_units,
         "threads": environment.threads,
         "mode": workload.mode if mode_known else None,
@@ -375,31 +452,50 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _noise_notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None) -> Iterator[str]:
+def _noise_notes(
+    sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None
+) -> Iterator[str]:
     """What is known of the noise of the rows."""
     if any(side.timeline is None for side in sides.values()):
         return
     if min(len(side.traced_steps) for side in sides.values()) < FEWEST_TRACED:
-        yield f"fewer than {FEWEST_TRACED} traced steps on one side: the noise of single operators is not known"
+        yield (
+            f"fewer than {FEWEST_TRACED} traced steps on one side: the noise of single operators is not known"
+        )
     elif disturbed:
-        yield f"the traced steps of {' and '.join(disturbed)} scatter too much to judge operators: repeat the run on an idle machine"
+        yield (
+            f"the traced steps of {' and '.join(disturbed)} scatter too much to judge operators: "
+            "repeat the run on an idle machine"
+        )
     elif drift is None:
-        yield f"fewer than {FEWEST_ROWS} long operators do the same work on both sides: the drift between the runs is not known"
+        yield (
+            f"fewer than {FEWEST_ROWS} long operators do the same work on both sides: the drift "
+            "between the runs is not known"
+        )
     elif abs(drift.factor - 1) > NOTABLE:
         moved = f"all operators together take {_more_or_less(drift.factor)} in A"
-        what = "this is taken for drift of the machine and not for a change of any operator"
-        yield f"{moved}: {what if drift.by_machine else 'drift of the machine and the differences above cannot be told apart'}"
+        what = "drift of the machine and the differences above cannot be told apart"
+        if drift.by_machine:
+            what = "this is taken for drift of the machine and not for a change of any operator"
+        yield f"{moved}: {what}"
 
 
 def _notes(
-    sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None, *, by_module: bool, judged: bool
+    sides: Mapping[str, Analysis],
+    disturbed: Sequence[str],
+    drift: Drift | None,
+    *,
+    by_module: bool,
+    judged: bool,
 ) -> Iterator[str]:
     """What limits the comparison."""
     before, after = sides.values()
     untimed = [name for name, side in sides.items() if side.steps is None]
     if untimed:
         who = "neither side has" if len(untimed) == 2 else f"{untimed[0]} does not have"
-        yield f"{who} a pass timed without the profiler: the compared times are traced and include the profiler"
+        yield (
+            f"{who} a pass timed without the profiler: the compared times are traced and include the profiler"
+        )
     untraced = [name for name, side in sides.items() if side.timeline is None]
     if untraced:
         yield f"no trace in {' and '.join(untraced)}: only step times are compared"
@@ -408,9 +504,15 @@ def _notes(
     if not by_module:
         without = "B" if _has_modules(before) else "A"
         yield f"the trace of {without} has no modules: operators are compared without them"
-    dilations = [side.steps.profiler_dilation for side in sides.values() if side.steps is not None and side.steps.profiler_dilation]
+    dilations = [
+        side.steps.profiler_dilation
+        for side in sides.values()
+        if side.steps is not None and side.steps.profiler_dilation
+    ]
     if judged and len(dilations) == 2 and abs(dilations[0] - dilations[1]) > NOTABLE_DILATION:
-        longer = [f"{significant(dilation)} ({name})" for name, dilation in zip(sides, dilations, strict=True)]
+        longer = [
+            f"{significant(dilation)} ({name})" for name, dilation in zip(sides, dilations, strict=True)
+        ]
         scaled = all(side.basis.timed for side in sides.values())
         rows = "rows are scaled to the timed steps" if scaled else "rows have traced times"
         yield f"the traced steps took {' and '.join(longer)} times as long as the timed ones; {rows}"
@@ -418,18 +520,32 @@ def _notes(
         yield from _noise_notes(sides, disturbed, drift)
     # The shortest kernel differs between traces and says little about the device.
     ours, theirs = (
-        {(roof.name, roof.variant, roof.value) for roof in side.ceilings if roof.source.kind != "trace"} for side in sides.values()
+        {(roof.name, roof.variant, roof.value) for roof in side.ceilings if roof.source.kind != "trace"}
+        for side in sides.values()
     )
     if ours and theirs and ours != theirs:
-        yield "A and B have different ceilings: compare times, not efficiencies, or use the same ceilings for both"
-    yield from (f"{name} is incomplete: its run is {side.status}" for name, side in sides.items() if side.status != "complete")
+        yield (
+            "A and B have different ceilings: compare times, not efficiencies, or use the same "
+            "ceilings for both"
+        )
+    yield from (
+        f"{name} is incomplete: its run is {side.status}"
+        for name, side in sides.items()
+        if side.status != "complete"
+    )
     sizes = before.workload.batch_size, after.workload.batch_size
-    if sizes[0] and sizes[1] and sizes[0] != sizes[1] and before.steps is not None and after.steps is not None:
+    if (
+        sizes[0]
+        and sizes[1]
+        and sizes[0] != sizes[1]
+        and before.steps is not None
+        and after.steps is not None
+    ):
         each = before.steps.median_s / sizes[0], after.steps.median_s / sizes[1]
         yield f"time per sample: {seconds(each[0])} in A, {seconds(each[1])} in B"
 
 
-# --- the sentence ------------------------------------------------------------------------------------------------------------------
+# --- the sentence -----------------------------------------------------------------------------------------
 
 
 def verdict_of(comparison: Comparison) -> str:
@@ -440,7 +556,9 @@ def verdict_of(comparison: Comparison) -> str:
     times = f"{seconds(pace.after_s)} {unit} instead of {seconds(pace.before_s)}"
     if pace.ratio == 1:
         return f"B takes as long as A: {seconds(pace.after_s)} {unit}."
-    changed = [row for row in comparison.rows if row.direction not in ("same", "unknown") and row.kind != "overlap"]
+    changed = [
+        row for row in comparison.rows if row.direction not in ("same", "unknown") and row.kind != "overlap"
+    ]
     undecided = bool(pace.rounds) and pace.exceeds_noise is None
     if pace.exceeds_noise is False or undecided:
         lead = "Not decided" if undecided else "No difference beyond the noise"
@@ -454,7 +572,9 @@ def verdict_of(comparison: Comparison) -> str:
         return " ".join(sentences)
     sure_of_it, lead = _interval(pace), ""
     if pace.exceeds_noise is None:
-        needs = f"needs at least {FEWEST_STEPS} {'traced' if pace.of == 'span' else 'timed'} steps on both sides"
+        needs = (
+            f"needs at least {FEWEST_STEPS} {'traced' if pace.of == 'span' else 'timed'} steps on both sides"
+        )
         if min(pace.before_count, pace.after_count) >= FEWEST_STEPS:
             needs = "because the machine was not quiet: repeat both on an idle one"
         sure_of_it, lead = f"{_what(pace)}; noise unknown, {needs}", "Not judged: "
@@ -477,7 +597,10 @@ def verdict_of(comparison: Comparison) -> str:
         rows = [row for row in comparison.rows if row.direction == direction]
         if rows:
             total = signed_seconds(sum(row.difference_s for row in rows))
-            sentences.append(f"{len(rows)} {'operator' if len(rows) == 1 else 'operators'} {words[len(rows) > 1]} ({total}).")
+            sentences.append(
+                f"{len(rows)} {'operator' if len(rows) == 1 else 'operators'} "
+                f"{words[len(rows) > 1]} ({total})."
+            )
     return " ".join(sentences)
 
 
@@ -489,15 +612,24 @@ def _part(row: Change) -> str:
 def _what(pace: Pace) -> str:
     if pace.rounds:
         return f"{len(pace.rounds)} rounds in turn"
-    return "spans of the traces" if pace.of == "span" else f"medians of {pace.before_count} and {pace.after_count} {pace.of}"
+    return (
+        "spans of the traces"
+        if pace.of == "span"
+        else f"medians of {pace.before_count} and {pace.after_count} {pace.of}"
+    )
 
 
 def _interval(pace: Pace) -> str:
     found, without = pace.ci95, ""
     if pace.noise is not None:
-        found, without = pace.noise.ci95, f"; without the drift of the machine {significant(pace.noise.ratio)}"
+        found, without = (
+            pace.noise.ci95,
+            f"; without the drift of the machine {significant(pace.noise.ratio)}",
+        )
     if found is None:
-        apart = f"nearly all steps of one side are over {MOST_SCATTER:g} times as long as nearly all of the other"
+        apart = (
+            f"nearly all steps of one side are over {MOST_SCATTER:g} times as long as nearly all of the other"
+        )
         return f"{_what(pace)}; ratio {significant(pace.ratio)}; {apart}"
     low, high = (significant(value) for value in found)
     return f"{_what(pace)}; ratio {significant(pace.ratio)}{without}, 95 % interval {low} to {high}"

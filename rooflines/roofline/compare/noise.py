@@ -1,8 +1,9 @@
-"""The noise of a comparison: which rows moved by more than their steps scatter and the machine drifted (docs/compare.md).
+"""The noise of a comparison: which rows moved by more than their steps scatter and the machine drifted
+(docs/compare.md).
 
-A row is judged by the lower quartile of its traced steps, in logarithms: other programs only add time. What is the same on both sides
-tells how far the machine drifted between the runs (the median of their changes) and by how much more two runs differ than the steps of
-one run suggest.
+A row is judged by the lower quartile of its traced steps, in logarithms: other programs only add time. What
+is the same on both sides tells how far the machine drifted between the runs (the median of their changes) and
+by how much more two runs differ than the steps of one run suggest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MOST_SCATTER = 1.5
 # False discoveries among the rows that are called slower or faster.
 LEVEL = 0.05
 STEP_LEVEL = 0.01
-# Idle time drifts by this much more or less than the operators do (standard deviation, measured by benchmarks/compare_noise.py).
+# Idle time drifts by this much more or less than the operators do (standard deviation, measured by
+# benchmarks/compare_noise.py).
 _IDLE_DRIFT = 0.1
 # The rows judged are the longest ones, which together take this much of the time.
 _JUDGED_SHARE = 0.9
@@ -47,7 +49,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 class PairTimes(NamedTuple):
-    """The times of a row in the traced steps of both sides, in seconds; ``same`` if the row does the same work on both."""
+    """The times of a row in the traced steps of both sides, in seconds; ``same`` if the row does the same
+    work on both."""
 
     before: Sequence[float]
     after: Sequence[float]
@@ -55,7 +58,8 @@ class PairTimes(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """What the rows of a comparison tell about the machine: see ``Drift``. ``prior`` is the median variance of a change.
+    """What the rows of a comparison tell about the machine: see ``Drift``. ``prior`` is the median variance
+        of a change.
 
     ``least_s`` is the shortest time that is judged on each side, ``step_s`` the mean time of a step of both.
     """
@@ -84,13 +88,16 @@ def is_disturbed(steps_s: Sequence[float]) -> bool:
 
 def is_known(series: PairTimes) -> bool:
     """Whether the noise of the row is known: enough steps on both sides, and it ran in all of them."""
-    return min(len(series.before), len(series.after)) >= FEWEST_STEPS and min(*series.before, *series.after) > 0
+    return (
+        min(len(series.before), len(series.after)) >= FEWEST_STEPS and min(*series.before, *series.after) > 0
+    )
 
 
 def calibrate(rows: Sequence[PairTimes], *, alike: bool) -> Calibration | None:
     """What ``rows``, whose noise is known, tell about the machine; None without rows.
 
-    ``alike`` says that both sides ran under the same conditions, so that what all rows have in common is the machine's.
+    ``alike`` says that both sides ran under the same conditions, so that what all rows have in common is the
+    machine's.
     """
     if not rows:
         return None
@@ -104,13 +111,21 @@ def calibrate(rows: Sequence[PairTimes], *, alike: bool) -> Calibration | None:
         return Calibration(None, prior, least, step_s)
     common = float(np.median(change[told_by]))
     squared = (change[told_by] - common) ** 2 / _moderated(variance, prior, rows)[told_by]
-    inflation = max(1.0, *(float(np.quantile(squared, share, method="lower")) / normal for share, normal in _SQUARED_NORMAL))
-    drift = Drift(factor=math.exp(common), inflation=inflation, operators=int(told_by.sum()), by_machine=alike)
+    inflation = max(
+        1.0,
+        *(float(np.quantile(squared, share, method="lower")) / normal for share, normal in _SQUARED_NORMAL),
+    )
+    drift = Drift(
+        factor=math.exp(common), inflation=inflation, operators=int(told_by.sum()), by_machine=alike
+    )
     return Calibration(drift, prior, least, step_s)
 
 
-def judge(rows: Sequence[PairTimes], calibration: Calibration, level: float = LEVEL, idle: float = 0.0) -> list[Noise]:
-    """The noise of each of ``rows``, which must be known; ``level`` is the share of false discoveries among the significant ones.
+def judge(
+    rows: Sequence[PairTimes], calibration: Calibration, level: float = LEVEL, idle: float = 0.0
+) -> list[Noise]:
+    """The noise of each of ``rows``, which must be known; ``level`` is the share of false discoveries among
+    the significant ones.
 
     ``idle`` is the share of idle time in the rows, which the drift of the operators does not tell.
     """
@@ -118,7 +133,9 @@ def judge(rows: Sequence[PairTimes], calibration: Calibration, level: float = LE
         return []
     change, variance, times = _changes(rows)
     own = change - calibration.common
-    error = np.sqrt(_moderated(variance, calibration.prior, rows) * calibration.inflation + (idle * _IDLE_DRIFT) ** 2)
+    error = np.sqrt(
+        _moderated(variance, calibration.prior, rows) * calibration.inflation + (idle * _IDLE_DRIFT) ** 2
+    )
     long = (times[0] >= calibration.least_s[0]) | (times[1] >= calibration.least_s[1])
     # Fewer steps show less of how the machine behaves.
     freedom = min(8, max(4, 2 * (min(min(len(row.before), len(row.after)) for row in rows) // 5)))
@@ -140,14 +157,32 @@ def judge_rounds(rows: Sequence[PairTimes]) -> list[Noise]:
     error = np.sqrt(np.maximum(ratios.var(axis=1, ddof=1), _LEAST_VARIANCE) / count)
     means = times.mean(axis=2).T
     long = (means[0] >= _least(means[0])) | (means[1] >= _least(means[1]))
-    return _noises(rows, ratios.mean(axis=1), error, means, long, float(means.sum()) / 2, count - 1, LEVEL, np.ones(len(rows), bool))
+    return _noises(
+        rows,
+        ratios.mean(axis=1),
+        error,
+        means,
+        long,
+        float(means.sum()) / 2,
+        count - 1,
+        LEVEL,
+        np.ones(len(rows), bool),
+    )
 
 
 def _noises(
-    rows: Sequence[PairTimes], change: Floats, error: Floats, times: Floats, long: Mask, step_s: float, freedom: int, level: float,
+    rows: Sequence[PairTimes],
+    change: Floats,
+    error: Floats,
+    times: Floats,
+    long: Mask,
+    step_s: float,
+    freedom: int,
+    level: float,
     possible: Mask,
-) -> list[Noise]:  # fmt: skip
-    """The noise of ``rows`` with the logarithm of each ratio and its standard error; only ``possible`` ones can be significant."""
+) -> list[Noise]:
+    """The noise of ``rows`` with the logarithm of each ratio and its standard error; only ``possible`` ones
+    can be significant."""
     chance = np.ones(len(rows))
     chance[long] = _adjusted(two_sided(change[long] / error[long], freedom))
     significant = (chance <= level) & (np.abs(times[1] - times[0]) > _NOTABLE_SHARE * step_s) & possible
@@ -162,20 +197,31 @@ def _noises(
             after_steps=len(row.after),
         )
         for row, value, off, p, judged, sure in zip(
-            rows, change.tolist(), wide.tolist(), chance.tolist(), long.tolist(), significant.tolist(), strict=True
+            rows,
+            change.tolist(),
+            wide.tolist(),
+            chance.tolist(),
+            long.tolist(),
+            significant.tolist(),
+            strict=True,
         )
     ]
 
 
 def _changes(rows: Sequence[PairTimes]) -> tuple[Floats, Floats, Floats]:
-    """The logarithm of each row's ratio, its variance from the scatter of the steps, and the typical times of both sides [2, rows]."""
-    before, after = ([_typical(side) for side in sides] for sides in ([row.before for row in rows], [row.after for row in rows]))
+    """The logarithm of each row's ratio, its variance from the scatter of the steps, and the typical times of
+    both sides [2, rows]."""
+    before, after = (
+        [_typical(side) for side in sides]
+        for sides in ([row.before for row in rows], [row.after for row in rows])
+    )
     (ours, our_variance), (theirs, their_variance) = np.array(before).T, np.array(after).T
     return theirs - ours, our_variance + their_variance, np.exp(np.stack((ours, theirs)))
 
 
 def _typical(times_s: Sequence[float]) -> tuple[float, float]:
-    """The logarithm of the lower quartile and its variance: mean and variance over all bootstrap samples of the steps."""
+    """The logarithm of the lower quartile and its variance: mean and variance over all bootstrap samples of
+    the steps."""
     chosen = times_s[:: math.ceil(len(times_s) / _MOST_STEPS)]
     ordered, weights = np.log(np.sort(chosen)), _weights(len(chosen))
     middle = float(ordered @ weights)
@@ -184,13 +230,16 @@ def _typical(times_s: Sequence[float]) -> tuple[float, float]:
 
 @functools.cache
 def _weights(count: int) -> Floats:
-    """How often each of ``count`` ordered values is the lower quartile of a bootstrap sample (Efron 1979, section 3)."""
+    """How often each of ``count`` ordered values is the lower quartile of a bootstrap sample (Efron 1979,
+    section 3)."""
     rank = math.ceil(count * _QUARTILE)
 
     def within(number: int) -> float:
         """The probability that a sample has ``rank`` values among the first ``number``."""
         share = number / count
-        return sum(math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(rank, count + 1))
+        return sum(
+            math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(rank, count + 1)
+        )
 
     return np.diff([within(number) for number in range(count + 1)])
 
@@ -209,7 +258,8 @@ def _least(times_s: Floats) -> float:
 
 
 def _adjusted(chance: Floats) -> Floats:
-    """The probabilities adjusted for their number: the least level at which each is a discovery (Benjamini and Hochberg 1995)."""
+    """The probabilities adjusted for their number: the least level at which each is a discovery (Benjamini
+    and Hochberg 1995)."""
     order = np.argsort(chance)
     scaled = chance[order] * len(chance) / np.arange(1, len(chance) + 1)
     found = np.empty_like(chance)

@@ -1,8 +1,8 @@
 """Two analyses compared, field by field as ``rooflines compare --format json`` shows it.
 
-A is the baseline: ``before`` is A's figure, ``after`` B's, a difference is B - A and a ratio B / A. Units
-are SI base units, given in the field names; times, calls, FLOPs and bytes are per ``basis``, as in the two analyses. A field that is
-None is not known and is left out of the JSON.
+A is the baseline: ``before`` is A's figure, ``after`` B's, a difference is B - A and a ratio B / A. Units are
+SI base units, given in the field names; times, calls, FLOPs and bytes are per ``basis``, as in the two
+analyses. A field that is None is not known and is left out of the JSON.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ Direction = Literal["slower", "faster", "same", "unknown", "new", "gone"]
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """One side: where it was read from, what was run, and where; ``bound_breakdown`` is its step by what bounds it.
+    """One side: where it was read from, what was run, and where; ``bound_breakdown`` is its step by what
+        bounds it.
 
-    ``others_cores`` is how many processors other programs took meanwhile, absent on a quiet machine. ``generated`` has the latencies
-    and the rate of steps that generate text, by their names in ``analysis.json``.
+    ``others_cores`` is how many processors other programs took meanwhile, absent on a quiet machine.
+    ``generated`` has the latencies and the rate of steps that generate text, by their names in
+    ``analysis.json``.
     """
 
     source: str
@@ -41,7 +43,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact of the environment or the workload that both sides know and that differs. ``unlike``: times are not comparable for it."""
+    """A fact of the environment or the workload that both sides know and that differs. ``unlike``: times are
+    not comparable for it."""
 
     name: str
     before: str
@@ -52,9 +55,10 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """What the ``operators`` that do the same work on both sides tell about the machine between the two runs.
 
-    ``factor`` is the median of their ratios: by how much everything was slower. ``by_machine`` says that both ran under the same
-    conditions: then the factor is the machine's, and is divided out of the ratios that are judged. ``inflation`` is how many times
-    larger the variance between the two runs is than the steps of one run suggest, at least 1.
+    ``factor`` is the median of their ratios: by how much everything was slower. ``by_machine`` says that both
+    ran under the same conditions: then the factor is the machine's, and is divided out of the ratios that are
+    judged. ``inflation`` is how many times larger the variance between the two runs is than the steps of one
+    run suggest, at least 1.
     """
 
     factor: float
@@ -64,11 +68,13 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
-    """How sure the change of a row is, from its times in ``before_steps`` and ``after_steps`` traced steps, or in as many rounds.
+    """How sure the change of a row is, from its times in ``before_steps`` and ``after_steps`` traced steps,
+    or in as many rounds.
 
-    ``ratio`` is that of the lower quartiles, without the drift of the machine, ``ci95`` its interval. ``p_value`` is the probability of
-    such a change by chance, adjusted for the number of rows; absent for a row too short to be judged. ``significant`` says that it is
-    at most 5 %, that the change is larger than the drift, and that it changes the step by 0.5 % or more.
+    ``ratio`` is that of the lower quartiles, without the drift of the machine, ``ci95`` its interval.
+    ``p_value`` is the probability of such a change by chance, adjusted for the number of rows; absent for a
+    row too short to be judged. ``significant`` says that it is at most 5 %, that the change is larger than
+    the drift, and that it changes the step by 0.5 % or more.
     """
 
     ratio: float
@@ -80,16 +86,17 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole of both sides: the medians of ``timed steps`` or of ``traced steps``, or the two ``span``s of the traces.
+    """The whole of both sides: the medians of ``timed steps`` or of ``traced steps``, or the two ``span``s of
+        the traces.
 
-    ``ci95`` is the bootstrap interval of the ratio, from the durations of the single steps; absent where either side has too few of
-    them. It holds the noise from step to step, not that from one run to another. ``noise`` holds both: it judges the traced steps, and
-    is absent where too few steps or operators were traced. ``exceeds_noise`` is decided by ``noise``, else by the interval; without
-    either it is absent.
+    ``ci95`` is the bootstrap interval of the ratio, from the durations of the single steps; absent where
+    either side has too few of them. It holds the noise from step to step, not that from one run to another.
+    ``noise`` holds both: it judges the traced steps, and is absent where too few steps or operators were
+    traced. ``exceeds_noise`` is decided by ``noise``, else by the interval; without either it is absent.
 
-    ``rounds`` has the times of A and B in each round, if they ran several times in turn. The times are then geometric means and the
-    interval is that between the rounds. If it contains 1 and is not narrow, ``exceeds_noise`` is absent, and ``rounds_needed`` is
-    about how many rounds would exclude 1 (at most 100).
+    ``rounds`` has the times of A and B in each round, if they ran several times in turn. The times are then
+    geometric means and the interval is that between the rounds. If it contains 1 and is not narrow,
+    ``exceeds_noise`` is absent, and ``rounds_needed`` is about how many rounds would exclude 1 (at most 100).
     """
 
     of: Literal["timed steps", "traced steps", "span"]
@@ -125,10 +132,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One row. ``before`` is absent from what is new, ``after`` from what is gone.
 
-    ``match`` names the facts that matched the two sides: ``same`` is all of module, phase, name, shapes and precision, else all except
-    the ``precision``, the ``batch`` (the first dimension of every shape), the ``shapes``, the ``module``; ``name`` the name alone.
-    The time of the row ``overlap`` is negative: work that overlaps with other work and is in two rows. ``direction`` is ``slower`` or
-    ``faster`` only where the change is significant, else ``same``; ``unknown`` where the noise is not known.
+    ``match`` names the facts that matched the two sides: ``same`` is all of module, phase, name, shapes and
+    precision, else all except the ``precision``, the ``batch`` (the first dimension of every shape), the
+    ``shapes``, the ``module``; ``name`` the name alone. The time of the row ``overlap`` is negative: work
+    that overlaps with other work and is in two rows. ``direction`` is ``slower`` or ``faster`` only where the
+    change is significant, else ``same``; ``unknown`` where the noise is not known.
     """
 
     kind: Kind
@@ -151,14 +159,21 @@ def _sure_s(row: Change) -> float:
 
 
 _FACTS = tuple(name for name in Change.__struct_fields__ if name not in ("before", "after"))
-CHANGE_COLUMNS = ["a", "b", *_FACTS, *(f"{side}_{name}" for side in ("before", "after") for name in Figures.__struct_fields__)]
+CHANGE_COLUMNS = [
+    "a",
+    "b",
+    *_FACTS,
+    *(f"{side}_{name}" for side in ("before", "after") for name in Figures.__struct_fields__),
+]
 
 
 class Comparison(Shown, frozen=True, kw_only=True):
-    """A comparison of B with the baseline A. ``verdict`` is the sentence that every report opens with, ``command`` what made it.
+    """A comparison of B with the baseline A. ``verdict`` is the sentence that every report opens with,
+    ``command`` what made it.
 
-    The differences of ``rows`` sum to ``span_difference_s``: operators, what has no count, idle time, overlap. ``modules`` are each
-    with all that runs below them and do not add up. Both are sorted by the size of the difference.
+    The differences of ``rows`` sum to ``span_difference_s``: operators, what has no count, idle time,
+    overlap. ``modules`` are each with all that runs below them and do not add up. Both are sorted by the size
+    of the difference.
     """
 
     schema: str = COMPARISON_SCHEMA
@@ -184,18 +199,32 @@ class Comparison(Shown, frozen=True, kw_only=True):
 
     @property
     def implausible(self) -> bool:
-        """Whether A takes at least 10 times as long under the same conditions, so that it hardly describes what B ran."""
+        """Whether A takes at least 10 times as long under the same conditions, so that it hardly describes
+        what B ran."""
         pace = self.pace
-        return pace is not None and not pace.rounds and pace.ratio <= 0.1 and pace.exceeds_noise is not False and not self.differs
+        return (
+            pace is not None
+            and not pace.rounds
+            and pace.ratio <= 0.1
+            and pace.exceeds_noise is not False
+            and not self.differs
+        )
 
     @property
     def slowdown(self) -> float:
-        """By which share of A's step B takes longer, without the drift of the machine; 0 if not beyond the noise, or not judged.
+        """By which share of A's step B takes longer, without the drift of the machine; 0 if not beyond the
+        noise, or not judged.
 
-        Where the step as a whole does not exceed its noise, this is what the operators add that exceed theirs; rounds judge the step.
+        Where the step as a whole does not exceed its noise, this is what the operators add that exceed
+        theirs; rounds judge the step.
         """
         pace = self.pace
-        if pace is None or pace.ratio <= 1 or pace.exceeds_noise is None or (pace.rounds and not pace.exceeds_noise):
+        if (
+            pace is None
+            or pace.ratio <= 1
+            or pace.exceeds_noise is None
+            or (pace.rounds and not pace.exceeds_noise)
+        ):
             return 0.0
         if pace.exceeds_noise:
             return max(0.0, (min(pace.ratio, pace.noise.ratio) if pace.noise is not None else pace.ratio) - 1)
@@ -205,18 +234,27 @@ class Comparison(Shown, frozen=True, kw_only=True):
     def flops(self) -> tuple[float, float]:
         """The FLOPs of the counted operators on both sides."""
         pairs = [(row.before, row.after) for row in self.rows]
-        a, b = (sum(side.flops or 0 for side in sides if side is not None) for sides in zip(*pairs, strict=True)) if pairs else (0, 0)
+        a, b = (
+            (sum(side.flops or 0 for side in sides if side is not None) for sides in zip(*pairs, strict=True))
+            if pairs
+            else (0, 0)
+        )
         return a, b
 
     def slower_than(self, fraction: float) -> bool:
-        """Whether B takes longer than A by more than ``fraction`` and by more than the noise; False if that is not known."""
+        """Whether B takes longer than A by more than ``fraction`` and by more than the noise; False if that
+        is not known."""
         return self.slowdown > fraction
 
     def to_dataframe(self, rows: Literal["operators", "modules"] = "operators") -> pd.DataFrame:
-        """Return the changes of operators (with idle time and the rest) or of modules: ``before_`` and ``after_`` figures of each."""
+        """Return the changes of operators (with idle time and the rest) or of modules: ``before_`` and
+        ``after_`` figures of each."""
         import pandas as pd
 
-        return pd.DataFrame([self.cells(row) for row in (self.modules if rows == "modules" else self.rows)], columns=CHANGE_COLUMNS)
+        return pd.DataFrame(
+            [self.cells(row) for row in (self.modules if rows == "modules" else self.rows)],
+            columns=CHANGE_COLUMNS,
+        )
 
     def cells(self, row: Change) -> list[Any]:
         """What was compared, a change, and the figures of both sides, as ``CHANGE_COLUMNS`` names them."""

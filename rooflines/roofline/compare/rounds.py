@@ -21,13 +21,21 @@ MOST_ROUNDS = 100
 
 
 def combine(rounds: Sequence[Comparison], small: float) -> Comparison:
-    """The comparisons of three or more rounds, none of them ``judged``, as one whose noise is that between the rounds.
+    """The comparisons of three or more rounds, none of them ``judged``, as one whose noise is that between
+    the rounds.
 
-    An interval that contains 1 shows that there is no difference only if it excludes one of the share ``small``.
+    An interval that contains 1 shows that there is no difference only if it excludes one of the share
+    ``small``.
     """
     first = rounds[0]
-    spans = [(one.span_before_s, one.span_after_s) for one in rounds if one.span_before_s is not None and one.span_after_s is not None]
-    before_s, after_s = (fmean(times) for times in zip(*spans, strict=True)) if len(spans) == len(rounds) else (None, None)
+    spans = [
+        (one.span_before_s, one.span_after_s)
+        for one in rounds
+        if one.span_before_s is not None and one.span_after_s is not None
+    ]
+    before_s, after_s = (
+        (fmean(times) for times in zip(*spans, strict=True)) if len(spans) == len(rounds) else (None, None)
+    )
     comparison = replace(
         first,
         a=_subject([one.a for one in rounds]),
@@ -47,7 +55,10 @@ def combine(rounds: Sequence[Comparison], small: float) -> Comparison:
 
 
 def _subject(sides: Sequence[Subject]) -> Subject:
-    return replace(sides[0], others_cores=max((one.others_cores for one in sides if one.others_cores is not None), default=None))
+    return replace(
+        sides[0],
+        others_cores=max((one.others_cores for one in sides if one.others_cores is not None), default=None),
+    )
 
 
 def _pace(paces: Sequence[Pace], small: float) -> Pace:
@@ -56,25 +67,44 @@ def _pace(paces: Sequence[Pace], small: float) -> Pace:
     change, half = fmean(ratios), half_width(ratios)
     before_s = math.exp(fmean(math.log(one.before_s) for one in paces))
     more = range(len(ratios) + 1, MOST_ROUNDS + 1)
-    needed = next((count for count in more if quantile(count - 1) * stdev(ratios) / math.sqrt(count) < abs(change)), None)
+    needed = next(
+        (count for count in more if quantile(count - 1) * stdev(ratios) / math.sqrt(count) < abs(change)),
+        None,
+    )
     exceeds = True if abs(change) > half else False if abs(change) + half < math.log1p(small) else None
     return replace(
-        paces[0], before_s=before_s, after_s=before_s * math.exp(change), ratio=math.exp(change),
-        ci95=(math.exp(change - half), math.exp(change + half)), exceeds_noise=exceeds,
-        before_count=sum(one.before_count for one in paces), after_count=sum(one.after_count for one in paces),
-        rounds=tuple((one.before_s, one.after_s) for one in paces), rounds_needed=needed if exceeds is None else None,
-    )  # fmt: skip
+        paces[0],
+        before_s=before_s,
+        after_s=before_s * math.exp(change),
+        ratio=math.exp(change),
+        ci95=(math.exp(change - half), math.exp(change + half)),
+        exceeds_noise=exceeds,
+        before_count=sum(one.before_count for one in paces),
+        after_count=sum(one.after_count for one in paces),
+        rounds=tuple((one.before_s, one.after_s) for one in paces),
+        rounds_needed=needed if exceeds is None else None,
+    )
 
 
 def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple[Change, ...]:
-    """The rows of all rounds with their mean times, which add up as those of each round do, the largest differences first."""
+    """The rows of all rounds with their mean times, which add up as those of each round do, the largest
+    differences first."""
     every = (row for one in rounds for row in (one.rows if of == "rows" else one.modules))
     rows: list[tuple[Change, PairTimes | None]] = []
-    for each in grouped(every, lambda row: (row.kind, row.name, _place(row.before), _place(row.after))).values():
+    for each in grouped(
+        every, lambda row: (row.kind, row.name, _place(row.before), _place(row.after))
+    ).values():
         row, whole = _mean(each, len(rounds)), len(each) == len(rounds)
-        times = PairTimes([row.before.time_s for row in each if row.before], [row.after.time_s for row in each if row.after])
+        times = PairTimes(
+            [row.before.time_s for row in each if row.before], [row.after.time_s for row in each if row.after]
+        )
         # Idle time and overlap are not work.
-        known = whole and len(times.before) == len(times.after) and min(*times.before, *times.after) > 0 and _computes(row)
+        known = (
+            whole
+            and len(times.before) == len(times.after)
+            and min(*times.before, *times.after) > 0
+            and _computes(row)
+        )
         rows.append((row if whole else replace(row, direction="unknown"), times if known else None))
     return with_noise(rows, judge_rounds)
 
@@ -91,7 +121,11 @@ def _mean(rows: Sequence[Change], rounds: int) -> Change:
     first = rows[0]
     before = _figures([row.before for row in rows if row.before], rounds)
     after = _figures([row.after for row in rows if row.after], rounds)
-    cause = cause_of(before, after) if _computes(first) and before is not None and after is not None else first.cause
+    cause = (
+        cause_of(before, after)
+        if _computes(first) and before is not None and after is not None
+        else first.cause
+    )
     return row_of(first.kind, first.name, first.match, before, after, cause)
 
 

@@ -1,4 +1,5 @@
-"""Match rows of the same operator in two analyses: first by all facts, then by fewer, so that a changed batch or name still matches.
+"""Match rows of the same operator in two analyses: first by all facts, then by fewer, so that a changed batch
+or name still matches.
 
 Every step gives the same pairs with the sides exchanged, and takes time in proportion to the number of rows.
 """
@@ -41,15 +42,19 @@ class Pair(NamedTuple):
 
 
 def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True) -> list[Pair]:
-    """All operators of both sides, in pairs or alone, those without a count included; modules are ignored unless ``by_module``."""
+    """All operators of both sides, in pairs or alone, those without a count included; modules are ignored
+    unless ``by_module``."""
     pairs: list[Pair] = []
-    ours, theirs = (_folded(_operators(side.operators, by_module), _OPERATOR_KEYS[0][1]) for side in (before, after))
+    ours, theirs = (
+        _folded(_operators(side.operators, by_module), _OPERATOR_KEYS[0][1]) for side in (before, after)
+    )
     for match, key in _OPERATOR_KEYS:
         ours, theirs = _pair_off(pairs, match, key, ours, theirs)
     gaps, their_gaps = (_folded(_unmodelled(side), _GAP_KEYS[0][1]) for side in (before, after))
     for match, key in _GAP_KEYS:
         gaps, their_gaps = _pair_off(pairs, match, key, gaps, their_gaps)
-    # Rows with a count on one side only: one trace holds the shapes, or one version of rooflines has the formula.
+    # Rows with a count on one side only: one trace holds the shapes, or one version of rooflines has the
+    # formula.
     ours, their_gaps = _pair_off_names(pairs, ours, their_gaps, swapped=False)
     theirs, gaps = _pair_off_names(pairs, theirs, gaps, swapped=True)
     pairs += [Pair("none", row, None) for row in (*ours, *gaps)]
@@ -58,9 +63,12 @@ def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True
 
 
 def match_modules(before: Analysis, after: Analysis, operators: Iterable[Pair]) -> list[Pair]:
-    """The modules of both sides; one with another path belongs to the one that most of its operators were matched with."""
+    """The modules of both sides; one with another path belongs to the one that most of its operators were
+    matched with."""
     ours, theirs = _modules(before), _modules(after)
-    pairs = [Pair("same", ours.pop(path), theirs.pop(path)) for path in [path for path in ours if path in theirs]]
+    pairs = [
+        Pair("same", ours.pop(path), theirs.pop(path)) for path in [path for path in ours if path in theirs]
+    ]
     votes: Counter[tuple[str, str]] = Counter()
     for pair in operators:
         if pair.before is not None and pair.after is not None:
@@ -76,8 +84,8 @@ def match_modules(before: Analysis, after: Analysis, operators: Iterable[Pair]) 
 def _renamed(old: str, new: str) -> Iterator[tuple[str, str]]:
     """What one operator says of its module and the modules around it, as long as these end alike.
 
-    ``encoder.layer.0.query`` that became ``blocks.0.query`` also says that ``encoder.layer.0`` became ``blocks.0`` and
-    ``encoder.layer`` ``blocks``.
+    ``encoder.layer.0.query`` that became ``blocks.0.query`` also says that ``encoder.layer.0`` became
+    ``blocks.0`` and ``encoder.layer`` ``blocks``.
     """
     parts, others = old.split("."), new.split(".")
     while parts and others and parts != others:
@@ -89,16 +97,29 @@ def _renamed(old: str, new: str) -> Iterator[tuple[str, str]]:
 def _operators(rows: Iterable[OperatorRow], by_module: bool) -> Iterator[SideRow]:
     for row in rows:
         figures = Figures(
-            module=row.module if by_module else "", phase=row.phase, shapes=row.shapes, precision=row.precision, calls=row.calls,
-            time_s=row.time_s, flops=row.flops, bytes=row.bytes, lower_bound_s=row.lower_bound_s,
-            efficiency=_efficiency(row.lower_bound_s, row.time_s), bound=row.bound,
-        )  # fmt: skip
+            module=row.module if by_module else "",
+            phase=row.phase,
+            shapes=row.shapes,
+            precision=row.precision,
+            calls=row.calls,
+            time_s=row.time_s,
+            flops=row.flops,
+            bytes=row.bytes,
+            lower_bound_s=row.lower_bound_s,
+            efficiency=_efficiency(row.lower_bound_s, row.time_s),
+            bound=row.bound,
+        )
         yield SideRow("operator", row.name, figures, row.step_times_s)
 
 
 def _unmodelled(analysis: Analysis) -> Iterator[SideRow]:
     for row in analysis.unmodelled:
-        yield SideRow("unmodelled", row.name, Figures(calls=row.calls, time_s=row.time_s, reason=row.reason), row.step_times_s)
+        yield SideRow(
+            "unmodelled",
+            row.name,
+            Figures(calls=row.calls, time_s=row.time_s, reason=row.reason),
+            row.step_times_s,
+        )
 
 
 def _modules(analysis: Analysis) -> dict[str, SideRow]:
@@ -110,15 +131,21 @@ def _modules(analysis: Analysis) -> dict[str, SideRow]:
     found = {}
     for module in analysis.modules:
         figures = Figures(
-            module=module.path, calls=module.calls, time_s=module.time_s, flops=module.flops, bytes=module.bytes,
-            lower_bound_s=module.lower_bound_s, efficiency=module.efficiency,
-        )  # fmt: skip
+            module=module.path,
+            calls=module.calls,
+            time_s=module.time_s,
+            flops=module.flops,
+            bytes=module.bytes,
+            lower_bound_s=module.lower_bound_s,
+            efficiency=module.efficiency,
+        )
         found[module.path] = SideRow("module", module.type, figures, _summed(below[module.path]))
     return found
 
 
 def _folded(rows: Iterable[SideRow], key: _RowKey) -> list[SideRow]:
-    """``rows``, those folded into one that a reader could not tell apart (they differ in strides or in arguments)."""
+    """``rows``, those folded into one that a reader could not tell apart (they differ in strides or in
+    arguments)."""
     return [fold(group) for group in grouped(rows, key).values()]
 
 
@@ -132,7 +159,8 @@ def fold(rows: Sequence[SideRow]) -> SideRow:
     lower_s = sum(side.lower_bound_s or 0.0 for side in bounded) if bounded else None
     values: dict[str, set[Any]] = {name: {getattr(side, name) for side in sides} for name in _AGREE}
     agreed: dict[str, Any] = {
-        name: found.pop() if len(found) == 1 else "" if name in _AGREE[:3] else None for name, found in values.items()
+        name: found.pop() if len(found) == 1 else "" if name in _AGREE[:3] else None
+        for name, found in values.items()
     }
     figures = Figures(
         **agreed,
@@ -158,20 +186,41 @@ def _efficiency(lower_s: float | None, time_s: float) -> float | None:
 
 # What a pair has in common, the most first.
 _OPERATOR_KEYS: tuple[tuple[Match, _RowKey], ...] = (
-    ("same", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes, row.figures.precision)),
+    (
+        "same",
+        lambda row: (
+            row.figures.module,
+            row.figures.phase,
+            row.name,
+            row.figures.shapes,
+            row.figures.precision,
+        ),
+    ),
     ("precision", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes)),
-    ("batch", lambda row: (row.figures.module, row.figures.phase, row.name, _FIRST_DIMENSION.sub("", row.figures.shapes))),
+    (
+        "batch",
+        lambda row: (
+            row.figures.module,
+            row.figures.phase,
+            row.name,
+            _FIRST_DIMENSION.sub("", row.figures.shapes),
+        ),
+    ),
     ("shapes", lambda row: (row.figures.module, row.figures.phase, row.name)),
     ("module", lambda row: (row.figures.phase, row.name, row.figures.shapes)),
     ("module", lambda row: (row.name, row.figures.shapes)),
 )
-_GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (("same", lambda row: (row.name, row.figures.reason)), ("name", lambda row: row.name))
+_GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (
+    ("same", lambda row: (row.name, row.figures.reason)),
+    ("name", lambda row: row.name),
+)
 
 
 def _pair_off(
     pairs: list[Pair], match: Match, key: _RowKey, before: list[SideRow], after: list[SideRow]
 ) -> tuple[list[SideRow], list[SideRow]]:
-    """Add the pairs that agree in ``key`` to ``pairs``; returns the rows left over. Of several, the largest work goes together."""
+    """Add the pairs that agree in ``key`` to ``pairs``; returns the rows left over. Of several, the largest
+    work goes together."""
     ours, theirs = grouped(before, key), grouped(after, key)
     for value in [value for value in ours if value in theirs]:
         old, new = ours[value], theirs[value]
@@ -198,8 +247,18 @@ def _order(row: SideRow) -> tuple[object, ...]:
     """The most work first; of equal work the layers in their order, 2 before 10."""
     figures = row.figures
     # A number of any length: no conversion, which Python refuses for thousands of digits.
-    layers = [(len(part), part) if index % 2 else (0, part) for index, part in enumerate(_NUMBERS.split(figures.module))]
+    layers = [
+        (len(part), part) if index % 2 else (0, part)
+        for index, part in enumerate(_NUMBERS.split(figures.module))
+    ]
     return (
-        -(figures.flops or 0), -(figures.bytes or 0), layers, figures.phase, figures.shapes, figures.precision or "",
-        figures.reason or "", -(figures.calls or 0), -figures.time_s,
-    )  # fmt: skip
+        -(figures.flops or 0),
+        -(figures.bytes or 0),
+        layers,
+        figures.phase,
+        figures.shapes,
+        figures.precision or "",
+        figures.reason or "",
+        -(figures.calls or 0),
+        -figures.time_s,
+    )

@@ -22,7 +22,8 @@ MARKED = "lengths of the step's sequences from the server's mark"
 
 
 def from_batches(counts: Counts) -> Iterator[Group]:
-    """Count the calls in marked steps again with the lengths of the step's sequences, where the formula depends on them."""
+    """Count the calls in marked steps again with the lengths of the step's sequences, where the formula
+    depends on them."""
     lengths = StepLengths(counts.calls)
     if not lengths.known:
         return
@@ -35,7 +36,8 @@ def from_batches(counts: Counts) -> Iterator[Group]:
 
 
 class StepLengths:
-    """The lengths of the sequences of each step, as far as a server marked them; ``known`` says whether there are any."""
+    """The lengths of the sequences of each step, as far as a server marked them; ``known`` says whether there
+    are any."""
 
     def __init__(self, calls: Calls) -> None:
         self._steps = [_lengths(one) for one in calls.batches]
@@ -43,10 +45,12 @@ class StepLengths:
         self.known = any(self._steps)
 
     def recounted(self, variant: Variant, step: Int64s) -> Iterator[tuple[Int64s, Variant]]:
-        """Which calls of ``variant`` have other work with the lengths of their ``step``, and that work: the mean over the steps of a
-        kind, because each step has lengths of its own and a row of them for each would be as long as the trace."""
+        """Which calls of ``variant`` have other work with the lengths of their ``step``, and that work: the
+        mean over the steps of a kind, because each step has lengths of its own and a row of them for each
+        would be as long as the trace."""
         plain = count(variant.signature)
-        # A formula may depend on the lengths: it is one of attention, or the lengths of one sequence change it.
+        # A formula may depend on the lengths: it is one of attention, or the lengths of one sequence change
+        # it.
         if plain.category != "attention" and count(variant.signature, sequences=_ONE) == plain:
             return
         of_kind: dict[str, list[tuple[Int64s, CallCount, Work]]] = {}
@@ -64,14 +68,18 @@ class StepLengths:
 def _mean(works: list[tuple[int, Work]]) -> Work:
     """The mean work of calls, rounded to whole FLOPs and bytes; each work with its number of calls."""
     calls = sum(number for number, _ in works)
-    amounts = {name: (2 * sum(number * getattr(work, name) for number, work in works) + calls) // (2 * calls) for name in _AMOUNTS}
+    amounts = {
+        name: (2 * sum(number * getattr(work, name) for number, work in works) + calls) // (2 * calls)
+        for name in _AMOUNTS
+    }
     assumptions = dict.fromkeys(work.assumption for _, work in works if work.assumption)
     return Work(**amounts, precision=works[0][1].precision, assumption="; ".join(assumptions))
 
 
 def _lengths(batch: RequestMark) -> tuple[Sequences, ...]:
-    """The lengths of the whole batch, then those of its parts, the one with more tokens first, or with more sequences: a call for one
-    part is too small for the lengths of a larger one, and its formula does not take them."""
+    """The lengths of the whole batch, then those of its parts, the one with more tokens first, or with more
+    sequences: a call for one part is too small for the lengths of a larger one, and its formula does not take
+    them."""
     sums = (batch.tokens, batch.keys, batch.tokens_squared, batch.tokens_times_keys)
     known = [one for one in sums if one is not None]
     if len(known) < len(sums):

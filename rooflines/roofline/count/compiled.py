@@ -1,8 +1,9 @@
 """Compiled code in a trace: which kernel each event is, of which module, and which events only dispatch.
 
-Kernel names are not unique: every compilation numbers its kernels from 0. A kernel is identified by the range of the
-compilation around it (``Torch-Compiled Region: 0/0``; for a backward the one of its forward, by autograd's sequence number), and by its
-position among the kernels of this name in it. Code compiled outside of the recording stays unknown.
+Kernel names are not unique: every compilation numbers its kernels from 0. A kernel is identified by the range
+of the compilation around it (``Torch-Compiled Region: 0/0``; for a backward the one of its forward, by
+autograd's sequence number), and by its position among the kernels of this name in it. Code compiled outside
+of the recording stays unknown.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ _GRAPH = "## Call CompiledFxGraph "
 
 
 def from_compiled_code(counts: Counts) -> Counts:
-    """Count the kernels of compiled code by what they compute rather than by their names, and give them the modules of the code."""
+    """Count the kernels of compiled code by what they compute rather than by their names, and give them the
+    modules of the code."""
     if counts.known.code is None:
         return counts
     calls, variants, of_code = _KernelSearch(counts.calls, counts.known.code).run()
     of_event = np.where(of_code >= 0, of_code + len(counts.variants), counts.of_event)
-    return replace(counts, calls=calls, variants=(*counts.variants, *variants), of_event=of_event, of_code=of_code >= 0)
+    return replace(
+        counts, calls=calls, variants=(*counts.variants, *variants), of_event=of_event, of_code=of_code >= 0
+    )
 
 
 class _KernelSearch:
@@ -53,7 +57,8 @@ class _KernelSearch:
         self._paths = {module.path: index for index, module in reversed(list(enumerate(calls.modules)))}
 
     def run(self) -> tuple[Calls, list[Variant], Int64s]:
-        """The calls with the modules of the code, the counts of its kernels, and that of each event (-1: not of the code)."""
+        """The calls with the modules of the code, the counts of its kernels, and that of each event (-1: not
+        of the code)."""
         runs, regions = self._runs()
         known = {*(graph.region for graph in self._code.graphs), *self._code.empty}
         for event in regions:
@@ -61,12 +66,17 @@ class _KernelSearch:
                 self._put(event, ("dispatch", self._names[event]), Signature(self._names[event]), DISPATCHES)
         for run, events in runs.items():
             self._find_run(run, regions.get(run, ""), events)
-        calls = replace(self._calls, module=self._module, modules=self._modules, module_calls=np.array(self._module_calls, np.int64))
+        calls = replace(
+            self._calls,
+            module=self._module,
+            modules=self._modules,
+            module_calls=np.array(self._module_calls, np.int64),
+        )
         return calls, self._variants, self._of_event
 
     def _runs(self) -> tuple[dict[int, list[int]], dict[int, str]]:
-        """The operators that compiled code calls, by the event of the compilation around them (-1: none), and the region of every event
-        that torch puts around compiled code."""
+        """The operators that compiled code calls, by the event of the compilation around them (-1: none), and
+        the region of every event that torch puts around compiled code."""
         host, after, parent = self._trace.host, self._calls.after, self._calls.parent
         named = [_REGION.match(name) for name in self._trace.names]
         operators = host.kind == OPERATOR
@@ -76,8 +86,13 @@ class _KernelSearch:
         forward = np.flatnonzero(wrapped)
         wrapped |= self._trace.named(lambda name: name.startswith(_GRAPH))
         around = innermost(marks, after)  # the innermost compilation around an event, itself included
-        regions = {event: match[1] if (match := named[host.name[event]]) else "" for event in np.flatnonzero(marks).tolist()}
-        forwards = {int(host.sequence[event]): regions.get(int(around[event]), "") for event in forward.tolist()}
+        regions = {
+            event: match[1] if (match := named[host.name[event]]) else ""
+            for event in np.flatnonzero(marks).tolist()
+        }
+        forwards = {
+            int(host.sequence[event]): regions.get(int(around[event]), "") for event in forward.tolist()
+        }
         for event, region in regions.items():
             regions[event] = region or forwards.get(int(host.sequence[event]), "")
         regions |= {event: regions.get(int(around[event]), "") for event in np.flatnonzero(wrapped).tolist()}
@@ -93,9 +108,15 @@ class _KernelSearch:
     def _find_run(self, run: int, region: str, events: list[int]) -> None:
         """Name the kernels of one run of a graph, and with them the operators between."""
         events.sort(key=lambda event: self._trace.host.start_ns[event])
-        of_name = {kernel.name for graph in self._code.graphs for kernel in graph.kernels if not kernel.extern}
+        of_name = {
+            kernel.name for graph in self._code.graphs for kernel in graph.kernels if not kernel.extern
+        }
         fused = [event for event in events if self._names[event] in of_name]
-        graphs = [graph for graph in self._code.graphs if graph.region == region] if region else list(self._code.graphs)
+        graphs = (
+            [graph for graph in self._code.graphs if graph.region == region]
+            if region
+            else list(self._code.graphs)
+        )
         if not fused and not region:
             return
         backward = bool((self._calls.phase[fused or [run]] == BACKWARD).any())
@@ -104,16 +125,25 @@ class _KernelSearch:
         graphs = [graph for graph in graphs if names <= {kernel.name for kernel in graph.kernels}]
         if len(graphs) != 1:
             reason = (
-                "several compiled graphs have kernels of this name" if graphs else "a kernel that was compiled outside of the recording"
+                "several compiled graphs have kernels of this name"
+                if graphs
+                else "a kernel that was compiled outside of the recording"
             )
             for event in fused:
                 name = self._names[event]
-                self._put(event, ("unclear", name, reason), Signature(name), CallCount("unknown", None, "other", reason))
+                self._put(
+                    event,
+                    ("unclear", name, reason),
+                    Signature(name),
+                    CallCount("unknown", None, "other", reason),
+                )
             return
         (graph,) = graphs
         module = int(self._calls.module[run]) if run >= 0 else -1
         # The path of the module that was compiled, as the hooks around it have it.
-        prefix = graph.prefix or "" if graph.prefix is not None or module < 0 else self._calls.modules[module].path
+        prefix = (
+            graph.prefix or "" if graph.prefix is not None or module < 0 else self._calls.modules[module].path
+        )
         # One forward of every module in the graph that no hook has seen.
         for path, kind in graph.modules.items() if not backward and run >= 0 else ():
             number = self._number(_joined(prefix, path), kind)
@@ -130,12 +160,17 @@ class _KernelSearch:
             tensors = dict.fromkeys(graph.buffers[access.buffer].tensor for access in kernel.reads)
             found = count_kernel(kernel, graph.buffers, self._code.nodes)
             self._put(event, (id(graph), position), Signature(kernel.name, tuple(tensors)), found)
-        elif kernel.nodes and count(self._trace.signatures[self._trace.host.signature[event]]).kind == "unknown":
+        elif (
+            kernel.nodes
+            and count(self._trace.signatures[self._trace.host.signature[event]]).kind == "unknown"
+        ):
             node = self._code.nodes[kernel.nodes[0]]
             self._put(event, (id(graph), position), node.signature, count_node(node))
         path = None if kernel.module is None else _joined(prefix, kernel.module)
         if path is not None and (path or path in self._paths):
-            self._module[event : self._calls.after[event]] = self._number(path, graph.modules.get(kernel.module or "", ""))
+            self._module[event : self._calls.after[event]] = self._number(
+                path, graph.modules.get(kernel.module or "", "")
+            )
 
     def _put(self, event: int, key: tuple[object, ...], signature: Signature, found: CallCount) -> None:
         number = self._numbers.setdefault(key, len(self._variants))
@@ -156,10 +191,11 @@ def _joined(prefix: str, path: str) -> str:
 
 
 def _align(names: list[str], kernels: tuple[Kernel, ...]) -> list[int]:
-    """For every event of a run the position of its call in the graph; -1 where it is none of them, or not told for certain.
+    """For every event of a run the position of its call in the graph; -1 where it is none of them, or not
+    told for certain.
 
-    Generated kernels have unique names and come in order. The operators between two of them are distinguished where the trace has
-    as many of each name as the graph.
+    Generated kernels have unique names and come in order. The operators between two of them are distinguished
+    where the trace has as many of each name as the graph.
     """
     turn = [position for position, kernel in enumerate(kernels) if not kernel.extern]
     places: dict[str, list[int]] = defaultdict(list)

@@ -1,4 +1,5 @@
-"""The count of every call in a trace, with what the trace leaves out filled in by one resolver after the other."""
+"""The count of every call in a trace, with what the trace leaves out filled in by one resolver after the
+other."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from rooflines.roofline.count.recorded_facts import (
 )
 from rooflines.roofline.count.related_calls import from_related_calls
 
-# Each with the earlier ones that it needs: whose counts it reads, or knows better. ``count`` goes from the first to the last.
+# Each with the earlier ones that it needs: whose counts it reads, or knows better. ``count`` goes from the
+# first to the last.
 RESOLVERS: dict[Resolver, tuple[Resolver, ...]] = {
     from_allocations: (),
     from_related_calls: (from_allocations,),  # looks only for what is still unknown
@@ -36,14 +38,27 @@ RESOLVERS: dict[Resolver, tuple[Resolver, ...]] = {
     from_parameters: (),
     from_copying_kernels: (from_allocations,),  # which estimates the size
     from_interpreter: (from_allocations, from_related_calls),
-    from_stored_calls: (from_allocations, from_related_calls, from_index_views, from_parameters),  # the very arguments
+    from_stored_calls: (
+        from_allocations,
+        from_related_calls,
+        from_index_views,
+        from_parameters,
+    ),  # the very arguments
     from_batches: (from_stored_calls,),
     pass_repeated_calls: (from_stored_calls, from_batches),
     from_compiled_code: (from_allocations,),
     pass_wrapped_attention: (from_related_calls, from_batches),
     from_inductor_cache: (from_compiled_code,),  # leaves alone what the run itself recorded
-    from_launched_kernels: (from_compiled_code, from_inductor_cache, pass_wrapped_attention),  # kernels that nobody owns yet
-    pass_decomposed_calls: (from_launched_kernels, pass_repeated_calls, from_forward_calls),  # asks what anything below has counted
+    from_launched_kernels: (
+        from_compiled_code,
+        from_inductor_cache,
+        pass_wrapped_attention,
+    ),  # kernels that nobody owns yet
+    pass_decomposed_calls: (
+        from_launched_kernels,
+        pass_repeated_calls,
+        from_forward_calls,
+    ),  # asks what anything below has counted
     pass_unrecorded_calls: (pass_decomposed_calls,),
 }
 

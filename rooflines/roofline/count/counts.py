@@ -1,4 +1,5 @@
-"""The count of every operator event of a trace, and what resolvers improve it with: the record of the third room."""
+"""The count of every operator event of a trace, and what resolvers improve it with: the record of the third
+room."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ DISPATCHES = CallCount("composite", None, "other")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A call as it was counted. ``inferred`` says which of its arguments come from other calls in the trace, None for none."""
+    """A call as it was counted. ``inferred`` says which of its arguments come from other calls in the trace,
+    None for none."""
 
     signature: Signature
     count: CallCount
@@ -37,11 +39,13 @@ Group = tuple[Int64s | list[int], Variant]
 class Known:
     """What is known of a trace besides the trace itself, for the rooms after the tree.
 
-    ``parameter_elements`` is how many elements of parameters the optimizers of one step update together, None where that is not known,
-    and ``parameter_dtype`` the dtype of lists of tensors. ``stored_calls`` are the calls of one step that were stored with the
-    arguments that the trace leaves out, in order. ``code`` is what ``torch.compile`` generated for the run, ``inductor_cache`` the
-    kernels of a cache of inductor by name, None where none was given. ``captures`` are traces of the capture of its graphs. ``quiet``
-    says which steps on a CPU count where others were disturbed, ``range_ns`` what the range of a module took the host.
+    ``parameter_elements`` is how many elements of parameters the optimizers of one step update together, None
+    where that is not known, and ``parameter_dtype`` the dtype of lists of tensors. ``stored_calls`` are the
+    calls of one step that were stored with the arguments that the trace leaves out, in order. ``code`` is
+    what ``torch.compile`` generated for the run, ``inductor_cache`` the kernels of a cache of inductor by
+    name, None where none was given. ``captures`` are traces of the capture of its graphs. ``quiet`` says
+    which steps on a CPU count where others were disturbed, ``range_ns`` what the range of a module took the
+    host.
     """
 
     parameter_elements: int | None = None
@@ -59,7 +63,8 @@ NOTHING = Known()
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The count of every host event of ``calls``: ``of_event`` indexes ``variants``, -1 for an event that is not an operator.
+    """The count of every host event of ``calls``: ``of_event`` indexes ``variants``, -1 for an event that is
+    not an operator.
 
     ``of_code`` says which events were counted by the code of the run; None without such code.
     """
@@ -97,7 +102,9 @@ class Counts:
     @property
     def multiplying(self) -> Mask:
         """The events that are counted as matrix work."""
-        return self.where(lambda variant: variant.count.work is not None and variant.count.work.matrix_flops > 0)
+        return self.where(
+            lambda variant: variant.count.work is not None and variant.count.work.matrix_flops > 0
+        )
 
     def recounted(self, groups: Iterable[Group]) -> Counts:
         """The counts, with each group of events counted as its variant."""

@@ -15,15 +15,18 @@ from rooflines.roofline.count.formulas.decomposed import DECOMPOSED, SOMETIMES_D
 
 
 def pass_repeated_calls(counts: Counts) -> Iterable[Group]:
-    """Pass through an operator that calls one of the same name: under autocast the same call with other dtypes, of a tensor subclass
-    (``DTensor``) with the part that this rank holds, else the overload with a kernel."""
+    """Pass through an operator that calls one of the same name: under autocast the same call with other
+    dtypes, of a tensor subclass (``DTensor``) with the part that this rank holds, else the overload with a
+    kernel."""
     host, calls, signatures = counts.trace.host, counts.calls, counts.trace.signatures
     if not len(host):
         return ()
     above = calls.above
     repeats = (host.kind == OPERATOR) & (above >= 0) & (host.name == host.name[np.maximum(above, 0)])
     pairs, pair_of = distinct_rows(host.signature[above[repeats]], host.signature[repeats])
-    passed = np.array([_hands_on(signatures[outer], signatures[inner]) for outer, inner in pairs.tolist()], bool)
+    passed = np.array(
+        [_hands_on(signatures[outer], signatures[inner]) for outer, inner in pairs.tolist()], bool
+    )
     return counts.dispatching(distinct(above[repeats][passed[pair_of]])[0])
 
 
@@ -35,23 +38,32 @@ def _hands_on(outer: Signature, inner: Signature) -> bool:
     if [len(tensor.shape) for tensor in before] != [len(tensor.shape) for tensor in after]:
         # torch.vmap calls an operator with the tensors of an example, and that with those of all.
         pairs = zip(before, after, strict=False)
-        return len(before) == len(after) and all(other.shape[len(other.shape) - len(one.shape) :] == one.shape for one, other in pairs)
-    sizes = [pair for one, other in zip(before, after, strict=True) for pair in zip(one.shape, other.shape, strict=True)]
+        return len(before) == len(after) and all(
+            other.shape[len(other.shape) - len(one.shape) :] == one.shape for one, other in pairs
+        )
+    sizes = [
+        pair
+        for one, other in zip(before, after, strict=True)
+        for pair in zip(one.shape, other.shape, strict=True)
+    ]
     if all(whole == part for whole, part in sizes):
         return [tensor.dtype for tensor in before] != [tensor.dtype for tensor in after]
     return all(whole >= part for whole, part in sizes)
 
 
 def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:
-    """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees only that.
+    """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees
+        only that.
 
-    A library's product is passed only where a product is below it: it may copy its operands and launch a kernel of its own.
+    A library's product is passed only where a product is below it: it may copy its operands and launch a
+    kernel of its own.
     """
     after = counts.calls.after
     counted, decomposes = counts.of_kind("counted"), counts.decomposing
     products = counts.multiplying
     libraries = counts.where(lambda variant: not variant.signature.name.startswith("aten::"))
-    # No kernel's operator calls one that PyTorch decomposes: it is that of an example, and inside is that of all (``torch.vmap``).
+    # No kernel's operator calls one that PyTorch decomposes: it is that of an example, and inside is that of
+    # all (``torch.vmap``).
     mapped = products & ~libraries & counts.where(lambda variant: variant.count.category == "matmul")
     mapped &= ~decomposes & (enclosed(decomposes & products, after) > 0)
     visible = counts.working & ~covered(counted & ~decomposes & ~mapped, after)
@@ -60,9 +72,10 @@ def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:
 
 
 def pass_unrecorded_calls(counts: Counts) -> Iterable[Group]:
-    """Pass through calls of a tensor subclass that computes in Python, where something below them does their work (``DTensor`` the part
-    that this rank holds), and those whose own arguments were not recorded (nested and sparse tensors), where others make it up: the
-    subclass, or PyTorch decomposes them and something below them has work."""
+    """Pass through calls of a tensor subclass that computes in Python, where something below them does their
+    work (``DTensor`` the part that this rank holds), and those whose own arguments were not recorded (nested
+    and sparse tensors), where others make it up: the subclass, or PyTorch decomposes them and something below
+    them has work."""
     trace, calls = counts.trace, counts.calls
     python = trace.named("PythonSubclass".__eq__, OPERATOR)
     given = np.zeros(len(python), bool)
@@ -78,15 +91,19 @@ def pass_unrecorded_calls(counts: Counts) -> Iterable[Group]:
 
 
 def pass_wrapped_attention(counts: Counts) -> Iterable[Group]:
-    """Pass through a library's attention where an operator below it is counted as attention: the one inside records more.
+    """Pass through a library's attention where an operator below it is counted as attention: the one inside
+    records more.
 
-    ``vllm::unified_attention`` is given neither KV cache nor window, ``FlashAttnFunc`` no window; the kernel's operator has both.
+    ``vllm::unified_attention`` is given neither KV cache nor window, ``FlashAttnFunc`` no window; the
+    kernel's operator has both.
     """
     # Counted as attention, and more than the joining of partial results.
     products = counts.where(lambda variant: variant.count.category == "attention")
     products &= counts.multiplying & (counts.trace.host.kind == OPERATOR)
     library = counts.trace.named(lambda name: not name.startswith("aten::"))
-    return counts.dispatching(np.flatnonzero(products & library & (enclosed(products, counts.calls.after) > 0)))
+    return counts.dispatching(
+        np.flatnonzero(products & library & (enclosed(products, counts.calls.after) > 0))
+    )
 
 
 def enclosed(chosen: Mask, after: Int64s) -> Int64s:

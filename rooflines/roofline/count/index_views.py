@@ -1,9 +1,10 @@
 """Indices that traces leave out, from the views inside the call.
 
-``x[i, j]`` records neither the index tensors nor the size of the result. Inside the call PyTorch views ``x`` in the shape of the
-selected elements, with stride 0 along the indexed dimensions (``aten::as_strided``), and each index in a shape that broadcasts with
-it (``aten::reshape``); masks become indices (``aten::nonzero``). Source: ``make_info`` and ``restride_src`` in PyTorch's
-aten/src/ATen/native/TensorAdvancedIndexing.cpp (v2.9). Traces before 2023 have no sizes of views.
+``x[i, j]`` records neither the index tensors nor the size of the result. Inside the call PyTorch views ``x``
+in the shape of the selected elements, with stride 0 along the indexed dimensions (``aten::as_strided``), and
+each index in a shape that broadcasts with it (``aten::reshape``); masks become indices (``aten::nonzero``).
+Source: ``make_info`` and ``restride_src`` in PyTorch's aten/src/ATen/native/TensorAdvancedIndexing.cpp
+(v2.9). Traces before 2023 have no sizes of views.
 """
 
 from __future__ import annotations
@@ -79,8 +80,11 @@ def _counted(call: Signature, inside: list[Signature]) -> Variant | None:
     return None if counted.kind == "unknown" else Variant(signature, counted, _SOURCE)
 
 
-def _placed(source: TensorArg, indices: list[TensorArg], selected: tuple[int, ...]) -> tuple[Argument, ...] | None:
-    """The list of indices with None for each dimension before them; None where they are not of adjacent dimensions."""
+def _placed(
+    source: TensorArg, indices: list[TensorArg], selected: tuple[int, ...]
+) -> tuple[Argument, ...] | None:
+    """The list of indices with None for each dimension before them; None where they are not of adjacent
+    dimensions."""
     shape = source.shape
     positions = broadcast(one.shape for one in indices)
     for before in range(len(shape) - len(indices) + 1):

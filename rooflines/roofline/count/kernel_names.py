@@ -1,12 +1,14 @@
-"""Short names of device kernels: what a kernel is, in the words of an operator table (``GEMM bf16 128x128x64 (cuBLAS)``).
+"""Short names of device kernels: what a kernel is, in the words of an operator table (``GEMM bf16 128x128x64
+(cuBLAS)``).
 
-A kernel's full name is a C++ signature or a library's code for it, often hundreds of characters long. Each family has one rule here;
-the first that knows the name says what it is. Names of no family keep their heart: the function without namespaces, template arguments
-and parameters.
+A kernel's full name is a C++ signature or a library's code for it, often hundreds of characters long. Each
+family has one rule here; the first that knows the name says what it is. Names of no family keep their heart:
+the function without namespaces, template arguments and parameters.
 
-Categories are for kernels whose operator is not known or has no work model: the first family that knows a name decides. It is given the
-short name, which has a rule for each library, and the name of the function without template arguments. The names are those of public
-traces unless a row says otherwise. What no row knows has no category.
+Categories are for kernels whose operator is not known or has no work model: the first family that knows a
+name decides. It is given the short name, which has a rule for each library, and the name of the function
+without template arguments. The names are those of public traces unless a row says otherwise. What no row
+knows has no category.
 """
 
 from __future__ import annotations
@@ -23,28 +25,66 @@ _LONGEST = 60
 # What a kernel is stands at the beginning of its name.
 _READ = 1024
 _PRECISIONS = (
-    (r"e2m1\w*ue4m3", "nvfp4"), (r"e2m1\w*ue8m0", "mxfp4"),  # the second is the dtype of the scales
-    (r"e4m3|e5m2|fp8", "fp8"), (r"bf16|bfloat16|BFloat16", "bf16"), (r"tf32|tfloat32", "tf32"), (r"fp16|f16|half|Half", "fp16"),
-    (r"fp64|f64|double", "fp64"), (r"int8|i8", "int8"), (r"fp32|f32|float", "fp32"),
-)  # fmt: skip
-# The letter in front of ``gemm`` and ``cudnn`` in the names of NVIDIA's libraries, and behind the indices in those of Tensile.
-_LETTERS = {"s": "fp32", "h": "fp16", "d": "fp64", "i": "int8", "c": "complex64", "z": "complex128", "b": "bf16"}
+    (r"e2m1\w*ue4m3", "nvfp4"),
+    (r"e2m1\w*ue8m0", "mxfp4"),  # the second is the dtype of the scales
+    (r"e4m3|e5m2|fp8", "fp8"),
+    (r"bf16|bfloat16|BFloat16", "bf16"),
+    (r"tf32|tfloat32", "tf32"),
+    (r"fp16|f16|half|Half", "fp16"),
+    (r"fp64|f64|double", "fp64"),
+    (r"int8|i8", "int8"),
+    (r"fp32|f32|float", "fp32"),
+)
+# The letter in front of ``gemm`` and ``cudnn`` in the names of NVIDIA's libraries, and behind the indices in
+# those of Tensile.
+_LETTERS = {
+    "s": "fp32",
+    "h": "fp16",
+    "d": "fp64",
+    "i": "int8",
+    "c": "complex64",
+    "z": "complex128",
+    "b": "bf16",
+}
 # The dtypes in the names of grouped products: of TensorRT-LLM, and of triton_kernels and AITER.
-_FORMATS = {"MxE2m1": "mxfp4", "E2m1": "nvfp4", "MxE4m3": "mxfp8", "E4m3": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "Fp32": "fp32"}
+_FORMATS = {
+    "MxE2m1": "mxfp4",
+    "E2m1": "nvfp4",
+    "MxE4m3": "mxfp8",
+    "E4m3": "fp8",
+    "Bfloat16": "bf16",
+    "Fp16": "fp16",
+    "Fp32": "fp32",
+}
 # The first words of the short names of matrix work, and the precisions that follow them.
 _MATRIX = (
-    "GEMM ", "GEMV ", "grouped GEMM ", "convolution ", "attention ", "flash attention ", "memory-efficient attention ",
+    "GEMM ",
+    "GEMV ",
+    "grouped GEMM ",
+    "convolution ",
+    "attention ",
+    "flash attention ",
+    "memory-efficient attention ",
     "paged attention ",
-)  # fmt: skip
+)
 _NAMED = frozenset((*(name for _, name in _PRECISIONS), *_FORMATS.values()))
 _DIRECTIONS = {"fprop": "forward", "dgrad": "backward input", "wgrad": "backward weight"}
 # What stands around an element-wise functor and says nothing of it.
-_WRAPPERS = {"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "UnaryFunctor", "CompareFunctor", "operator", "gpu_kernel"}
+_WRAPPERS = {
+    "BinaryFunctor",
+    "AUnaryFunctor",
+    "BUnaryFunctor",
+    "UnaryFunctor",
+    "CompareFunctor",
+    "operator",
+    "gpu_kernel",
+}
 _OPERATIONS = {"plus": "add", "minus": "subtract", "multiplies": "multiply", "divides": "divide"}
 # Whose products are not those of cuBLAS, by a word in their names, and how cuBLAS's own begin.
 _MAKERS = {"cutlass": "CUTLASS", "deep_gemm": "DeepGEMM", "aiter": "AITER", "rocblas": "rocBLAS"}
 _CUBLAS = re.compile(
-    r"(?:[a-z]+_)?(?:ampere|hopper|maxwell|pascal|turing|volta|sm\d+|cublas\w*|cask\w*|[shdcz]gemm)_|gemm(?:k1|SN|v|_?[a-z]*2x2)|cublas|internal::gemm"
+    r"(?:[a-z]+_)?(?:ampere|hopper|maxwell|pascal|turing|volta|sm\d+|cublas\w*|cask\w*"
+    r"|[shdcz]gemm)_|gemm(?:k1|SN|v|_?[a-z]*2x2)|cublas|internal::gemm"
 )
 _GENERIC = {"kernel", "Kernel", "Kernel2", "globalKernel", "device_kernel", "operator"}
 
@@ -55,13 +95,19 @@ def short_kernel(name: str) -> str:
     if name.startswith(("Memcpy ", "Memset ", "triton_")):  # named for people
         found = name[:_READ]
     else:
-        found = next((text for rule in _RULES if (text := _ruled(name[:_READ], rule))), "") or _heart(name) or name.strip() or name
+        found = (
+            next((text for rule in _RULES if (text := _ruled(name[:_READ], rule))), "")
+            or _heart(name)
+            or name.strip()
+            or name
+        )
     half = _LONGEST // 2
     return found if len(found) <= _LONGEST else f"{found[: half - 1]}…{found[-half:]}"
 
 
 def matrix_precision(name: str) -> str:
-    """The precision of a product, convolution or attention by its kernel's name; empty for other kernels and names without one."""
+    """The precision of a product, convolution or attention by its kernel's name; empty for other kernels and
+    names without one."""
     short = short_kernel(name)
     if not short.startswith(_MATRIX):
         return ""
@@ -78,8 +124,11 @@ def _precision(text: str) -> str:
 
 
 def _tile(name: str) -> str:
-    """The tile of a product or convolution: ``128x128x64`` from ``tilesize128x128x64``, ``128x128_ldg8_f2f_stages_64x3``."""
-    whole = re.search(r"(?:tilesize|MT|bt|(?<!SM\d\d)(?<!SM\d{3})_)(\d+x\d+x\d+)(?:_|$)", name)  # SM90_64x256x16 is an instruction
+    """The tile of a product or convolution: ``128x128x64`` from ``tilesize128x128x64``,
+    ``128x128_ldg8_f2f_stages_64x3``."""
+    whole = re.search(
+        r"(?:tilesize|MT|bt|(?<!SM\d\d)(?<!SM\d{3})_)(\d+x\d+x\d+)(?:_|$)", name
+    )  # SM90_64x256x16 is an instruction
     if whole:
         return whole[1]
     part = re.search(r"_(\d+x\d+)(?:_|$)", name)
@@ -89,7 +138,7 @@ def _tile(name: str) -> str:
     return f"{part[1]}x{depth[1]}" if depth else part[1]
 
 
-# --- families ----------------------------------------------------------------------------------------------------------------------
+# --- families ---------------------------------------------------------------------------------------------
 
 
 def _collective(name: str) -> str | None:
@@ -101,19 +150,34 @@ def _collective(name: str) -> str | None:
     operation = next((one for one in ("sum", "prod", "max", "min", "avg") if f"_{one}" in words), "")
     moves = found[2] in ("SendRecv", "AllGather", "Broadcast")
     precision = "" if moves else _precision(words)
-    return _told(found[1].upper(), found[2], "" if moves else operation, precision, f"({algorithm})" if algorithm else "")
+    return _told(
+        found[1].upper(),
+        found[2],
+        "" if moves else operation,
+        precision,
+        f"({algorithm})" if algorithm else "",
+    )
 
 
 # What kernels of ROCm's Composable Kernel are, by the first of these words in their names.
 _COMPOSABLE = {
-    "conv_fwd": "convolution forward", "conv_bwd_data": "convolution backward input", "conv_bwd_weight": "convolution backward weight",
-    "MoeSorting": "sorting of tokens by expert", "moe_gemm": "grouped GEMM", "FusedMoe": "grouped GEMM",
-    "FmhaBwd": "attention backward", "Fmha": "attention forward", "Rmsnorm2d": "RMS norm", "Layernorm2d": "layer norm",
-    "emm": "GEMM", "Flatmm": "GEMM",
-}  # fmt: skip
+    "conv_fwd": "convolution forward",
+    "conv_bwd_data": "convolution backward input",
+    "conv_bwd_weight": "convolution backward weight",
+    "MoeSorting": "sorting of tokens by expert",
+    "moe_gemm": "grouped GEMM",
+    "FusedMoe": "grouped GEMM",
+    "FmhaBwd": "attention backward",
+    "Fmha": "attention forward",
+    "Rmsnorm2d": "RMS norm",
+    "Layernorm2d": "layer norm",
+    "emm": "GEMM",
+    "Flatmm": "GEMM",
+}
 # Its types, mangled or not: bf16 is an unsigned short (``t``) in older versions.
 _COMPOSABLE_TYPES = re.compile(
-    r"(?P<bf16>DF16b|bf16|bhalf|unsigned short|ttft)|(?P<fp16>DF16_|_Float16|half_t)|(?P<fp8>_BitInt\(8\)|f8_t)"
+    r"(?P<bf16>DF16b|bf16|bhalf|unsigned "
+    r"short|ttft)|(?P<fp16>DF16_|_Float16|half_t)|(?P<fp8>_BitInt\(8\)|f8_t)"
 )
 
 
@@ -128,7 +192,9 @@ def _composable(name: str) -> str | None:
 
 def _convolution(name: str) -> str | None:
     if not re.search(
-        r"[sh](?:\d+)?cudnn_|_convolve_|implicit_gemm|[Ww]inograd|fprop|dgrad|wgrad|Conv2d|cudnn::(?:\w+::)*\w*conv", name
+        r"[sh](?:\d+)?cudnn_|_convolve_|implicit_gemm|[Ww]inograd|fprop|dgrad|wgrad|Conv2d"
+        r"|cudnn::(?:\w+::)*\w*conv",
+        name,
     ):
         return None
     way = next((text for word, text in _DIRECTIONS.items() if word in name.lower()), "")
@@ -146,11 +212,14 @@ def _grouped(name: str) -> str | None:
         return None
     weights, rows = (_FORMATS.get(word, word) for word in (found[1] or found[2], found[2]))
     gate = re.search(r"swiGlu|geGlu", name)
-    return _told("grouped GEMM", f"{rows} x {weights}", found[3], gate[0].lower() if gate else "", "(TensorRT-LLM)")
+    return _told(
+        "grouped GEMM", f"{rows} x {weights}", found[3], gate[0].lower() if gate else "", "(TensorRT-LLM)"
+    )
 
 
 def _tensile(name: str) -> str | None:
-    """Its layout is that of BLAS: ``TN`` of ``Alik_Bljk``. The first index is contiguous, and ``l`` is summed over."""
+    """Its layout is that of BLAS: ``TN`` of ``Alik_Bljk``. The first index is contiguous, and ``l`` is summed
+    over."""
     found = re.match(r"(?:Custom_)?Cijk_\w(\w)\w\w_\w(\w)\w\w_([A-Z0-9]+)", name)
     if found is None:
         return None
@@ -169,13 +238,19 @@ def _product(name: str) -> str | None:
     tensor_cores = re.search(r"s1688gemm", text)
     precision = _precision(text) or ("tf32" if tensor_cores else _LETTERS[letter[1]] if letter else "")
     align = re.search(r"align([12])(?:\D|$)", text)
-    maker = next((maker for word, maker in _MAKERS.items() if word in name.lower()), "cuBLAS" if _CUBLAS.search(function) else "")
+    maker = next(
+        (maker for word, maker in _MAKERS.items() if word in name.lower()),
+        "cuBLAS" if _CUBLAS.search(function) else "",
+    )
     note = ", ".join(filter(None, (maker, f"align {align[1]}" if align else "")))
-    return _told("GEMM", precision, _tile(text), "SIMT" if "simt" in text else "", f"({note})" if note else "")
+    return _told(
+        "GEMM", precision, _tile(text), "SIMT" if "simt" in text else "", f"({note})" if note else ""
+    )
 
 
 def _kernel_function(name: str) -> str:
-    """The qualified name of the function, or of the first template argument of a wrapper (``cutlass::device_kernel<...>``)."""
+    """The qualified name of the function, or of the first template argument of a wrapper
+    (``cutlass::device_kernel<...>``)."""
     function = function_of(name)
     if function.rpartition("::")[2] in _GENERIC and "<" in name:
         return re.split(r"[<>(,]", name.partition("<")[2], maxsplit=1)[0]
@@ -212,11 +287,24 @@ def _reduction(name: str) -> str | None:
 
 # What is in the names of kernels, in the words of a table.
 _WORDS = {
-    "fwd": "forward", "bwd": "backward", "fw": "forward", "bw": "backward", "f": "forward", "b": "backward", "reduce": "reduction",
-    "nchw": "NCHW", "nhwc": "NHWC", "nchwaddpadding": "NCHW", "t": "bf16", "h": "fp16", "s": "fp32", "q": "fp8", "d": "fp64",  # nvjet
-}  # fmt: skip
-# In order: what a name contains and what such a kernel is, with the words that the parentheses hold and the precision and the tile
-# that the name says; or a function that tells it.
+    "fwd": "forward",
+    "bwd": "backward",
+    "fw": "forward",
+    "bw": "backward",
+    "f": "forward",
+    "b": "backward",
+    "reduce": "reduction",
+    "nchw": "NCHW",
+    "nhwc": "NHWC",
+    "nchwaddpadding": "NCHW",
+    "t": "bf16",
+    "h": "fp16",
+    "s": "fp32",
+    "q": "fp8",
+    "d": "fp64",  # nvjet
+}
+# In order: what a name contains and what such a kernel is, with the words that the parentheses hold and the
+# precision and the tile that the name says; or a function that tells it.
 _RULES: tuple[tuple[str, str] | Callable[[str], str | None], ...] = (
     _collective,
     _composable,
@@ -247,7 +335,8 @@ _RULES: tuple[tuple[str, str] | Callable[[str], str | None], ...] = (
     _convolution,
     # Products of rows with the weights of their experts.
     (
-        r"^_(?:p_)?matmul\w*?_[NT]{3}_[a-z0-9]{1,12}?x([a-z0-9]{1,12}?)x([a-z0-9]{1,12})_(\d+x\d+x\d+)x\d+_*(\w*?)_*(?!\w)",
+        r"^_(?:p_)?matmul\w*?_[NT]{3}_[a-z0-9]{1,12}?x([a-z0-9]{1,12}?)x([a-z0-9]{1,12})"
+        r"_(\d+x\d+x\d+)x\d+_*(\w*?)_*(?!\w)",
         "grouped GEMM {0} x {1} {2} {3} (triton_kernels)",
     ),
     _grouped,
@@ -272,19 +361,24 @@ def _ruled(name: str, rule: tuple[str, str] | Callable[[str], str | None]) -> st
     return " ".join(text.format(*words, precision=_precision(name), tile=_tile(name)).split())
 
 
-# --- names in C++ ------------------------------------------------------------------------------------------------------------------
+# --- names in C++ -----------------------------------------------------------------------------------------
 
-_SKIPPED = re.compile(r"^gpu_|std::array|TensorListMetadata|OffsetCalculator|TrivialOffsetCalculator|memory::|ReduceOp|func_wrapper")
+_SKIPPED = re.compile(
+    r"^gpu_|std::array|TensorListMetadata|OffsetCalculator|TrivialOffsetCalculator|memory::"
+    r"|ReduceOp|func_wrapper"
+)
 _OPERATION = re.compile(r"(\w*(?:[Ff]unctor\w*|[Kk]ernel\w*|_cuda\w*|_impl|launch_\w+))")
 
 
 def _operation(arguments: str) -> str:
-    """The operation in a kernel's template arguments: ``fill`` from ``4, at::native::FillFunctor<float>``; empty if none is named."""
+    """The operation in a kernel's template arguments: ``fill`` from ``4, at::native::FillFunctor<float>``;
+    empty if none is named."""
     for found in _OPERATION.finditer(arguments):
         word = found[1]
         if word not in _WRAPPERS and not _SKIPPED.search(word):
             cleaned = re.sub(
-                r"CUDAFunctor(OnSelf|OnOther)?_|^launch_|_?[Ff]unctor|_?(CUDA)?[Kk]ernel(_?[Ii]mpl)?|_cuda|_impl|_out$|_scalar$",
+                r"CUDAFunctor(OnSelf|OnOther)?_|^launch_|_?[Ff]unctor"
+                r"|_?(CUDA)?[Kk]ernel(_?[Ii]mpl)?|_cuda|_impl|_out$|_scalar$",
                 "",
                 word,
             )
@@ -345,38 +439,81 @@ _FAMILIES = (
     ("normalization", r"^triton_(?:red|per)_\w*(?:norm|rsqrt)"),
     ("reduction", r"^triton_(?:red|per)_"),
     ("element-wise", r"^triton_poi_"),
-    # Updates of parameters by torch's foreach and fused kernels (its functors), apex and bitsandbytes (by their sources).
+    # Updates of parameters by torch's foreach and fused kernels (its functors), apex and bitsandbytes (by
+    # their sources).
     ("optimizer", r"^foreach .*(?:adam|sgd|lamb|adagrad|lion|momentum)|kOptimizer"),
     ("optimizer", r"(?:Adam|SGD|LAMB|Adagrad|Lion)\w*(?:Functor|Kernel|Math)"),
     ("element-wise", r"^foreach "),
-    # Tables of FBGEMM and torch, and the indices into them (traces of DLRM). An optimizer inside of a table's backward is the table's.
+    # Tables of FBGEMM and torch, and the indices into them (traces of DLRM). An optimizer inside of a table's
+    # backward is the table's.
     ("embedding", r"(?<![Rr]otary)(?<!rotary_)[Ee]mbedding|\bpermute_(?:1D|2D|pooled_embs|indices)"),
     ("embedding", r"linearize_index|bounds_check_indices|bucketize_sparse"),
     ("copy", r"reshape_and_cache|store_kv|kv_?cache"),
-    ("attention", r"^(?:flash |memory-efficient |paged )?attention|fmha|flash_?attn|compute_attn|unified_attention|[Mm]ulti[Hh]ead"),
+    (
+        "attention",
+        r"^(?:flash |memory-efficient |paged "
+        r")?attention|fmha|flash_?attn|compute_attn|unified_attention|[Mm]ulti[Hh]ead",
+    ),
     ("attention", r"\b_?attn_(?:fwd|bwd)|\b(?:flash|mla)::|(?:_|\b)mla_|sage_|mqa_logits"),
-    # Routing of tokens to experts, and their products: SGLang, TensorRT-LLM, triton_kernels, CK, AITER; vLLM's by its source.
-    ("moe", r"^grouped GEMM|^sorting of tokens|(?:\b|_)f?moe(?:_|\b)|[Mm]oe[A-Z_]|topk_?(?:gating|softmax)|expert|routing"),
+    # Routing of tokens to experts, and their products: SGLang, TensorRT-LLM, triton_kernels, CK, AITER;
+    # vLLM's by its source.
+    (
+        "moe",
+        r"^grouped GEMM|^sorting of "
+        r"tokens|(?:\b|_)f?moe(?:_|\b)|[Mm]oe[A-Z_]|topk_?(?:gating|softmax)|expert|routing",
+    ),
     # triton_kernels, and what surrounds the experts in DeepSeek's training trace.
-    ("moe", r"finalize_matmul|bitmatrix|_topk_forward|get_dispatch_layout|m_grouped_|expand_to_fused|reduce_fused|get_fused_mapping"),
-    ("convolution", r"^convolution|^layout |^split-K reduction \(cuDNN\)|im2col|Im2d2Col|col2im|transpose_\w*(?:CNHW|NCHW)"),
-    ("normalization", r"^(?:batch|layer|RMS) norm|(?:[Bb]atch|[Ll]ayer|[Gg]roup|[Rr][Mm][Ss]|[Ii]nstance|qk)_?[Nn]orm|layer_norm::"),
-    ("normalization", r"\b(?:ln|rms)_(?:fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|(?:Fused|Backward\w*)Params"),
+    (
+        "moe",
+        r"finalize_matmul|bitmatrix|_topk_forward|get_dispatch_layout|m_grouped_|expand_to_fused"
+        r"|reduce_fused|get_fused_mapping",
+    ),
+    (
+        "convolution",
+        r"^convolution|^layout |^split-K reduction "
+        r"\(cuDNN\)|im2col|Im2d2Col|col2im|transpose_\w*(?:CNHW|NCHW)",
+    ),
+    (
+        "normalization",
+        r"^(?:batch|layer|RMS) "
+        r"norm|(?:[Bb]atch|[Ll]ayer|[Gg]roup|[Rr][Mm][Ss]|[Ii]nstance|qk)_?[Nn]orm|layer_norm::",
+    ),
+    (
+        "normalization",
+        r"\b(?:ln|rms)_(?:fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|(?:Fused"
+        r"|Backward\w*)Params",
+    ),
     ("matmul", r"^GEM[MV] |^dot product|^split-K reduction|epilogue::impl|cublas|\bmatmul|_mm_kernel"),
     # Names that say nothing else, by the sources of rocBLAS, DeepGEMM, vLLM and Marlin.
     ("matmul", r"rocblas_|\bdeep_gemm::|w8a8|[Mm]arlin|machete"),
-    ("reduction", r"^reduce |[Ss]oft_?[Mm]ax|cub::|rocprim::|[Pp]ool|[Tt]op_?[Kk]|[Ss]ort|[Aa]rg(?:max|min)|cumsum|histogram"),
+    (
+        "reduction",
+        r"^reduce "
+        r"|[Ss]oft_?[Mm]ax|cub::|rocprim::|[Pp]ool|[Tt]op_?[Kk]|[Ss]ort|[Aa]rg(?:max|min)|cumsum|histogram",
+    ),
     ("reduction", r"cunn_Class|nll_loss|cross_entropy"),
-    ("copy", r"^element-wise (?:\w+ )?copy|CatArray|copy_?(?:async|tensor)?_?kernel|\btranspose|batched_transpose|indexSelect"),
-    ("copy", r"gather|scatter|index_(?:elementwise|copy|put|add)|indexFunc|[Cc]opyKernel|\brepeat_interleave"),
-    ("element-wise", r"^element-wise|act_and_mul|silu|swiglu|gelu|[Rr]otary|rope_|_rope|quant|cast|FP8|dropout|distribution_"),
+    (
+        "copy",
+        r"^element-wise (?:\w+ "
+        r")?copy|CatArray|copy_?(?:async|tensor)?_?kernel|\btranspose|batched_transpose|indexSelect",
+    ),
+    (
+        "copy",
+        r"gather|scatter|index_(?:elementwise|copy|put|add)|indexFunc|[Cc]opyKernel|\brepeat_interleave",
+    ),
+    (
+        "element-wise",
+        r"^element-wise|act_and_mul|silu|swiglu|gelu|[Rr]otary|rope_|_rope|quant|cast|FP8|dropout"
+        r"|distribution_",
+    ),
     ("element-wise", r"\bscal_kernel"),
-)  # fmt: skip
+)
 
 
 @lru_cache(maxsize=4096)
 def kernel_category(name: str) -> str:
-    """The category of operators that a kernel of this name belongs to, or ``communication``; empty where the name tells none."""
+    """The category of operators that a kernel of this name belongs to, or ``communication``; empty where the
+    name tells none."""
     if communicates(name):
         return "communication"
     text = f"{short_kernel(name)} {function_of(name)}"
@@ -385,10 +522,12 @@ def kernel_category(name: str) -> str:
 
 
 def traced_precision(operators: Sequence[OperatorRow], unmodelled: Sequence[Unmodelled]) -> str:
-    """The precision in which matrix products, convolutions and attention run for most of their time; empty without any.
+    """The precision in which matrix products, convolutions and attention run for most of their time; empty
+    without any.
 
-    It is that of a trace recorded without rooflines. Elements of tensors do not say it: a server that replays a graph in bfloat16 runs
-    only bookkeeping and sampling outside of it. Kernels of operators without a count are included if their names contain a precision.
+    It is that of a trace recorded without rooflines. Elements of tensors do not say it: a server that replays
+    a graph in bfloat16 runs only bookkeeping and sampling outside of it. Kernels of operators without a count
+    are included if their names contain a precision.
     """
     known = [(row.precision, row.time_s) for row in operators if row.matrix_flops and row.precision]
     named = [(matrix_precision(kernel.name), kernel.time_s) for gap in unmodelled for kernel in gap.kernels]

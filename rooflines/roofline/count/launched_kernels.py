@@ -1,7 +1,9 @@
-"""Kernels that a library launches itself, below no counted operator: each launch is counted as a call of the kernel.
+"""Kernels that a library launches itself, below no counted operator: each launch is counted as a call of the
+kernel.
 
-The kernel's name says what it does (``formulas/kernels/``), the operators before it under the same wrapper have its tensors. Kernels
-that torch.compile launches without recording their arguments stay unknown, but each under its own name.
+The kernel's name says what it does (``formulas/kernels/``), the operators before it under the same wrapper
+have its tensors. Kernels that torch.compile launches without recording their arguments stay unknown, but each
+under its own name.
 """
 
 from __future__ import annotations
@@ -56,8 +58,9 @@ def from_launched_kernels(counts: Counts) -> Iterable[Group]:
 
 
 def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, LaunchShape | None]]:
-    """The kernel that each ``free`` runtime call launched, with its grid and block, where it is of a known family or the call is of
-    ``compiled`` code: that of its device event, else the one that the call records, as those of ROCm do while a graph is captured.
+    """The kernel that each ``free`` runtime call launched, with its grid and block, where it is of a known
+    family or the call is of ``compiled`` code: that of its device event, else the one that the call records,
+    as those of ROCm do while a graph is captured.
 
     A call that launched several kernels, such as a graph, is left out.
     """

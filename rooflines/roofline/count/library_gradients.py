@@ -1,10 +1,11 @@
 """Autograd nodes of libraries: their work depends on arguments that only their forward calls record.
 
-A node (``LigerRMSNormFunctionBackward``) is given the gradients of its forward call's results and nothing else. It has the sequence
-number that its thread counted when the forward call made it. The call of a Python function has this number, too. The call of a C++
-function (``torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>``) may have none: nodes and calls between two numbers that
-the thread shows are paired in order, if there are as many of one as of the other and each gradient fits its call. The gradient in turn
-has the shape of what the call returned.
+A node (``LigerRMSNormFunctionBackward``) is given the gradients of its forward call's results and nothing
+else. It has the sequence number that its thread counted when the forward call made it. The call of a Python
+function has this number, too. The call of a C++ function
+(``torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>``) may have none: nodes and calls between
+two numbers that the thread shows are paired in order, if there are as many of one as of the other and each
+gradient fits its call. The gradient in turn has the shape of what the call returned.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ _BACKWARD = "Backward"
 
 
 def from_forward_calls(counts: Counts) -> Iterator[Group]:
-    """Count nodes with the arguments of their forward calls, and forward calls with the results that their gradients show."""
+    """Count nodes with the arguments of their forward calls, and forward calls with the results that their
+    gradients show."""
     waiting = counts.where(lambda variant: variant.count.reason == FORWARD_NEEDED)
     if not waiting.any():
         return
     trace, host = counts.trace, counts.trace.host
     operators = host.kind == OPERATOR
     # What libraries register as operators of their own has the work of a node that calls it.
-    own = counts.where(lambda variant: variant.count.kind == "counted" and variant.signature.name.startswith("fbgemm::"))
+    own = counts.where(
+        lambda variant: variant.count.kind == "counted" and variant.signature.name.startswith("fbgemm::")
+    )
     waiting = waiting & operators & (host.sequence >= 0) & (enclosed(own, counts.calls.after) == 0)
     codes = {name: code for code, name in enumerate(trace.names)}
     pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -40,12 +44,18 @@ def from_forward_calls(counts: Counts) -> Iterator[Group]:
     for code, places in places_of(host.name[every]):
         name, nodes = trace.names[code], every[places]
         calls = np.flatnonzero(operators & (host.name == codes.get(_forward_of(name), -1)))
-        found = _between_numbers(counts, nodes, calls) if name.startswith(_NATIVE) else _by_number(counts, nodes, calls)
+        found = (
+            _between_numbers(counts, nodes, calls)
+            if name.startswith(_NATIVE)
+            else _by_number(counts, nodes, calls)
+        )
         for node, call in found:
             pairs.setdefault((int(host.signature[node]), int(host.signature[call])), []).append((node, call))
     for (node_code, call_code), events in pairs.items():
         gradient, forward = trace.signatures[node_code], trace.signatures[call_code]
-        gradients = tuple(TensorArg(one.shape, one.dtype) for one in gradient.args if isinstance(one, TensorArg))
+        gradients = tuple(
+            TensorArg(one.shape, one.dtype) for one in gradient.args if isinstance(one, TensorArg)
+        )
         backward = count(with_forward(gradient, gradients, forward))
         if backward.kind == "counted":
             yield [node for node, _ in events], Variant(gradient, backward, "arguments from its forward call")
@@ -57,7 +67,9 @@ def from_forward_calls(counts: Counts) -> Iterator[Group]:
 def _forward_of(node: str) -> str:
     if not node.startswith(_NATIVE):
         return node.removesuffix(_BACKWARD)
-    from rooflines.roofline.count.formulas.libraries.fbgemm_embedding import forward_of  # loaded for traces that have such nodes
+    from rooflines.roofline.count.formulas.libraries.fbgemm_embedding import (
+        forward_of,
+    )  # loaded for traces that have such nodes
 
     return forward_of(node) or ""
 
@@ -65,7 +77,11 @@ def _forward_of(node: str) -> str:
 def _by_number(counts: Counts, nodes: Int64s, calls: Int64s) -> Iterator[tuple[int, int]]:
     """Nodes with the one call of the same sequence number."""
     host = counts.trace.host
-    of = {number: int(calls[places[0]]) for number, places in places_of(host.sequence[calls]) if len(places) == 1}
+    of = {
+        number: int(calls[places[0]])
+        for number, places in places_of(host.sequence[calls])
+        if len(places) == 1
+    }
     for node, number in zip(nodes.tolist(), host.sequence[nodes].tolist(), strict=True):
         if number in of and host.start_ns[of[number]] <= host.start_ns[node]:
             yield node, of[number]
@@ -76,9 +92,13 @@ def _between_numbers(counts: Counts, nodes: Int64s, calls: Int64s) -> Iterator[t
     host = counts.trace.host
     if not len(calls) or len(np.unique(host.thread[calls])) != 1:
         return
-    # The numbers that the thread of the calls shows as time goes on: each is the next one that it gives to a node.
+    # The numbers that the thread of the calls shows as time goes on: each is the next one that it gives to a
+    # node.
     shown = np.flatnonzero(
-        (host.kind == OPERATOR) & (host.sequence >= 0) & (host.forward_thread == 0) & (host.thread == host.thread[calls[0]])
+        (host.kind == OPERATOR)
+        & (host.sequence >= 0)
+        & (host.forward_thread == 0)
+        & (host.thread == host.thread[calls[0]])
     )
     shown = shown[np.argsort(host.start_ns[shown], kind="stable")]
     times, numbers = host.start_ns[shown], np.maximum.accumulate(host.sequence[shown])
@@ -96,10 +116,14 @@ def _between_numbers(counts: Counts, nodes: Int64s, calls: Int64s) -> Iterator[t
 
 
 def _fits(counts: Counts, node: int, call: int) -> bool:
-    """Whether the gradient has as many rows as the call has indices, or a number by which its offsets divide into bags."""
+    """Whether the gradient has as many rows as the call has indices, or a number by which its offsets divide
+    into bags."""
     signatures, codes = counts.trace.signatures, counts.trace.host.signature
     gradient, forward = signatures[codes[node]].arg(0), signatures[codes[call]]
     if not isinstance(gradient, TensorArg) or not gradient.shape:
         return False
-    rows, sizes = gradient.shape[0], {one.shape[0] for one in forward.tensors if one.shape and one.dtype.startswith("int")}
+    rows, sizes = (
+        gradient.shape[0],
+        {one.shape[0] for one in forward.tensors if one.shape and one.dtype.startswith("int")},
+    )
     return rows in sizes or any(rows and size > 1 and (size - 1) % rows == 0 for size in sizes)

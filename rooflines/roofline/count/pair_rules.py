@@ -1,7 +1,7 @@
 """Rules that infer facts about one call of a trace from another; each takes a pair of signatures.
 
-A rule returns ``Evidence``, or None where the two signatures show nothing or leave more than one possibility. The pairs come from
-``related_calls.py``.
+A rule returns ``Evidence``, or None where the two signatures show nothing or leave more than one possibility.
+The pairs come from ``related_calls.py``.
 """
 
 from __future__ import annotations
@@ -15,20 +15,28 @@ from rooflines.roofline.count.formulas.normalization import BATCH_NORM
 from rooflines.roofline.count.formulas.registry import aten
 
 JOINS = frozenset(aten("cat _cat concat stack _stack"))
-REDUCTIONS = frozenset(aten(
-    "sum nansum mean nanmean prod amax amin logsumexp norm linalg_vector_norm frobenius_norm var std all any"
-))  # fmt: skip
+REDUCTIONS = frozenset(
+    aten(
+        "sum nansum mean nanmean prod amax amin logsumexp norm linalg_vector_norm frobenius_norm "
+        "var std all any"
+    )
+)
 # Operators whose result's length depends on values: on a CPU they view it once it is known.
 SELECTIONS = frozenset(aten("nonzero masked_select"))
 # What takes a convolution's result as it is, first among its arguments.
 NORMS = frozenset(BATCH_NORM)
-_CONSUMERS = NORMS | frozenset(aten(
-    "relu relu_ relu6 relu6_ leaky_relu leaky_relu_ gelu silu silu_ sigmoid sigmoid_ tanh tanh_ hardtanh hardtanh_ hardswish"
-    " hardswish_ clamp clamp_ clamp_min clamp_min_ elu elu_ mish mish_ prelu add add_ group_norm native_group_norm instance_norm"
-))  # fmt: skip
+_CONSUMERS = NORMS | frozenset(
+    aten(
+        "relu relu_ relu6 relu6_ leaky_relu leaky_relu_ gelu silu silu_ sigmoid sigmoid_ tanh "
+        "tanh_ hardtanh hardtanh_ hardswish"
+        " hardswish_ clamp clamp_ clamp_min clamp_min_ elu elu_ mish mish_ prelu add add_ "
+        "group_norm native_group_norm instance_norm"
+    )
+)
 _VIEWS = frozenset(aten("view reshape squeeze squeeze_ unsqueeze unsqueeze_ expand expand_as flatten"))
 BATCH_NORM_GRADIENT = frozenset(aten("native_batch_norm_backward"))
-# Backward operator -> its argument that is the shape of the forward's first operand, or (embedding) the length of its table.
+# Backward operator -> its argument that is the shape of the forward's first operand, or (embedding) the
+# length of its table.
 FORWARD_SIZES = dict.fromkeys(aten("select_backward slice_backward diagonal_backward unfold_backward"), 1)
 TABLE_ROWS = dict.fromkeys(aten("embedding_dense_backward"), 2)
 _NODE_PREFIX = "autograd::engine::evaluate_function: "
@@ -38,7 +46,8 @@ _SCHEMAS = FORWARD | TRANSPOSED | BACKWARD | BACKWARD_TRANSPOSED
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Facts about a call inferred from other calls: an argument by its position, or the returned tensors; ``source`` in words."""
+    """Facts about a call inferred from other calls: an argument by its position, or the returned tensors;
+    ``source`` in words."""
 
     source: str
     position: int = -1
@@ -54,7 +63,8 @@ class Evidence:
 
 
 def stem(name: str) -> str:
-    """An operator's name as the names of autograd's nodes have it: ``_adaptive_avg_pool2d`` is ``adaptiveavgpool2d``."""
+    """An operator's name as the names of autograd's nodes have it: ``_adaptive_avg_pool2d`` is
+    ``adaptiveavgpool2d``."""
     return name.removeprefix("aten::").replace("_", "").lower()
 
 
@@ -65,7 +75,11 @@ def node_stem(name: str) -> str:
 
 def _output(result: Argument, source: str) -> Evidence | None:
     """That the call returned a tensor like ``result``; None where that is none."""
-    return Evidence(source, outputs=(TensorArg(result.shape, result.dtype),)) if isinstance(result, TensorArg) else None
+    return (
+        Evidence(source, outputs=(TensorArg(result.shape, result.dtype),))
+        if isinstance(result, TensorArg)
+        else None
+    )
 
 
 def gradient(call: Signature, node: Signature) -> Evidence | None:
@@ -74,14 +88,19 @@ def gradient(call: Signature, node: Signature) -> Evidence | None:
 
 
 def written_inside(call: Signature, inner: Signature) -> Evidence | None:
-    """A joined list from the part of it that is filled inside the call, the result of a reduction or selection from the view inside."""
+    """A joined list from the part of it that is filled inside the call, the result of a reduction or
+    selection from the view inside."""
     result, operand = inner.arg(0), call.arg(0)
     if inner.name == "aten::narrow" and call.name not in SELECTIONS:
         fits = call.name in JOINS
     elif not isinstance(result, TensorArg) or not isinstance(operand, TensorArg):
         return None
     elif call.name == "aten::nonzero":
-        fits = inner.name == "aten::as_strided_" and result.dtype == "int64" and result.shape[1:] == (len(operand.shape),)
+        fits = (
+            inner.name == "aten::as_strided_"
+            and result.dtype == "int64"
+            and result.shape[1:] == (len(operand.shape),)
+        )
     elif call.name in SELECTIONS:
         fits = inner.name == "aten::as_strided" and len(result.shape) == 1 and result.dtype == operand.dtype
     else:
@@ -90,10 +109,12 @@ def written_inside(call: Signature, inner: Signature) -> Evidence | None:
 
 
 def taken(call: Signature, consumer: Signature) -> Evidence | None:
-    """The operand of a norm or an activation that fits the convolution. One that looks like the convolution's own input may be that,
-    unless it is a norm's: it follows what it normalizes."""
+    """The operand of a norm or an activation that fits the convolution. One that looks like the convolution's
+    own input may be that, unless it is a norm's: it follows what it normalizes."""
     inputs, weight, result = call.arg(0), call.arg(1), consumer.arg(0)
-    if consumer.name not in _CONSUMERS or not all(isinstance(one, TensorArg) for one in (inputs, weight, result)):
+    if consumer.name not in _CONSUMERS or not all(
+        isinstance(one, TensorArg) for one in (inputs, weight, result)
+    ):
         return None
     rank = len(weight.shape) - 2
     if rank < 1 or not rank < len(inputs.shape) == len(result.shape) or inputs.dtype != result.dtype:
@@ -115,22 +136,37 @@ def viewed(call: Signature, view: Signature) -> Evidence | None:
     operand, result = call.arg(0), view.arg(0)
     if view.name not in _VIEWS or not isinstance(operand, TensorArg) or not isinstance(result, TensorArg):
         return None
-    if len(operand.shape) != len(result.shape) or not _reduces(operand.shape, result.shape) or result.numel == operand.numel:
+    if (
+        len(operand.shape) != len(result.shape)
+        or not _reduces(operand.shape, result.shape)
+        or result.numel == operand.numel
+    ):
         return None
     return _output(result, f"output from its consumer {view.name}")
 
 
 def broadcast_operand(call: Signature, forward: Signature) -> Evidence | None:
-    """The result of a sum in a backward call: the operand of the forward operator that was stretched to the gradient's shape."""
+    """The result of a sum in a backward call: the operand of the forward operator that was stretched to the
+    gradient's shape."""
     grad = call.arg(0)
     if forward.name not in _BROADCASTING or not isinstance(grad, TensorArg):
         return None
-    smaller = {tensor.shape for tensor in forward.tensors if tensor.numel < grad.numel and len(tensor.shape) <= len(grad.shape)}
+    smaller = {
+        tensor.shape
+        for tensor in forward.tensors
+        if tensor.numel < grad.numel and len(tensor.shape) <= len(grad.shape)
+    }
     # Those that were stretched to the shape of the gradient.
-    shapes = {shape for shape in smaller if all(own in (1, size) for own, size in zip(shape[::-1], grad.shape[::-1], strict=False))}
+    shapes = {
+        shape
+        for shape in smaller
+        if all(own in (1, size) for own, size in zip(shape[::-1], grad.shape[::-1], strict=False))
+    }
     if len({prod(shape) for shape in shapes}) != 1:
         return None
-    return Evidence(f"output from the operand of {forward.name}", outputs=(TensorArg(min(shapes), grad.dtype),))
+    return Evidence(
+        f"output from the operand of {forward.name}", outputs=(TensorArg(min(shapes), grad.dtype),)
+    )
 
 
 def _reduces(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
@@ -150,7 +186,9 @@ def mode(call: Signature, other: Signature, value: bool, source: str) -> Evidenc
     """A batch norm's mode. Without running statistics there is but one."""
     if call.name in BATCH_NORM_GRADIENT:
         return filled(call, other, 7, value, source)
-    if "training" not in BATCH_NORM[call.name].split() or (not value and not isinstance(call.arg(3), TensorArg)):
+    if "training" not in BATCH_NORM[call.name].split() or (
+        not value and not isinstance(call.arg(3), TensorArg)
+    ):
         return None
     return filled(call, other, 5, value, source)
 
@@ -158,7 +196,9 @@ def mode(call: Signature, other: Signature, value: bool, source: str) -> Evidenc
 def counts_batches(signature: Signature) -> bool:
     """``num_batches_tracked += 1``."""
     counter = signature.arg(0)
-    return signature.name in ("aten::add_", "aten::add") and counter == TensorArg((), "int64", getattr(counter, "strides", None))
+    return signature.name in ("aten::add_", "aten::add") and counter == TensorArg(
+        (), "int64", getattr(counter, "strides", None)
+    )
 
 
 def operand_size(call: Signature, other: Signature) -> Evidence | None:
@@ -178,13 +218,22 @@ def operand_size(call: Signature, other: Signature) -> Evidence | None:
 
 
 def forward_size(call: Signature, forward: Signature) -> Evidence | None:
-    """The size of the forward's operand, which backward operators of selections and embeddings are given as a number."""
+    """The size of the forward's operand, which backward operators of selections and embeddings are given as a
+    number."""
     grad, operand = call.arg(0), forward.arg(0)
-    if not isinstance(grad, TensorArg) or not isinstance(operand, TensorArg) or not forward.name.startswith("aten::"):
+    if (
+        not isinstance(grad, TensorArg)
+        or not isinstance(operand, TensorArg)
+        or not forward.name.startswith("aten::")
+    ):
         return None
     source = f"the size of its result from {forward.name}"
     if call.name in TABLE_ROWS:
-        fits = len(operand.shape) == 2 and operand.shape[-1:] == grad.shape[-1:] and forward.name == "aten::embedding"
+        fits = (
+            len(operand.shape) == 2
+            and operand.shape[-1:] == grad.shape[-1:]
+            and forward.name == "aten::embedding"
+        )
         return filled(call, forward, TABLE_ROWS[call.name], operand.shape[0], source) if fits else None
     fits = stem(call.name).removesuffix("backward") == stem(forward.name)
     return filled(call, forward, FORWARD_SIZES[call.name], operand.shape, source) if fits else None
@@ -193,7 +242,11 @@ def forward_size(call: Signature, forward: Signature) -> Evidence | None:
 def adds(call: Signature, forward: Signature) -> Evidence | None:
     """That an ``index_put_`` accumulates, where it is the gradient of a selection."""
     selects = forward.name in ("aten::index", "aten::_unsafe_index")
-    return filled(call, forward, 3, True, f"that it adds from {forward.name}, whose gradient it is") if selects else None
+    return (
+        filled(call, forward, 3, True, f"that it adds from {forward.name}, whose gradient it is")
+        if selects
+        else None
+    )
 
 
 def parts(call: Signature, node: Signature) -> Evidence | None:

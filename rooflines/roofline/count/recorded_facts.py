@@ -1,9 +1,11 @@
-"""Calls counted by what was recorded besides their arguments: memory events, the network's parameters, stored calls.
+"""Calls counted by what was recorded besides their arguments: memory events, the network's parameters, stored
+calls.
 
-The bytes that a call allocated and kept are its output. They are used where the recorded inputs do not determine the work:
-``aten::index``, lists of tensors whose dtype the trace lacks. Calls of one signature that kept different amounts are counted apart.
-Traces leave out lists of more than 30 tensors, which in the optimizer are the parameters. Calls are stored with the run because a trace
-cannot hold their arguments (``profiler/read/signature.py``).
+The bytes that a call allocated and kept are its output. They are used where the recorded inputs do not
+determine the work: ``aten::index``, lists of tensors whose dtype the trace lacks. Calls of one signature that
+kept different amounts are counted apart. Traces leave out lists of more than 30 tensors, which in the
+optimizer are the parameters. Calls are stored with the run because a trace cannot hold their arguments
+(``profiler/read/signature.py``).
 """
 
 from __future__ import annotations
@@ -37,7 +39,11 @@ def from_allocations(counts: Counts) -> Iterator[Group]:
     """Count calls whose output is not determined by their inputs with what they allocated."""
     trace = counts.trace
     # Without recorded shapes, the few operators with known allocations would represent all.
-    unclear = [code for code, variant in enumerate(counts.variants) if _needs_output(variant)] if trace.shapes_recorded else []
+    unclear = (
+        [code for code, variant in enumerate(counts.variants) if _needs_output(variant)]
+        if trace.shapes_recorded
+        else []
+    )
     host, memory = trace.host, trace.memory
     # Of the device whose time is divided: a call may allocate on the host as well.
     ours = (memory.device_type != 0) == bool(len(trace.device))
@@ -63,15 +69,25 @@ def from_allocations(counts: Counts) -> Iterator[Group]:
 
 
 def _needs_output(variant: Variant) -> bool:
-    """Whether what the call allocated says more than its signature: the dtype of a list, a result whose size the device decides."""
-    has_list = any(isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg) for arg in variant.signature.args)
-    return variant.count.kind == "unknown" or has_list or count(variant.signature, output_bytes=1) != variant.count
+    """Whether what the call allocated says more than its signature: the dtype of a list, a result whose size
+    the device decides."""
+    has_list = any(
+        isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg) for arg in variant.signature.args
+    )
+    return (
+        variant.count.kind == "unknown"
+        or has_list
+        or count(variant.signature, output_bytes=1) != variant.count
+    )
 
 
 def from_copying_kernels(counts: Counts) -> Iterator[Group]:
-    """Count calls that copy lists of tensors with the size of an element that their kernels name (``CatArrayBatchedCopy``)."""
+    """Count calls that copy lists of tensors with the size of an element that their kernels name
+    (``CatArrayBatchedCopy``)."""
     trace, launch = counts.trace, counts.calls.launch
-    width = np.array([*(int(found[1]) if (found := _WIDTH.search(name)) else 0 for name in trace.names), 0])[trace.device.name]
+    width = np.array([*(int(found[1]) if (found := _WIDTH.search(name)) else 0 for name in trace.names), 0])[
+        trace.device.name
+    ]
     copies = np.flatnonzero((width > 0) & (launch >= 0))
     owner = counts.calls.operator[launch[copies]]
     known = (owner >= 0) & (trace.host.signature[owner] >= 0)
@@ -80,7 +96,10 @@ def from_copying_kernels(counts: Counts) -> Iterator[Group]:
     for which, places in places_of(pair):
         code, size = pairs[which].tolist()
         signature = trace.signatures[code]
-        args = tuple(_of_size(arg, size) if isinstance(arg, tuple) and size in _OF_SIZE else arg for arg in signature.args)
+        args = tuple(
+            _of_size(arg, size) if isinstance(arg, tuple) and size in _OF_SIZE else arg
+            for arg in signature.args
+        )
         if args != signature.args:
             sized = replace(signature, args=args)
             yield distinct(owner[places])[0], Variant(sized, count(sized))
@@ -89,13 +108,16 @@ def from_copying_kernels(counts: Counts) -> Iterator[Group]:
 def _of_size(tensors: tuple[Any, ...], size: int) -> tuple[Any, ...]:
     """A list with tensors of elements of ``size`` bytes, where it has others."""
     return tuple(
-        replace(tensor, dtype=_OF_SIZE[size]) if isinstance(tensor, TensorArg) and size_of(tensor.dtype) != size else tensor
+        replace(tensor, dtype=_OF_SIZE[size])
+        if isinstance(tensor, TensorArg) and size_of(tensor.dtype) != size
+        else tensor
         for tensor in tensors
     )
 
 
 def from_parameters(counts: Counts) -> Iterator[Group]:
-    """Count the optimizer's calls whose lists were left out with the parameters, shared among the calls that a step makes."""
+    """Count the optimizer's calls whose lists were left out with the parameters, shared among the calls that
+    a step makes."""
     host, calls, elements = counts.trace.host, counts.calls, counts.known.parameter_elements
     if elements is None:
         return
@@ -106,13 +128,22 @@ def from_parameters(counts: Counts) -> Iterator[Group]:
         events = np.flatnonzero((host.signature == code) & (calls.phase == OPTIMIZER))
         if len(events):
             each = elements * steps // len(events)
-            yield events, Variant(signature, count(signature, parameter_elements=each, parameter_dtype=counts.known.parameter_dtype))
+            yield (
+                events,
+                Variant(
+                    signature,
+                    count(signature, parameter_elements=each, parameter_dtype=counts.known.parameter_dtype),
+                ),
+            )
 
 
 def from_interpreter(counts: Counts) -> Iterator[Group]:
-    """Count what a function of TorchScript calls with its own arguments: below them, its interpreter records the rest of its stack."""
+    """Count what a function of TorchScript calls with its own arguments: below them, its interpreter records
+    the rest of its stack."""
     trace, above = counts.trace, counts.calls.above
-    functions = counts.where(lambda variant: variant.count.reason == NO_FORMULA and "::" not in variant.signature.name)
+    functions = counts.where(
+        lambda variant: variant.count.reason == NO_FORMULA and "::" not in variant.signature.name
+    )
     called = np.flatnonzero((trace.host.kind == OPERATOR) & (above >= 0) & functions[above])
     for code, places in places_of(trace.host.signature[called]):
         signature = fitted(trace.signatures[code])
@@ -121,8 +152,8 @@ def from_interpreter(counts: Counts) -> Iterator[Group]:
 
 
 def from_stored_calls(counts: Counts) -> Iterator[Group]:
-    """Count the k-th call of an operator in each step as the k-th stored one. An operator that is called another number of times in the
-    trace stays as it is."""
+    """Count the k-th call of an operator in each step as the k-th stored one. An operator that is called
+    another number of times in the trace stays as it is."""
     if not counts.known.stored_calls or not len(counts.trace.host):
         return
     trace, calls, stored = counts.trace, counts.calls, counts.known.stored_calls
@@ -141,4 +172,7 @@ def from_stored_calls(counts: Counts) -> Iterator[Group]:
         if len(events) != len(listed) * (1 if steps is None else len(calls.steps)):
             continue
         for place, call in enumerate(listed):
-            yield events[place :: len(listed)], Variant(call.signature, count(call.signature, outputs=call.results))
+            yield (
+                events[place :: len(listed)],
+                Variant(call.signature, count(call.signature, outputs=call.results)),
+            )

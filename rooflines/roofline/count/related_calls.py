@@ -1,11 +1,13 @@
 """Arguments and outputs that a trace leaves out of one call and records with another.
 
-Traces before 2023 hold the shapes of tensors only: no strides, dimensions, flags or results. Other calls of the same trace supply many
-of these: the autograd node of a call is given a gradient of the shape of its result and has its sequence number; the operator around a
-call, or one inside it, records what the call does not; the next operator takes the result. Only what leaves one possibility is used.
-Where sources contradict each other, or two threads share a sequence number, the call stays without a count.
+Traces before 2023 hold the shapes of tensors only: no strides, dimensions, flags or results. Other calls of
+the same trace supply many of these: the autograd node of a call is given a gradient of the shape of its
+result and has its sequence number; the operator around a call, or one inside it, records what the call does
+not; the next operator takes the result. Only what leaves one possibility is used. Where sources contradict
+each other, or two threads share a sequence number, the call stays without a count.
 
-Rules (``pair_rules.py``) are asked once for each distinct pair of signatures; work for each event is done on whole columns.
+Rules (``pair_rules.py``) are asked once for each distinct pair of signatures; work for each event is done on
+whole columns.
 """
 
 from __future__ import annotations
@@ -33,22 +35,45 @@ _Rule = Callable[[Signature, Signature], Evidence | None]
 _CONVOLUTIONS = frozenset(FORWARD) | frozenset(TRANSPOSED)
 _POOLS = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))
 # Operators with one result, of the shape that the gradient given to their node has.
-_ONE_RESULT = _CONVOLUTIONS | pair_rules.JOINS | pair_rules.REDUCTIONS | pair_rules.SELECTIONS | frozenset(aten(
-    "index _unsafe_index adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d"
-    " _adaptive_avg_pool3d repeat_interleave"
-))  # fmt: skip
+_ONE_RESULT = (
+    _CONVOLUTIONS
+    | pair_rules.JOINS
+    | pair_rules.REDUCTIONS
+    | pair_rules.SELECTIONS
+    | frozenset(
+        aten(
+            "index _unsafe_index adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
+            "_adaptive_avg_pool2d"
+            " _adaptive_avg_pool3d repeat_interleave"
+        )
+    )
+)
 _DIMENSION_FLAG = frozenset(aten("convolution _convolution convolution_overrideable"))
 _GRADIENTS = frozenset(aten("convolution_backward"))
 _PLAIN = frozenset(FORWARD) - _DIMENSION_FLAG
 _TRAINED = frozenset(aten("cudnn_batch_norm_backward miopen_batch_norm_backward"))
 _ACCUMULATES = frozenset(aten("_index_put_impl_ index_put_ index_put _unsafe_index_put"))
-_SIZED = frozenset(name for name, schema in (BACKWARD | BACKWARD_TRANSPOSED).items() if "_size " in schema.partition("grad")[0])
+_SIZED = frozenset(
+    name
+    for name, schema in (BACKWARD | BACKWARD_TRANSPOSED).items()
+    if "_size " in schema.partition("grad")[0]
+)
 _CHAIN = 8  # operators that hand one call on to each other
 _AMBIGUOUS = -2
 _LIBRARY_NORMS = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
-_SPLITS = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
+_SPLITS = frozenset(
+    ("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind")
+)  # names of nodes
 _WITH_SIZES = frozenset(pair_rules.FORWARD_SIZES) | frozenset(pair_rules.TABLE_ROWS)
-_HANDLED = _ONE_RESULT | pair_rules.NORMS | pair_rules.BATCH_NORM_GRADIENT | _GRADIENTS | _ACCUMULATES | _SIZED | _WITH_SIZES
+_HANDLED = (
+    _ONE_RESULT
+    | pair_rules.NORMS
+    | pair_rules.BATCH_NORM_GRADIENT
+    | _GRADIENTS
+    | _ACCUMULATES
+    | _SIZED
+    | _WITH_SIZES
+)
 
 
 def from_related_calls(counts: Counts) -> Iterator[Group]:
@@ -63,12 +88,15 @@ def from_related_calls(counts: Counts) -> Iterator[Group]:
             signature, outputs = evidence.fill(signature), evidence.outputs or outputs
         counted = count(signature, outputs=outputs)
         if counted.kind != "unknown":
-            yield events, Variant(signature, counted, "; ".join(dict.fromkeys(evidence.source for evidence in found)))
+            yield (
+                events,
+                Variant(signature, counted, "; ".join(dict.fromkeys(evidence.source for evidence in found))),
+            )
 
 
 class _EvidenceSearch:
-    """The columns that the passes share. ``_outputs``, ``_arguments`` and ``_flags`` (whether a convolution is transposed) index
-    ``_evidence`` for each event, -1 for none."""
+    """The columns that the passes share. ``_outputs``, ``_arguments`` and ``_flags`` (whether a convolution
+    is transposed) index ``_evidence`` for each event, -1 for none."""
 
     def __init__(self, trace: Trace, calls: Calls, wanted: Mask) -> None:
         self._trace = trace
@@ -79,7 +107,9 @@ class _EvidenceSearch:
         self._evidence: dict[Evidence, int] = {}
         self._stated: dict[Evidence, int] = {}
         self._values: list[int] = []
-        self._outputs, self._arguments, self._flags = (np.full(len(trace.host), -1, np.int64) for _ in range(3))
+        self._outputs, self._arguments, self._flags = (
+            np.full(len(trace.host), -1, np.int64) for _ in range(3)
+        )
         self._itself = np.arange(len(trace.host))
 
     def run(self) -> list[tuple[Int64s, tuple[Evidence, ...]]]:
@@ -90,8 +120,11 @@ class _EvidenceSearch:
         self._from_consumers()
         self._from_chain()
         # Where an operand was broadcast, its gradient is summed to its shape.
-        self._conclude(self._outputs, self._missing_output(("aten::sum",)), self._maker, pair_rules.broadcast_operand)
-        # The shape of what a gradient belongs to: the operator around the call has the tensor, or the forward operator.
+        self._conclude(
+            self._outputs, self._missing_output(("aten::sum",)), self._maker, pair_rules.broadcast_operand
+        )
+        # The shape of what a gradient belongs to: the operator around the call has the tensor, or the forward
+        # operator.
         for others in (self._parent, self._maker):
             self._conclude(self._arguments, self._unknown(_SIZED), others, pair_rules.operand_size)
             self._conclude(self._arguments, self._unknown(_WITH_SIZES), others, pair_rules.forward_size)
@@ -100,7 +133,9 @@ class _EvidenceSearch:
         # The gradient of a selection adds to what is there.
         self._conclude(self._arguments, self._unknown(_ACCUMULATES), self._maker, pair_rules.adds)
         # The gradient of a split joins the gradients of the parts, which are what its node is given.
-        self._conclude(self._arguments, self._missing_output(pair_rules.JOINS), self._split_around, pair_rules.parts)
+        self._conclude(
+            self._arguments, self._missing_output(pair_rules.JOINS), self._split_around, pair_rules.parts
+        )
         self._convolution_gradients()
         columns = np.stack((self._outputs, self._arguments, self._flags))
         events = np.flatnonzero(self._wanted & (columns >= 0).any(axis=0))
@@ -111,7 +146,7 @@ class _EvidenceSearch:
             for row, places in places_of(which)
         ]
 
-    # --- columns -------------------------------------------------------------------------------------------------------------------
+    # --- columns ------------------------------------------------------------------------------------------
 
     def _named(self, names: Iterable[str]) -> Mask:
         """Which events are operators of these names."""
@@ -124,9 +159,14 @@ class _EvidenceSearch:
 
     @cached_property
     def _siblings(self) -> tuple[Int64s, Int64s]:
-        """The operator before and the one after each operator, under the same operator of the same thread; -1 for none."""
+        """The operator before and the one after each operator, under the same operator of the same thread; -1
+        for none."""
         operators = np.flatnonzero(self._host.kind == OPERATOR)
-        under = np.where(self._parent[operators] >= 0, self._parent[operators], -1 - self._host.thread[operators].astype(np.int64))
+        under = np.where(
+            self._parent[operators] >= 0,
+            self._parent[operators],
+            -1 - self._host.thread[operators].astype(np.int64),
+        )
         order = operators[np.argsort(under, kind="stable")]
         together = np.sort(under, kind="stable")
         before, behind = np.full(len(self._host), -1, np.int64), np.full(len(self._host), -1, np.int64)
@@ -139,8 +179,8 @@ class _EvidenceSearch:
     def _nodes(self) -> tuple[Int64s, Int64s]:
         """Autograd's nodes and, for each, the forward operator that made it.
 
-        It has the node's name and sequence number; of several, under one that recorded nothing before, it is the last. Numbers are
-        counted by each thread for itself: one that two threads share says nothing.
+        It has the node's name and sequence number; of several, under one that recorded nothing before, it is
+        the last. Numbers are counted by each thread for itself: one that two threads share says nothing.
         """
         host, names, is_node = self._host, self._trace.names, self._is_node
         stems: dict[str, int] = {}
@@ -187,10 +227,11 @@ class _EvidenceSearch:
             top[left] = self._parent[top[left]]
         return top
 
-    # --- evidence --------------------------------------------------------------------------------------------------------------
+    # --- evidence -----------------------------------------------------------------------------------------
 
     def _state(self, column: Int64s, events: Int64s, evidence: Int64s) -> None:
-        """Enter ``evidence`` (-1: none) about ``events`` in ``column``. Where two pieces contradict each other, neither counts."""
+        """Enter ``evidence`` (-1: none) about ``events`` in ``column``. Where two pieces contradict each
+        other, neither counts."""
         stated = evidence >= 0
         events, evidence = events[stated], evidence[stated]
         if not len(events):
@@ -214,8 +255,11 @@ class _EvidenceSearch:
             self._values.append(self._stated.setdefault(replace(evidence, source=""), len(self._stated)))
         return self._evidence[evidence]
 
-    def _pairs(self, events: Int64s, others: Int64s) -> tuple[Int64s, list[tuple[Signature, Signature]], Int64s]:
-        """The ``events`` with a neighboring signature (-1: none), the distinct pairs, and the pair of each event."""
+    def _pairs(
+        self, events: Int64s, others: Int64s
+    ) -> tuple[Int64s, list[tuple[Signature, Signature]], Int64s]:
+        """The ``events`` with a neighboring signature (-1: none), the distinct pairs, and the pair of each
+        event."""
         signatures, codes = self._trace.signatures, self._host.signature
         asked = np.flatnonzero((others >= 0) & (codes[events] >= 0))
         asked = asked[codes[others[asked]] >= 0]
@@ -223,14 +267,16 @@ class _EvidenceSearch:
         return asked, [(signatures[first], signatures[second]) for first, second in pairs.tolist()], which
 
     def _ask(self, events: Int64s, others: Int64s, rule: _Rule) -> Int64s:
-        """The evidence that ``rule`` finds in each pair of an event and another, asked once for each pair of signatures."""
+        """The evidence that ``rule`` finds in each pair of an event and another, asked once for each pair of
+        signatures."""
         answers = np.full(len(events), -1, np.int64)
         asked, pairs, which = self._pairs(events, others)
         answers[asked] = np.array([self._code(rule(*pair)) for pair in pairs], np.int64)[which]
         return answers
 
     def _conclude(self, column: Int64s, events: Int64s, others: Int64s, rule: _Rule) -> None:
-        """Enter what ``rule`` finds in each pair of an event and the one that ``others`` has for it (-1: none)."""
+        """Enter what ``rule`` finds in each pair of an event and the one that ``others`` has for it (-1:
+        none)."""
         self._state(column, events, self._ask(events, others[events], rule))
 
     def _unknown(self, names: Iterable[str]) -> Int64s:
@@ -240,7 +286,7 @@ class _EvidenceSearch:
     def _missing_output(self, names: Iterable[str]) -> Int64s:
         return np.flatnonzero(self._wanted & self._named(names) & (self._outputs == -1))
 
-    # --- results -------------------------------------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------
 
     def _from_nodes(self) -> None:
         """A node is given the gradient of what its forward operator returned."""
@@ -249,11 +295,19 @@ class _EvidenceSearch:
         self._state(self._outputs, makers[ours], self._ask(makers[ours], nodes[ours], pair_rules.gradient))
 
     def _from_inside(self) -> None:
-        """A joined list is filled part by part, and the result of a reduction or selection is viewed, by operators inside the call."""
-        inner = np.flatnonzero(self._named(("aten::narrow", "aten::as_strided", "aten::as_strided_")) & (self._parent >= 0))
+        """A joined list is filled part by part, and the result of a reduction or selection is viewed, by
+        operators inside the call."""
+        inner = np.flatnonzero(
+            self._named(("aten::narrow", "aten::as_strided", "aten::as_strided_")) & (self._parent >= 0)
+        )
         outer = self._parent[inner]
-        ours = self._wanted[outer] & self._named(pair_rules.JOINS | pair_rules.REDUCTIONS | pair_rules.SELECTIONS)[outer]
-        self._state(self._outputs, outer[ours], self._ask(outer[ours], inner[ours], pair_rules.written_inside))
+        ours = (
+            self._wanted[outer]
+            & self._named(pair_rules.JOINS | pair_rules.REDUCTIONS | pair_rules.SELECTIONS)[outer]
+        )
+        self._state(
+            self._outputs, outer[ours], self._ask(outer[ours], inner[ours], pair_rules.written_inside)
+        )
 
     def _from_chain(self) -> None:
         """Operators that hand the same operands on to one other return what it returns."""
@@ -264,7 +318,10 @@ class _EvidenceSearch:
             alone = np.bincount(outer, minlength=len(self._host))[outer] == 1
             asked, pairs, which = self._pairs(inner, outer)
             same = np.zeros(len(inner), bool)
-            hands_on = [one.args[:2] == other.args[:2] or one.args[:1] == other.args[:1] == ((),) for one, other in pairs]
+            hands_on = [
+                one.args[:2] == other.args[:2] or one.args[:1] == other.args[:1] == ((),)
+                for one, other in pairs
+            ]
             same[asked] = np.array(hands_on, bool)[which]
             inner, outer = inner[alone & same], outer[alone & same]
             for _ in range(_CHAIN):
@@ -277,24 +334,31 @@ class _EvidenceSearch:
                     break
 
     def _from_consumers(self) -> None:
-        """The next operator takes the result: after a convolution a norm or an activation, after a sum of autograd's engine a view."""
+        """The next operator takes the result: after a convolution a norm or an activation, after a sum of
+        autograd's engine a view."""
         before, behind = self._siblings
         events = self._missing_output(_CONVOLUTIONS)
         if len(events):
             top = self._outermost(self._named(_CONVOLUTIONS))
             events = events[top[events] == events]
-            self._state(self._outputs, events, self._ask(events, self._consumer(events, behind), pair_rules.taken))
+            self._state(
+                self._outputs, events, self._ask(events, self._consumer(events, behind), pair_rules.taken)
+            )
         events = self._missing_output(pair_rules.REDUCTIONS)
         if len(events):
             view = behind[events]
             around = np.stack((before[events], np.where(view >= 0, behind[np.maximum(view, 0)], -1)))
             engine = np.all((around >= 0) & self._is_node[np.maximum(around, 0)], axis=0)
-            self._state(self._outputs, events, self._ask(events, np.where(engine, view, -1), pair_rules.viewed))
+            self._state(
+                self._outputs, events, self._ask(events, np.where(engine, view, -1), pair_rules.viewed)
+            )
 
     def _consumer(self, events: Int64s, behind: Int64s) -> Int64s:
-        """The next operator with a tensor, under the same operator, in the same phase, in the module around that of the event or in
-        another one of that."""
-        tensors = np.array([*(any(tensor.shape for tensor in one.tensors) for one in self._trace.signatures), False])
+        """The next operator with a tensor, under the same operator, in the same phase, in the module around
+        that of the event or in another one of that."""
+        tensors = np.array(
+            [*(any(tensor.shape for tensor in one.tensors) for one in self._trace.signatures), False]
+        )
         found = behind[events]
         for _ in range(_CHAIN):
             skipped = (found >= 0) & ~tensors[self._host.signature[found]]
@@ -302,23 +366,31 @@ class _EvidenceSearch:
         paths = [module.path for module in self._calls.modules]
         owners = [path.rpartition(".")[0] for path in paths]
         numbers = {path: number for number, path in enumerate({*paths, *owners})}
-        own, around = (np.array([*(numbers[path] for path in listed), -1], np.int64)[self._calls.module] for listed in (paths, owners))
+        own, around = (
+            np.array([*(numbers[path] for path in listed), -1], np.int64)[self._calls.module]
+            for listed in (paths, owners)
+        )
         phase, at = self._calls.phase, np.maximum(found, 0)
         beside = (around[at] == around[events]) | (own[at] == around[events])
         return np.where((found >= 0) & (phase[at] == phase[events]) & beside, found, -1)
 
-    # --- arguments -----------------------------------------------------------------------------------------------------------------
+    # --- arguments ----------------------------------------------------------------------------------------
 
     @cached_property
     def _split_around(self) -> Int64s:
         """The node of a split directly around each event, -1 for none."""
-        split = self._trace.named(lambda name: is_backward_node(name) and pair_rules.node_stem(name) in _SPLITS)
+        split = self._trace.named(
+            lambda name: is_backward_node(name) and pair_rules.node_stem(name) in _SPLITS
+        )
         return np.where((self._parent >= 0) & split[self._parent], self._parent, -1)
 
     def _transposed(self) -> None:
         """Whether a convolution is transposed: as the names around and inside the call say."""
         top = self._outermost(self._named(_CONVOLUTIONS))
-        for calls, position, source in ((_DIMENSION_FLAG, 6, "the operators around it"), (_GRADIENTS, 7, "its forward operator")):
+        for calls, position, source in (
+            (_DIMENSION_FLAG, 6, "the operators around it"),
+            (_GRADIENTS, 7, "its forward operator"),
+        ):
             events = self._unknown(calls)
             if not len(events):
                 continue
@@ -326,15 +398,17 @@ class _EvidenceSearch:
             events, of = events[of >= 0], top[of[of >= 0]]
             for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
                 these = events[np.isin(of, distinct(top[self._named(names)])[0])]
-                rule = partial(pair_rules.filled, position=position, value=flag, source=f"'transposed' from {source}")
+                rule = partial(
+                    pair_rules.filled, position=position, value=flag, source=f"'transposed' from {source}"
+                )
                 self._conclude(self._flags, these, self._itself, rule)
 
     def _convolution_gradients(self) -> None:
         """Which gradients a convolution's backward made: each is given to a node, which comes later.
 
-        Those of parameters go to their leaves at once, before any other node; what made the input, or cast a parameter, is a node
-        with a smaller number. Behind a frozen convolution nothing is concluded: there an input may need no gradient, and another
-        node of that shape be taken for its maker's.
+        Those of parameters go to their leaves at once, before any other node; what made the input, or cast a
+        parameter, is a node with a smaller number. Behind a frozen convolution nothing is concluded: there an
+        input may need no gradient, and another node of that shape be taken for its maker's.
         """
         events = np.flatnonzero(self._wanted & self._named(_GRADIENTS) & (self._maker >= 0))
         if not len(events):
@@ -349,28 +423,41 @@ class _EvidenceSearch:
             # Input, weight and, if the forward had one, bias.
             for position, operand in enumerate((call.arg(1), call.arg(2), forward.arg(2))):
                 if isinstance(operand, TensorArg):
-                    made[ours, position] = consumers.after(operand.shape, ended[ours], self._host.sequence[makers[ours]])
+                    made[ours, position] = consumers.after(
+                        operand.shape, ended[ours], self._host.sequence[makers[ours]]
+                    )
         masks, which = distinct_rows(*made.T)
         for row, places in places_of(which):
             mask = tuple(map(bool, masks[row].tolist()))
-            rule = partial(pair_rules.filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
+            rule = partial(
+                pair_rules.filled,
+                position=10,
+                value=mask,
+                source="which gradients it makes from the nodes that take them",
+            )
             self._conclude(self._arguments, events[places], self._itself, rule)
 
     def _behind_frozen(self, makers: Int64s) -> Mask:
-        """Which forward operators come after a convolution that made no node, in the forward pass that they are of."""
+        """Which forward operators come after a convolution that made no node, in the forward pass that they
+        are of."""
         host, family = self._host, self._named(_CONVOLUTIONS)
         nodes = np.sort(host.start_ns[self._nodes[0]])
         made = np.zeros(len(host) + 1, np.int64)
         made[self._nodes[1] + 1] = 1
         made = np.cumsum(made)
-        tops = np.flatnonzero(family & (self._outermost(family) == np.arange(len(host))) & (host.forward_thread == 0))
+        tops = np.flatnonzero(
+            family & (self._outermost(family) == np.arange(len(host))) & (host.forward_thread == 0)
+        )
         frozen = np.sort(host.start_ns[tops[made[self._calls.after[tops]] == made[tops]]])
-        begin = np.concatenate(([np.iinfo(np.int64).min], nodes))[np.searchsorted(nodes, host.start_ns[makers])]
+        begin = np.concatenate(([np.iinfo(np.int64).min], nodes))[
+            np.searchsorted(nodes, host.start_ns[makers])
+        ]
         found: Mask = np.searchsorted(frozen, host.start_ns[makers]) > np.searchsorted(frozen, begin)
         return found
 
     def _training(self) -> None:
-        """The mode of a batch norm: its backward call tells, or the module, which counts its batches only in training."""
+        """The mode of a batch norm: its backward call tells, or the module, which counts its batches only in
+        training."""
         norms = self._named(BATCH_NORM)
         events = np.flatnonzero(self._wanted & (norms | self._named(pair_rules.BATCH_NORM_GRADIENT)))
         if not len(events):
@@ -395,10 +482,15 @@ class _EvidenceSearch:
         counted = (before >= 0) & counters[self._host.signature[np.maximum(before, 0)]]
         note(tops[counted], True, "training from the count of its batches")
         if not self._is_node.any():
-            note(tops[~counted], False, "inference: its batches are not counted, and nothing in the trace has a backward")
+            note(
+                tops[~counted],
+                False,
+                "inference: its batches are not counted, and nothing in the trace has a backward",
+            )
 
 
-# Find the autograd nodes that consume a gradient of a given shape, and so the gradients that a convolution's backward makes.
+# Find the autograd nodes that consume a gradient of a given shape, and so the gradients that a convolution's
+# backward makes.
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -424,15 +516,16 @@ class GradientConsumers:
         self._known: dict[tuple[int, ...], tuple[Int64s, Int64s, Int64s]] = {}
 
     def after(self, shape: tuple[int, ...], times_ns: Int64s, numbers: Int64s) -> Mask:
-        """Whether a gradient of this shape went, after these times, to a leaf before any other node, or to a node of a number below
-        these."""
+        """Whether a gradient of this shape went, after these times, to a leaf before any other node, or to a
+        node of a number below these."""
         starts, least, leaves = self._of(shape)
         found: Mask = least[np.searchsorted(starts, times_ns)] < numbers
         following = leaves[np.searchsorted(leaves[:-1], times_ns)]
         return found | (following < self._other[np.searchsorted(self._start, times_ns)])
 
     def _of(self, shape: tuple[int, ...]) -> tuple[Int64s, Int64s, Int64s]:
-        """The starts of the nodes that take it, the smallest number from each of them on, and the starts of the leaves among them."""
+        """The starts of the nodes that take it, the smallest number from each of them on, and the starts of
+        the leaves among them."""
         if shape not in self._known:
             takes = np.flatnonzero(np.isin(self._signature, self._codes.get(shape, [])))
             least = np.append(np.minimum.accumulate(self._number[takes][::-1])[::-1], _NEVER)

@@ -1,4 +1,5 @@
-"""Count the FLOPs and bytes of a function or a network by operator, without running it: ``rooflines.count``."""
+"""Count the FLOPs and bytes of a function or a network by operator, without running it:
+``rooflines.count``."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from rooflines.errors import OutOfMemoryError, RooflinesError, UsageError, WorkloadError, described, first_line
+from rooflines.errors import (
+    OutOfMemoryError,
+    RooflinesError,
+    UsageError,
+    WorkloadError,
+    described,
+    first_line,
+)
 from rooflines.profiler.records import StepMemory
 from rooflines.profiler.tree.tree import PHASES
 from rooflines.profiler.workloads.inputs import tensors_in, with_tensors
@@ -35,15 +43,19 @@ if TYPE_CHECKING:
 COUNT_SCHEMA = "rooflines.count/1"
 Phase: TypeAlias = Literal["prefill", "decode"]
 _OF_MODULES = ("flops", "matrix_flops", "bytes")
-_NEVER_FAKE = "run on real tensors, because quantized kernels read their packed weights, and TorchScript its constants"
+_NEVER_FAKE = (
+    "run on real tensors, because quantized kernels read their packed weights, and TorchScript its constants"
+)
 # Steps in which TorchScript compiles forward and backward, and lazy modules are made.
 _SETTLING = 4
 
 
 class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
-    """All calls of one operator with the same shapes in one module and phase; FLOPs and bytes are of all of them together.
+    """All calls of one operator with the same shapes in one module and phase; FLOPs and bytes are of all of
+    them together.
 
-    ``kind`` is ``counted`` or ``unknown``; an unknown one has no figures and says why. ``assumption`` is that of ``Work``.
+    ``kind`` is ``counted`` or ``unknown``; an unknown one has no figures and says why. ``assumption`` is that
+    of ``Work``.
     """
 
     name: str
@@ -67,10 +79,17 @@ class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, work: Work, calls: int = 1, **facts: Any) -> OperatorCount:
         """Return ``calls`` calls of this ``work`` each; ``facts`` are the other fields."""
         return cls(
-            calls=calls, precision=work.precision, engine=work.engine, flops=work.flops * calls, matrix_flops=work.matrix_flops * calls,
-            bytes=work.bytes * calls, bytes_read=work.bytes_read * calls, bytes_written=work.bytes_written * calls,
-            assumption=work.assumption or None, **facts,
-        )  # fmt: skip
+            calls=calls,
+            precision=work.precision,
+            engine=work.engine,
+            flops=work.flops * calls,
+            matrix_flops=work.matrix_flops * calls,
+            bytes=work.bytes * calls,
+            bytes_read=work.bytes_read * calls,
+            bytes_written=work.bytes_written * calls,
+            assumption=work.assumption or None,
+            **facts,
+        )
 
 
 class ModuleCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,10 +107,11 @@ class ModuleCount(msgspec.Struct, frozen=True, kw_only=True):
 class Count(Shown, frozen=True, kw_only=True):
     """The totals of one step and what they are made of.
 
-    A FLOP is one addition or multiplication; ``bytes`` is compulsory traffic (docs/counting.md). ``coverage`` is the fraction of the
-    operator calls, views and allocations aside, that have a formula; the others are in ``operators`` as ``unknown`` with a reason and
-    in no total. ``tensors`` says whether the step ran on ``fake`` tensors (nothing was computed) or had to run on ``real`` ones, and
-    ``note`` why. ``memory`` is the step's memory at its peak, where that was asked for.
+    A FLOP is one addition or multiplication; ``bytes`` is compulsory traffic (docs/counting.md). ``coverage``
+    is the fraction of the operator calls, views and allocations aside, that have a formula; the others are in
+    ``operators`` as ``unknown`` with a reason and in no total. ``tensors`` says whether the step ran on
+    ``fake`` tensors (nothing was computed) or had to run on ``real`` ones, and ``note`` why. ``memory`` is
+    the step's memory at its peak, where that was asked for.
     """
 
     flops: int
@@ -120,11 +140,14 @@ class Count(Shown, frozen=True, kw_only=True):
         return self.flops - self.matrix_flops
 
     def to_dataframe(self, rows: Literal["operators", "modules"] = "operators") -> pd.DataFrame:
-        """Return the operator calls (most FLOPs first) or the modules (in the order of their first call), a column for each field."""
+        """Return the operator calls (most FLOPs first) or the modules (in the order of their first call), a
+        column for each field."""
         import pandas as pd
 
         found, kind = (self.operators, OperatorCount) if rows == "operators" else (self.modules, ModuleCount)
-        return pd.DataFrame([msgspec.structs.astuple(row) for row in found], columns=list(kind.__struct_fields__))
+        return pd.DataFrame(
+            [msgspec.structs.astuple(row) for row in found], columns=list(kind.__struct_fields__)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the count as plain Python containers, as ``rooflines count --format json`` prints it."""
@@ -132,9 +155,11 @@ class Count(Shown, frozen=True, kw_only=True):
 
 
 class PhaseCount(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a phase: it computes ``tokens`` of each sequence, which may attend to ``keys`` tokens with those in the KV cache.
+    """One call of a phase: it computes ``tokens`` of each sequence, which may attend to ``keys`` tokens with
+        those in the KV cache.
 
-    ``calls`` is how many such calls a generation has; where decode is counted at several contexts, how many at all of them.
+    ``calls`` is how many such calls a generation has; where decode is counted at several contexts, how many
+    at all of them.
     """
 
     phase: Phase
@@ -144,17 +169,22 @@ class PhaseCount(msgspec.Struct, frozen=True, kw_only=True):
     count: Count
 
 
-def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: bool = False, **keywords: Any) -> Count:
-    """Count one call ``fn(*inputs, **keywords)``; with ``backward`` also the back-propagation of the sum of its floating-point outputs.
+def count(
+    fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: bool = False, **keywords: Any
+) -> Count:
+    """Count one call ``fn(*inputs, **keywords)``; with ``backward`` also the back-propagation of the sum of
+    its floating-point outputs.
 
-    ``fn`` is a module or any function of tensors. It runs on fake tensors: nothing is computed, parameters, gradients and buffers stay
-    as they are. Where its shapes depend on data, which fake tensors do not have, it runs once on the real ones, and the result says so.
-    With ``memory`` the result also tells how much memory the call holds at its peak, and what that is.
+    ``fn`` is a module or any function of tensors. It runs on fake tensors: nothing is computed, parameters,
+    gradients and buffers stay as they are. Where its shapes depend on data, which fake tensors do not have,
+    it runs once on the real ones, and the result says so. With ``memory`` the result also tells how much
+    memory the call holds at its peak, and what that is.
 
     >>> rooflines.count(torch.nn.Linear(3, 5), torch.rand(2, 3)).matrix_flops
     60
 
-    Raises UsageError when ``backward`` is asked of a function whose outputs need no gradient; what ``fn`` raises passes through.
+    Raises UsageError when ``backward`` is asked of a function whose outputs need no gradient; what ``fn``
+    raises passes through.
     """
     import torch
 
@@ -193,7 +223,8 @@ def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: 
 
 @dataclass(frozen=True, slots=True)
 class NetworkRecording:
-    """One step of a named network as it was recorded; ``mode`` is that of its fake tensors, None where it ran on real ones."""
+    """One step of a named network as it was recorded; ``mode`` is that of its fake tensors, None where it ran
+    on real ones."""
 
     prepared: Prepared
     mode: FakeTensorMode | None
@@ -201,17 +232,19 @@ class NetworkRecording:
 
 
 def count_network(name: str, options: PointOptions, *, memory: bool = False) -> tuple[Workload, Count]:
-    """Count one step of a named network (torchvision, ``timm:``, ``hf:``, ``path/to/file.py:factory``) with the inputs it is made for.
+    """Count one step of a named network (torchvision, ``timm:``, ``hf:``, ``path/to/file.py:factory``) with
+    the inputs it is made for.
 
-    The network is built of fake tensors, so that its size does not matter; where its shapes depend on data it is built and run for
-    real. Raises WorkloadError as ``rooflines profile`` does.
+    The network is built of fake tensors, so that its size does not matter; where its shapes depend on data it
+    is built and run for real. Raises WorkloadError as ``rooflines profile`` does.
     """
     recorded = record_network(name, options, memory=memory)
     return recorded.prepared.facts, summarize(recorded.recording)
 
 
 def record_network(name: str, options: PointOptions, *, memory: bool = False) -> NetworkRecording:
-    """The recording that ``count_network`` counts. Its ``memory`` is that of the step after it: optimizers have their state by then."""
+    """The recording that ``count_network`` counts. Its ``memory`` is that of the step after it: optimizers
+    have their state by then."""
     import psutil
 
     from rooflines.profiler.calls.fakes import Building, fake_tensors
@@ -240,14 +273,21 @@ def record_network(name: str, options: PointOptions, *, memory: bool = False) ->
                 raise
             reason = _why_real(error)
         # Parameters, in training with gradients and momentum.
-        needed, free = building.parameter_bytes * (3 if options.mode == "training" else 1), psutil.virtual_memory().available
+        needed, free = (
+            building.parameter_bytes * (3 if options.mode == "training" else 1),
+            psutil.virtual_memory().available,
+        )
         if needed > free:
             if faked is not None:
                 return faked
             raise WorkloadError(
-                f"not enough memory to count {name}: its parameters need {binary_bytes(needed)}, {binary_bytes(free)} are free "
+                f"not enough memory to count {name}: its parameters need {binary_bytes(needed)}, "
+                f"{binary_bytes(free)} are free "
                 f"({reason}).",
-                hint="Count it with fewer layers or experts: a folder with a config.json, or path/to/file.py:factory.",
+                hint=(
+                    "Count it with fewer layers or experts: a folder with a config.json, or "
+                    "path/to/file.py:factory."
+                ),
             )
     try:
         prepared = prepare(name, options)
@@ -268,14 +308,19 @@ def record_network(name: str, options: PointOptions, *, memory: bool = False) ->
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether a step that failed on fake tensors would fail on real ones as well: what was asked of us is wrong, not what it runs."""
-    return isinstance(error, RooflinesError) and (error.__cause__ is None or isinstance(error, OutOfMemoryError))
+    """Whether a step that failed on fake tensors would fail on real ones as well: what was asked of us is
+    wrong, not what it runs."""
+    return isinstance(error, RooflinesError) and (
+        error.__cause__ is None or isinstance(error, OutOfMemoryError)
+    )
 
 
 def _backward(output: Any) -> None:
     import torch
 
-    losses = [tensor.sum() for tensor in tensors_in(output) if tensor.is_floating_point() and tensor.requires_grad]
+    losses = [
+        tensor.sum() for tensor in tensors_in(output) if tensor.is_floating_point() and tensor.requires_grad
+    ]
     if not losses:
         raise UsageError(
             "backward=True, but no floating-point output requires a gradient.",
@@ -292,7 +337,9 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _why_real(error: BaseException) -> str:
-    return f"run on real tensors because fake tensors were not enough ({first_line(error.__cause__ or error)})"
+    return (
+        f"run on real tensors because fake tensors were not enough ({first_line(error.__cause__ or error)})"
+    )
 
 
 def _lacking(recording: StepCalls) -> str:
@@ -302,8 +349,14 @@ def _lacking(recording: StepCalls) -> str:
     if recording.unopened:
         return f"what {recording.unopened} calls"
     signatures = (call.signature for call in recording.calls)
-    sparse = (signature for signature in signatures if any(tensor.strides is None for tensor in signature.tensors))
-    return "the elements of sparse tensors" if any(count_call(signature).reason == SPARSE for signature in sparse) else ""
+    sparse = (
+        signature for signature in signatures if any(tensor.strides is None for tensor in signature.tensors)
+    )
+    return (
+        "the elements of sparse tensors"
+        if any(count_call(signature).reason == SPARSE for signature in sparse)
+        else ""
+    )
 
 
 def summarize(recording: StepCalls) -> Count:
@@ -315,9 +368,12 @@ def summarize(recording: StepCalls) -> Count:
         if found.work == Work() or found.kind == "composite":
             continue  # views, allocations, questions about a tensor
         facts: dict[str, Any] = {
-            "name": call.signature.name, "module": recording.modules[call.module].path if call.module >= 0 else "",
-            "phase": PHASES[call.phase], "shapes": call.signature.shapes(), "category": found.category,
-        }  # fmt: skip
+            "name": call.signature.name,
+            "module": recording.modules[call.module].path if call.module >= 0 else "",
+            "phase": PHASES[call.phase],
+            "shapes": call.signature.shapes(),
+            "category": found.category,
+        }
         row = OperatorCount(kind="unknown", reason=found.reason, calls=number, **facts)
         rows.append(row if found.work is None else OperatorCount.of(found.work, number, **facts))
         if call.module >= 0:
@@ -325,16 +381,25 @@ def summarize(recording: StepCalls) -> Count:
     modules: dict[str, ModuleCount] = {}
     for module, calls in zip(recording.modules, recording.module_calls, strict=True):
         depth = module.path.count(".") + 1 if module.path else 0
-        modules.setdefault(module.path, ModuleCount(path=module.path, type=module.type, calls=calls, depth=depth))
+        modules.setdefault(
+            module.path, ModuleCount(path=module.path, type=module.type, calls=calls, depth=depth)
+        )
     working, unknown = sum(row.calls for row in rows), sum(row.calls for row in rows if row.kind == "unknown")
     return Count.of(
-        rows, modules=with_rows(modules.values(), inside), coverage=1 - unknown / working if working else 1.0,
-        tensors="fake" if recording.fake else "real", note=recording.reason, memory=recording.memory,
-    )  # fmt: skip
+        rows,
+        modules=with_rows(modules.values(), inside),
+        coverage=1 - unknown / working if working else 1.0,
+        tensors="fake" if recording.fake else "real",
+        note=recording.reason,
+        memory=recording.memory,
+    )
 
 
-def with_rows(modules: Iterable[ModuleCount], rows: Iterable[OperatorCount], sign: Literal[1, -1] = 1) -> tuple[ModuleCount, ...]:
-    """Return ``modules`` with the work of ``rows``, which run in them, added to each that they run below, or taken off it."""
+def with_rows(
+    modules: Iterable[ModuleCount], rows: Iterable[OperatorCount], sign: Literal[1, -1] = 1
+) -> tuple[ModuleCount, ...]:
+    """Return ``modules`` with the work of ``rows``, which run in them, added to each that they run below, or
+    taken off it."""
     own = Counter[tuple[str, str]]()
     for row in rows:
         for name in _OF_MODULES:
@@ -344,5 +409,8 @@ def with_rows(modules: Iterable[ModuleCount], rows: Iterable[OperatorCount], sig
         for path in with_ancestors(module):
             sums[path, name] += figure
     return tuple(
-        msgspec.structs.replace(one, **{name: getattr(one, name) + sums[one.path, name] for name in _OF_MODULES}) for one in modules
+        msgspec.structs.replace(
+            one, **{name: getattr(one, name) + sums[one.path, name] for name in _OF_MODULES}
+        )
+        for one in modules
     )

@@ -1,7 +1,8 @@
 """How large a batch fits into a memory, and the refusal of a generation that does not.
 
-The memory of a generation is parameters, KV cache and activations (``GenerationCount``). Cache and activations grow with the batch, the
-cache with the context. What an allocator or a library adds is not in it, so that what plainly does not fit is refused and nothing else.
+The memory of a generation is parameters, KV cache and activations (``GenerationCount``). Cache and
+activations grow with the batch, the cache with the context. What an allocator or a library adds is not in it,
+so that what plainly does not fit is refused and nothing else.
 """
 
 from __future__ import annotations
@@ -25,17 +26,25 @@ class MemoryGrowth(NamedTuple):
     @classmethod
     def of(cls, counted: GenerationCount) -> MemoryGrowth:
         """Return how the memory of a generation grows with its sequences."""
-        return cls(((counted.parameter_bytes, (counted.needed_bytes - counted.parameter_bytes) / counted.batch),))
+        return cls(
+            ((counted.parameter_bytes, (counted.needed_bytes - counted.parameter_bytes) / counted.batch),)
+        )
 
     def largest_batch(self, memory_bytes: int) -> int | None:
-        """The largest batch that fits, 0 where not even one sample does; None where samples take no memory."""
+        """The largest batch that fits, 0 where not even one sample does; None where samples take no
+        memory."""
         if any(fixed > memory_bytes for fixed, _ in self.moments):
             return 0
-        return min((int((memory_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None)
+        return min(
+            (int((memory_bytes - fixed) // each) for fixed, each in self.moments if each > 0), default=None
+        )
 
 
-def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str, options: PointOptions) -> None:
-    """Raise OutOfMemoryError if the generation needs more than ``free_bytes``, with the largest batch or context that fits.
+def check_memory(
+    name: str, counted: GenerationCount, free_bytes: int, free: str, options: PointOptions
+) -> None:
+    """Raise OutOfMemoryError if the generation needs more than ``free_bytes``, with the largest batch or
+    context that fits.
 
     ``free`` says in words what is free where.
     """
@@ -52,8 +61,10 @@ def check_memory(name: str, counted: GenerationCount, free_bytes: int, free: str
     else:
         hint = "Predict it on a device with more memory: rooflines predict."
     raise OutOfMemoryError(
-        f"not enough memory for {name} (generate, batch {counted.batch}, context {options.prompt_length + options.new_tokens}): "
-        f"{binary_bytes(counted.parameter_bytes)} of parameters, {binary_bytes(counted.kv_bytes or 0)} of KV cache and "
+        f"not enough memory for {name} (generate, batch {counted.batch}, context "
+        f"{options.prompt_length + options.new_tokens}): "
+        f"{binary_bytes(counted.parameter_bytes)} of parameters, "
+        f"{binary_bytes(counted.kv_bytes or 0)} of KV cache and "
         f"{binary_bytes(counted.activation_bytes)} of activations; {free}.",
         hint=hint,
     )

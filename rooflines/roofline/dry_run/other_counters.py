@@ -1,8 +1,9 @@
-"""Compare the count with other counters and explain differences: ``rooflines count --against torch,fvcore,profiler``.
+"""Compare the count with other counters and explain differences: ``rooflines count --against
+torch,fvcore,profiler``.
 
-Each difference is explained by a reason that reproduces the other counter's figure to the integer (it counts a multiply-add as one, it
-does not divide by the groups, it counts masked pairs, it has no formula); what no reason reproduces is said to be unexplained. The
-differences add up to the difference of the totals.
+Each difference is explained by a reason that reproduces the other counter's figure to the integer (it counts
+a multiply-add as one, it does not divide by the groups, it counts masked pairs, it has no formula); what no
+reason reproduces is said to be unexplained. The differences add up to the difference of the totals.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _NO_FORMULA: Final = "has no formula"
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Operators for which two counters differ for one reason: FLOPs as we count them and as the other one does, in its own unit."""
+    """Operators for which two counters differ for one reason: FLOPs as we count them and as the other one
+    does, in its own unit."""
 
     operators: tuple[str, ...]
     ours: int
@@ -48,7 +50,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OtherCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Another counter's total in its own unit (FLOP, or MAC), and what makes it differ from ours; ``absent`` says why there is none."""
+    """Another counter's total in its own unit (FLOP, or MAC), and what makes it differ from ours; ``absent``
+    says why there is none."""
 
     counter: str
     unit: str = "FLOP"
@@ -62,8 +65,9 @@ def count_against(
 ) -> tuple[Workload, Count, tuple[OtherCount, ...]]:
     """Our count of one step of a named network, and each of the other counters' (``COUNTERS``).
 
-    ``torch`` is ``torch.utils.flop_counter`` on the same fake tensors; ``fvcore`` traces one forward and ``profiler`` runs the step
-    with ``with_flops``, both on real tensors. Raises UsageError for a counter that is unknown or not installed.
+    ``torch`` is ``torch.utils.flop_counter`` on the same fake tensors; ``fvcore`` traces one forward and
+    ``profiler`` runs the step with ``with_flops``, both on real tensors. Raises UsageError for a counter that
+    is unknown or not installed.
     """
     wanted = check_counters(counters)
     ours = record_network(name, options, memory=memory)
@@ -81,27 +85,38 @@ def check_counters(names: Iterable[str]) -> tuple[str, ...]:
     if "fvcore" in wanted:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it scripts functions when it is imported, which torch says is out of date
+                warnings.simplefilter(
+                    "ignore"
+                )  # it scripts functions when it is imported, which torch says is out of date
                 import fvcore.nn  # noqa: F401
         except ImportError:
             raise UsageError(
-                f"{arg('against', 'fvcore')} requires the package 'fvcore'.", hint="pip install 'rooflines[fvcore]'"
+                f"{arg('against', 'fvcore')} requires the package 'fvcore'.",
+                hint="pip install 'rooflines[fvcore]'",
             ) from None
     return wanted
 
 
-# --- torch.utils.flop_counter ------------------------------------------------------------------------------------------------------
+# --- torch.utils.flop_counter -----------------------------------------------------------------------------
 
 
 def _torch(ours: NetworkRecording, name: str, options: PointOptions) -> OtherCount:
     from torch.utils.flop_counter import FlopCounterMode
 
     try:
-        with ours.prepared.flags(), ours.mode or contextlib.nullcontext(), FlopCounterMode(display=False) as counter:
+        with (
+            ours.prepared.flags(),
+            ours.mode or contextlib.nullcontext(),
+            FlopCounterMode(display=False) as counter,
+        ):
             ours.prepared.step()
-    except Exception as error:  # its module hooks fail in inference mode where a module is given a view of a parameter
+    except (
+        Exception
+    ) as error:  # its module hooks fail in inference mode where a module is given a view of a parameter
         return OtherCount(counter="torch", absent=f"fails on this step: {first_line(error)}")
-    theirs = {f"aten::{packet.__name__}": int(flops) for packet, flops in counter.flop_counts["Global"].items()}
+    theirs = {
+        f"aten::{packet.__name__}": int(flops) for packet, flops in counter.flop_counts["Global"].items()
+    }
     return _explained(ours.recording, theirs)
 
 
@@ -112,7 +127,9 @@ def _matrix_flops(signature: Signature) -> int:
 
 def _full_pairs(signature: Signature) -> int:
     """Every query with every key: the flags of the call that mask some are switched off."""
-    return _matrix_flops(replace(signature, args=tuple(False if argument is True else argument for argument in signature.args)))
+    return _matrix_flops(
+        replace(signature, args=tuple(False if argument is True else argument for argument in signature.args))
+    )
 
 
 def _undivided_weight_gradient(signature: Signature) -> int:
@@ -129,7 +146,8 @@ def _undivided_weight_gradient(signature: Signature) -> int:
 
 # By reason the operators, our FLOPs and theirs.
 _Grouped = defaultdict[str, list[tuple[str, int, int]]]
-# A reason why a counter's figure for an operator is not our matrix FLOPs, and the arithmetic that gives its figure for one call.
+# A reason why a counter's figure for an operator is not our matrix FLOPs, and the arithmetic that gives its
+# figure for one call.
 _Reason = tuple[str, Callable[[Signature], int]]
 _TORCH_REASONS: Final[tuple[_Reason, ...]] = (
     ("does not divide the weight's gradient by the groups", _undivided_weight_gradient),
@@ -138,7 +156,8 @@ _TORCH_REASONS: Final[tuple[_Reason, ...]] = (
 
 
 def _explained(recording: StepCalls, theirs: dict[str, int]) -> OtherCount:
-    """The differences operator by operator: first the arithmetic that is not matrix products, then the products."""
+    """The differences operator by operator: first the arithmetic that is not matrix products, then the
+    products."""
     calls: dict[str, list[tuple[Signature, int]]] = defaultdict(list)
     ours, others = Counter[str](), Counter[str]()
     for call, number in recording.calls.items():
@@ -153,24 +172,30 @@ def _explained(recording: StepCalls, theirs: dict[str, int]) -> OtherCount:
     for name in sorted({*ours, *theirs}):
         mine, found = ours[name], theirs.get(name, 0)
         if others[name]:
-            grouped["counts no bias, softmax or activation" if mine else "counts matrix products only"].append((name, others[name], 0))
+            grouped[
+                "counts no bias, softmax or activation" if mine else "counts matrix products only"
+            ].append((name, others[name], 0))
         if name in fused or name in renamed:
             grouped[_PARTS if name in fused else _RENAMED].append((name, mine, found))
         elif mine != found:
-            grouped[_why(calls[name], mine, found) if name in theirs else _NO_FORMULA].append((name, mine, found))
+            grouped[_why(calls[name], mine, found) if name in theirs else _NO_FORMULA].append(
+                (name, mine, found)
+            )
     return OtherCount(counter="torch", total=sum(theirs.values()), differences=_collected(grouped))
 
 
 def _renamed(ours: Counter[str], theirs: dict[str, int]) -> set[str]:
-    """Products that are ``mm`` for one and ``bmm`` for the other, and as many: ``matmul`` decides by whether a view of a weight
-    requires a gradient, which it does not inside a mode that decomposes operators in inference mode."""
+    """Products that are ``mm`` for one and ``bmm`` for the other, and as many: ``matmul`` decides by whether
+    a view of a weight requires a gradient, which it does not inside a mode that decomposes operators in
+    inference mode."""
     products = {f"aten::{name}" for name in _PRODUCTS}
     names = {name for name in products if ours[name] != theirs.get(name, 0)}
     return names if sum(ours[name] for name in names) == sum(theirs.get(name, 0) for name in names) else set()
 
 
 def _fused(ours: Counter[str], theirs: dict[str, int]) -> set[str]:
-    """Operators that are one call for us and several for the other: what it has no formula for is what it counts too much elsewhere."""
+    """Operators that are one call for us and several for the other: what it has no formula for is what it
+    counts too much elsewhere."""
     missing = {name for name, flops in ours.items() if flops and name not in theirs}
     surplus = {name for name, flops in theirs.items() if flops > ours[name]}
     whole, parts = sum(ours[name] for name in missing), sum(theirs[name] - ours[name] for name in surplus)
@@ -189,21 +214,25 @@ def _collected(grouped: _Grouped) -> tuple[Difference, ...]:
     found = [
         Difference(
             operators=tuple(name for name, mine, _ in sorted(rows, key=lambda row: -abs(row[1] - row[2]))),
-            ours=sum(mine for _, mine, _ in rows), theirs=sum(other for _, _, other in rows), reason=reason,
+            ours=sum(mine for _, mine, _ in rows),
+            theirs=sum(other for _, _, other in rows),
+            reason=reason,
         )
         for reason, rows in grouped.items()
-    ]  # fmt: skip
+    ]
     return tuple(sorted(found, key=lambda one: -abs(one.ours - one.theirs)))
 
 
-# --- fvcore ------------------------------------------------------------------------------------------------------------------------
+# --- fvcore -----------------------------------------------------------------------------------------------
 
 # Its kinds of operator -> ours, and how it counts one element where that is not a multiply-add.
 _PRODUCTS: Final = ("addmm", "mm", "bmm", "baddbmm", "mv", "addmv", "dot", "_addmm_activation")
 _FVCORE_KINDS: Final[dict[str, tuple[str, ...]]] = {
     "conv": ("convolution",),
     **dict.fromkeys(("linear", "matmul", "mm", "addmm", "bmm", "einsum"), _PRODUCTS),
-    **dict.fromkeys(("batch_norm", "instance_norm"), ("native_batch_norm", "_native_batch_norm_legit", "batch_norm")),
+    **dict.fromkeys(
+        ("batch_norm", "instance_norm"), ("native_batch_norm", "_native_batch_norm_legit", "batch_norm")
+    ),
     "layer_norm": ("native_layer_norm",),
     "group_norm": ("native_group_norm",),
     "adaptive_avg_pool2d": ("mean", "_adaptive_avg_pool2d"),
@@ -228,12 +257,16 @@ def _fvcore(ours: NetworkRecording, name: str, options: PointOptions) -> OtherCo
             theirs = {kind: round(flops) for kind, flops in analysis.by_operator().items()}
             missed = sorted(analysis.unsupported_ops())
         except Exception as error:  # torch.jit.trace and its handlers raise many kinds
-            return OtherCount(counter="fvcore", unit="MAC", absent=f"cannot trace {name}: {first_line(error)}")
+            return OtherCount(
+                counter="fvcore", unit="MAC", absent=f"cannot trace {name}: {first_line(error)}"
+            )
     differences = _fvcore_differences(ours.recording, theirs, missed)
     return OtherCount(counter="fvcore", unit="MAC", total=sum(theirs.values()), differences=differences)
 
 
-def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: list[str]) -> tuple[Difference, ...]:
+def _fvcore_differences(
+    recording: StepCalls, theirs: dict[str, int], missed: list[str]
+) -> tuple[Difference, ...]:
     ours, others = Counter[str](), Counter[str]()
     for row in summarize(recording).operators:
         ours[row.name.removeprefix("aten::")] += row.matrix_flops or 0
@@ -259,7 +292,9 @@ def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: li
         total = ours[name] + others[name]
         if name not in seen and total:
             listed = name in unsupported or "scaled_dot_product" in name
-            grouped[_NO_FORMULA if listed or ours[name] else f"{_NO_FORMULA} and does not report it"].append((name, total, 0))
+            grouped[_NO_FORMULA if listed or ours[name] else f"{_NO_FORMULA} and does not report it"].append(
+                (name, total, 0)
+            )
     return _collected(grouped)
 
 
@@ -278,7 +313,9 @@ def _module_and_inputs(name: str, options: PointOptions) -> tuple[torch.nn.Modul
             self.network = network
 
         def forward(self, *given: Any) -> Any:
-            output = self.network(*given[: len(inputs)], **dict(zip(keywords, given[len(inputs) :], strict=True)))
+            output = self.network(
+                *given[: len(inputs)], **dict(zip(keywords, given[len(inputs) :], strict=True))
+            )
             return tuple(output.values()) if isinstance(output, dict) else output
 
     if not keywords:
@@ -286,7 +323,7 @@ def _module_and_inputs(name: str, options: PointOptions) -> tuple[torch.nn.Modul
     return Positional().eval(), (*inputs, *keywords.values())
 
 
-# --- torch.profiler(with_flops=True) -----------------------------------------------------------------------------------------------
+# --- torch.profiler(with_flops=True) ----------------------------------------------------------------------
 
 
 def _profiler(ours: NetworkRecording, name: str, options: PointOptions) -> OtherCount:
@@ -311,7 +348,8 @@ _COMPOSED: Final = {"aten::conv2d": "aten::convolution"}
 
 
 def _explained_with_elements(recording: StepCalls, theirs: Counter[str]) -> OtherCount:
-    """Like ``_explained``, for a counter that knows additions and multiplications of elements as well as products."""
+    """Like ``_explained``, for a counter that knows additions and multiplications of elements as well as
+    products."""
     both: dict[str, Work] = {}
     forward: Counter[str] = Counter()
     for row in summarize(recording).operators:
@@ -321,7 +359,11 @@ def _explained_with_elements(recording: StepCalls, theirs: Counter[str]) -> Othe
     grouped = _Grouped(list)
     for name in sorted({*both, *theirs}):
         mine, found = both.get(name, Work()), theirs[name]
-        figures = {forward[name]: "counts this operator in the forward only", mine.matrix_flops: "counts no bias", 0: _NO_FORMULA}
+        figures = {
+            forward[name]: "counts this operator in the forward only",
+            mine.matrix_flops: "counts no bias",
+            0: _NO_FORMULA,
+        }
         if mine.flops != found:
             grouped[figures.get(found, NOT_EXPLAINED)].append((name, mine.flops, found))
     return OtherCount(counter="profiler", total=sum(theirs.values()), differences=_collected(grouped))

@@ -1,8 +1,9 @@
-"""Count the phases of a generation, prefill and decode, without running it: ``rooflines count --mode generate``.
+"""Count the phases of a generation, prefill and decode, without running it: ``rooflines count --mode
+generate``.
 
-Prefill is one call of all prompts. Decode is counted for one token of each sequence at given contexts, with a KV cache of exactly that
-many tokens: what is read is the cache that exists, without the copies of one that grows and without empty slots. The cache of prefill
-gives its shapes, so that no step before has to be run.
+Prefill is one call of all prompts. Decode is counted for one token of each sequence at given contexts, with a
+KV cache of exactly that many tokens: what is read is the cache that exists, without the copies of one that
+grows and without empty slots. The cache of prefill gives its shapes, so that no step before has to be run.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ GENERATION_SCHEMA = "rooflines.generation-count/1"
 
 
 class GenerationCount(GenerationSizes, frozen=True, kw_only=True):
-    """The phases of a generation and the memory that it needs: ``activation_bytes`` is the most that a phase holds besides parameters
-    and KV cache, ``notes`` say what else is to be known."""
+    """The phases of a generation and the memory that it needs: ``activation_bytes`` is the most that a phase
+    holds besides parameters and KV cache, ``notes`` say what else is to be known."""
 
     workload: Workload
     phases: tuple[PhaseCount, ...]
@@ -59,13 +60,16 @@ class GenerationCount(GenerationSizes, frozen=True, kw_only=True):
         return {"schema": GENERATION_SCHEMA, **to_plain(self)}
 
 
-def count_generation(name: str, options: PointOptions, *, keys: Sequence[int] | None = None, served: bool = False) -> GenerationCount:
-    """Count the phases of a generation of a named model (``hf:``, ``path/to/file.py:factory``) on fake tensors.
+def count_generation(
+    name: str, options: PointOptions, *, keys: Sequence[int] | None = None, served: bool = False
+) -> GenerationCount:
+    """Count the phases of a generation of a named model (``hf:``, ``path/to/file.py:factory``) on fake
+    tensors.
 
-    Decode is counted at each context in ``keys`` (tokens per sequence, the computed one included), by default at the mean context of
-    the generation, rounded down: FLOPs and bytes are linear in it, but for sliding windows. Attention is as the model calls it, or
-    ``served``: as servers compute it (``served_attention``). Raises WorkloadError as ``rooflines profile`` does, and for a model whose
-    operators need data.
+    Decode is counted at each context in ``keys`` (tokens per sequence, the computed one included), by default
+    at the mean context of the generation, rounded down: FLOPs and bytes are linear in it, but for sliding
+    windows. Attention is as the model calls it, or ``served``: as servers compute it (``served_attention``).
+    Raises WorkloadError as ``rooflines profile`` does, and for a model whose operators need data.
     """
     from rooflines.profiler.calls.fakes import Building, fake_tensors
     from rooflines.profiler.workloads.causal_models import generation_sizes
@@ -80,11 +84,17 @@ def count_generation(name: str, options: PointOptions, *, keys: Sequence[int] | 
             prepared = prepare(name, options)
         with prepared.flags(), one_kernel(prepared.generator if served else None):
             phases = _Phases(prepared, mode)
-            counted = [PhaseCount(phase="prefill", tokens=length, keys=length, calls=1, count=phases.prefill(length))]
+            counted = [
+                PhaseCount(phase="prefill", tokens=length, keys=length, calls=1, count=phases.prefill(length))
+            ]
             tokens = 1 if options.kv_cache != "none" else None
             for context in keys:
                 count = phases.decode(context)
-                counted.append(PhaseCount(phase="decode", tokens=tokens or context, keys=context, calls=steps, count=count))
+                counted.append(
+                    PhaseCount(
+                        phase="decode", tokens=tokens or context, keys=context, calls=steps, count=count
+                    )
+                )
             sizes = generation_sizes(prepared.generator, phases.cache(length + steps))
     except RooflinesError:
         raise
@@ -93,13 +103,17 @@ def count_generation(name: str, options: PointOptions, *, keys: Sequence[int] | 
     if served:
         counted = [with_served_latent_attention(phase, options.batch_size or 1) for phase in counted]
     return GenerationCount(
-        workload=prepared.facts, phases=tuple(counted), activation_bytes=max(_activations(phase.count.memory) for phase in counted),
-        notes=prepared.notes, **msgspec.structs.asdict(sizes),
-    )  # fmt: skip
+        workload=prepared.facts,
+        phases=tuple(counted),
+        activation_bytes=max(_activations(phase.count.memory) for phase in counted),
+        notes=prepared.notes,
+        **msgspec.structs.asdict(sizes),
+    )
 
 
 class _Phases:
-    """Counts calls of one generator on fake tensors. ``prefill`` comes first: its KV cache gives the shapes of those of ``decode``."""
+    """Counts calls of one generator on fake tensors. ``prefill`` comes first: its KV cache gives the shapes
+    of those of ``decode``."""
 
     def __init__(self, prepared: Prepared, mode: FakeTensorMode) -> None:
         self._generator: Any = prepared.generator
@@ -121,7 +135,9 @@ class _Phases:
             return self._count("prefill", lambda: generator.prefill(tokens))
 
         def call() -> torch.Tensor:
-            self._filled = make_cache(generator.network.config, "none" if generator.kind == "none" else "static", length)
+            self._filled = make_cache(
+                generator.network.config, "none" if generator.kind == "none" else "static", length
+            )
             return generator.logits(generator.network, tokens, self._filled)
 
         return self._count("prefill", call, lambda: self._filled)
@@ -137,7 +153,9 @@ class _Phases:
                 generator.prefill(before)  # fills its cache
             return self._count("decode", lambda: generator.decode(token))
         tokens, cache = self._tokens(keys if generator.kind == "none" else 1), self.cache(keys)
-        return self._count("decode", lambda: generator.logits(generator.network, tokens, cache), lambda: cache)
+        return self._count(
+            "decode", lambda: generator.logits(generator.network, tokens, cache), lambda: cache
+        )
 
     def cache(self, slots: int) -> Any:
         """A KV cache of ``slots`` tokens that lacks the last one; None where there is none."""
@@ -147,7 +165,10 @@ class _Phases:
 
         with self._mode, Building(self._mode):
             cache = make_cache(self._generator.network.config, "static", slots)
-            cache.layers = [_resized(filled, layer) for filled, layer in zip(self._filled.layers, cache.layers, strict=True)]
+            cache.layers = [
+                _resized(filled, layer)
+                for filled, layer in zip(self._filled.layers, cache.layers, strict=True)
+            ]
         return cache
 
     def _tokens(self, length: int) -> torch.Tensor:
@@ -158,13 +179,19 @@ class _Phases:
         with self._mode, Building(self._mode):
             return torch.zeros(self._batch, length, dtype=torch.int64)
 
-    def _count(self, phase: Phase, call: Callable[[], torch.Tensor], cache: Callable[[], Any] = lambda: None) -> Count:
+    def _count(
+        self, phase: Phase, call: Callable[[], torch.Tensor], cache: Callable[[], Any] = lambda: None
+    ) -> Count:
         import torch
 
         from rooflines.profiler.calls.memory import record_with_memory
 
         def step() -> None:
-            with torch.inference_mode(), self._autocast(), generating(phase, requests=self._batch, tokens=0, keys=0):
+            with (
+                torch.inference_mode(),
+                self._autocast(),
+                generating(phase, requests=self._batch, tokens=0, keys=0),
+            ):
                 next_logits(call()).argmax(-1, keepdim=True)
 
         def held() -> Iterable[torch.Tensor]:
@@ -178,7 +205,8 @@ class _Phases:
 
 
 def _resized(filled: Any, layer: Any) -> Any:
-    """``filled``, a layer of a cache after prefill, with as many slots as ``layer``, of which the last is empty."""
+    """``filled``, a layer of a cache after prefill, with as many slots as ``layer``, of which the last is
+    empty."""
     import torch
 
     made, slots = copy.copy(filled), getattr(layer, "max_cache_len", None)
@@ -195,5 +223,10 @@ def _resized(filled: Any, layer: Any) -> Any:
 
 
 def _activations(memory: StepMemory | None) -> int:
-    """What a call holds at its peak besides parameters, inputs and KV cache, ``notes`` say what else is to be known."""
-    return 0 if memory is None else memory.at_peak.activations + memory.at_peak.workspace + memory.at_peak.overhead
+    """What a call holds at its peak besides parameters, inputs and KV cache, ``notes`` say what else is to be
+    known."""
+    return (
+        0
+        if memory is None
+        else memory.at_peak.activations + memory.at_peak.workspace + memory.at_peak.overhead
+    )

@@ -1,15 +1,18 @@
-"""Attention of a generation as servers compute it: one kernel per layer, in place of the operators that transformers calls.
+"""Attention of a generation as servers compute it: one kernel per layer, in place of the operators that
+transformers calls.
 
-**Masks and scores.** transformers gives a kernel a mask, or computes products, softmax and products. Here a prompt of n tokens is one
-causal kernel within the window w of its layer (``sliding_window``). It meets m (m + 1) / 2 + (n - m) m pairs of query and key for each
-head, with m = min(n, w), and reads the keys and values of each group of heads once. A token of decode meets and reads min(w, context)
-keys. Soft caps and sinks cost nothing. A mask that is not that of a window stays, and all its pairs count.
+**Masks and scores.** transformers gives a kernel a mask, or computes products, softmax and products. Here a
+prompt of n tokens is one causal kernel within the window w of its layer (``sliding_window``). It meets m (m +
+1) / 2 + (n - m) m pairs of query and key for each head, with m = min(n, w), and reads the keys and values of
+each group of heads once. A token of decode meets and reads min(w, context) keys. Soft caps and sinks cost
+nothing. A mask that is not that of a window stays, and all its pairs count.
 
-**Multi-head latent attention** (MLA, DeepSeek-V2, arXiv 2405.04434). The KV cache has a latent of ``rank`` numbers and a rotated key
-of ``rope`` numbers a token, for all heads. transformers expands the cache to keys and values of each head in every step. Servers absorb
-the expansion: the query of a head is multiplied with the key half of its weights, its result with the value half, so that a step of
-decode reads the latents alone. In prefill they expand, too. In both one kernel does what lies between the projections: rotation, the
-new entries of the cache, attention.
+**Multi-head latent attention** (MLA, DeepSeek-V2, arXiv 2405.04434). The KV cache has a latent of ``rank``
+numbers and a rotated key of ``rope`` numbers a token, for all heads. transformers expands the cache to keys
+and values of each head in every step. Servers absorb the expansion: the query of a head is multiplied with
+the key half of its weights, its result with the value half, so that a step of decode reads the latents alone.
+In prefill they expand, too. In both one kernel does what lies between the projections: rotation, the new
+entries of the cache, attention.
 """
 
 from __future__ import annotations
@@ -34,18 +37,21 @@ if TYPE_CHECKING:
 KERNEL: Final = "latent_attention"
 FLASH: Final = "aten::_flash_attention_forward"
 _EXPANSION: Final = ".kv_b_proj"
-# Besides the expansion: the projections to the latent, of the queries, and of the result, by the names that networks give them.
+# Besides the expansion: the projections to the latent, of the queries, and of the result, by the names that
+# networks give them.
 _DOWN, _QUERIES, _OUTPUT = (".kv_a_proj_with_mqa",), (".q_b_proj", ".q_proj"), (".o_proj",)
 _PRODUCTS: Final = ("aten::mm", "aten::addmm")
 # A module with this below it attends to some of the keys.
 _SELECTS: Final = ".indexer"
-# Up to this depth of a head, PyTorch's attention takes keys and values for several heads of queries without copies.
+# Up to this depth of a head, PyTorch's attention takes keys and values for several heads of queries without
+# copies.
 _GROUPED: Final = 256
 
 
 @contextlib.contextmanager
 def one_kernel(generator: Any) -> Iterator[None]:
-    """Inside, attention of a causal model of transformers calls one kernel, without a mask where that is causal within a window."""
+    """Inside, attention of a causal model of transformers calls one kernel, without a mask where that is
+    causal within a window."""
     network: Any = getattr(generator, "network", None)
     if not getattr(network, "_can_set_attn_implementation", bool)():
         yield
@@ -55,10 +61,23 @@ def one_kernel(generator: Any) -> Iterator[None]:
 
     called = AttentionInterface()["sdpa"]
 
-    def attend(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *args: Any,
-               sliding_window: int | None = None, softcap: float | None = None, **keywords: Any) -> Any:  # fmt: skip
+    def attend(
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        *args: Any,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+        **keywords: Any,
+    ) -> Any:
         """query [b, h, s_q, d], key [b, g, s_k, d], value [b, g, s_k, d_v] -> [b, s_q, h, d_v]"""
-        queries, keys, window = query.shape[2], key.shape[2], sliding_window or getattr(module, "sliding_window", None) or 0
+        queries, keys, window = (
+            query.shape[2],
+            key.shape[2],
+            sliding_window or getattr(module, "sliding_window", None) or 0,
+        )
         causal = keywords.get("is_causal", getattr(module, "is_causal", True))
         if causal and window and queries == 1 and keys <= window:
             mask = None
@@ -66,7 +85,10 @@ def one_kernel(generator: Any) -> Iterator[None]:
         plain = mask is None and key.shape[-1] == value.shape[-1] <= _GROUPED
         if plain or not known or not causal or "position_bias" in keywords or key.shape[-1] < value.shape[-1]:
             return called(module, query, key, value, mask, *args, **keywords)
-        turned, left = (tensor.transpose(1, 2) for tensor in (query, key, value)), None if mask is None else window - 1
+        turned, left = (
+            (tensor.transpose(1, 2) for tensor in (query, key, value)),
+            None if mask is None else window - 1,
+        )
         kernel = torch.ops.aten._flash_attention_forward
         found = kernel(*turned, None, None, queries, keys, 0.0, True, False, window_size_left=left)
         return found[0][..., : value.shape[-1]], None
@@ -80,7 +102,8 @@ def one_kernel(generator: Any) -> Iterator[None]:
 
 
 class _Sizes(NamedTuple):
-    """Sizes of one layer: heads, numbers in a latent, in a rotated key, in the rest of a key, in a value; bytes of a number."""
+    """Sizes of one layer: heads, numbers in a latent, in a rotated key, in the rest of a key, in a value;
+    bytes of a number."""
 
     heads: int
     rank: int
@@ -91,9 +114,14 @@ class _Sizes(NamedTuple):
 
 
 def with_served_latent_attention(phase: PhaseCount, batch: int) -> PhaseCount:
-    """Return the phase of ``batch`` sequences with all latent attention as servers compute it; the same object where it has none."""
+    """Return the phase of ``batch`` sequences with all latent attention as servers compute it; the same
+    object where it has none."""
     count = phase.count
-    layers = {row.module.removesuffix(_EXPANSION): list[OperatorCount]() for row in count.operators if row.module.endswith(_EXPANSION)}
+    layers = {
+        row.module.removesuffix(_EXPANSION): list[OperatorCount]()
+        for row in count.operators
+        if row.module.endswith(_EXPANSION)
+    }
     for row in count.operators:
         for path in with_ancestors(row.module):
             if path in layers:
@@ -139,7 +167,9 @@ def _product(row: OperatorCount) -> tuple[int, int, int]:
     return prod(left[:-1]), left[-1], right[-1]
 
 
-def _rows(layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool, like: OperatorCount) -> Iterator[OperatorCount]:
+def _rows(
+    layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool, like: OperatorCount
+) -> Iterator[OperatorCount]:
     tokens, keys = batch * phase.tokens, batch * phase.keys
     head = of.key + of.rope, of.value
     if absorbs:
@@ -152,7 +182,12 @@ def _rows(layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool, 
                 precision=like.precision,
             )
             yield OperatorCount.of(
-                work, name="aten::bmm", module=layer + _EXPANSION, phase=like.phase, shapes=shapes, category="matmul"
+                work,
+                name="aten::bmm",
+                module=layer + _EXPANSION,
+                phase=like.phase,
+                shapes=shapes,
+                category="matmul",
             )
         head = of.rank + of.rope, of.rank
         cached = keys * (of.rank + of.rope)
@@ -163,8 +198,12 @@ def _rows(layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool, 
         matrix_flops=2 * met * sum(head),
         other_flops=met * (1 + SOFTMAX),
         bytes_read=of.item * (tokens * of.heads * head[0] + cached),
-        bytes_written=of.item * tokens * (of.heads * head[1] + of.rank + of.rope),  # the result, and the new entries of the cache
+        bytes_written=of.item
+        * tokens
+        * (of.heads * head[1] + of.rank + of.rope),  # the result, and the new entries of the cache
         precision=like.precision,
     )
     shapes = f"{batch}x{of.heads}x{phase.tokens}x{head[0]}, {batch}x{phase.keys}x{of.rank + of.rope}"
-    yield OperatorCount.of(work, name=KERNEL, module=layer, phase=like.phase, shapes=shapes, category="attention")
+    yield OperatorCount.of(
+        work, name=KERNEL, module=layer, phase=like.phase, shapes=shapes, category="attention"
+    )

@@ -1,15 +1,18 @@
 """The roofline: the least time of a call, and a row against its roofs.
 
-A call that does ``f`` FLOPs and must move ``b`` bytes cannot take less than ``max(f / compute, b / memory, latency)`` (Williams,
-Waterman, Patterson: "Roofline", CACM 52(4), 2009, with the latency of an operator as a third roof).
+A call that does ``f`` FLOPs and must move ``b`` bytes cannot take less than ``max(f / compute, b / memory,
+latency)`` (Williams, Waterman, Patterson: "Roofline", CACM 52(4), 2009, with the latency of an operator as a
+third roof).
 
-A copy between host and device is judged by the link, everything else by arithmetic, memory and the device's shortest kernel. A row
-that reaches less than a third of the roof that sets its bound is ``far`` from any roof: neither its arithmetic nor its bytes explain
-its time. The same holds for the shortest kernel: a call that takes more than three times as long is not bound by its latency.
+A copy between host and device is judged by the link, everything else by arithmetic, memory and the device's
+shortest kernel. A row that reaches less than a third of the roof that sets its bound is ``far`` from any
+roof: neither its arithmetic nor its bytes explain its time. The same holds for the shortest kernel: a call
+that takes more than three times as long is not bound by its latency.
 
-Kineto names copies ``Memcpy HtoD (Pageable -> Device)``: the direction, and whether the host's memory is pinned. The device reads
-pinned memory by itself. Pageable memory is copied to a pinned buffer by the host first, which is slower than the link; the link is the
-roof of both, because the same copy from pinned memory would have it.
+Kineto names copies ``Memcpy HtoD (Pageable -> Device)``: the direction, and whether the host's memory is
+pinned. The device reads pinned memory by itself. Pageable memory is copied to a pinned buffer by the host
+first, which is slower than the link; the link is the roof of both, because the same copy from pinned memory
+would have it.
 """
 
 from __future__ import annotations
@@ -36,15 +39,22 @@ _MOSTLY = 0.5
 IMPLAUSIBLE = 1.05
 # Below this share of the roof that sets its bound a row is far from every roof.
 FAR = 1 / 3
-# The least kernel of a trace is a floor where it has this many, and none that takes longer than this, because such a one works.
+# The least kernel of a trace is a floor where it has this many, and none that takes longer than this, because
+# such a one works.
 FEWEST_KERNELS = 10
 LONGEST_FLOOR_NS = 5_000
 SHORTEST_KERNEL = "shortest kernel"
 # Why an efficiency above 1 should not be trusted, by what bounds the row.
 _FLAGS = {
     "memory": "faster than the {} ceiling allows: its data was in a nearer cache, or the ceiling is too low",
-    "compute": "faster than the compute ceiling allows: it ran in a lower precision than its operands have, or the ceiling is too low",
-    "convolution": "faster than the compute ceiling allows: an algorithm with fewer FLOPs (Winograd, FFT), or the ceiling is too low",
+    "compute": (
+        "faster than the compute ceiling allows: it ran in a lower precision than its operands have, "
+        "or the ceiling is too low"
+    ),
+    "convolution": (
+        "faster than the compute ceiling allows: an algorithm with fewer FLOPs (Winograd, FFT), or "
+        "the ceiling is too low"
+    ),
     "transfer": "faster than the link allows: the ceiling is too low",
 }
 _FASTER_THAN_LATENCY = "faster than the shortest measured operator: the latency ceiling is too high"
@@ -52,9 +62,11 @@ _FASTER_THAN_LATENCY = "faster than the shortest measured operator: the latency 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One call compared with the roofs: its lower bound in seconds, the bounding roof, and all roofs that apply.
+    """One call compared with the roofs: its lower bound in seconds, the bounding roof, and all roofs that
+        apply.
 
-    ``attainable_flop_per_s`` is the roof above its arithmetic intensity; None without FLOPs or without the roofs it needs.
+    ``attainable_flop_per_s`` is the roof above its arithmetic intensity; None without FLOPs or without the
+    roofs it needs.
     """
 
     lower_bound_s: float
@@ -69,9 +81,9 @@ def place_on_roofline(
 ) -> Placement | None:
     """The placement of one call of ``work``; None when no ceiling applies to it.
 
-    ``footprint_bytes`` is the memory that the call's bytes lie in, where that is less than its traffic (an operator in place reads and
-    writes the same bytes). ``precision`` replaces the precision of the matrix part (``tf32`` where the library runs fp32 products in
-    it).
+    ``footprint_bytes`` is the memory that the call's bytes lie in, where that is less than its traffic (an
+    operator in place reads and writes the same bytes). ``precision`` replaces the precision of the matrix
+    part (``tf32`` where the library runs fp32 products in it).
     """
     compute_s, engine = _compute_seconds(work, ceilings, precision or work.precision)
     memory_s, level = memory_seconds(work.bytes, footprint_bytes or work.bytes, ceilings)
@@ -88,19 +100,21 @@ def place_on_roofline(
 
 
 def footprint(name: str, work: Work) -> int:
-    """The memory that the bytes of one call of the operator ``name`` lie in; in place (``add_``, ``_foreach_mul_``) it writes what it
-    has read."""
+    """The memory that the bytes of one call of the operator ``name`` lie in; in place (``add_``,
+    ``_foreach_mul_``) it writes what it has read."""
     in_place = name.partition(".")[0].endswith("_") and not name.endswith("__")
     return max(work.bytes_read, work.bytes_written) if in_place else work.bytes
 
 
 def memory_seconds(size_bytes: int, footprint_bytes: int, ceilings: Ceilings) -> tuple[float, str | None]:
-    """The least time to move ``size_bytes`` that lie in ``footprint_bytes`` of memory, and the outermost level that takes part.
+    """The least time to move ``size_bytes`` that lie in ``footprint_bytes`` of memory, and the outermost
+    level that takes part.
 
-    What was just written may still be in the caches: as much as fits. So the nearest level holds its capacity's worth of the
-    footprint, the next one its own of what is left, and every byte moves at the rate of the level that holds it. A footprint that fits
-    into one level is judged by that level or nearer ones; a large one almost entirely by DRAM. It is a bound, not a prediction: judged
-    by DRAM alone, an addition over 40 MB in a 32 MB cache would reach 200 %.
+    What was just written may still be in the caches: as much as fits. So the nearest level holds its
+    capacity's worth of the footprint, the next one its own of what is left, and every byte moves at the rate
+    of the level that holds it. A footprint that fits into one level is judged by that level or nearer ones; a
+    large one almost entirely by DRAM. It is a bound, not a prediction: judged by DRAM alone, an addition over
+    40 MB in a 32 MB cache would reach 200 %.
     """
     left, seconds, outermost = footprint_bytes, 0.0, None
     for level in ceilings.memory_levels():
@@ -116,8 +130,8 @@ def memory_seconds(size_bytes: int, footprint_bytes: int, ceilings: Ceilings) ->
 def _compute_seconds(work: Work, ceilings: Ceilings, precision: str | None) -> tuple[float, str | None]:
     """The least time for the arithmetic, and the engine that sets it.
 
-    Matrix and vector units work side by side where a device has both, so the longer part counts; where the same units do both (the
-    highest matrix roof is the vector peak), the parts add up.
+    Matrix and vector units work side by side where a device has both, so the longer part counts; where the
+    same units do both (the highest matrix roof is the vector peak), the parts add up.
     """
     if precision is None or not work.flops:
         return 0.0, None
@@ -143,10 +157,11 @@ def way_of(name: str) -> Way | None:
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """A row compared with the roofs, in seconds over all of its calls: ``lower_bound_s`` and ``headroom_s`` are None where nothing
-    bounds it.
+    """A row compared with the roofs, in seconds over all of its calls: ``lower_bound_s`` and ``headroom_s``
+    are None where nothing bounds it.
 
-    ``headroom_s`` is what could be saved: time above the bound, of a transfer no more than what no computation hides.
+    ``headroom_s`` is what could be saved: time above the bound, of a transfer no more than what no
+    computation hides.
     """
 
     bound: Bound
@@ -167,21 +182,38 @@ def judge(row: TimeRow, ceilings: Ceilings | None, precision: str | None) -> Jud
     if row.doubt is not None:
         return Judgment(judged.bound if judged.lower_bound_s is None else "unknown", flag=row.doubt)
     if judged.efficiency is None:
-        return replace(judged, flag="no device time was recorded for its work" if time_s <= 0 and row.exposed_ns is not None else None)
+        return replace(
+            judged,
+            flag="no device time was recorded for its work"
+            if time_s <= 0 and row.exposed_ns is not None
+            else None,
+        )
     if judged.efficiency <= IMPLAUSIBLE:
         return judged
     why = row.count.category if judged.bound == "compute" and row.count.category in _FLAGS else judged.bound
     return replace(judged, flag=_FLAGS.get(why, _FASTER_THAN_LATENCY).format(judged.memory_level))
 
 
-def _judged(row: TimeRow, time_s: float, work: Work | None, ceilings: Ceilings | None, precision: str | None) -> Judgment:
+def _judged(
+    row: TimeRow, time_s: float, work: Work | None, ceilings: Ceilings | None, precision: str | None
+) -> Judgment:
     # What a collective moves goes over the link to other devices, which no ceiling of this one bounds.
     communicates = row.count.category == "communication"
     works = work is not None and bool(work.flops or work.bytes)
     copies = [(way, kernel) for kernel in row.kernels if (way := way_of(kernel.name)) is not None]
-    copying_ns, all_ns = sum(kernel.time_ns for _, kernel in copies), sum(kernel.time_ns for kernel in row.kernels)
+    copying_ns, all_ns = (
+        sum(kernel.time_ns for _, kernel in copies),
+        sum(kernel.time_ns for kernel in row.kernels),
+    )
     if copies and not communicates and copying_ns > _MOSTLY * all_ns:
-        return _transferred(row, {way for way, _ in copies}, sum(kernel.calls for _, kernel in copies), time_s, works, ceilings)
+        return _transferred(
+            row,
+            {way for way, _ in copies},
+            sum(kernel.calls for _, kernel in copies),
+            time_s,
+            works,
+            ceilings,
+        )
     if communicates:
         return Judgment("communication")
     if not works and ceilings is not None:
@@ -196,29 +228,42 @@ def _judged(row: TimeRow, time_s: float, work: Work | None, ceilings: Ceilings |
         # Copies and memsets are shorter than any kernel.
         kept = tuple(roof for roof in ceilings.ceilings if roof.name != SHORTEST_KERNEL)
         ceilings = msgspec.structs.replace(ceilings, ceilings=kept)
-    placement = place_on_roofline(work, ceilings, footprint_bytes=footprint(row.signature.name, work), precision=precision)
+    placement = place_on_roofline(
+        work, ceilings, footprint_bytes=footprint(row.signature.name, work), precision=precision
+    )
     if placement is None:
         return Judgment("unknown")
     lower_s = placement.lower_bound_s * row.calls
     efficiency = lower_s / time_s if time_s > 0 else None
     bound, nearest = bound_class(placement.bound, efficiency)
     return Judgment(
-        bound, lower_bound_s=lower_s, headroom_s=max(0.0, time_s - lower_s), efficiency=efficiency, nearest_roof=nearest,
-        attainable_flop_per_s=placement.attainable_flop_per_s, memory_level=placement.memory_level, engine=placement.engine,
-    )  # fmt: skip
+        bound,
+        lower_bound_s=lower_s,
+        headroom_s=max(0.0, time_s - lower_s),
+        efficiency=efficiency,
+        nearest_roof=nearest,
+        attainable_flop_per_s=placement.attainable_flop_per_s,
+        memory_level=placement.memory_level,
+        engine=placement.engine,
+    )
 
 
 def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["compute", "memory"] | None]:
-    """The class of a row whose bound ``roof`` sets, and the roof that it is nearest to where it is far from all of them."""
+    """The class of a row whose bound ``roof`` sets, and the roof that it is nearest to where it is far from
+    all of them."""
     if efficiency is None or efficiency >= FAR:
         return roof, None
     return "far", roof if roof == "compute" or roof == "memory" else None
 
 
-def _transferred(row: TimeRow, ways: set[Way], copies: int, time_s: float, works: bool, ceilings: Ceilings | None) -> Judgment:
-    """A row of ``copies`` between host and device. Without work (``item``) a number crosses, whose bytes take no time."""
+def _transferred(
+    row: TimeRow, ways: set[Way], copies: int, time_s: float, works: bool, ceilings: Ceilings | None
+) -> Judgment:
+    """A row of ``copies`` between host and device. Without work (``item``) a number crosses, whose bytes take
+    no time."""
     work = row.count.work if row.count.category == "copy" else None
-    # What it reads is on one side of the link, what it writes on the other; dtypes may be converted on either side.
+    # What it reads is on one side of the link, what it writes on the other; dtypes may be converted on either
+    # side.
     size = min(work.bytes_read, work.bytes_written) if work is not None else None
     exposed_s = time_s if row.exposed_ns is None else row.exposed_ns / 1e9
     links = [link for link in ceilings.main("link") if link.name in ways] if ceilings is not None else []
@@ -230,14 +275,17 @@ def _transferred(row: TimeRow, ways: set[Way], copies: int, time_s: float, works
     else:
         lower_s = size * min(row.calls, copies) / link.value
     headroom_s = min(max(0.0, time_s - lower_s), exposed_s)
-    return Judgment("transfer", lower_s, headroom_s, efficiency=lower_s / time_s if works and time_s > 0 else None)
+    return Judgment(
+        "transfer", lower_s, headroom_s, efficiency=lower_s / time_s if works and time_s > 0 else None
+    )
 
 
 def with_shortest_kernel(ceilings: Ceilings, trace: Trace) -> Ceilings:
-    """``ceilings`` with the least time that a kernel took in ``trace`` as their latency, where they have none of their own.
+    """``ceilings`` with the least time that a kernel took in ``trace`` as their latency, where they have none
+    of their own.
 
-    No kernel takes less, however little it does: starting and ending it takes one to a few microseconds. The same where the trace has
-    too few kernels, or none that is so short.
+    No kernel takes less, however little it does: starting and ending it takes one to a few microseconds. The
+    same where the trace has too few kernels, or none that is so short.
     """
     durations = (trace.device.end_ns - trace.device.start_ns)[trace.device.kind == KERNEL]
     if ceilings.latency() is not None or len(durations) < FEWEST_KERNELS:
@@ -246,5 +294,11 @@ def with_shortest_kernel(ceilings: Ceilings, trace: Trace) -> Ceilings:
     if least_ns > LONGEST_FLOOR_NS:
         return ceilings
     detail = f"shortest kernel in this trace, of {len(durations):,}"
-    floor = Ceiling(kind="latency", name=SHORTEST_KERNEL, value=least_ns / 1e9, unit="s", source=Source(kind="trace", detail=detail))
+    floor = Ceiling(
+        kind="latency",
+        name=SHORTEST_KERNEL,
+        value=least_ns / 1e9,
+        unit="s",
+        source=Source(kind="trace", detail=detail),
+    )
     return msgspec.structs.replace(ceilings, ceilings=(*ceilings.ceilings, floor))

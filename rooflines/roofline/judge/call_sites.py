@@ -1,8 +1,8 @@
 """Joins the rows of a call whose shapes depend on the data.
 
-Attribution makes one row per signature. An embedding that sees another number of indices in each step then has one
-row per step, each with a fraction of a call. These rows become one. The rows of a server stay separate, because its
-prefill and decode steps differ.
+Attribution makes one row per signature. An embedding that sees another number of indices in each step then
+has one row per step, each with a fraction of a call. These rows become one. The rows of a server stay
+separate, because its prefill and decode steps differ.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ _AnyRow = TypeVar("_AnyRow", OperatorRow, Unmodelled)
 def by_call_site(
     rows: Sequence[_AnyRow], join: Callable[[Sequence[_AnyRow]], _AnyRow], *, apart: bool = False
 ) -> tuple[tuple[_AnyRow, ...], Int64s]:
-    """The rows of call sites, longest first, and the place among them of each of ``rows``; ``join`` makes one of several. ``apart``
-    leaves each as it is."""
+    """The rows of call sites, longest first, and the place among them of each of ``rows``; ``join`` makes one
+    of several. ``apart`` leaves each as it is."""
     found = []
-    for members in grouped(range(len(rows)), lambda at: at if apart or rows[at].calls >= 1 else _site(rows[at])).values():
+    for members in grouped(
+        range(len(rows)), lambda at: at if apart or rows[at].calls >= 1 else _site(rows[at])
+    ).values():
         members.sort(key=lambda at: -rows[at].time_s)
         found.append((join([rows[at] for at in members]), members))
     found.sort(key=lambda one: (-one[0].time_s, one[0].name, one[0].module))
@@ -51,14 +53,18 @@ def unmodelled(members: Sequence[Unmodelled]) -> Unmodelled:
 
 
 def summed(members: Sequence[OperatorRow]) -> OperatorRow:
-    """The row of ``members``, longest first. Its time is bound + headroom + the time of members without a bound."""
+    """The row of ``members``, longest first. Its time is bound + headroom + the time of members without a
+    bound."""
     longest = members[0]
     if len(members) == 1:
         return longest
-    time_s, flops, size = (_total(getattr(row, name) for row in members) for name in ("time_s", "flops", "bytes"))
+    time_s, flops, size = (
+        _total(getattr(row, name) for row in members) for name in ("time_s", "flops", "bytes")
+    )
     bounded = [row for row in members if row.lower_bound_s is not None]
     judged_s = sum(row.time_s for row in bounded)
-    # A member faster than its bound counts with its time, unless all are: then the efficiency above 1 is the sign that it should be.
+    # A member faster than its bound counts with its time, unless all are: then the efficiency above 1 is the
+    # sign that it should be.
     lower_s = sum(min(row.lower_bound_s or 0.0, row.time_s) for row in bounded)
     implausible = bool(bounded) and all(row.flag for row in bounded)
     if implausible:
@@ -75,10 +81,14 @@ def summed(members: Sequence[OperatorRow]) -> OperatorRow:
         matrix_flops=_total(row.matrix_flops for row in members),
         bytes=size,
         intensity_flop_per_byte=flops / size if flops and size else None,
-        flop_per_s=flops / time_s if flops and time_s > 0 and _rated(members, "flops", "flop_per_s") else None,
+        flop_per_s=flops / time_s
+        if flops and time_s > 0 and _rated(members, "flops", "flop_per_s")
+        else None,
         byte_per_s=size / time_s if size and time_s > 0 and _rated(members, "bytes", "byte_per_s") else None,
         lower_bound_s=lower_s if bounded else None,
-        efficiency=lower_s / judged_s if any(row.efficiency is not None for row in bounded) and judged_s > 0 else None,
+        efficiency=lower_s / judged_s
+        if any(row.efficiency is not None for row in bounded) and judged_s > 0
+        else None,
         headroom_s=sum(row.headroom_s or 0.0 for row in bounded) if bounded else None,
         flag=longest.flag if implausible else None,
         inferred=next((row.inferred for row in members if row.inferred), None),
@@ -87,7 +97,8 @@ def summed(members: Sequence[OperatorRow]) -> OperatorRow:
 
 
 def _rated(members: Sequence[OperatorRow], amount: str, rate: str) -> bool:
-    """Whether all that have an ``amount`` have a ``rate``: none where the time is doubtful, or is not that of the work."""
+    """Whether all that have an ``amount`` have a ``rate``: none where the time is doubtful, or is not that of
+    the work."""
     return all(getattr(row, rate) is not None for row in members if getattr(row, amount))
 
 
@@ -101,9 +112,13 @@ def _shared(members: Sequence[OperatorRow] | Sequence[Unmodelled]) -> dict[str, 
         "shapes": shapes_range([row.shapes for row in members]),
         "calls": _total(row.calls for row in members),
         "time_s": _total(row.time_s for row in members),
-        "step_times_s": tuple(map(math.fsum, zip(*in_steps, strict=True))) if len(in_steps) == len(members) else None,
+        "step_times_s": tuple(map(math.fsum, zip(*in_steps, strict=True)))
+        if len(in_steps) == len(members)
+        else None,
         "exposed_s": sum(exposed) if exposed else None,
-        "kernels": tuple(sorted(map(merged_kernel, by_name.values()), key=lambda kernel: (-kernel.time_s, kernel.name))),
+        "kernels": tuple(
+            sorted(map(merged_kernel, by_name.values()), key=lambda kernel: (-kernel.time_s, kernel.name))
+        ),
     }
 
 
@@ -111,7 +126,13 @@ def _total(values: Iterable[float]) -> int | float:
     """The sum, an integer where it is one: thirds of a call in each of three shapes are one call."""
     parts = list(values)
     whole = sum(parts)
-    return whole if isinstance(whole, int) else int(near) if (near := math.fsum(parts)).is_integer() and abs(near) < 2**53 else near
+    return (
+        whole
+        if isinstance(whole, int)
+        else int(near)
+        if (near := math.fsum(parts)).is_integer() and abs(near) < 2**53
+        else near
+    )
 
 
 def merged_kernel(group: Sequence[Kernel]) -> Kernel:
@@ -124,5 +145,7 @@ def merged_kernel(group: Sequence[Kernel]) -> Kernel:
         time_s=time_s,
         streams=tuple(sorted({stream for one in group for stream in one.streams})),
         occupancy=sum(occupied) / time_s if len(occupied) == len(group) and time_s > 0 else None,
-        **{name: None for name in _LAUNCH if any(getattr(one, name) != getattr(first, name) for one in group)},
+        **{
+            name: None for name in _LAUNCH if any(getattr(one, name) != getattr(first, name) for one in group)
+        },
     )

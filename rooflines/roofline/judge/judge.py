@@ -38,10 +38,23 @@ from rooflines.roofline.judge.step.generation import generation, phase_factors, 
 from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.judge.step.input_pipeline import delayed, feeding
 from rooflines.roofline.judge.step.interference import QuietSteps, page_faults, quiet_steps
-from rooflines.roofline.judge.step.partition import Partition, clock_factor, loading_share, partition, whole_trace
+from rooflines.roofline.judge.step.partition import (
+    Partition,
+    clock_factor,
+    loading_share,
+    partition,
+    whole_trace,
+)
 from rooflines.roofline.judge.step.serving import serving
 from rooflines.roofline.judge.step.times import summarize_steps
-from rooflines.roofline.judge.step.traced_work import about_lost, allocated, collective_rows, launch_queue, lost_work, one_gap
+from rooflines.roofline.judge.step.traced_work import (
+    about_lost,
+    allocated,
+    collective_rows,
+    launch_queue,
+    lost_work,
+    one_gap,
+)
 from rooflines.roofline.judge.usage.device_usage import usage
 from rooflines.roofline.own.own import Attribution
 from rooflines.roofline.uncertainty import Floats
@@ -81,7 +94,11 @@ class _Given(NamedTuple):
 
 def _given(run: Run, ceilings: Ceilings | None) -> _Given:
     facts, quiet, roofs = run.facts, quiet_steps(run), ceilings or run.facts.ceilings
-    steps = summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
+    steps = (
+        summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced)
+        if facts.steps
+        else None
+    )
     states = {
         "running": "this run has not ended: it was killed or is still running",
         "interrupted": "this run was interrupted; the report contains the results so far",
@@ -138,9 +155,14 @@ def _judging_roofs(given: _Given, trace: Trace) -> Ceilings | None:
     if _is_of_the_host(given.facts, trace):
         return None  # what is left are the times of dispatching, which the device's roofs do not bound
     if given.quiet.others is not None and not given.quiet.others.judged:
-        # What other programs did to the times is no property of the operators: where they cannot be told apart, nothing is judged.
+        # What other programs did to the times is no property of the operators: where they cannot be told
+        # apart, nothing is judged.
         return None
-    return with_shortest_kernel(given.roofs, trace) if given.roofs is not None and len(trace.device) else given.roofs
+    return (
+        with_shortest_kernel(given.roofs, trace)
+        if given.roofs is not None and len(trace.device)
+        else given.roofs
+    )
 
 
 def _is_of_the_host(facts: RunFile, trace: Trace) -> bool:
@@ -149,10 +171,11 @@ def _is_of_the_host(facts: RunFile, trace: Trace) -> bool:
 
 
 def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings | None = None) -> Judged:
-    """Judge the divided time by ``ceilings``, by default those stored with ``run``: the fifth room (docs/design.md).
+    """Judge the divided time by ``ceilings``, by default those stored with ``run``: the fifth room
+    (docs/design.md).
 
-    ``run`` has the facts recorded with the trace; without one they are those that the trace itself tells. What follows from the
-    analysis, its findings and its verdict, is ``conclude``'s.
+    ``run`` has the facts recorded with the trace; without one they are those that the trace itself tells.
+    What follows from the analysis, its findings and its verdict, is ``conclude``'s.
     """
     trace = attribution.trace
     given = _given(run or run_of_trace("", trace), ceilings)
@@ -173,7 +196,11 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     gaps, place_of_gaps = by_call_site(uncounted, unmodelled, apart=served)
     coverage = msgspec.structs.replace(_coverage(timed, divided, gaps), lost=lost)
     of_the_host = _is_of_the_host(facts, trace)
-    used = usage(given.run, sum(row.flops for row in rows) if timed.steps else None, None if of_the_host else given.roofs)
+    used = usage(
+        given.run,
+        sum(row.flops for row in rows) if timed.steps else None,
+        None if of_the_host else given.roofs,
+    )
     totals = total(operators, facts, bounded=divided.is_bounded)
     if used is not None and timed.steps:
         totals = msgspec.structs.replace(totals, energy_j=used.energy_per_step_j)
@@ -200,7 +227,9 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         activity=activity(timed, traced.causes, np.concatenate((place, len(operators) + place_of_gaps))),
         serving=serving(timed, rows, roofs),
         generation=generation(facts, timed, rows, clocked.ready_s, roofs, untraced.steps, totals.energy_j),
-        idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
+        idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()}
+        if len(trace.device)
+        else None,
         launches=launch_queue(timed),
         synchronisations=waits_for,
         host_work=works,
@@ -241,22 +270,31 @@ def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: boo
     if len(trace.device) and len(trace.host) and not attribution.steps:
         before_s = max(0, int(attribution.window[0, 0]) - int(trace.host.start_ns.min())) / 1e9 or None
     return Basis(
-        per="step" if attribution.steps else "trace", steps=steps, start_up=start_up, timed=timed, served=served,
-        steady=attribution.is_steady, ranges_s=attribution.ranges_ns / 1e9 / steps or None, stacks=trace.has_stacks,
+        per="step" if attribution.steps else "trace",
+        steps=steps,
+        start_up=start_up,
+        timed=timed,
+        served=served,
+        steady=attribution.is_steady,
+        ranges_s=attribution.ranges_ns / 1e9 / steps or None,
+        stacks=trace.has_stacks,
         overhead_s=attribution.overhead_ns / 1e9 / steps or None,
         shared_s=sum(row.shared * row.traced_ns for row in rows) / 1e9 / steps or None,
         devices=max(1, len(distinct(trace.device.device)[0])),
-        is_complex=2 * sum(row.traced_ns for row in rows if row.is_complex) > sum(row.traced_ns for row in rows),
+        is_complex=2 * sum(row.traced_ns for row in rows if row.is_complex)
+        > sum(row.traced_ns for row in rows),
         before_s=before_s,
         loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
-    )  # fmt: skip
+    )
 
 
 def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: Coverage) -> Workload:
     """The workload, for the trace of another program in the precision of its matrix work."""
     if recorded.source != "trace":
         return recorded
-    return msgspec.structs.replace(recorded, precision=traced_precision(operators, coverage.unmodelled) or recorded.precision)
+    return msgspec.structs.replace(
+        recorded, precision=traced_precision(operators, coverage.unmodelled) or recorded.precision
+    )
 
 
 def _coverage(attribution: Attribution, divided: Partition, gaps: tuple[Unmodelled, ...]) -> Coverage:
@@ -273,8 +311,9 @@ def _coverage(attribution: Attribution, divided: Partition, gaps: tuple[Unmodell
 
 
 def _clock(attribution: Attribution, steps: Steps | None) -> float | None:
-    """The length of the step that the traced times are fitted into: of a timed step, else of a traced one of a processor, whose steady
-    calls do not add up to it. None where the traced times divide themselves: on a device, and where there are few steps."""
+    """The length of the step that the traced times are fitted into: of a timed step, else of a traced one of
+    a processor, whose steady calls do not add up to it. None where the traced times divide themselves: on a
+    device, and where there are few steps."""
     if steps is not None:
         return steps.median_s
     if not attribution.is_steady:
@@ -290,31 +329,40 @@ def _clocks(attribution: Attribution) -> Iterator[str]:
     if early_ns.size and (share := float(np.mean(early_ns > 0))) > _FEW:
         apart = seconds(int(early_ns.max()) / 1e9)
         yield (
-            f"the clocks of host and device differ: {percent(share)} of the device's work begins up to {apart} before it is launched; "
+            f"the clocks of host and device differ: {percent(share)} of the device's work begins "
+            f"up to {apart} before it is launched; "
             "waits and causes of idle time are as uncertain"
         )
 
 
 def _kinds(attribution: Attribution) -> tuple[str, ...]:
-    """A note on steps that do not all make the same calls: another batch, an optimizer that steps only now and then."""
+    """A note on steps that do not all make the same calls: another batch, an optimizer that steps only now
+    and then."""
     if attribution.steps < 2 or attribution.calls.batches:
         return ()
-    # By name and tensors: a number among the arguments, such as an index or the step size of Adam, may differ in every step.
+    # By name and tensors: a number among the arguments, such as an index or the step size of Adam, may differ
+    # in every step.
     calls: dict[tuple[Any, ...], Int64s] = defaultdict(lambda: np.zeros(attribution.steps, np.int64))
     for row in attribution.rows:
         if row.step_calls:
-            calls[row.signature.name, row.signature.tensors, row.module, row.phase] += np.array(row.step_calls)
+            calls[row.signature.name, row.signature.tensors, row.module, row.phase] += np.array(
+                row.step_calls
+            )
     kinds = Counter(map(tuple, np.array(list(calls.values())).T.tolist())).most_common()
     if len(kinds) < 2:
         return ()
     steps = counted(attribution.steps, "traced step")
-    return (f"{kinds[0][1]} of {steps} make the same calls of the same sizes; figures are the mean over all of them.",)
+    return (
+        f"{kinds[0][1]} of {steps} make the same calls of the same sizes; figures are the mean "
+        "over all of them.",
+    )
 
 
 def _divided(
     traced: Partition, step_s: float | None, waits: float | None, facts: RunFile, quiet: QuietSteps
 ) -> tuple[Partition, Input | None]:
-    """The step's parts, ``step_s`` long and waiting for its data for the share ``waits`` where that is known, and how it was fed."""
+    """The step's parts, ``step_s`` long and waiting for its data for the share ``waits`` where that is known,
+    and how it was fed."""
     fed = feeding(facts, traced.division(), quiet.timed)
     if step_s is None:
         return traced, fed
@@ -343,28 +391,40 @@ def _on_host(
 def _traced_steps(calls: Calls, breakdown: dict[str, Int64s]) -> tuple[TracedStep, ...]:
     lengths = np.sum(list(breakdown.values()), axis=0).tolist()
     return tuple(
-        TracedStep(name=name, duration_s=length / 1e9, breakdown={kind: int(in_steps[i]) / 1e9 for kind, in_steps in breakdown.items()})
+        TracedStep(
+            name=name,
+            duration_s=length / 1e9,
+            breakdown={kind: int(in_steps[i]) / 1e9 for kind, in_steps in breakdown.items()},
+        )
         for i, (name, length) in enumerate(zip(calls.step_names, lengths, strict=True))
     )
 
 
 def _no_device_events(facts: RunFile, trace: Trace) -> str:
     if trace.cut_ns is not None:
-        return "no device event was read: device time is unknown, and host times are not compared with the device's ceilings"
+        return (
+            "no device event was read: device time is unknown, and host times are not compared with "
+            "the device's ceilings"
+        )
     if facts.unrecorded:
         return (
-            "all times are the host's: the profiler had no activities of the device, no right to trace it (CUPTI in a container or "
-            "WSL), another profiler held it, or it is one of Apple's, which Kineto does not trace; record with "
+            "all times are the host's: the profiler had no activities of the device, no right to "
+            "trace it (CUPTI in a container or "
+            "WSL), another profiler held it, or it is one of Apple's, which Kineto does not "
+            "trace; record with "
             "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and read what Kineto warns of"
         )
     return (
-        f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced "
-        "(rooflines doctor says whether torch can); their times are the host's and are not compared with the device's ceilings"
+        f"the trace has no work of {facts.environment.device}: the operators ran on the host, or "
+        "this device cannot be traced "
+        "(rooflines doctor says whether torch can); their times are the host's and are not "
+        "compared with the device's ceilings"
     )
 
 
 def _memory(facts: RunFile) -> Memory | None:
-    """The measured peak, divided by the tensors' own peak. If the tensors' peak is larger, it is not divided."""
+    """The measured peak, divided by the tensors' own peak. If the tensors' peak is larger, it is not
+    divided."""
     peak, step = facts.peak_memory_bytes, facts.step_memory
     if not peak:
         return None
@@ -377,7 +437,13 @@ def _memory(facts: RunFile) -> Memory | None:
         return memory
     parts = msgspec.structs.replace(step.at_peak, overhead=peak - tensors)
     return msgspec.structs.replace(
-        memory, at_peak=parts, operator=step.operator, module=step.module, phase=step.phase, curve=step.curve, largest=step.largest
+        memory,
+        at_peak=parts,
+        operator=step.operator,
+        module=step.module,
+        phase=step.phase,
+        curve=step.curve,
+        largest=step.largest,
     )
 
 
@@ -388,7 +454,8 @@ def _with_allocated(memory: Memory | None, attribution: Attribution) -> Memory |
 
 
 def _doubtful(ceilings: Ceilings | None) -> list[str]:
-    """A sentence for every reason to doubt the ceilings: other programs, a single best round, a broken law."""
+    """A sentence for every reason to doubt the ceilings: other programs, a single best round, a broken
+    law."""
     reasons = {
         DISTURBED: "ceilings measured while other programs used the same cores, so they may be too low",
         UNCONFIRMED: "ceilings with a best round that no other round reached within 5 %",
@@ -396,7 +463,11 @@ def _doubtful(ceilings: Ceilings | None) -> list[str]:
     }
     notes = []
     for word, why in reasons.items():
-        doubtful = [one for one in ceilings.ceilings if word in marks_of(one) and not one.variant] if ceilings else []
+        doubtful = (
+            [one for one in ceilings.ceilings if word in marks_of(one) and not one.variant]
+            if ceilings
+            else []
+        )
         names = [f"{one.name} ({marked(one, word)})" if word == CONTRADICTS else one.name for one in doubtful]
         if names:
             notes.append(f"{why}: {', '.join(names)}; measure them again on an idle machine")

@@ -1,4 +1,5 @@
-"""Rows of an analysis: operators judged by the roofs, time without a work model, and the totals over all operators."""
+"""Rows of an analysis: operators judged by the roofs, time without a work model, and the totals over all
+operators."""
 
 from __future__ import annotations
 
@@ -19,20 +20,28 @@ from rooflines.roofline.own.own import Attribution
 from rooflines.roofline.own.rows import Longest, TimeRow
 from rooflines.units import seconds
 
-# A whole recurrent network by cuDNN or MIOpen, forward and backward. Cells outside of these make products of their own.
+# A whole recurrent network by cuDNN or MIOpen, forward and backward. Cells outside of these make products of
+# their own.
 _LIBRARY_RNN = ("aten::_cudnn_rnn", "aten::miopen_rnn")
-# Fused attention in fp32 from compute capability 8.0 on makes each product of three in TF32 (CUTLASS, OpMultiplyAddFastF32).
+# Fused attention in fp32 from compute capability 8.0 on makes each product of three in TF32 (CUTLASS,
+# OpMultiplyAddFastF32).
 _WORK = ("flops", "matrix_flops", "bytes")
 _THREE_PASSES = re.compile(r"fmha_cutlass[FB]_f32_\w*_sm(?:8|9|1\d)\d")
 
 
-def operator_row(row: TimeRow, attribution: Attribution, ceilings: Ceilings | None, facts: RunFile) -> OperatorRow:
+def operator_row(
+    row: TimeRow, attribution: Attribution, ceilings: Ceilings | None, facts: RunFile
+) -> OperatorRow:
     """A ``row`` of ``attribution`` per step, judged by ``ceilings``."""
     steps = attribution.per
     flops, matrix, size = row.work.flops, row.work.matrix_flops, row.work.bytes
     time_s = row.time_ns / 1e9
     # The times of a device that was not traced are the host's.
-    complete = time_s > 0 and row.doubt is None and (facts.environment.device.startswith("cpu") or len(attribution.trace.device) > 0)
+    complete = (
+        time_s > 0
+        and row.doubt is None
+        and (facts.environment.device.startswith("cpu") or len(attribution.trace.device) > 0)
+    )
     precision = _judged_precision(row, facts, ceilings)
     if ceilings is not None and any(_THREE_PASSES.match(kernel.name) for kernel in row.kernels):
         ceilings = ceilings.with_three_passes()
@@ -93,7 +102,8 @@ def _shared(row: TimeRow, attribution: Attribution) -> dict[str, Any]:
 
 
 def _assumption(row: TimeRow) -> str | None:
-    """What the formula assumed, and that calls of one shape take two times, which a window in every other layer would explain."""
+    """What the formula assumed, and that calls of one shape take two times, which a window in every other
+    layer would explain."""
     assumed = [row.work.assumption] if row.work.assumption else []
     if row.alternates_ns is not None:
         short, long = (seconds(time_ns / 1e9) for time_ns in row.alternates_ns)
@@ -102,11 +112,11 @@ def _assumption(row: TimeRow) -> str | None:
 
 
 def _judged_precision(row: TimeRow, facts: RunFile, ceilings: Ceilings | None) -> str | None:
-    """The roof's precision: fp32 products, convolutions and recurrent layers of cuDNN ran as TF32 where they were asked to, or allowed
-    to on a device that can, unless all of their kernels name fp32.
+    """The roof's precision: fp32 products, convolutions and recurrent layers of cuDNN ran as TF32 where they
+    were asked to, or allowed to on a device that can, unless all of their kernels name fp32.
 
-    Torch allows TF32 in cuDNN by default, on every device: one that has no such roof ran in fp32. Runs from before the switch of
-    recurrent layers was recorded are judged by that of products.
+    Torch allows TF32 in cuDNN by default, on every device: one that has no such roof ran in fp32. Runs from
+    before the switch of recurrent layers was recorded are judged by that of products.
     """
     work, named = row.work, {matrix_precision(kernel.name) for kernel in row.kernels}
     if work.precision == "fp32" and work.matrix_flops and named & {"fp32", "tf32"} != {"fp32"}:
@@ -131,7 +141,11 @@ def bound_and_headroom(row: OperatorRow) -> tuple[float, float]:
 def total(operators: Sequence[OperatorRow], facts: RunFile, *, bounded: bool) -> Totals:
     """The sums over all operators, those of bounds only where the step is ``bounded``."""
     bounds = [bound_and_headroom(row) for row in operators if row.lower_bound_s is not None]
-    time_s, lower_s, headroom_s = sum(row.time_s for row in operators), sum(one for one, _ in bounds), sum(one for _, one in bounds)
+    time_s, lower_s, headroom_s = (
+        sum(row.time_s for row in operators),
+        sum(one for one, _ in bounds),
+        sum(one for _, one in bounds),
+    )
     unjudged = [row for row in operators if row.lower_bound_s is None or row.bound == "transfer"]
     if not any(row.flops or row.bytes for row in operators):
         return Totals(time_s=time_s or None, unjudged_s=time_s, peak_memory_bytes=facts.peak_memory_bytes)
@@ -153,7 +167,8 @@ def _example(longest: Longest | None, attribution: Attribution) -> Example | Non
         return None
     names = attribution.calls.step_names
     return Example(
-        ts_us=longest.start_ns // 1000 + longest.start_ns % 1000 / 1e3,  # nanoseconds since 1970 are more than a float holds
+        ts_us=longest.start_ns // 1000
+        + longest.start_ns % 1000 / 1e3,  # nanoseconds since 1970 are more than a float holds
         at_s=(longest.start_ns - attribution.trace.began_ns) / 1e9,
         lasts_s=longest.lasting_ns / 1e9,
         step=names[longest.step] if 0 <= longest.step < len(names) else "",
@@ -164,9 +179,16 @@ def _example(longest: Longest | None, attribution: Attribution) -> Example | Non
 # Module rows of an analysis: each module with everything that runs below it.
 
 
-def module_rows(attribution: Attribution, judged: Sequence[OperatorRow], has_ceilings: bool) -> tuple[ModuleRow, ...]:
-    """Every module with all that runs below it, forward and backward, in the order of first call; ``judged`` goes with the rows."""
-    modules, module_calls, steps = attribution.calls.modules, attribution.calls.module_calls.tolist(), attribution.per
+def module_rows(
+    attribution: Attribution, judged: Sequence[OperatorRow], has_ceilings: bool
+) -> tuple[ModuleRow, ...]:
+    """Every module with all that runs below it, forward and backward, in the order of first call; ``judged``
+    goes with the rows."""
+    modules, module_calls, steps = (
+        attribution.calls.modules,
+        attribution.calls.module_calls.tolist(),
+        attribution.per,
+    )
     times: dict[str, list[float]] = defaultdict(list)
     below: dict[str, list[tuple[TimeRow, OperatorRow]]] = defaultdict(list)
     for row in (*attribution.gaps, *attribution.rows):
@@ -177,21 +199,37 @@ def module_rows(attribution: Attribution, judged: Sequence[OperatorRow], has_cei
             below[path].append((row, operator))
     rows = []
     # Of several of one path the first counts.
-    for number in sorted({module.path: number for number, module in reversed(list(enumerate(modules)))}.values()):
+    for number in sorted(
+        {module.path: number for number, module in reversed(list(enumerate(modules)))}.values()
+    ):
         module, called, path = modules[number], module_calls[number], modules[number].path
         time_s, counted = sum(times[path]), below[path]
         # A capture trace has modules that no replayed graph calls.
         if not called and not time_s:
             continue
         bounds = [bound_and_headroom(operator) for _, operator in counted]
-        lower_s, bounded_s = sum(lower for lower, _ in bounds), sum(lower + headroom for lower, headroom in bounds)
+        lower_s, bounded_s = (
+            sum(lower for lower, _ in bounds),
+            sum(lower + headroom for lower, headroom in bounds),
+        )
         known = has_ceilings and bounded_s > 0
-        work = {name: per_step(sum(getattr(row.work, name) * row.calls for row, _ in counted), steps) for name in _WORK}
-        rows.append(ModuleRow(
-            path=path, type=module.type, calls=per_step(called, steps), time_s=time_s, **work,
-            lower_bound_s=lower_s if known else None, efficiency=lower_s / bounded_s if known else None,
-            headroom_s=max(0.0, bounded_s - lower_s) if known else None, depth=path.count(".") + 1 if path else 0,
-        ))  # fmt: skip
+        work = {
+            name: per_step(sum(getattr(row.work, name) * row.calls for row, _ in counted), steps)
+            for name in _WORK
+        }
+        rows.append(
+            ModuleRow(
+                path=path,
+                type=module.type,
+                calls=per_step(called, steps),
+                time_s=time_s,
+                **work,
+                lower_bound_s=lower_s if known else None,
+                efficiency=lower_s / bounded_s if known else None,
+                headroom_s=max(0.0, bounded_s - lower_s) if known else None,
+                depth=path.count(".") + 1 if path else 0,
+            )
+        )
     return tuple(rows)
 
 

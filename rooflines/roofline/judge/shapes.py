@@ -1,4 +1,5 @@
-"""Shapes of rows: the sizes of their tensors, and the rows of repeated layers, whose paths differ in an index.
+"""Shapes of rows: the sizes of their tensors, and the rows of repeated layers, whose paths differ in an
+index.
 
 The same call may have shapes that depend on data.
 """
@@ -38,13 +39,19 @@ _INDEX = re.compile(r"\d+|(?P<instance>.*\D)_\d+")
 
 
 def repeated_key(row: OperatorRow) -> tuple[object, ...]:
-    """The key that rows of repeated layers share. Work per call differs where shapes do not, as with an argument or a dtype.
+    """The key that rows of repeated layers share. Work per call differs where shapes do not, as with an
+    argument or a dtype.
 
-    A row with less than one call a step is a part of a call whose shapes depend on the data, and its key is that of the call.
+    A row with less than one call a step is a part of a call whose shapes depend on the data, and its key is
+    that of the call.
     """
     if row.calls < 1:
         return (row.name, row.precision, row.phase, row.category, skeleton(row.module))
-    work = (significant(row.flops / row.calls, 6), significant(row.bytes / row.calls, 6)) if row.calls else (row.flops, row.bytes)
+    work = (
+        (significant(row.flops / row.calls, 6), significant(row.bytes / row.calls, 6))
+        if row.calls
+        else (row.flops, row.bytes)
+    )
     return (row.name, row.shapes, row.precision, row.phase, row.category, *work, skeleton(row.module))
 
 
@@ -52,15 +59,19 @@ def repeated_key(row: OperatorRow) -> tuple[object, ...]:
 def skeleton(path: str) -> tuple[str, ...]:
     """The parts of a module path with a star for every index."""
     return tuple(
-        _INDEX.sub(lambda found: f"{found['instance']}_*" if found["instance"] else "*", part) if _INDEX.fullmatch(part) else part
+        _INDEX.sub(lambda found: f"{found['instance']}_*" if found["instance"] else "*", part)
+        if _INDEX.fullmatch(part)
+        else part
         for part in path.split(".")
     )
 
 
 def repeated(rows: Iterable[OperatorRow], analysis: Analysis) -> list[list[OperatorRow]]:
-    """The rows of ``analysis`` by layers that repeat; in decode also the calls whose tensors grow from token to token.
+    """The rows of ``analysis`` by layers that repeat; in decode also the calls whose tensors grow from token
+    to token.
 
-    Such a row has fewer calls than decode steps, and two of them belong together where all sizes that differ do so by the same number.
+    Such a row has fewer calls than decode steps, and two of them belong together where all sizes that differ
+    do so by the same number.
     """
     decode = analysis.generation.of("decode") if analysis.generation is not None else None
     tokens = decode.steps / analysis.basis.steps if decode is not None else 0
@@ -72,8 +83,17 @@ def repeated(rows: Iterable[OperatorRow], analysis: Analysis) -> list[list[Opera
             found.append(members)
             continue
         sizes = [int(size) for size in parts[1::2]]
-        alike = growing.setdefault((row.name, row.precision, row.category, skeleton(row.module), *parts[::2]), [])
-        of = next((together for first, together in alike if len({b - a for a, b in zip(first, sizes, strict=True)} - {0}) < 2), None)
+        alike = growing.setdefault(
+            (row.name, row.precision, row.category, skeleton(row.module), *parts[::2]), []
+        )
+        of = next(
+            (
+                together
+                for first, together in alike
+                if len({b - a for a, b in zip(first, sizes, strict=True)} - {0}) < 2
+            ),
+            None,
+        )
         if of is None:
             alike.append((sizes, members))
             found.append(members)
@@ -101,4 +121,7 @@ def _between(column: Sequence[str]) -> str:
 def path_pattern(paths: Sequence[str]) -> str:
     """One path for several: a star where they differ."""
     columns = list(zip(*(path.split(".") for path in paths), strict=True))
-    return ".".join(column[0] if len(set(column)) == 1 else star for column, star in zip(columns, skeleton(paths[0]), strict=True))
+    return ".".join(
+        column[0] if len(set(column)) == 1 else star
+        for column, star in zip(columns, skeleton(paths[0]), strict=True)
+    )

@@ -1,4 +1,5 @@
-"""The time of a GPU: an owner's time is the union of the intervals of the kernels, copies and memsets launched below it."""
+"""The time of a GPU: an owner's time is the union of the intervals of the kernels, copies and memsets
+launched below it."""
 
 from __future__ import annotations
 
@@ -22,11 +23,21 @@ from rooflines.roofline.count.counts import Variant
 from rooflines.roofline.count.formulas import CallCount
 from rooflines.roofline.count.formulas.counter import NO_FORMULA
 from rooflines.roofline.own.origins import FROM_KERNEL, FROM_RUN, Origins
-from rooflines.roofline.own.rows import DividedTime, LaunchedKernel, Pieces, TimeRow, calls_by_step, longest_by_group
+from rooflines.roofline.own.rows import (
+    DividedTime,
+    LaunchedKernel,
+    Pieces,
+    TimeRow,
+    calls_by_step,
+    longest_by_group,
+)
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
-EAGER = {FROM_RUN: "the same kernels in the same order before the graph", FROM_KERNEL: "calls of the same kernel outside of the graph"}
+EAGER = {
+    FROM_RUN: "the same kernels in the same order before the graph",
+    FROM_KERNEL: "calls of the same kernel outside of the graph",
+}
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
@@ -43,16 +54,21 @@ class InWindows(NamedTuple):
     steps: int
 
 
-def attribute_device(calls: Calls, origins: Origins, inside: Mask, placed: InWindows, lost: Int64s) -> DividedTime:
+def attribute_device(
+    calls: Calls, origins: Origins, inside: Mask, placed: InWindows, lost: Int64s
+) -> DividedTime:
     """Divide the time of the device events that belong to the windows.
 
-    ``inside`` says of each host event whether it is in them; ``lost`` are the launches whose kernels the trace lacks.
+    ``inside`` says of each host event whether it is in them; ``lost`` are the launches whose kernels the
+    trace lacks.
     """
     device, belongs = calls.trace.device, placed.belongs
     owning, exposed = origins.at(origins.owner), _exposed(calls.trace)
     owned, left = np.flatnonzero(belongs & (owning >= 0)), np.flatnonzero(belongs & (owning < 0))
     counted = _counted_calls(calls, origins, inside, owned, placed.step)
-    rows, row_of_call = _rows(calls, counted, _Events(calls.trace, owned, exposed, placed), origins.owner[lost])
+    rows, row_of_call = _rows(
+        calls, counted, _Events(calls.trace, owned, exposed, placed), origins.owner[lost]
+    )
     gaps, gap_of = _device_gaps(calls, origins, _Events(calls.trace, left, exposed, placed))
     known = calls.launch >= 0
     graphs = belongs & known & at_launch(is_graph_launch(calls.trace), calls.launch)
@@ -62,7 +78,8 @@ def attribute_device(calls: Calls, origins: Origins, inside: Mask, placed: InWin
     row_of[owned], row_of[left] = row_of_call[counted.of], -2 - gap_of
     call_of[owned] = counted.of
     event, starts, ends = intervals.split(device.start_ns, device.end_ns, placed.window)
-    # While the device runs work launched by others, it is not idle, and the time does not belong to the steps.
+    # While the device runs work launched by others, it is not idle, and the time does not belong to the
+    # steps.
     others = ~belongs[event]
     other_gaps, other_of = _other_gaps(calls.trace, event[others], starts[others], ends[others])
     row = row_of[event]
@@ -80,7 +97,8 @@ def attribute_device(calls: Calls, origins: Origins, inside: Mask, placed: InWin
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """Device events that become rows: the ``chosen`` ones of a trace, and of all of them the time in which they are ``exposed``."""
+    """Device events that become rows: the ``chosen`` ones of a trace, and of all of them the time in which
+    they are ``exposed``."""
 
     trace: Trace
     chosen: Int64s
@@ -88,7 +106,8 @@ class _Events:
     placed: InWindows
 
     def figures(self, group: Int64s, groups: int) -> list[dict[str, Any]]:
-        """The figures of each of ``groups`` rows that come from its events; ``group`` is that of each event."""
+        """The figures of each of ``groups`` rows that come from its events; ``group`` is that of each
+        event."""
         device, events, steps = self.trace.device, self.chosen, self.placed.steps
         start_ns, end_ns, step = device.start_ns[events], device.end_ns[events], self.placed.step[events]
         by_step: list[tuple[int, ...]] = [()] * groups
@@ -100,7 +119,9 @@ class _Events:
             "step_ns": by_step,
             "kernels": self._kernels(group, groups),
             "exposed_ns": self._exposed(group, groups),
-            "longest": longest_by_group(group, groups, start_ns, end_ns - start_ns, step, device.stream[events]),
+            "longest": longest_by_group(
+                group, groups, start_ns, end_ns - start_ns, step, device.stream[events]
+            ),
         }
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
@@ -113,7 +134,9 @@ class _Events:
         of = np.full(len(device), groups, np.int64)
         of[self.chosen[~has]] = group[~has]
         running = np.flatnonzero(device.kind != MEMCPY)
-        alone = intervals.alone_by_group(of[running], device.start_ns[running], device.end_ns[running], groups + 1)
+        alone = intervals.alone_by_group(
+            of[running], device.start_ns[running], device.end_ns[running], groups + 1
+        )
         return [round(value) for value in (total + alone[:groups]).tolist()]
 
     def _kernels(self, group: Int64s, groups: int) -> list[tuple[LaunchedKernel, ...]]:
@@ -124,8 +147,13 @@ class _Events:
         lasting_ns = device.end_ns[events] - device.start_ns[events]
         times = np.zeros(len(keys), np.int64)
         np.add.at(times, which, lasting_ns)
-        shapes = [None if at is None else trace.launch_shapes[at] for at in _same(device.shape[events], which, len(keys))]
-        registers, shared = (_same(column[events], which, len(keys)) for column in (device.registers, device.shared_bytes))
+        shapes = [
+            None if at is None else trace.launch_shapes[at]
+            for at in _same(device.shape[events], which, len(keys))
+        ]
+        registers, shared = (
+            _same(column[events], which, len(keys)) for column in (device.registers, device.shared_bytes)
+        )
         occupancy = np.where(device.occupancy[events] < 0, np.nan, device.occupancy[events] / 100)
         occupied = np.bincount(which, weights=lasting_ns * occupancy) / np.maximum(times, 1)
         means = [None if np.isnan(mean) else min(1.0, mean) for mean in occupied.tolist()]
@@ -133,14 +161,17 @@ class _Events:
         for place, stream in distinct_rows(which, device.stream[events])[0].tolist():
             streams[place].append(stream)
         numbers = np.bincount(which).tolist()
-        columns = zip(numbers, times.tolist(), map(tuple, streams), shapes, registers, shared, means, strict=True)
+        columns = zip(
+            numbers, times.tolist(), map(tuple, streams), shapes, registers, shared, means, strict=True
+        )
         for (at, name), facts in zip(keys.tolist(), columns, strict=True):
             found[at].append(LaunchedKernel(trace.names[name], *facts))
         return [tuple(sorted(each, key=lambda kernel: (-kernel.time_ns, kernel.name))) for each in found]
 
 
 class _CountedCalls(NamedTuple):
-    """The counted calls in the windows: first those that own device events, then those that launched nothing."""
+    """The counted calls in the windows: first those that own device events, then those that launched
+    nothing."""
 
     #: the call: a host event, or one of a captured graph
     event: Int64s
@@ -157,10 +188,14 @@ class _CountedCalls(NamedTuple):
     alternates_ns: dict[int, tuple[float, float]]
 
 
-def _counted_calls(calls: Calls, origins: Origins, inside: Mask, owned: Int64s, step: Int64s) -> _CountedCalls:
+def _counted_calls(
+    calls: Calls, origins: Origins, inside: Mask, owned: Int64s, step: Int64s
+) -> _CountedCalls:
     host, device = calls.trace.host, calls.trace.device
     # An owner in a captured graph is called once in every replay.
-    heard, of = distinct_rows(origins.at(origins.owner)[owned], origins.replay[owned], origins.inferred[owned])
+    heard, of = distinct_rows(
+        origins.at(origins.owner)[owned], origins.replay[owned], origins.inferred[owned]
+    )
     owner, replay, how = heard.T
     of_call = np.empty(len(heard), np.int64)
     of_call[of] = owned  # a device event of each call
@@ -178,20 +213,27 @@ def _counted_calls(calls: Calls, origins: Origins, inside: Mask, owned: Int64s, 
     module, phase = origins.module[place], origins.phase[place]
     for column, noted in ((module, origins.scope), (phase, origins.scope_phase)):
         column[: len(heard)] = np.where(noted[of_call] >= 0, noted[of_call], column[: len(heard)])
-    alternates = alternating_attention(variants, variant[of], of, device.start_ns[owned], device.end_ns[owned])
+    alternates = alternating_attention(
+        variants, variant[of], of, device.start_ns[owned], device.end_ns[owned]
+    )
     return _CountedCalls(event, variants, variant, module, phase, inferred, during, of, alternates)
 
 
 def _silent(origins: Origins, inside: Mask, heard: Int64s) -> Mask:
-    """The owners besides those ``heard`` that launched nothing and still did FLOPs somewhere, unlike views and allocations."""
-    works = np.array([*(one.count.work is not None and one.count.work.flops > 0 for one in origins.variants), False])
+    """The owners besides those ``heard`` that launched nothing and still did FLOPs somewhere, unlike views
+    and allocations."""
+    works = np.array(
+        [*(one.count.work is not None and one.count.work.flops > 0 for one in origins.variants), False]
+    )
     silent: Mask = origins.silent & (origins.owner == np.arange(len(origins.owner))) & works[origins.variant]
     silent[: len(inside)] &= inside
     silent[heard] = False
     return silent
 
 
-def _rows(calls: Calls, counted: _CountedCalls, events: _Events, lost: Int64s) -> tuple[tuple[TimeRow, ...], Int64s]:
+def _rows(
+    calls: Calls, counted: _CountedCalls, events: _Events, lost: Int64s
+) -> tuple[tuple[TimeRow, ...], Int64s]:
     """The rows of counted calls, and the row of each; ``lost`` are calls whose kernels the trace lacks."""
     keys, row = distinct_rows(counted.variant, counted.module, counted.phase, counted.inferred)
     columns = zip(
@@ -224,8 +266,11 @@ def _rows(calls: Calls, counted: _CountedCalls, events: _Events, lost: Int64s) -
     return tuple(rows), row
 
 
-def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepLengths) -> tuple[list[Variant], Int64s]:
-    """The variants and that of each event, counted with the lengths of the sequences of its ``step`` where it has one (-1: none)."""
+def _with_lengths(
+    origins: Origins, events: Int64s, step: Int64s, lengths: StepLengths
+) -> tuple[list[Variant], Int64s]:
+    """The variants and that of each event, counted with the lengths of the sequences of its ``step`` where it
+    has one (-1: none)."""
     variants, variant_of = list(origins.variants), origins.variant[events]
     if not lengths.known:
         return variants, variant_of
@@ -249,7 +294,8 @@ def _missing(events: Int64s, group: Int64s, groups: int, owners: Int64s) -> list
 
 
 def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[str]:
-    """The nearest operator around the calls of each group that is none of ATen's, of most of them; empty where they have none."""
+    """The nearest operator around the calls of each group that is none of ATen's, of most of them; empty
+    where they have none."""
     host, found = calls.trace.host, [""] * groups
     foreign = np.array([*(not name.startswith("aten::") for name in calls.trace.names), True])
     chosen = (events >= 0) & (events < len(host))  # not of a captured graph
@@ -260,7 +306,9 @@ def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[s
     keys, each = distinct_rows(which, np.where(at >= 0, host.name[at], -1))
     for place in np.argsort(np.bincount(each), kind="stable").tolist():
         of, name = keys[place].tolist()
-        found[of] = calls.trace.names[name].removeprefix("autograd::engine::evaluate_function: ") if name >= 0 else ""
+        found[of] = (
+            calls.trace.names[name].removeprefix("autograd::engine::evaluate_function: ") if name >= 0 else ""
+        )
     return found
 
 
@@ -270,7 +318,8 @@ def _lasting(trace: Trace, chosen: Mask) -> int:
 
 
 def _exposed(trace: Trace) -> Int64s:
-    """Of each copy and collective the time in which nothing of a higher priority runs; -1 for everything else."""
+    """Of each copy and collective the time in which nothing of a higher priority runs; -1 for everything
+    else."""
     device = trace.device
     found = np.full(len(device), -1, np.int64)
     hiding = device_intervals(trace, KERNEL, MEMSET)
@@ -279,22 +328,27 @@ def _exposed(trace: Trace) -> Int64s:
         if not chosen.any():
             continue
         alone = intervals.subtract(device_intervals(trace, kind), hiding)
-        found[chosen] = intervals.covered(alone, np.stack((device.start_ns[chosen], device.end_ns[chosen]), axis=1))
+        found[chosen] = intervals.covered(
+            alone, np.stack((device.start_ns[chosen], device.end_ns[chosen]), axis=1)
+        )
         hiding = intervals.merge(hiding, device_intervals(trace, kind))
     return found
 
 
 def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | None]:
-    """The value of each group in which all ``values`` are the same, else None; so of a group in which they are -1."""
+    """The value of each group in which all ``values`` are the same, else None; so of a group in which they
+    are -1."""
     least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1, np.int64)
     np.minimum.at(least, group, values)
     np.maximum.at(most, group, values)
-    return [low if low == high >= 0 else None for low, high in zip(least.tolist(), most.tolist(), strict=True)]
+    return [
+        low if low == high >= 0 else None for low, high in zip(least.tolist(), most.tolist(), strict=True)
+    ]
 
 
 def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[TimeRow, ...], Int64s]:
-    """The device events that no counted operator owns, by the operator around their launch, by graph where it has no capture, or by
-    kernel where there is none; and the gap of each event."""
+    """The device events that no counted operator owns, by the operator around their launch, by graph where it
+    has no capture, or by kernel where there is none; and the gap of each event."""
     events, device = left.chosen, calls.trace.device
     if not len(events):
         return (), events
@@ -302,8 +356,13 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[T
     operator = np.where(graph >= 0, -1, origins.at(origins.operator)[events])
     inside = operator >= 0
     known = calls.launch[events] >= 0
-    # What decides: the operator's variant, module and phase, the graph, or the kernel's name and whether its launch is known.
-    variant = np.where(inside, at_launch(origins.variant, operator), np.where(graph >= 0, -3 - graph, np.where(known, -1, -2)))
+    # What decides: the operator's variant, module and phase, the graph, or the kernel's name and whether its
+    # launch is known.
+    variant = np.where(
+        inside,
+        at_launch(origins.variant, operator),
+        np.where(graph >= 0, -3 - graph, np.where(known, -1, -2)),
+    )
     name = np.where(inside, at_launch(origins.name, operator), np.where(graph >= 0, -1, device.name[events]))
     # A kernel launched from Python, below no operator, belongs to the module around the launch.
     module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
@@ -311,9 +370,10 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[T
     module, phase = (
         np.where(noted[events] >= 0, noted[events], column)
         for column, noted in ((module, origins.scope), (phase, origins.scope_phase))
-    )  # fmt: skip
+    )
     keys, group = distinct_rows(name, variant, module, phase)
-    # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is neither, one of the kernel.
+    # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is
+    # neither, one of the kernel.
     caller = np.where(inside, operator, np.where(graph >= 0, calls.launch[events], -1 - events))
     callers, _ = distinct_rows(group, caller, origins.replay[events])
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
@@ -330,12 +390,17 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[T
         else:
             signature, reason = Signature(calls.trace.names[code]), NO_OPERATOR if which == -1 else NO_LAUNCH
         count = CallCount("unknown", None, category, reason)
-        gaps.append(TimeRow(signature, count, at, during, int(numbers[place]), caller=around[place], **figures[place]))
+        gaps.append(
+            TimeRow(signature, count, at, during, int(numbers[place]), caller=around[place], **figures[place])
+        )
     return tuple(gaps), group
 
 
-def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[tuple[TimeRow, ...], Int64s]:
-    """Device events outside of steps, by name, and the gap of each; ``starts`` and ``ends`` are those of their parts in the span."""
+def _other_gaps(
+    trace: Trace, events: Int64s, starts: Int64s, ends: Int64s
+) -> tuple[tuple[TimeRow, ...], Int64s]:
+    """Device events outside of steps, by name, and the gap of each; ``starts`` and ``ends`` are those of
+    their parts in the span."""
     names, group = distinct(trace.device.name[events])
     busy_ns = intervals.lengths_by_group(group, starts, ends, len(names))
     numbers = np.bincount(group, minlength=len(names))
@@ -347,20 +412,24 @@ def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> t
     return gaps, group
 
 
-# Calls of one signature that take turns in being short and long, as those of layers with and without a sliding window do.
+# Calls of one signature that take turns in being short and long, as those of layers with and without a
+# sliding window do.
 
-# Fewer calls than this show no pattern; the longer kind takes this many times as long; half of each kind lies this near together.
+# Fewer calls than this show no pattern; the longer kind takes this many times as long; half of each kind lies
+# this near together.
 _FEWEST, _APART, _TOGETHER = 8, 1.5, 0.2
 
 
 def alternating(times_ns: Int64s) -> tuple[float, float] | None:
-    """The medians in nanoseconds of the shorter and the longer kind if every other one of ``times_ns`` is of one kind, else None."""
+    """The medians in nanoseconds of the shorter and the longer kind if every other one of ``times_ns`` is of
+    one kind, else None."""
     if len(times_ns) < _FEWEST:
         return None
     # Not numpy.percentile, which imports numpy's masked arrays.
     ordered = [np.sort(times_ns[first::2]).tolist() for first in (0, 1)]
     (_, short, _), (_, long, _) = kinds = sorted(
-        ((each[len(each) // 4], each[len(each) // 2], each[3 * len(each) // 4]) for each in ordered), key=lambda kind: kind[1]
+        ((each[len(each) // 4], each[len(each) // 2], each[3 * len(each) // 4]) for each in ordered),
+        key=lambda kind: kind[1],
     )
     tight = all(high - low <= _TOGETHER * median for low, median, high in kinds)
     return (float(short), float(long)) if tight and long >= _APART * short > 0 else None
@@ -369,7 +438,8 @@ def alternating(times_ns: Int64s) -> tuple[float, float] | None:
 def alternating_attention(
     variants: Sequence[Variant], variant_of: Int64s, call: Int64s, start_ns: Int64s, end_ns: Int64s
 ) -> dict[int, tuple[float, float]]:
-    """The two times of every variant of attention whose calls alternate; of each kernel, in order, its variant, call, begin and end."""
+    """The two times of every variant of attention whose calls alternate; of each kernel, in order, its
+    variant, call, begin and end."""
     found = {}
     for variant in distinct(variant_of)[0].tolist():
         if variants[variant].count.category == "attention":

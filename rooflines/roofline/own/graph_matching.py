@@ -1,13 +1,15 @@
 """Match each launch of a graph with a captured graph, and each replayed kernel with a launch of the capture.
 
-ROCm records the kernel of every captured launch. The replay must have the same kernels in the same order; if several streams were
-captured, equally many of each name, and all of one name must be the same call. CUDA does not record the kernels. The number of
-kernels must be equal, and neither grids and blocks nor the operators around the launches (``contradiction``) may contradict.
-Copies and fills are compared separately, because the runtime merges some and adds others. A replay is matched as a whole or not at
-all, with one exception: in some traces of ROCm the last kernel of the graph is missing in every replay.
+ROCm records the kernel of every captured launch. The replay must have the same kernels in the same order; if
+several streams were captured, equally many of each name, and all of one name must be the same call. CUDA does
+not record the kernels. The number of kernels must be equal, and neither grids and blocks nor the operators
+around the launches (``contradiction``) may contradict. Copies and fills are compared separately, because the
+runtime merges some and adds others. A replay is matched as a whole or not at all, with one exception: in some
+traces of ROCm the last kernel of the graph is missing in every replay.
 
-The order of replays alone decides only between captured graphs with the same calls. A captured graph is one sequence of kernels: if
-replays with different kernels match it and its names are not recorded, none of them is used.
+The order of replays alone decides only between captured graphs with the same calls. A captured graph is one
+sequence of kernels: if replays with different kernels match it and its names are not recorded, none of them
+is used.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rooflines.profiler.read.records import MEMCPY, MEMSET, OPERATOR, Int64s, LaunchShape, Mask, Trace, of_kinds
+from rooflines.profiler.read.records import (
+    MEMCPY,
+    MEMSET,
+    OPERATOR,
+    Int64s,
+    LaunchShape,
+    Mask,
+    Trace,
+    of_kinds,
+)
 from rooflines.profiler.tree.graphs import CapturedGraph, Replay
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.formulas import CallCount, Work
@@ -47,7 +58,8 @@ class GraphDifference:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A captured graph in the trace number ``trace``: its kernels, their names if recorded, its copies, and which of them are fills."""
+    """A captured graph in the trace number ``trace``: its kernels, their names if recorded, its copies, and
+    which of them are fills."""
 
     number: int
     trace: int
@@ -65,9 +77,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class GraphMatch:
-    """A captured graph that matches a replay. ``launches`` are the host events of the capture for each of the device ``events`` of the
-    replay (-1: a copy that the runtime added), ``calls`` the operators and shapes of those that have one. ``missing`` is the number of
-    kernels that the replay did not record. ``larger`` is true if graphs of larger batches match as well."""
+    """A captured graph that matches a replay. ``launches`` are the host events of the capture for each of the
+    device ``events`` of the replay (-1: a copy that the runtime added), ``calls`` the operators and shapes of
+    those that have one. ``missing`` is the number of kernels that the replay did not record. ``larger`` is
+    true if graphs of larger batches match as well."""
 
     captured: Candidate
     events: Int64s
@@ -84,21 +97,31 @@ class GraphMatcher:
         self._trace = trace
         self._captured = captured
         graphs = [(at, graph) for at, one in enumerate(captured) for graph in one.graphs]
-        self._candidates = [_candidate(number, at, graph, captured[at].trace) for number, (at, graph) in enumerate(graphs)]
+        self._candidates = [
+            _candidate(number, at, graph, captured[at].trace) for number, (at, graph) in enumerate(graphs)
+        ]
         self._fits: dict[bytes, list[GraphMatch] | GraphDifference] = {}
 
     def match(self, replays: Sequence[Replay]) -> list[GraphMatch | GraphDifference]:
-        """Return the captured graph of each of ``replays`` (in the order of time), or the first difference from the most similar
-        one."""
-        # In the order of capture, by the ids of nodes if recorded: branches of a graph may run in another order, even on one stream.
+        """Return the captured graph of each of ``replays`` (in the order of time), or the first difference
+        from the most similar one."""
+        # In the order of capture, by the ids of nodes if recorded: branches of a graph may run in another
+        # order, even on one stream.
         node = self._trace.device.graph_node
-        events = [ran[np.argsort(node[ran])] if self._numbered(ran) else ran for ran in (replay.events for replay in replays)]
+        events = [
+            ran[np.argsort(node[ran])] if self._numbered(ran) else ran
+            for ran in (replay.events for replay in replays)
+        ]
         fits = [self._fitting(replay, ran) for replay, ran in zip(replays, events, strict=True)]
         chosen = self._consistent(events, self._chosen(replays, fits))
-        return [fit if isinstance(fit, GraphDifference) else replace(fit, events=ran) for fit, ran in zip(chosen, events, strict=True)]
+        return [
+            fit if isinstance(fit, GraphDifference) else replace(fit, events=ran)
+            for fit, ran in zip(chosen, events, strict=True)
+        ]
 
     def _fitting(self, replay: Replay, events: Int64s) -> list[GraphMatch] | GraphDifference:
-        """Return the captured graphs with these kernels; if sizes are recorded, those of the smallest batch that holds the tokens."""
+        """Return the captured graphs with these kernels; if sizes are recorded, those of the smallest batch
+        that holds the tokens."""
         device = self._trace.device
         key = np.stack((device.name[events], device.shape[events], device.kind[events])).tobytes()
         key += bytes((self._numbered(events), len(np.unique(device.stream[events])) > 1))
@@ -112,11 +135,15 @@ class GraphMatcher:
             return found
         enough = [tokens for tokens in sized if tokens >= replay.tokens]
         if not enough:
-            return GraphDifference(f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0)
+            return GraphDifference(
+                f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0
+            )
         larger = min(enough) != max(enough)
         return [replace(fit, larger=larger) for fit in found if fit.captured.graph.tokens == min(enough)]
 
-    def _chosen(self, replays: Sequence[Replay], fits: list[list[GraphMatch] | GraphDifference]) -> list[GraphMatch | GraphDifference]:
+    def _chosen(
+        self, replays: Sequence[Replay], fits: list[list[GraphMatch] | GraphDifference]
+    ) -> list[GraphMatch | GraphDifference]:
         """Choose one captured graph for each replay."""
         placed: dict[int, GraphMatch] = {}
         done: set[tuple[object, ...]] = set()
@@ -132,7 +159,11 @@ class GraphMatcher:
                     done.add(pool)
                     placed |= self._by_order(pool, replays, fits)
                 if at not in placed:
-                    chosen.append(GraphDifference(f"{len(found):,} captured graphs with different shapes have these kernels", 0))
+                    chosen.append(
+                        GraphDifference(
+                            f"{len(found):,} captured graphs with different shapes have these kernels", 0
+                        )
+                    )
                     continue
             # Pieces of one model are launched in the order of their capture.
             fit = placed.get(at) or next((fit for fit in found if fit.captured.number > last), found[0])
@@ -141,15 +172,20 @@ class GraphMatcher:
         return chosen
 
     def _by_order(
-        self, pool: tuple[object, ...], replays: Sequence[Replay], fits: list[list[GraphMatch] | GraphDifference]
-    ) -> dict[int, GraphMatch]:  # fmt: skip
-        """Return the graphs of replays of a model's pieces if only one order is possible: each step runs whole rounds of pieces, or
-        the names of other pieces show where a round begins."""
+        self,
+        pool: tuple[object, ...],
+        replays: Sequence[Replay],
+        fits: list[list[GraphMatch] | GraphDifference],
+    ) -> dict[int, GraphMatch]:
+        """Return the graphs of replays of a model's pieces if only one order is possible: each step runs
+        whole rounds of pieces, or the names of other pieces show where a round begins."""
         pieces = [one.number for one in self._candidates if one.pool == pool]
         stretches: dict[int, list[tuple[int, dict[int, GraphMatch]]]] = {}
         for at, found in enumerate(fits):
             if not isinstance(found, GraphDifference) and _pool(found) == pool:
-                stretches.setdefault(replays[at].step, []).append((at, {fit.captured.number: fit for fit in found}))
+                stretches.setdefault(replays[at].step, []).append(
+                    (at, {fit.captured.number: fit for fit in found})
+                )
         placed: dict[int, GraphMatch] = {}
         for step, ran in stretches.items():
             if len(ran) < len(pieces) or (step >= 0 and len(ran) % len(pieces)):
@@ -164,8 +200,11 @@ class GraphMatcher:
                 placed |= {at: fit for (at, _), fit in zip(ran, orders[0], strict=True)}
         return placed
 
-    def _consistent(self, events: list[Int64s], chosen: list[GraphMatch | GraphDifference]) -> list[GraphMatch | GraphDifference]:
-        """Remove matches of replays with different kernels to one captured graph whose names are not recorded."""
+    def _consistent(
+        self, events: list[Int64s], chosen: list[GraphMatch | GraphDifference]
+    ) -> list[GraphMatch | GraphDifference]:
+        """Remove matches of replays with different kernels to one captured graph whose names are not
+        recorded."""
         device = self._trace.device
         sequences: list[bytes] = []
         ran: dict[bytes, Int64s] = {}
@@ -190,7 +229,11 @@ class GraphMatcher:
     def _unlike(self, one: Int64s, other: Int64s) -> GraphDifference:
         """Describe the first kernel in which two replays of the same captured graph differ."""
         device = self._trace.device
-        at = int(np.flatnonzero((device.name[one] != device.name[other]) | (device.shape[one] != device.shape[other]))[0])
+        at = int(
+            np.flatnonzero(
+                (device.name[one] != device.name[other]) | (device.shape[one] != device.shape[other])
+            )[0]
+        )
         shown = []
         for kernel in (one[at], other[at]):
             shape = device.shape[kernel]
@@ -205,12 +248,15 @@ class GraphMatcher:
 
     def _copied(self, events: Int64s) -> Mask:
         device = self._trace.device
-        by_kernel = np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
+        by_kernel = np.array(
+            [self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool
+        )
         copied: Mask = of_kinds(device.kind[events], (MEMCPY, MEMSET)) | by_kernel
         return copied
 
     def _compared(self, events: Int64s) -> list[GraphMatch] | GraphDifference:
-        """Return the captured graphs that match these device events: exact matches, otherwise those that lack only the last kernel."""
+        """Return the captured graphs that match these device events: exact matches, otherwise those that lack
+        only the last kernel."""
         exact: list[GraphMatch] = []
         cut: list[GraphMatch] = []
         nearest = GraphDifference("no graph was captured", -1)
@@ -229,7 +275,11 @@ class GraphMatcher:
         ran = [self._trace.names[code] for code in device.name[kernels].tolist()]
         streams, numbered = len(np.unique(device.stream[kernels])) > 1, self._numbered(events)
         several = one.graph.joins or streams
-        paired = self._unnamed(ran, one, captured, several and not numbered) if one.names is None else _by_name(ran, one.names, several)
+        paired = (
+            self._unnamed(ran, one, captured, several and not numbered)
+            if one.names is None
+            else _by_name(ran, one.names, several)
+        )
         if isinstance(paired, GraphDifference):
             return paired
         in_order = np.array_equal(paired, np.arange(len(paired)))
@@ -245,41 +295,66 @@ class GraphMatcher:
         found[~copied] = launches
         if one.fills == [_fills(self._trace.names[code]) for code in device.name[events[copied]].tolist()]:
             found[copied] = one.copies
-        return GraphMatch(one, events, found, tuple(self._calls(one.trace, found[found >= 0])), len(one.kernels) - len(kernels))
+        return GraphMatch(
+            one,
+            events,
+            found,
+            tuple(self._calls(one.trace, found[found >= 0])),
+            len(one.kernels) - len(kernels),
+        )
 
-    def _other_shape(self, kernels: Int64s, launches: Int64s, captured: CountedTrace) -> GraphDifference | None:
+    def _other_shape(
+        self, kernels: Int64s, launches: Int64s, captured: CountedTrace
+    ) -> GraphDifference | None:
         """Return the first kernel whose recorded grid or block differs from the capture."""
         device, held = self._trace.device, captured.trace.host.kernel[launches]
         for at in np.flatnonzero((held >= 0) & (device.shape[kernels] >= 0)).tolist():
-            shape, (name, other) = self._trace.launch_shapes[device.shape[kernels[at]]], captured.trace.kernels[held[at]]
+            shape, (name, other) = (
+                self._trace.launch_shapes[device.shape[kernels[at]]],
+                captured.trace.kernels[held[at]],
+            )
             if other is not None and shape != other:
-                differ = f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture has {_shown(other)}"
+                differ = (
+                    f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture "
+                    f"has {_shown(other)}"
+                )
                 return GraphDifference(f"{_place(at, len(kernels))}: {differ}", at)
         return None
 
     def _exchangeable(self, one: Candidate, names: list[str]) -> GraphDifference | None:
-        """Return the first kernel whose name also occurs with another call: on several streams, either may have started first."""
+        """Return the first kernel whose name also occurs with another call: on several streams, either may
+        have started first."""
         calls: dict[str, _Call] = {}
         for at, (name, call) in enumerate(zip(names, self._calls(one.trace, one.kernels), strict=True)):
             if calls.setdefault(name, call) != call:
-                reason = f"{_short(name)} was captured with several shapes, and on several streams its calls have no recorded order"
+                reason = (
+                    f"{_short(name)} was captured with several shapes, and on several streams its "
+                    "calls have no recorded order"
+                )
                 return GraphDifference(f"{_place(at, len(names))}: {reason}", at)
         return None
 
-    def _unnamed(self, ran: list[str], one: Candidate, captured: CountedTrace, unordered: bool) -> Int64s | GraphDifference:
+    def _unnamed(
+        self, ran: list[str], one: Candidate, captured: CountedTrace, unordered: bool
+    ) -> Int64s | GraphDifference:
         """Return the launches in order, unless one of them contradicts the kernel that ran."""
         launches = one.kernels
         for at, (name, launch) in enumerate(zip(ran, launches.tolist(), strict=False)):
             reason = contradiction(name, launch, one.graph.launches, captured)
             if reason:
-                return GraphDifference(f"{_place(at, len(ran))}: the replay ran {_short(name)}, the capture has {reason}", at)
+                return GraphDifference(
+                    f"{_place(at, len(ran))}: the replay ran {_short(name)}, the capture has {reason}", at
+                )
         if len(ran) != len(launches):
             return GraphDifference(
-                f"the replay ran {len(ran):,} kernels, the capture has {len(launches):,}", min(len(ran), len(launches))
+                f"the replay ran {len(ran):,} kernels, the capture has {len(launches):,}",
+                min(len(ran), len(launches)),
             )
         if unordered:
             return GraphDifference(
-                "it ran on several streams, and neither the order of its nodes nor the captured kernels are recorded", 0
+                "it ran on several streams, and neither the order of its nodes nor the captured "
+                "kernels are recorded",
+                0,
             )
         return np.arange(len(launches))
 
@@ -295,14 +370,21 @@ class GraphMatcher:
 
 
 def _pool(found: list[GraphMatch]) -> tuple[object, ...] | None:
-    """Return the model and batch that all of these belong to; None if they differ or if the names of their kernels are not recorded."""
+    """Return the model and batch that all of these belong to; None if they differ or if the names of their
+    kernels are not recorded."""
     pools = {fit.captured.pool for fit in found}
-    return next(iter(pools)) if len(pools) == 1 and all(fit.captured.names is not None for fit in found) else None
+    return (
+        next(iter(pools))
+        if len(pools) == 1 and all(fit.captured.names is not None for fit in found)
+        else None
+    )
 
 
 def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> Candidate:
     host, nodes = trace.host, graph.launches
-    copied = np.array([any(word in trace.names[code] for word in _COPYING) for code in host.name[nodes].tolist()], bool)
+    copied = np.array(
+        [any(word in trace.names[code] for word in _COPYING) for code in host.name[nodes].tolist()], bool
+    )
     kernels = nodes[~copied]
     named = len(kernels) > 0 and bool((host.kernel[kernels] >= 0).all())
     names = [trace.kernels[code][0] for code in host.kernel[kernels].tolist()] if named else None
@@ -315,24 +397,33 @@ def _fills(name: str) -> bool:
 
 
 def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | GraphDifference:
-    """Return the captured kernel of each kernel that ran: the one at the same position, or on several streams the k-th with the same
-    name."""
+    """Return the captured kernel of each kernel that ran: the one at the same position, or on several streams
+    the k-th with the same name."""
     if ran == held or (ran and ran == held[:-1]):
         return np.arange(len(ran))
     if several and Counter(ran) == Counter(held):
         later = {name: iter(places) for name, places in grouped(range(len(held)), held.__getitem__).items()}
         return np.array([next(later[name]) for name in ran], np.int64)
-    at = next((at for at, (one, other) in enumerate(zip(ran, held, strict=False)) if one != other), min(len(ran), len(held)))
+    at = next(
+        (at for at, (one, other) in enumerate(zip(ran, held, strict=False)) if one != other),
+        min(len(ran), len(held)),
+    )
     if at == len(ran):
-        return GraphDifference(f"the replay ran {counted(len(ran), 'kernel')}, the capture has {len(held):,}", at)
+        return GraphDifference(
+            f"the replay ran {counted(len(ran), 'kernel')}, the capture has {len(held):,}", at
+        )
     if at == len(held):
-        return GraphDifference(f"{_place(at, len(ran))}: the replay ran {_short(ran[at])}, the capture ends before it", at)
+        return GraphDifference(
+            f"{_place(at, len(ran))}: the replay ran {_short(ran[at])}, the capture ends before it", at
+        )
     names = ran[at], held[at]
     one, other = map(_short, names)
     if one == other:  # the part around the first letter in which they differ
-        start = max(0, len(os.path.commonprefix(names)) - _LONGEST_NAME // 2)
+        start = max(0, len(os.path.commonprefix(names)) - _LONGEST_NAME // 2)  # noqa: RUF071
         end = start + _LONGEST_NAME
-        one, other = (f"{'…' if start else ''}{name[start:end]}{'…' if end < len(name) else ''}" for name in names)
+        one, other = (
+            f"{'…' if start else ''}{name[start:end]}{'…' if end < len(name) else ''}" for name in names
+        )
     return GraphDifference(f"{_place(at, len(ran))}: the replay ran {one}, the capture has {other}", at)
 
 
@@ -345,33 +436,59 @@ def _shown(shape: LaunchShape) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2 - 1]}…{name[-_LONGEST_NAME // 2 :]}"
+    return (
+        name
+        if len(name) <= _LONGEST_NAME
+        else f"{name[: _LONGEST_NAME // 2 - 1]}…{name[-_LONGEST_NAME // 2 :]}"
+    )
 
 
 # Kernels that a captured launch cannot have run, for captures that do not record the names of kernels.
 #
-# The name of the kernel is compared with the operator around the launch. An unknown operator may run any kernel.
+# The name of the kernel is compared with the operator around the launch. An unknown operator may run any
+# kernel.
 
 # What Inductor calls every kernel unless it is asked for unique names.
 _UNNAMED = "triton__"
 # How the short names of matrix products begin.
 _PRODUCT_KERNELS = ("GEMM", "grouped GEMM")
 # Operators of these categories run no matrix product.
-_NO_PRODUCTS = {"copy", "embedding", "reduction", "normalization", "element-wise", "optimizer", "communication"}
+_NO_PRODUCTS = {
+    "copy",
+    "embedding",
+    "reduction",
+    "normalization",
+    "element-wise",
+    "optimizer",
+    "communication",
+}
 _NO_COLLECTIVES = _NO_PRODUCTS - {"communication"} | {"matmul", "attention", "convolution"}
 _COLLECTIVE = re.compile(r"(?:void )?(?:nccl|rccl)(?:Dev)?Kernel")
-_COLLECTIVE_OPERATOR = re.compile(r"nccl|c10d|comm|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv")
+_COLLECTIVE_OPERATOR = re.compile(
+    r"nccl|c10d|comm|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv"
+)
 _ATTENTION = re.compile(r"flash_?(?:fwd|bwd|attn|attention)|flash::|fmha|attention|sdpa", re.IGNORECASE)
 _OF_PYTORCH = re.compile(r"(?:void )?at::native::")
 # The namespaces whose operators PyTorch itself implements.
 _PYTORCH = {
-    "aten", "prims", "prim", "quantized", "c10d", "_c10d_functional", "c10d_functional", "symm_mem", "inductor", "autograd", "sparse",
-}  # fmt: skip
+    "aten",
+    "prims",
+    "prim",
+    "quantized",
+    "c10d",
+    "_c10d_functional",
+    "c10d_functional",
+    "symm_mem",
+    "inductor",
+    "autograd",
+    "sparse",
+}
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm"}
 
 
 def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTrace) -> str:
-    """Return what the capture has instead of a kernel of this name, by the operators around the launch; empty if they allow it.
+    """Return what the capture has instead of a kernel of this name, by the operators around the launch; empty
+    if they allow it.
 
     ``launches`` are all of the captured graph.
     """
@@ -389,7 +506,9 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
     if _COLLECTIVE.match(name):
         of_operator = _counted(operator, captured)
         excluded = called.startswith(("aten::", "prims::")) or (
-            of_operator is not None and of_operator.category in _NO_COLLECTIVES and not _COLLECTIVE_OPERATOR.search(called)
+            of_operator is not None
+            and of_operator.category in _NO_COLLECTIVES
+            and not _COLLECTIVE_OPERATOR.search(called)
         )
     elif _ATTENTION.search(name) and not is_product:
         excluded = work is not None and work.category in {"matmul", "normalization"}
@@ -397,7 +516,9 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
         inside = slice(operator + 1, int(captured.calls.after[operator]))
         # An element-wise kernel is not the only one of a product; with others it may copy the bias.
         alone = int(((launches >= inside.start) & (launches < inside.stop)).sum()) == 1
-        excluded = _is_foreign(called, inside, captured) or (called in _PRODUCTS and short.startswith("element-wise") and alone)
+        excluded = _is_foreign(called, inside, captured) or (
+            called in _PRODUCTS and short.startswith("element-wise") and alone
+        )
     elif is_product and work is not None:
         excluded = work.category in _NO_PRODUCTS and not (work.work or Work()).matrix_flops
     return called if excluded else ""

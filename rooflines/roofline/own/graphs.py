@@ -21,11 +21,14 @@ ADDED = "a copy or fill that its capture does not have"
 _MOST_NOTES = 5
 
 
-def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: Mask) -> tuple[Origins, Calls, tuple[str, ...]]:
-    """Return the origins of the device events of ``first``, its calls with the modules of replayed captures, and notes.
+def find_origins(
+    first: CountedTrace, captures: Sequence[CountedTrace], inside: Mask
+) -> tuple[Origins, Calls, tuple[str, ...]]:
+    """Return the origins of the device events of ``first``, its calls with the modules of replayed captures,
+    and notes.
 
-    ``inside`` says which host events are in the window. ``captures`` are traces in which graphs were captured. Raises TraceError where
-    these belong to another trace.
+    ``inside`` says which host events are in the window. ``captures`` are traces in which graphs were
+    captured. Raises TraceError where these belong to another trace.
     """
     trace, launch = first.trace, first.calls.launch
     for one in captures:
@@ -33,7 +36,10 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
             raise TraceError(f"the capture trace {one.name!r} contains no captured graph.", hint=_HINT)
     ran = [replay for replay in replays(first.calls) if first.ownership.owner[replay.launch] < 0]
     if captures and not ran:
-        raise TraceError("the trace launches no graph, so a capture trace does not apply to it.", hint="Analyze it without a capture.")
+        raise TraceError(
+            "the trace launches no graph, so a capture trace does not apply to it.",
+            hint="Analyze it without a capture.",
+        )
     traces = (first, *captures)
     origins, calls, before, placed = joined(traces)
     if not ran:
@@ -49,7 +55,11 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
             f"First difference: {_place(ran, replay)}, {difference.text}.",
             hint=_HINT,
         )
-    event, of_replay, inferred = launch.copy(), np.full(len(launch), -1, np.int64), np.zeros(len(launch), np.int64)
+    event, of_replay, inferred = (
+        launch.copy(),
+        np.full(len(launch), -1, np.int64),
+        np.zeros(len(launch), np.int64),
+    )
     graph, graphs = np.full(len(launch), -1, np.int64), dict[tuple[str, str], int]()
     module_calls = calls.module_calls.copy()
     marks: dict[tuple[int, int], Int64s] = {}
@@ -76,7 +86,9 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
         without = np.setdiff1d(replay.events, events)
         if len(without):
             graph[without] = graphs.setdefault((names[replay.launch], reason), len(graphs))
-    origins = replace(origins, event=event, replay=of_replay, inferred=inferred, graph=graph, graphs=tuple(graphs))
+    origins = replace(
+        origins, event=event, replay=of_replay, inferred=inferred, graph=graph, graphs=tuple(graphs)
+    )
     return origins, replace(calls, module_calls=module_calls), tuple(_notes(ran, matches, differences))
 
 
@@ -99,7 +111,9 @@ def _place(ran: list[Replay], replay: Replay) -> str:
 
 
 def _notes(
-    ran: list[Replay], matches: list[tuple[Replay, GraphMatch]], differences: list[tuple[Replay, GraphDifference]]
+    ran: list[Replay],
+    matches: list[tuple[Replay, GraphMatch]],
+    differences: list[tuple[Replay, GraphDifference]],
 ) -> Iterator[str]:
     """Return notes on replays that do not match a capture, or not in all kernels."""
     different = Counter(difference.text for _, difference in differences if difference.place >= 0)
@@ -109,7 +123,10 @@ def _notes(
         yield f"Unmodelled: {replayed}. First difference: {text}."
     missing = sum(match.missing > 0 for _, match in matches)
     if missing:
-        yield f"The last kernel of the graph was not recorded in {counted(missing, 'replay')}; its operator is not counted."
+        yield (
+            f"The last kernel of the graph was not recorded in {counted(missing, 'replay')}; its "
+            "operator is not counted."
+        )
     larger = sum(match.larger for _, match in matches)
     if larger:
         fits = f"Captured graphs of several batch sizes fit {counted(larger, 'replay')}"
@@ -122,12 +139,14 @@ def _notes(
 
 # Eager calls that give the work of replayed kernels, for graphs without a capture.
 #
-# A run of the whole graph before its capture (the warm-up) is equivalent to the capture: the same kernels with the same grids and
-# blocks in the same order. A single kernel determines less. The grid of a product does not contain the summed dimension or the part
-# inside a tile, that of a reduction not the length of what is reduced, and that of an element-wise kernel not which operands are
-# broadcast. Only PyTorch's vectorized kernels have contiguous operands of one size, which the grid determines to within one block.
-# Their work is that of the eager calls if these have one signature and run nothing else, and if one block of the grid does not matter;
-# their module is not known. Grids must be recorded on both sides, which ROCm does not do for replays.
+# A run of the whole graph before its capture (the warm-up) is equivalent to the capture: the same kernels
+# with the same grids and blocks in the same order. A single kernel determines less. The grid of a product
+# does not contain the summed dimension or the part inside a tile, that of a reduction not the length of what
+# is reduced, and that of an element-wise kernel not which operands are broadcast. Only PyTorch's vectorized
+# kernels have contiguous operands of one size, which the grid determines to within one block. Their work is
+# that of the eager calls if these have one signature and run nothing else, and if one block of the grid does
+# not matter; their module is not known. Grids must be recorded on both sides, which ROCm does not do for
+# replays.
 
 _VECTORIZED = "vectorized_elementwise_kernel"
 # One block is then 1 % of the elements.
@@ -162,8 +181,8 @@ class EagerCalls:
         self._known: dict[bytes, tuple[Int64s, Int64s, bool]] = {}
 
     def of(self, events: Int64s) -> tuple[Int64s, Int64s, bool]:
-        """Return the device ``events`` of a replay with a known eager call, the launches of these calls, and whether they are a run
-        of the whole graph."""
+        """Return the device ``events`` of a replay with a known eager call, the launches of these calls, and
+        whether they are a run of the whole graph."""
         wanted = self._code[events]
         key = wanted.tobytes()
         if key not in self._known:
@@ -190,7 +209,9 @@ class EagerCalls:
         rarest = int(np.argmin(numbers[at]))
         starts = np.flatnonzero(self._eager == wanted[rarest]) - rarest
         starts = starts[(starts >= 0) & (starts + len(wanted) <= len(self._eager))][:_MOST_PLACES]
-        runs = [start for start in starts.tolist() if (self._eager[start : start + len(wanted)] == wanted).all()]
+        runs = [
+            start for start in starts.tolist() if (self._eager[start : start + len(wanted)] == wanted).all()
+        ]
         calls = {self._variant[start : start + len(wanted)].tobytes() for start in runs}
         return runs[0] if len(calls) == 1 else None
 

@@ -1,11 +1,13 @@
-"""The time of a CPU: an owner's time is its duration, or that of the wrapper around it, steady over the steps.
+"""The time of a CPU: an owner's time is its duration, or that of the wrapper around it, steady over the
+steps.
 
-Where operators of several threads run at once, each thread gets an equal part of that time, so that rows, gaps and idle time are the
-span.
+Where operators of several threads run at once, each thread gets an equal part of that time, so that rows,
+gaps and idle time are the span.
 
-Another program that takes a processor for a scheduler's slice makes a call of 40 µs last milliseconds, and the mean over twenty steps
-shows that call. Disturbances only add time, and hit another call in every step, so a call site (the k-th call in a step of a signature
-in one module and phase) counts with the lower quartile of its calls: its steady time.
+Another program that takes a processor for a scheduler's slice makes a call of 40 µs last milliseconds, and
+the mean over twenty steps shows that call. Disturbances only add time, and hit another call in every step, so
+a call site (the k-th call in a step of a signature in one module and phase) counts with the lower quartile of
+its calls: its steady time.
 """
 
 from __future__ import annotations
@@ -31,9 +33,16 @@ _QUARTILE = 0.25
 
 
 def attribute_host(
-    calls: Calls, window: Intervals, counts: Counts, ownership: Ownership, inside: Mask, step: Int64s, quiet: Mask
+    calls: Calls,
+    window: Intervals,
+    counts: Counts,
+    ownership: Ownership,
+    inside: Mask,
+    step: Int64s,
+    quiet: Mask,
 ) -> DividedTime:
-    """Divide the time of the operators that begin ``inside`` the window; ``step`` is the number of each host event's step.
+    """Divide the time of the operators that begin ``inside`` the window; ``step`` is the number of each host
+    event's step.
 
     ``quiet`` has an entry for each step: whether its times count where others were disturbed.
     """
@@ -42,7 +51,8 @@ def attribute_host(
     until = window[np.maximum(step_number(host.start_ns, window), 0), 1] if len(window) else host.start_ns
     duration = np.minimum(calls.end_ns, until) - host.start_ns
     operators = np.flatnonzero((host.kind == OPERATOR) & inside)
-    # What an operator without an owner spends itself: its duration less that of the operators directly below it.
+    # What an operator without an owner spends itself: its duration less that of the operators directly below
+    # it.
     own = duration.copy()
     parent_operator = calls.above
     nested = operators[parent_operator[operators] >= 0]
@@ -51,14 +61,20 @@ def attribute_host(
     np.subtract.at(own, parent_operator[nested], duration[nested])
     owned = ownership.outermost[inside[ownership.outermost]]
     around = ownership.outermost[np.searchsorted(ownership.outermost, ownership.saved, side="right") - 1]
-    saved = ownership.saved[inside[ownership.saved] & inside[around] & (until[ownership.saved] == until[around])]
+    saved = ownership.saved[
+        inside[ownership.saved] & inside[around] & (until[ownership.saved] == until[around])
+    ]
     passed_through = operators[owner[operators] < 0]
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
     order = np.argsort(np.concatenate((owned, saved, passed_through)), kind="stable")
-    lasting = np.concatenate((owned, saved, passed_through))[order]  # a wrapper's time is that of the operator in it
-    which, starts, ends = exclusive(host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting])
+    lasting = np.concatenate((owned, saved, passed_through))[
+        order
+    ]  # a wrapper's time is that of the operator in it
+    which, starts, ends = exclusive(
+        host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting]
+    )
     part, shared = _parts(order[which], starts, ends, len(events))
     time = np.rint(time * part).astype(np.int64)
     keys, group = distinct_rows(counts.of_event[events], calls.module[events], calls.phase[events])
@@ -75,26 +91,49 @@ def attribute_host(
     numbers = np.bincount(group, minlength=len(keys))
     began = calls_by_step(group, len(keys), step[events], len(quiet))
     longest = longest_by_group(group, len(keys), host.start_ns[events], duration[events], step[events])
-    shares = np.divide(np.bincount(group, shared * time, len(keys)), np.maximum(np.bincount(group, time, len(keys)), 1)).tolist()
-    columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), began, longest, shares, strict=True)
+    shares = np.divide(
+        np.bincount(group, shared * time, len(keys)), np.maximum(np.bincount(group, time, len(keys)), 1)
+    ).tolist()
+    columns = zip(
+        keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), began, longest, shares, strict=True
+    )
     for place, ((variant, module, phase), each, total, number, step_calls, most, share) in enumerate(columns):
         call, step_ns = counts.variants[variant], tuple(each) if len(quiet) > 1 else ()
-        found, row_of_key[place] = (gaps, -2 - len(gaps)) if call.count.kind == "unknown" else (rows, len(rows))
-        found.append(TimeRow(
-            call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=step_calls, longest=most,
-            shared=share,
-        ))  # fmt: skip
+        found, row_of_key[place] = (
+            (gaps, -2 - len(gaps)) if call.count.kind == "unknown" else (rows, len(rows))
+        )
+        found.append(
+            TimeRow(
+                call.signature,
+                call.count,
+                module,
+                phase,
+                number,
+                total,
+                call.inferred,
+                step_ns,
+                step_calls=step_calls,
+                longest=most,
+                shared=share,
+            )
+        )
     row = row_of_key[group]
     weight = np.divide(steady, time, out=np.zeros_like(steady), where=time > 0)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
     events, row, weight = events[order], row[order], weight[order]
     call = np.where(row >= 0, events, -1)
-    return DividedTime(tuple(rows), tuple(gaps), Pieces(events[which], starts, ends, row[which], call[which], weight[which]), busy)
+    return DividedTime(
+        tuple(rows),
+        tuple(gaps),
+        Pieces(events[which], starts, ends, row[which], call[which], weight[which]),
+        busy,
+    )
 
 
 def _parts(event: Int64s, start: Int64s, end: Int64s, events: int) -> tuple[Floats, Floats]:
-    """The part of its own time that each of ``events`` gets where pieces of several threads overlap, and the share of it that does."""
+    """The part of its own time that each of ``events`` gets where pieces of several threads overlap, and the
+    share of it that does."""
     edges, place = distinct(np.concatenate((start, end)))
     running = np.cumsum(np.bincount(place, np.repeat((1, -1), len(start)), len(edges)))[:-1]
     lasting = np.diff(edges).astype(np.float64)
@@ -108,7 +147,8 @@ def _parts(event: Int64s, start: Int64s, end: Int64s, events: int) -> tuple[Floa
 
 
 def call_sites(group: Int64s, step: Int64s, start_ns: Int64s) -> Int64s:
-    """Return the number of the call site of each call: calls of one ``group`` at the same place in the order of their step."""
+    """Return the number of the call site of each call: calls of one ``group`` at the same place in the order
+    of their step."""
     order = np.lexsort((start_ns, step, group))
     first = np.ones(len(order), bool)
     first[1:] = (np.diff(group[order]) != 0) | (np.diff(step[order]) != 0)

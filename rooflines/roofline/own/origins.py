@@ -1,7 +1,9 @@
-"""Origins of device events: the host event that launched or captured each one, with its operator, owner, module and phase.
+"""Origins of device events: the host event that launched or captured each one, with its operator, owner,
+module and phase.
 
-The origin is the launch. For a kernel of a replayed graph it is the launch of the same kernel during the capture, in the same or in
-another trace. Host events of other traces are numbered after those of the trace itself.
+The origin is the launch. For a kernel of a replayed graph it is the launch of the same kernel during the
+capture, in the same or in another trace. Host events of other traces are numbered after those of the trace
+itself.
 """
 
 from __future__ import annotations
@@ -31,29 +33,35 @@ class CountedTrace(OfCounts):
     name: str = ""
 
     @classmethod
-    def of(cls, counts: Counts, ownership: Ownership, name: str = "", tokens: int | None = None) -> CountedTrace:
-        """The trace with the graphs that were captured in it; ``tokens`` is the batch of graphs without a mark."""
+    def of(
+        cls, counts: Counts, ownership: Ownership, name: str = "", tokens: int | None = None
+    ) -> CountedTrace:
+        """The trace with the graphs that were captured in it; ``tokens`` is the batch of graphs without a
+        mark."""
         graphs = captured_graphs(counts.calls)
         sized = (graph if graph.tokens is not None else replace(graph, tokens=tokens) for graph in graphs)
         return cls(counts, ownership, tuple(sized), name)
 
 
 T = TypeVar("T")
-# The event behind a replayed kernel is an eager launch: in a run of the whole graph, or of the same kernel anywhere.
+# The event behind a replayed kernel is an eager launch: in a run of the whole graph, or of the same kernel
+# anywhere.
 FROM_RUN, FROM_KERNEL = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """``event`` is the host event behind each device event (-1: not known), ``replay`` the launch of the graph where a graph launched
-    it: calls in different replays are different calls (-1: none). ``inferred`` says that the event is an eager launch of the same
-    kernel, in a run of the whole graph (``FROM_RUN``) or anywhere (``FROM_KERNEL``). ``graph`` is the number of the graph where a
-    replay has no capture (-1: it has, or is none), ``graphs`` the name of each and why it has none. ``scope`` and ``scope_phase``
-    are the module and the phase that an annotation gives in place of those of ``event`` (-1: none).
+    """``event`` is the host event behind each device event (-1: not known), ``replay`` the launch of the
+    graph where a graph launched it: calls in different replays are different calls (-1: none). ``inferred``
+    says that the event is an eager launch of the same kernel, in a run of the whole graph (``FROM_RUN``) or
+    anywhere (``FROM_KERNEL``). ``graph`` is the number of the graph where a replay has no capture (-1: it
+    has, or is none), ``graphs`` the name of each and why it has none. ``scope`` and ``scope_phase`` are the
+    module and the phase that an annotation gives in place of those of ``event`` (-1: none).
 
-    The other columns are parallel to the host events of all traces: ``owner`` and ``operator`` are host events (-1: none), ``name``
-    indexes ``names``, ``variant`` indexes ``variants``, ``module`` indexes ``modules``. ``silent`` says which of them may have done
-    work without a launch: those of the trace itself that were not captured.
+    The other columns are parallel to the host events of all traces: ``owner`` and ``operator`` are host
+    events (-1: none), ``name`` indexes ``names``, ``variant`` indexes ``variants``, ``module`` indexes
+    ``modules``. ``silent`` says which of them may have done work without a launch: those of the trace itself
+    that were not captured.
     """
 
     event: Int64s
@@ -75,12 +83,17 @@ class Origins:
 
     def at(self, column: npt.NDArray[Any], otherwise: int = -1) -> npt.NDArray[Any]:
         """``column`` at the host event behind each device event, ``otherwise`` where that is not known."""
-        return np.where(self.event >= 0, column[self.event], otherwise) if len(column) else np.full(len(self.event), otherwise)
+        return (
+            np.where(self.event >= 0, column[self.event], otherwise)
+            if len(column)
+            else np.full(len(self.event), otherwise)
+        )
 
 
 def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], list[Int64s]]:
-    """The origins of the first trace's device events, each its launch, with the host events of all ``traces`` numbered one after the
-    other; the first one's calls with the modules of all; the number of the first host event of each trace; and the modules of each."""
+    """The origins of the first trace's device events, each its launch, with the host events of all ``traces``
+    numbered one after the other; the first one's calls with the modules of all; the number of the first host
+    event of each trace; and the modules of each."""
     first = traces[0]
     launch = first.calls.launch
     names = _Numbers(first.trace.names)
@@ -96,23 +109,43 @@ def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], l
         # A launch that was counted as a call of its kernel stands for itself.
         itself = (one.counts.of_event >= 0) & (one.trace.host.kind == RUNTIME)
         operator = np.where(itself, np.arange(len(operator)), operator)
-        columns.append((
-            names.of(one.trace.names)[one.trace.host.name],
-            np.where(owner >= 0, owner + start, -1),
-            np.where(operator >= 0, operator + start, -1),
-            placed[-1][one.calls.module],
-            one.calls.phase.astype(np.int64),
-            variants.of(one.counts.variants)[one.counts.of_event],
-        ))  # fmt: skip
+        columns.append(
+            (
+                names.of(one.trace.names)[one.trace.host.name],
+                np.where(owner >= 0, owner + start, -1),
+                np.where(operator >= 0, operator + start, -1),
+                placed[-1][one.calls.module],
+                one.calls.phase.astype(np.int64),
+                variants.of(one.counts.variants)[one.counts.of_event],
+            )
+        )
         before.append(start + len(one.trace.host))
-    name, owner, operator, placed_at, phase, variant = (np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True))
+    name, owner, operator, placed_at, phase, variant = (
+        np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True)
+    )
     none = np.full(len(launch), -1, np.int64)
     origins = Origins(
-        launch, none, np.zeros(len(launch), np.int64), none, (), none, none, names.listed, name, owner, operator, placed_at, phase,
-        variant, tuple(variants.listed), _silent(first, before[-1]),
-    )  # fmt: skip
+        launch,
+        none,
+        np.zeros(len(launch), np.int64),
+        none,
+        (),
+        none,
+        none,
+        names.listed,
+        name,
+        owner,
+        operator,
+        placed_at,
+        phase,
+        variant,
+        tuple(variants.listed),
+        _silent(first, before[-1]),
+    )
     added = np.zeros(len(modules.listed) - len(first.calls.module_calls), np.int64)
-    calls = replace(first.calls, modules=modules.listed, module_calls=np.concatenate((first.calls.module_calls, added)))
+    calls = replace(
+        first.calls, modules=modules.listed, module_calls=np.concatenate((first.calls.module_calls, added))
+    )
     return origins, calls, before, placed
 
 
@@ -138,7 +171,8 @@ class _Numbers(Generic[T]):
 
 
 def module_marks(one: CountedTrace, graph: CapturedGraph) -> Int64s:
-    """Return the module of each module call during the capture of ``graph``, as an index into the modules of its trace."""
+    """Return the module of each module call during the capture of ``graph``, as an index into the modules of
+    its trace."""
     host = one.trace.host
     named = one.trace.named(lambda name: name.startswith(MODULE_PREFIX))
     # Where ranges mark the modules, those of the Python stack are left out, as in the call tree.
@@ -159,11 +193,12 @@ def _silent(first: CountedTrace, events: int) -> Mask:
 
 
 def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, Calls]:
-    """Return the origins with the annotated modules and phases, and the calls with these modules, which are called once per replay.
+    """Return the origins with the annotated modules and phases, and the calls with these modules, which are
+    called once per replay.
 
-    An annotation of the nodes of a CUDA graph (``torch.cuda.graph_annotations.mark_kernels``) gives the module of a replayed kernel if
-    no capture has it. It lies in the module around the launch of the graph, which keeps the time of everything below it. ``inside``
-    says which host events are in the window.
+    An annotation of the nodes of a CUDA graph (``torch.cuda.graph_annotations.mark_kernels``) gives the
+    module of a replayed kernel if no capture has it. It lies in the module around the launch of the graph,
+    which keeps the time of everything below it. ``inside`` says which host events are in the window.
     """
     trace, launch = calls.trace, calls.launch
     captured = (origins.replay >= 0) & (origins.inferred != FROM_KERNEL) & (origins.at(origins.module) >= 0)
@@ -177,7 +212,9 @@ def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, 
     found = []
     for module, scope in places.tolist():
         outer, path = modules[module].path if module >= 0 else "", trace.scopes[scope].path
-        if outer and path != outer and not path.startswith(f"{outer}."):  # it may have the path of the module around it already
+        if (
+            outer and path != outer and not path.startswith(f"{outer}.")
+        ):  # it may have the path of the module around it already
             path = f"{outer}.{path}"
         if path not in numbers:
             numbers[path] = len(modules)
@@ -191,4 +228,6 @@ def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, 
     called, _ = distinct_rows(launch[events], around, scope[events])
     counted = (called[:, 0] >= 0) & at_launch(inside, called[:, 0]) & (called[:, 1] != called[:, 2])
     np.add.at(module_calls, called[counted, 2], 1)
-    return replace(origins, scope=scope, scope_phase=phase), replace(calls, modules=modules, module_calls=module_calls)
+    return replace(origins, scope=scope, scope_phase=phase), replace(
+        calls, modules=modules, module_calls=module_calls
+    )

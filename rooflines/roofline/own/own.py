@@ -1,7 +1,8 @@
-"""The time of a trace divided: every nanosecond goes to one operator call, to the unmodelled list, or to idle.
+"""The time of a trace divided: every nanosecond goes to one operator call, to the unmodelled list, or to
+idle.
 
-Calls are counted (``count/``), counted calls own what runs below them (``ownership.py``), and what they own becomes rows
-(``host.py`` on a CPU, ``device.py`` on a GPU).
+Calls are counted (``count/``), counted calls own what runs below them (``ownership.py``), and what they own
+becomes rows (``host.py`` on a CPU, ``device.py`` on a GPU).
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from rooflines.profiler.read.records import CaptureTrace, Int64s, Mask, Trace
 from rooflines.profiler.tree.idle import unrecorded_until
 from rooflines.profiler.tree.lost import Lost, find_lost
 from rooflines.profiler.tree.tree import PHASES, tree
-from rooflines.profiler.tree.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
+from rooflines.profiler.tree.windows import (
+    at_launch,
+    belonging,
+    earlier,
+    lasting,
+    launched_ns,
+    step_number,
+    step_window,
+    whole_window,
+)
 from rooflines.profiler.tree.windows import inside as in_windows
 from rooflines.roofline.count.cached_kernels import missing_kernels
 from rooflines.roofline.count.count import count as count_calls
@@ -37,18 +47,21 @@ _WORTH_A_NOTE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Attribution(OfCounts):
-    """The divided time of the window: rows + gaps + idle - overlap = span, where ``overlap_ns`` is time in two rows, all as traced.
+    """The divided time of the window: rows + gaps + idle - overlap = span, where ``overlap_ns`` is time in
+        two rows, all as traced.
 
-    ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length: that of the steps
-    (``tree/windows.py``), or from the first to the last event. What else ran meanwhile is among the gaps. ``steps`` is the number of
-    profiler steps, 0 when there are none; ``graphs_ns`` the device time of what was launched as a graph, ``matched_ns`` that with
-    known operators. ``phase`` is the phase of what launched each device event (-1: not known), ``earlier_ns`` the device time of work
-    launched before the recording, which is in no step. ``counts`` are those that were divided, their calls with the modules of captured
-    graphs. ``notes`` are sentences about what was left out or inferred with doubt. ``factor`` is what all times of rows and gaps were
-    multiplied by (``scaled``), ``factors`` those of single phases by name; windows and intervals stay as traced. ``quiet`` has an entry
-    for each step of a processor, and ``ranges_ns`` is its time outside of operators that went into the ranges of modules. ``overhead``
-    is when the profiler worked and the device did not: it is in no window's time. ``lost`` is the work that is on one side of the trace
-    only.
+    ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length:
+    that of the steps (``tree/windows.py``), or from the first to the last event. What else ran meanwhile is
+    among the gaps. ``steps`` is the number of profiler steps, 0 when there are none; ``graphs_ns`` the device
+    time of what was launched as a graph, ``matched_ns`` that with known operators. ``phase`` is the phase of
+    what launched each device event (-1: not known), ``earlier_ns`` the device time of work launched before
+    the recording, which is in no step. ``counts`` are those that were divided, their calls with the modules
+    of captured graphs. ``notes`` are sentences about what was left out or inferred with doubt. ``factor`` is
+    what all times of rows and gaps were multiplied by (``scaled``), ``factors`` those of single phases by
+    name; windows and intervals stay as traced. ``quiet`` has an entry for each step of a processor, and
+    ``ranges_ns`` is its time outside of operators that went into the ranges of modules. ``overhead`` is when
+    the profiler worked and the device did not: it is in no window's time. ``lost`` is the work that is on one
+    side of the trace only.
     """
 
     rows: tuple[TimeRow, ...]
@@ -79,15 +92,20 @@ class Attribution(OfCounts):
 
     @property
     def is_steady(self) -> bool:
-        """Whether the times of a processor are those of undisturbed calls: steps of a server differ in what they do."""
+        """Whether the times of a processor are those of undisturbed calls: steps of a server differ in what
+        they do."""
         return len(self.quiet) >= FEWEST_STEPS and not self.calls.batches
 
     def scaled(self, factor: float, factors: Mapping[str, float] | None = None) -> Attribution:
-        """Return the same division with every time multiplied by ``factor``, in a phase that has one by that of ``factors``."""
+        """Return the same division with every time multiplied by ``factor``, in a phase that has one by that
+        of ``factors``."""
         factors = factors or {}
         if factor == 1.0 and not factors:
             return self
-        rows, gaps = (tuple(row.scaled(factors.get(PHASES[row.phase], factor)) for row in rows) for rows in (self.rows, self.gaps))
+        rows, gaps = (
+            tuple(row.scaled(factors.get(PHASES[row.phase], factor)) for row in rows)
+            for rows in (self.rows, self.gaps)
+        )
         return replace(self, rows=rows, gaps=gaps, factor=factor, factors=factors)
 
     @property
@@ -123,8 +141,8 @@ class Attribution(OfCounts):
 
 
 def own(counts: Counts) -> Attribution:
-    """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
-    events, else that of the CPU. The fourth room (docs/design.md).
+    """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device
+    when the trace has device events, else that of the CPU. The fourth room (docs/design.md).
 
     Raises TraceError for captures of other graphs.
     """
@@ -138,33 +156,50 @@ def own(counts: Counts) -> Attribution:
     windows = window if steps is None else calls.steps
     if known.captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
-    several = f"Correlation ids with several launches, of which the times told which launched what: {calls.shared_ids:,}."
+    several = (
+        "Correlation ids with several launches, of which the times told which launched what: "
+        f"{calls.shared_ids:,}."
+    )
     notes = (*calls.notes, *((several,) if calls.shared_ids else ()), *missing_kernels(counts))
-    kept, phase, overhead, earlier_ns = np.zeros(0, bool), np.zeros(0, np.int64), np.empty((0, 2), np.int64), 0
+    kept, phase, overhead, earlier_ns = (
+        np.zeros(0, bool),
+        np.zeros(0, np.int64),
+        np.empty((0, 2), np.int64),
+        0,
+    )
     lost = Lost()
     if len(trace.device):
         captures = [_counted(capture, known) for capture in known.captures]
         origins, calls, about_graphs = find_origins(CountedTrace.of(counts, ownership), captures, inside)
         origins, calls = with_scopes(origins, calls, inside)
-        phase = np.where(origins.inferred == FROM_KERNEL, at_launch(calls.phase, launch), origins.at(origins.phase))
+        phase = np.where(
+            origins.inferred == FROM_KERNEL, at_launch(calls.phase, launch), origins.at(origins.phase)
+        )
         phase = np.where(origins.scope_phase >= 0, origins.scope_phase, phase)
         before = earlier(calls) if steps is not None else np.zeros(len(trace.device), bool)
         belongs = belonging(calls, window, inside, before)
         if steps is not None:
             windows = lasting(calls, windows, belongs, before)
             if calls.batches:
-                # A server prepares a step while the device is at the one before, which a recording of single steps leaves out.
+                # A server prepares a step while the device is at the one before, which a recording of single
+                # steps leaves out.
                 windows[0, 0] = unrecorded_until(calls, windows, belongs)
                 beside = belongs & (trace.device.start_ns < windows[0, 0])
                 belongs &= ~beside
                 owners = ownership.owner[launch[beside & (launch >= 0)]]
                 inside[owners[owners >= 0]] = False
-        overhead = intervals.subtract(trace.overhead, intervals.union(trace.device.start_ns, trace.device.end_ns))
+        overhead = intervals.subtract(
+            trace.overhead, intervals.union(trace.device.start_ns, trace.device.end_ns)
+        )
         window = intervals.subtract(intervals.union(windows[:, 0], windows[:, 1]), overhead)
         step = step_number(launched_ns(calls), calls.steps)
         lost = find_lost(calls, inside, belongs)
-        divided = attribute_device(calls, origins, inside, InWindows(window, belongs, step, count), lost.launches)
-        earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
+        divided = attribute_device(
+            calls, origins, inside, InWindows(window, belongs, step, count), lost.launches
+        )
+        earlier_ns = intervals.length(
+            intervals.union(trace.device.start_ns[before], trace.device.end_ns[before])
+        )
         notes += (*about_graphs, *_left_out(trace, before, earlier_ns, window))
     else:
         step = step_number(trace.host.start_ns, calls.steps[:count])
@@ -182,19 +217,25 @@ def own(counts: Counts) -> Attribution:
         overhead=overhead,
         lost=lost,
         ranges_ns=known.range_ns * float(calls.module_calls.sum()),
-        overlap_ns=sum(row.traced_ns for row in (*divided.rows, *divided.gaps)) - intervals.length(divided.busy),
+        overlap_ns=sum(row.traced_ns for row in (*divided.rows, *divided.gaps))
+        - intervals.length(divided.busy),
         **divided._asdict(),
     )
 
 
 def _counted(capture: CaptureTrace, known: Known) -> CountedTrace:
     """The calls of a capture, counted like those of any trace."""
-    counts = count_calls(tree(capture.trace), Known(parameter_dtype=known.parameter_dtype, inductor_cache=known.inductor_cache))
-    return CountedTrace.of(counts, find_owners(counts.calls, counts), name=capture.name, tokens=capture.tokens)
+    counts = count_calls(
+        tree(capture.trace), Known(parameter_dtype=known.parameter_dtype, inductor_cache=known.inductor_cache)
+    )
+    return CountedTrace.of(
+        counts, find_owners(counts.calls, counts), name=capture.name, tokens=capture.tokens
+    )
 
 
 def _left_out(trace: Trace, before: Mask, earlier_ns: int, window: Intervals) -> Iterator[str]:
-    """Notes on device time outside of the steps: of work launched before the recording, and of other work where it is worth one."""
+    """Notes on device time outside of the steps: of work launched before the recording, and of other work
+    where it is worth one."""
     if before.any():
         work = f"{seconds(earlier_ns / 1e9)} of device time ({counted(int(before.sum()), 'event')})"
         yield f"{work} was launched before the recording began and is in no step."

@@ -14,7 +14,8 @@ from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import CallCount, Work
 from rooflines.units import percent
 
-# The share of the calls whose kernel may be lost: times are not known better, and the lost kernel may be all of its call.
+# The share of the calls whose kernel may be lost: times are not known better, and the lost kernel may be all
+# of its call.
 _MOST_LOST = 0.05
 # The share of the time of a row that may be shared with other threads.
 _MOST_SHARED = 0.1
@@ -24,8 +25,9 @@ _MOST_SHARED = 0.1
 class LaunchedKernel:
     """Device work of an operator by name: calls and nanoseconds, each event's duration, and its streams.
 
-    ``shape`` is the grid and the block where all of its launches have the same one, and so are ``registers`` and ``shared_bytes``;
-    ``occupancy`` is the mean over the time of its launches, None where one of them has none.
+    ``shape`` is the grid and the block where all of its launches have the same one, and so are ``registers``
+    and ``shared_bytes``; ``occupancy`` is the mean over the time of its launches, None where one of them has
+    none.
     """
 
     name: str
@@ -39,7 +41,8 @@ class LaunchedKernel:
 
 
 class Longest(NamedTuple):
-    """The longest of the events that a row's time consists of: its begin and length in the trace, its step and its stream.
+    """The longest of the events that a row's time consists of: its begin and length in the trace, its step
+    and its stream.
 
     ``step`` is -1 outside of steps, ``stream`` -1 on a host.
     """
@@ -54,17 +57,19 @@ class Longest(NamedTuple):
 class TimeRow:
     """All calls of one signature in one module and phase: nanoseconds and calls over the window.
 
-    A gap is a row without a count: an operator's, or a kernel's or graph's by its name, with the reason; ``module`` is -1 where no
-    operator launched it.
+    A gap is a row without a count: an operator's, or a kernel's or graph's by its name, with the reason;
+    ``module`` is -1 where no operator launched it.
 
-    On a CPU ``time_ns`` is steady: the sum of the lower quartiles of its call sites. ``step_ns`` is the time in each step as traced and
-    ``step_calls`` the calls in it, empty of a trace with fewer than two. ``inferred`` says what was inferred from other events in the
-    trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that nothing of a higher priority hides
-    (``partition.py`` on the priority), of a row without any the time in which no other kernel runs; None on a CPU. ``alternates_ns``
-    are the times of calls of attention of which every other one is short, and the rest long. ``caller`` is the nearest operator around
-    most of its calls on a device that is none of ATen's: of autograd, another library, compiled code; empty without. ``lost`` is the
-    number of its launches whose kernels the trace lacks, ``shared`` the share of its time in which operators of other threads of a CPU
-    ran, too: ``time_ns`` then has its part of that time, an equal one for each thread.
+    On a CPU ``time_ns`` is steady: the sum of the lower quartiles of its call sites. ``step_ns`` is the time
+    in each step as traced and ``step_calls`` the calls in it, empty of a trace with fewer than two.
+    ``inferred`` says what was inferred from other events in the trace, None where nothing. ``exposed_ns`` is
+    the time of its copies and collectives that nothing of a higher priority hides (``partition.py`` on the
+    priority), of a row without any the time in which no other kernel runs; None on a CPU. ``alternates_ns``
+    are the times of calls of attention of which every other one is short, and the rest long. ``caller`` is
+    the nearest operator around most of its calls on a device that is none of ATen's: of autograd, another
+    library, compiled code; empty without. ``lost`` is the number of its launches whose kernels the trace
+    lacks, ``shared`` the share of its time in which operators of other threads of a CPU ran, too: ``time_ns``
+    then has its part of that time, an equal one for each thread.
     """
 
     signature: Signature
@@ -90,7 +95,10 @@ class TimeRow:
         if self.lost > _MOST_LOST * self.calls:
             return f"too little device time: the trace has no kernel for {self.lost:,} of its launches"
         if self.shared > _MOST_SHARED:
-            return f"operators of other threads ran in {percent(self.shared)} of its time: its part of the processor is not known"
+            return (
+                f"operators of other threads ran in {percent(self.shared)} of its time: its part of "
+                "the processor is not known"
+            )
         return None
 
     @property
@@ -131,11 +139,12 @@ class TimeRow:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-2 - the index of a gap).
+    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-2
+        - the index of a gap).
 
-    ``event`` indexes the device events, or on a CPU the host events. ``call`` numbers the calls of rows: the pieces of one have the
-    same number (-1: a gap's). Pieces of one thread of a CPU do not overlap; those of streams may. On a CPU ``weight`` is the steady
-    time of the event over its own (``host.py``); None is 1.
+    ``event`` indexes the device events, or on a CPU the host events. ``call`` numbers the calls of rows: the
+    pieces of one have the same number (-1: a gap's). Pieces of one thread of a CPU do not overlap; those of
+    streams may. On a CPU ``weight`` is the steady time of the event over its own (``host.py``); None is 1.
     """
 
     event: Int64s
@@ -147,9 +156,9 @@ class Pieces:
 
 
 class DividedTime(NamedTuple):
-    """The time of the windows divided among rows and gaps. ``busy`` is when anything ran, ``orphans`` the number of device events whose
-    launch is not in the trace, ``graphs_ns`` the device time of what was launched as a graph, ``matched_ns`` that with known
-    operators."""
+    """The time of the windows divided among rows and gaps. ``busy`` is when anything ran, ``orphans`` the
+    number of device events whose launch is not in the trace, ``graphs_ns`` the device time of what was
+    launched as a graph, ``matched_ns`` that with known operators."""
 
     rows: tuple[TimeRow, ...]
     gaps: tuple[TimeRow, ...]
@@ -169,13 +178,25 @@ def calls_by_step(group: Int64s, groups: int, step: Int64s, steps: int) -> list[
 
 
 def longest_by_group(
-    group: Int64s, groups: int, start_ns: Int64s, lasting_ns: Int64s, step: Int64s, stream: Int64s | None = None
+    group: Int64s,
+    groups: int,
+    start_ns: Int64s,
+    lasting_ns: Int64s,
+    step: Int64s,
+    stream: Int64s | None = None,
 ) -> list[Longest | None]:
-    """The longest event of each of ``groups`` groups, the earliest of equals; None of a group without events."""
+    """The longest event of each of ``groups`` groups, the earliest of equals; None of a group without
+    events."""
     found: list[Longest | None] = [None] * groups
     order = np.lexsort((-start_ns, lasting_ns, group))
     last = order[np.append(np.flatnonzero(np.diff(group[order])), len(order) - 1)] if len(order) else order
-    columns = (group[last], start_ns[last], lasting_ns[last], step[last], np.full(len(last), -1) if stream is None else stream[last])
+    columns = (
+        group[last],
+        start_ns[last],
+        lasting_ns[last],
+        step[last],
+        np.full(len(last), -1) if stream is None else stream[last],
+    )
     for place, *values in zip(*(column.tolist() for column in columns), strict=True):
         found[place] = Longest(*values)
     return found

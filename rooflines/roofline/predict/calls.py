@@ -20,7 +20,8 @@ _PUBLIC = Path(__file__).with_name("public_calls.json")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of an operator on a device: its work, its lower bound there, and the roof that sets the bound."""
+    """One call of an operator on a device: its work, its lower bound there, and the roof that sets the
+    bound."""
 
     name: str
     category: str
@@ -33,7 +34,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasuredCall(Call, frozen=True, kw_only=True, array_like=True):
-    """All equal calls of a step of ``run`` on ``device``: their number and the mean time of one. In JSON a list, in this order."""
+    """All equal calls of a step of ``run`` on ``device``: their number and the mean time of one. In JSON a
+    list, in this order."""
 
     run: str
     device: str
@@ -42,7 +44,8 @@ class MeasuredCall(Call, frozen=True, kw_only=True, array_like=True):
 
 
 class PublicCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls in public traces of several GPUs, judged by their data sheets; ``runs`` of one name are of one model."""
+    """Calls in public traces of several GPUs, judged by their data sheets; ``runs`` of one name are of one
+    model."""
 
     source: str
     license: str
@@ -50,7 +53,8 @@ class PublicCalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostTime(NamedTuple):
-    """Seconds for each operator call: ``of`` a host that computes, those outside of operators; of one beside a ``device``, the step."""
+    """Seconds for each operator call: ``of`` a host that computes, those outside of operators; of one beside
+    a ``device``, the step."""
 
     of: Literal["device", "host"]
     per_call_s: float
@@ -58,42 +62,62 @@ class HostTime(NamedTuple):
 
 @functools.cache
 def public_calls() -> tuple[MeasuredCall, ...]:
-    """Return the calls of the public traces that come with the package (``benchmarks/prediction_error.py`` writes the file)."""
+    """Return the calls of the public traces that come with the package (``benchmarks/prediction_error.py``
+    writes the file)."""
     return tuple(call for run in read_json(_PUBLIC, PublicCalls).runs for call in run)
 
 
 def host_time(analysis: Analysis) -> HostTime | None:
-    """Return the time of the host in ``analysis``; None where its step is not known, stacks were recorded, which slow the host down, or
-    a device kept it waiting for all of the step."""
+    """Return the time of the host in ``analysis``; None where its step is not known, stacks were recorded,
+    which slow the host down, or a device kept it waiting for all of the step."""
     division, calls = analysis.division, sum(row.calls for row in analysis.rows)
-    if division is None or not division.host_s or not calls or analysis.basis.stacks or analysis.basis.start_up:
+    if (
+        division is None
+        or not division.host_s
+        or not calls
+        or analysis.basis.stacks
+        or analysis.basis.start_up
+    ):
         return None
     if division.of == "host":
         return HostTime("host", division.host_s / calls)
     return HostTime("device", (sum(row.time_s for row in analysis.rows) + division.host_s) / calls)
 
 
-def measured_calls(analysis: Analysis, run: str = "", ceilings: Ceilings | None = None) -> tuple[MeasuredCall, ...]:
-    """Return the calls of ``analysis`` that have a time and a bound, those of the same work in different modules as one.
+def measured_calls(
+    analysis: Analysis, run: str = "", ceilings: Ceilings | None = None
+) -> tuple[MeasuredCall, ...]:
+    """Return the calls of ``analysis`` that have a time and a bound, those of the same work in different
+    modules as one.
 
-    The bounds are those of ``ceilings``, by default those of the analysis, without the shortest kernel of its trace: a bound from the
-    times that it judges is none on another device. Copies between host and device, collectives and operators without work are left out.
+    The bounds are those of ``ceilings``, by default those of the analysis, without the shortest kernel of its
+    trace: a bound from the times that it judges is none on another device. Copies between host and device,
+    collectives and operators without work are left out.
     """
     device = analysis.environment.device_name or ""
     roofs = ceilings or Ceilings(device=device, kind="", ceilings=analysis.ceilings)
-    roofs = msgspec.structs.replace(roofs, ceilings=tuple(roof for roof in roofs.ceilings if roof.source.kind != "trace"))
+    roofs = msgspec.structs.replace(
+        roofs, ceilings=tuple(roof for roof in roofs.ceilings if roof.source.kind != "trace")
+    )
     merged: dict[Call, tuple[float, float]] = {}
     for row, call in _placed(analysis, roofs):
         time_s, calls = merged.get(call, (0.0, 0.0))
         merged[call] = time_s + row.time_s, calls + row.calls
     return tuple(
-        MeasuredCall(**msgspec.structs.asdict(call), run=run, device=sheet_name(device), calls=calls, time_s=time_s / calls)
+        MeasuredCall(
+            **msgspec.structs.asdict(call),
+            run=run,
+            device=sheet_name(device),
+            calls=calls,
+            time_s=time_s / calls,
+        )
         for call, (time_s, calls) in merged.items()
     )
 
 
 def sheet_name(device: str) -> str:
-    """Return the name of the only data sheet of ``device``, which drivers may call by several names; else ``device``."""
+    """Return the name of the only data sheet of ``device``, which drivers may call by several names; else
+    ``device``."""
     names = {match.sheet.name for match in matching(device)}
     return names.pop() if len(names) == 1 else device
 
@@ -102,11 +126,23 @@ def _placed(analysis: Analysis, roofs: Ceilings) -> Iterator[tuple[OperatorRow, 
     for row in analysis.operators:
         if row.time_s <= 0 or not row.lower_bound_s or row.bound == "transfer":
             continue
-        matrix, other, size = (round(figure / row.calls) for figure in (row.matrix_flops, row.flops - row.matrix_flops, row.bytes))
+        matrix, other, size = (
+            round(figure / row.calls)
+            for figure in (row.matrix_flops, row.flops - row.matrix_flops, row.bytes)
+        )
         work = Work(matrix_flops=matrix, other_flops=other, bytes_read=size, precision=row.precision)
         placed = place_on_roofline(work, roofs)
         if placed is not None:
-            yield row, Call(
-                name=row.name, category=row.category, precision=row.precision, engine=placed.engine, flops=work.flops, bytes=size,
-                lower_bound_s=placed.lower_bound_s, bound=placed.bound,
-            )  # fmt: skip
+            yield (
+                row,
+                Call(
+                    name=row.name,
+                    category=row.category,
+                    precision=row.precision,
+                    engine=placed.engine,
+                    flops=work.flops,
+                    bytes=size,
+                    lower_bound_s=placed.lower_bound_s,
+                    bound=placed.bound,
+                ),
+            )

@@ -19,9 +19,18 @@ from rooflines.roofline.predict.rows import FUSABLE, chains, conversion_s, in_lo
 from rooflines.units import counted, percent, seconds, significant
 
 Kind = Literal[
-    "precision", "channels-last", "compile", "threads", "batch-size", "optimizer", "data-workers", "pin-memory", "allocator",
-    "cuda-graphs", "combination",
-]  # fmt: skip
+    "precision",
+    "channels-last",
+    "compile",
+    "threads",
+    "batch-size",
+    "optimizer",
+    "data-workers",
+    "pin-memory",
+    "allocator",
+    "cuda-graphs",
+    "combination",
+]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,30 +54,44 @@ _Gain = tuple[float, str] | None
 
 
 class PageCosts(NamedTuple):
-    """What 4 KiB of new memory cost on this machine: in a page of their own, and as part of a huge page (None where there are none)."""
+    """What 4 KiB of new memory cost on this machine: in a page of their own, and as part of a huge page (None
+    where there are none)."""
 
     page_s: float
     in_huge_page_s: float | None = None
 
 
 # Operators that autocast runs in fp32 on CUDA; on a CPU it does so for few, and none that are common.
-_KEPT_ON_CUDA = ("layer_norm", "softmax", "loss", "norm.", "cumsum", "prod", "::exp", "::log", "::pow", "::rsqrt")
+_KEPT_ON_CUDA = (
+    "layer_norm",
+    "softmax",
+    "loss",
+    "norm.",
+    "cumsum",
+    "prod",
+    "::exp",
+    "::log",
+    "::pow",
+    "::rsqrt",
+)
 # Bytes that the cast of a parameter from fp32 reads and writes, per byte of it.
 _CAST = 1.5
 # torch's allocator on a CPU asks for huge pages.
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
-# The tensors of a parameter's size that one update reads and writes: parameter, gradient and state (the momentum; two moments).
+# The tensors of a parameter's size that one update reads and writes: parameter, gradient and state (the
+# momentum; two moments).
 _TENSORS = {"sgd": 5, "adam": 7, "adamw": 7}
 # Which of its tensors is the weight of an operator, where it is not the second.
 _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
 
 
 class PredictedStep:
-    """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
+    """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits
+    for data.
 
-    ``traffic_efficiency`` is the share of the rate of memory that the step's element-wise operators, normalizations, reductions and
-    copies reach; 1 where it has none. ``busy_cores`` are the processors that the process kept busy during the timed steps, on average;
-    None where they were not sampled.
+    ``traffic_efficiency`` is the share of the rate of memory that the step's element-wise operators,
+    normalizations, reductions and copies reach; 1 where it has none. ``busy_cores`` are the processors that
+    the process kept busy during the timed steps, on average; None where they were not sampled.
     """
 
     def __init__(self, analysis: Analysis, costs: PageCosts | None = None) -> None:
@@ -84,14 +107,19 @@ class PredictedStep:
         self.costs = costs
         self.busy_cores = busy_cores(analysis)
         moving = [
-            row for row in self.rows if row.category in FUSABLE and "memory" in (row.bound, row.nearest_roof) and row.lower_bound_s
+            row
+            for row in self.rows
+            if row.category in FUSABLE and "memory" in (row.bound, row.nearest_roof) and row.lower_bound_s
         ]
         time_s = sum(row.time_s for row in moving)
-        self.traffic_efficiency = min(1.0, sum(row.lower_bound_s or 0.0 for row in moving) / time_s) if time_s else 1.0
+        self.traffic_efficiency = (
+            min(1.0, sum(row.lower_bound_s or 0.0 for row in moving) / time_s) if time_s else 1.0
+        )
 
     @property
     def load_s(self) -> float | None:
-        """The time in which the loader alone delivers the samples of a step; None where it was not measured."""
+        """The time in which the loader alone delivers the samples of a step; None where it was not
+        measured."""
         found = self.analysis.input
         if found is None or found.loader_rate is None or found.loader_rate.per_s <= 0:
             return None
@@ -99,9 +127,11 @@ class PredictedStep:
         return per_step / found.loader_rate.per_s
 
     def speedup(self, compute_s: float, *, samples: float = 1.0) -> float:
-        """The throughput relative to now if a step computes for ``compute_s`` on ``samples`` times as many samples.
+        """The throughput relative to now if a step computes for ``compute_s`` on ``samples`` times as many
+        samples.
 
-        Without workers a step waits as long as before for each sample; with workers it is never shorter than the loader takes.
+        Without workers a step waits as long as before for each sample; with workers it is never shorter than
+        the loader takes.
         """
         found = self.analysis.input
         if found is not None and found.workers:
@@ -115,21 +145,29 @@ class PredictedStep:
         return self.speedup(max(self.compute_s - saved_s, 0.01 * self.compute_s))
 
     def faults_s(self, left_s: float = 0.0) -> float:
-        """The time of a timed step in which it takes new pages from the system, beyond ``left_s`` for each; 0 where it is not known.
+        """The time of a timed step in which it takes new pages from the system, beyond ``left_s`` for each; 0
+        where it is not known.
 
         The busy threads share it.
         """
         return paging_s(self.analysis, self.costs and self.costs.page_s, left_s) or 0.0
 
     def host_s(self, calls: float) -> float:
-        """The time of a step that the host needs between ``calls`` operators, at its mean time between two."""
+        """The time of a step that the host needs between ``calls`` operators, at its mean time between
+        two."""
         return self.analysis.idle_s("host_bound") * min(1.0, calls / self.calls) if self.calls else 0.0
 
 
 def new_time_s(
-    row: OperatorRow, ceilings: Ceilings, *, flops: float = 1.0, size: Callable[[float], float] = float, precision: str | None = None
+    row: OperatorRow,
+    ceilings: Ceilings,
+    *,
+    flops: float = 1.0,
+    size: Callable[[float], float] = float,
+    precision: str | None = None,
 ) -> float:
-    """The time of ``row`` at its present efficiency with ``flops`` times its FLOPs, ``size`` of its bytes and another precision.
+    """The time of ``row`` at its present efficiency with ``flops`` times its FLOPs, ``size`` of its bytes and
+    another precision.
 
     That is its time multiplied by the ratio of the two lower bounds; its time where no ceiling bounds it.
     """
@@ -138,12 +176,16 @@ def new_time_s(
     return row.time_s * then / now if now and then else row.time_s
 
 
-def _bound_s(row: OperatorRow, ceilings: Ceilings, flops: float, size: float, precision: str | None) -> float | None:
+def _bound_s(
+    row: OperatorRow, ceilings: Ceilings, flops: float, size: float, precision: str | None
+) -> float | None:
     calls = row.calls or 1
     work = Work(
-        matrix_flops=round(row.matrix_flops * flops / calls), other_flops=round((row.flops - row.matrix_flops) * flops / calls),
-        bytes_read=round(size / calls), precision=precision,
-    )  # fmt: skip
+        matrix_flops=round(row.matrix_flops * flops / calls),
+        other_flops=round((row.flops - row.matrix_flops) * flops / calls),
+        bytes_read=round(size / calls),
+        precision=precision,
+    )
     placed = place_on_roofline(work, ceilings, precision=precision)
     return placed.lower_bound_s if placed is not None else None
 
@@ -151,11 +193,16 @@ def _bound_s(row: OperatorRow, ceilings: Ceilings, flops: float, size: float, pr
 def weight_bytes(row: OperatorRow) -> float:
     """Return the bytes of the weights of all calls of ``row``; 0 where it has none."""
     sizes, place = tensors(row), _WEIGHT.get(row.name, 1)
-    return min(row.bytes, tensor_bytes(sizes[place], row.precision) * row.calls) if row.matrix_flops and len(sizes) > place else 0.0
+    return (
+        min(row.bytes, tensor_bytes(sizes[place], row.precision) * row.calls)
+        if row.matrix_flops and len(sizes) > place
+        else 0.0
+    )
 
 
 def parameter_bytes(analysis: Analysis) -> float:
-    """Return the bytes of the parameters; where the memory of a step was not followed, of the weights of its matrix operators."""
+    """Return the bytes of the parameters; where the memory of a step was not followed, of the weights of its
+    matrix operators."""
     memory = analysis.memory
     if memory is not None and memory.at_peak is not None and memory.at_peak.parameters:
         return memory.at_peak.parameters
@@ -164,18 +211,24 @@ def parameter_bytes(analysis: Analysis) -> float:
 
 def _threads_changed(change: Change, step: PredictedStep) -> _Gain:
     """Amdahl's law, with the serial share of the step; a thread beyond the cores gains nothing."""
-    busy, serial, then_s = busy_computing(step), _serial_share(step), computing_s(step, int(change.options["threads"]))
+    busy, serial, then_s = (
+        busy_computing(step),
+        _serial_share(step),
+        computing_s(step, int(change.options["threads"])),
+    )
     if busy is None or serial is None or then_s is None:
         return None
     return (
         step.speedup(then_s),
-        f"the process kept {significant(busy)} of {_threads(step)} cores busy while it computed, so {percent(1 - serial)} of "
+        f"the process kept {significant(busy)} of {_threads(step)} cores busy while it computed, "
+        f"so {percent(1 - serial)} of "
         "its work runs in parallel",
     )
 
 
 def computing_s(step: PredictedStep, threads: int) -> float | None:
-    """The time that the step computes for with this number of ``threads``; None where its serial share is not known."""
+    """The time that the step computes for with this number of ``threads``; None where its serial share is not
+    known."""
     serial, now = _serial_share(step), _threads(step)
     if serial is None or now is None:
         return None
@@ -184,7 +237,8 @@ def computing_s(step: PredictedStep, threads: int) -> float | None:
 
 
 def busy_computing(step: PredictedStep) -> float | None:
-    """The processors that the process kept busy while it computed: loading without workers keeps one busy, other waits none."""
+    """The processors that the process kept busy while it computed: loading without workers keeps one busy,
+    other waits none."""
     found, now = step.analysis.input, _threads(step)
     if step.busy_cores is None or step.compute_s <= 0 or now is None:
         return None
@@ -193,7 +247,8 @@ def busy_computing(step: PredictedStep) -> float | None:
 
 
 def _serial_share(step: PredictedStep) -> float | None:
-    """The share of the computing that one processor does alone, which follows from how many are busy; None on a device."""
+    """The share of the computing that one processor does alone, which follows from how many are busy; None on
+    a device."""
     busy, now = busy_computing(step), _threads(step)
     if step.on_device or busy is None or now is None or now < 2:
         return None
@@ -207,15 +262,20 @@ def _threads(step: PredictedStep) -> int | None:
 
 
 def workers(change: Change, step: PredictedStep) -> _Gain:
-    """A step as long as the slowest of three: its own work, the loading shared by the workers, and the processor time of both.
+    """A step as long as the slowest of three: its own work, the loading shared by the workers, and the
+        processor time of both.
 
-    On a CPU its own work is that with the ``threads`` of the change. There is no prediction where threads and workers need more
-    processors than there are: threads that wait for one that has none lose more than its share.
+    On a CPU its own work is that with the ``threads`` of the change. There is no prediction where threads and
+    workers need more processors than there are: threads that wait for one that has none lose more than its
+    share.
     """
     found, cores, load_s = step.analysis.input, step.analysis.environment.cpu_threads, _load_s(step)
     if found is None or found.workers is None or not cores or step.busy_cores is None or not load_s:
         return None
-    then, threads = int(change.options["data_workers"]), change.options.get("threads", step.analysis.environment.threads)
+    then, threads = (
+        int(change.options["data_workers"]),
+        change.options.get("threads", step.analysis.environment.threads),
+    )
     own_s = computing_s(step, int(threads)) if threads and not step.on_device else step.compute_s
     if own_s is None:
         return None
@@ -227,15 +287,18 @@ def workers(change: Change, step: PredictedStep) -> _Gain:
         return None
     return (
         step.whole_s / after_s,
-        f"the longest of the step alone ({seconds(own_s)}), its batch from {counted(then, 'worker')} ({seconds(shared_s)}) and "
+        f"the longest of the step alone ({seconds(own_s)}), its batch from "
+        f"{counted(then, 'worker')} ({seconds(shared_s)}) and "
         f"the processor time of both on {cores} processors ({seconds(processors_s)})",
     )
 
 
 def best_split(step: PredictedStep) -> tuple[int, int | None]:
-    """Return the workers that deliver batches as fast as the step takes them, and the threads that leave them processors.
+    """Return the workers that deliver batches as fast as the step takes them, and the threads that leave them
+    processors.
 
-    The threads are None where they need not change: on a device, and where there are enough processors for all.
+    The threads are None where they need not change: on a device, and where there are enough processors for
+        all.
     """
     found, environment, load_s = step.analysis.input, step.analysis.environment, _load_s(step) or step.wait_s
     cores, now = environment.cpu_threads or 1, (found.workers if found is not None else 0) or 0
@@ -243,7 +306,9 @@ def best_split(step: PredictedStep) -> tuple[int, int | None]:
     if step.on_device or not environment.threads or environment.threads + needed <= cores or cores < 2:
         return min(cores, needed), None
     splits = [(cores - threads, threads) for threads in range(1, cores)]
-    return min(splits, key=lambda split: max(computing_s(step, split[1]) or step.compute_s, load_s / split[0]))
+    return min(
+        splits, key=lambda split: max(computing_s(step, split[1]) or step.compute_s, load_s / split[0])
+    )
 
 
 def _load_s(step: PredictedStep) -> float | None:
@@ -259,25 +324,33 @@ def pinned(change: Change, step: PredictedStep) -> _Gain:
     if division is None or not division.host_to_device_s or link is None or pageable is None:
         return None
     saved_s = division.host_to_device_s * (1 - pageable.value / link.value)
-    return step.speedup(
-        step.compute_s - saved_s
-    ), f"copies to the device that nothing hides ({seconds(division.host_to_device_s)}) at the rate of pinned memory"
+    return (
+        step.speedup(step.compute_s - saved_s),
+        f"copies to the device that nothing hides ({seconds(division.host_to_device_s)}) at the "
+        "rate of pinned memory",
+    )
 
 
 def _link(step: PredictedStep, variant: str) -> Ceiling | None:
-    found = (one for one in step.analysis.ceilings if one.kind == "link" and one.name.startswith("H2D") and one.variant == variant)
+    found = (
+        one
+        for one in step.analysis.ceilings
+        if one.kind == "link" and one.name.startswith("H2D") and one.variant == variant
+    )
     return next(found, None)
 
 
 class Reorders(NamedTuple):
-    """The time in which the calls of a convolution convert activations and weights to the layout of the library and back."""
+    """The time in which the calls of a convolution convert activations and weights to the layout of the
+    library and back."""
 
     activations_s: float = 0.0
     weights_s: float = 0.0
 
 
 def _channels_last(change: Change, step: PredictedStep) -> _Gain:
-    """The conversions of activations around convolutions: kernels of their own on a GPU, inside the operator on a CPU."""
+    """The conversions of activations around convolutions: kernels of their own on a GPU, inside the operator
+    on a CPU."""
     if step.on_device:
         saved_s, how = sum(conversion_s(row) for row in step.rows), "the kernels that convert them"
     else:
@@ -295,32 +368,45 @@ def _channels_last(change: Change, step: PredictedStep) -> _Gain:
 
 
 def reorders(row: OperatorRow, step: PredictedStep) -> Reorders:
-    """Return the conversions in ``row``: on a CPU, oneDNN reads and writes every tensor of a convolution once more to convert it.
+    """Return the conversions in ``row``: on a CPU, oneDNN reads and writes every tensor of a convolution once
+    more to convert it.
 
-    It moves them at the rate that the element-wise operators of the run reach. Channels-last activations stay as they are; weights are
-    converted in either case. Compiled code is not known to convert.
+    It moves them at the rate that the element-wise operators of the run reach. Channels-last activations stay
+    as they are; weights are converted in either case. Compiled code is not known to convert.
     """
     analysis = step.analysis
-    if row.category != "convolution" or not analysis.environment.device.startswith("cpu") or analysis.compiled:
+    if (
+        row.category != "convolution"
+        or not analysis.environment.device.startswith("cpu")
+        or analysis.compiled
+    ):
         return Reorders()
     weights = weight_bytes(row) * (2 if "backward" in row.name else 1)
     activations = 0.0 if analysis.workload.channels_last else max(0.0, row.bytes - weights)
     sizes = [round(2 * size / row.calls) for size in (activations, weights)]
-    found = [memory_seconds(size, size, step.ceilings)[0] / step.traffic_efficiency * row.calls if size else 0.0 for size in sizes]
+    found = [
+        memory_seconds(size, size, step.ceilings)[0] / step.traffic_efficiency * row.calls if size else 0.0
+        for size in sizes
+    ]
     part = min(1.0, row.time_s / sum(found)) if sum(found) else 0.0
     return Reorders(found[0] * part, found[1] * part)
 
 
 def _lower_precision(change: Change, step: PredictedStep) -> _Gain:
-    """Operators near their bound keep their efficiency under the roofs of the new precision, with half the bytes; and the casts.
+    """Operators near their bound keep their efficiency under the roofs of the new precision, with half the
+    bytes; and the casts.
 
-    On a CPU, operators far from every roof keep their time, because something else limits them, except what moves bytes only in them:
-    conversions of layouts and new pages from the system, which halve.
+    On a CPU, operators far from every roof keep their time, because something else limits them, except what
+    moves bytes only in them: conversions of layouts and new pages from the system, which halve.
     """
     precision = str(change.options["precision"])
     low = precision.removeprefix("amp-")
     roof = step.ceilings.compute(low, "matrix")
-    rows = [row for row in step.rows if row.precision in ("fp32", "tf32") and row.phase != "optimizer" and not _kept(row, step)]
+    rows = [
+        row
+        for row in step.rows
+        if row.precision in ("fp32", "tf32") and row.phase != "optimizer" and not _kept(row, step)
+    ]
     if roof is None or roof.precision != low or not any(row.matrix_flops for row in rows):
         return None
     if precision == low:
@@ -329,7 +415,11 @@ def _lower_precision(change: Change, step: PredictedStep) -> _Gain:
     share = sum(row.time_s for row in rows if row.matrix_flops) / sum(row.time_s for row in step.rows)
     # Parameters are cast forward and, in training, their gradients backward.
     memory, passes = step.ceilings.outermost_memory(), 2 if step.analysis.workload.mode == "training" else 1
-    cast_s = passes * _CAST * parameter_bytes(step.analysis) / memory.value if memory is not None and precision != low else 0.0
+    cast_s = (
+        passes * _CAST * parameter_bytes(step.analysis) / memory.value
+        if memory is not None and precision != low
+        else 0.0
+    )
     casts = f", less {seconds(cast_s)} for casting the parameters" if cast_s else ""
     return (
         step.saved(saved_s - cast_s),
@@ -346,7 +436,9 @@ def _low_s(row: OperatorRow, step: PredictedStep, low: str) -> float:
     faults_s = step.faults_s() * row.bytes / size if size else 0.0
     moves_s = min(row.time_s, sum(reorders(row, step)) + faults_s)
     follows = step.on_device or row.bound in ("compute", "memory")
-    rest_s = new_time_s(row, step.ceilings, size=lambda size: size / 2, precision=low) if follows else row.time_s
+    rest_s = (
+        new_time_s(row, step.ceilings, size=lambda size: size / 2, precision=low) if follows else row.time_s
+    )
     return moves_s / 2 + (1 - moves_s / row.time_s) * rest_s
 
 
@@ -355,7 +447,8 @@ def _kept(row: OperatorRow, step: PredictedStep) -> bool:
 
 
 def _allocator(change: Change, step: PredictedStep) -> _Gain:
-    """The page faults of a step at the measured cost of one, divided among the busy threads; huge pages leave a part of it."""
+    """The page faults of a step at the measured cost of one, divided among the busy threads; huge pages leave
+    a part of it."""
     faults, costs = step.analysis.page_faults, step.costs
     if faults is None or costs is None or change.environment.keys() == {"PYTORCH_CUDA_ALLOC_CONF"}:
         return None
@@ -367,13 +460,17 @@ def _allocator(change: Change, step: PredictedStep) -> _Gain:
     busy = max(1.0, step.busy_cores or 1.0)
     return (
         step.speedup(max(step.compute_s - step.faults_s(left_s), 0.01 * step.compute_s)),
-        f"a step takes {faults.timed:,.0f} pages from the system; one costs {seconds(costs.page_s)} here{kept}"
+        (
+            f"a step takes {faults.timed:,.0f} pages from the system; one costs "
+            f"{seconds(costs.page_s)} here{kept}"
+        )
         + (f"; {significant(busy)} busy threads share them" if busy > 1 else ""),
     )
 
 
 def _larger_batch(change: Change, step: PredictedStep) -> _Gain:
-    """Every operator with more FLOPs and activations and the same weights; the optimizer and the host's time stay."""
+    """Every operator with more FLOPs and activations and the same weights; the optimizer and the host's time
+    stay."""
     now = step.analysis.workload.batch_size
     if now is None or not step.rows:
         return None
@@ -385,7 +482,8 @@ def _larger_batch(change: Change, step: PredictedStep) -> _Gain:
     return (
         step.speedup(after_s, samples=times),
         f"{percent(fixed)} of the step does not depend on the batch size: weights that are read once a step, "
-        f"calls bound by latency, the host{', the optimizer' if step.analysis.workload.mode == 'training' else ''}",
+        "calls bound by latency, the "
+        f"host{', the optimizer' if step.analysis.workload.mode == 'training' else ''}",
     )
 
 
@@ -400,7 +498,8 @@ def _grown_s(row: OperatorRow, step: PredictedStep, times: float) -> float:
 
 
 def _compiled(change: Change, step: PredictedStep) -> _Gain:
-    """Chains of fusable operators become one kernel each: the tensors between them are not written and read, their calls go."""
+    """Chains of fusable operators become one kernel each: the tensors between them are not written and read,
+    their calls go."""
     if step.analysis.compiled or not step.rows:
         return None
     if not any(row.category in FUSABLE and row.bytes and tensors(row) for row in step.rows):
@@ -416,8 +515,10 @@ def _compiled(change: Change, step: PredictedStep) -> _Gain:
     layouts = f", {seconds(layout_s)} of layout conversions around convolutions" if layout_s else ""
     return (
         step.saved(saved_s),
-        f"{calls:,.0f} of {step.calls:,.0f} calls can be fused with the one before: {seconds(traffic_s)} of traffic between "
-        f"them{layouts} and {seconds(host_s)} of the host's time between calls ({percent(saved_s / step.whole_s)})",
+        f"{calls:,.0f} of {step.calls:,.0f} calls can be fused with the one before: "
+        f"{seconds(traffic_s)} of traffic between "
+        f"them{layouts} and {seconds(host_s)} of the host's time between calls "
+        f"({percent(saved_s / step.whole_s)})",
     )
 
 
@@ -426,14 +527,19 @@ def _graphed(change: Change, step: PredictedStep) -> _Gain:
     if not step.on_device:
         return None
     waits_s = step.analysis.idle_s("host_bound") + step.analysis.idle_s("kernel_wait")
-    return step.saved(waits_s), f"the device waits {seconds(waits_s)} a step for the host and its launches, which one graph replaces"
+    return step.saved(
+        waits_s
+    ), f"the device waits {seconds(waits_s)} a step for the host and its launches, which one graph replaces"
 
 
 def _fused_optimizer(change: Change, step: PredictedStep) -> _Gain:
-    """One pass over parameters, gradients and state at the rate of memory instead of a loop over the parameters."""
+    """One pass over parameters, gradients and state at the rate of memory instead of a loop over the
+    parameters."""
     kind = str(change.options["optimizer"]).partition(",")[0]
     memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
-    looped = [row for row in step.rows if in_loop(row) and row.category != "communication" and _takes_time(row)]
+    looped = [
+        row for row in step.rows if in_loop(row) and row.category != "communication" and _takes_time(row)
+    ]
     if memory is None or not size or not looped:
         return None
     now_s = sum(row.time_s for row in looped)
@@ -441,8 +547,10 @@ def _fused_optimizer(change: Change, step: PredictedStep) -> _Gain:
     host_s = step.host_s(sum(row.calls for row in looped))
     return (
         step.saved(max(0.0, now_s - fused_s) + host_s),
-        f"one pass over {_TENSORS[kind]} tensors for each parameter takes {seconds(fused_s)} at the rate of memory; the "
-        f"{sum(row.calls for row in looped):,.0f} calls take {seconds(now_s)}, and the host {seconds(host_s)} between them",
+        f"one pass over {_TENSORS[kind]} tensors for each parameter takes {seconds(fused_s)} at "
+        "the rate of memory; the "
+        f"{sum(row.calls for row in looped):,.0f} calls take {seconds(now_s)}, and the host "
+        f"{seconds(host_s)} between them",
     )
 
 
@@ -467,7 +575,8 @@ _RULES: dict[str, Callable[[Change, PredictedStep], _Gain]] = {
 
 
 def predict(change: Change, analysis: Analysis, costs: PageCosts | None = None) -> Prediction | None:
-    """Return the gain of ``change`` for the run of ``analysis``; None where nothing in the analysis gives one.
+    """Return the gain of ``change`` for the run of ``analysis``; None where nothing in the analysis gives
+    one.
 
     ``costs`` are those of new memory on this machine; without them a page costs what it did in the run.
     """

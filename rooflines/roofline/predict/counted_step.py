@@ -26,9 +26,18 @@ if TYPE_CHECKING:
     from rooflines.roofline.dry_run.count import Count
     from rooflines.roofline.dry_run.phases import GenerationCount
 
-AS_SERVED = "Attention as servers compute it: one kernel per layer, without masked pairs; in decode without the expansion of MLA"
-MASKED = "Attention with a mask counts masked pairs, as transformers computes it: kernels that skip them may beat this bound"
-UNFUSED = "Attention in several operators, as transformers computes it, moves its scores: one kernel for it may beat this bound"
+AS_SERVED = (
+    "Attention as servers compute it: one kernel per layer, without masked pairs; in decode without "
+    "the expansion of MLA"
+)
+MASKED = (
+    "Attention with a mask counts masked pairs, as transformers computes it: kernels that skip them "
+    "may beat this bound"
+)
+UNFUSED = (
+    "Attention in several operators, as transformers computes it, moves its scores: one kernel for "
+    "it may beat this bound"
+)
 # What a step holds for every batch size.
 _FIXED = ("parameters", "gradients", "optimizer")
 
@@ -74,31 +83,36 @@ def count_step(name: str, options: PointOptions) -> CountedStep:
 
 
 def count_module(module: torch.nn.Module, inputs: Any, mode: str) -> CountedStep:
-    """Count a step of the caller's ``module`` with ``inputs`` (a tensor, a tuple, or a dict of keywords): forward, in training also
-    backward; the optimizer is not known."""
+    """Count a step of the caller's ``module`` with ``inputs`` (a tensor, a tuple, or a dict of keywords):
+    forward, in training also backward; the optimizer is not known."""
     import torch
 
     from rooflines.profiler.workloads.inputs import as_arguments, batch_size_of
     from rooflines.roofline.dry_run.count import count
 
     if mode not in ("inference", "training"):
-        raise UsageError(f"mode={mode!r} requires a model by name.", hint="For example: hf:path/to/config.json")
+        raise UsageError(
+            f"mode={mode!r} requires a model by name.", hint="For example: hf:path/to/config.json"
+        )
     positional, keywords = as_arguments(inputs)
     with torch.set_grad_enabled(mode == "training"):
         found = count(module, *positional, backward=mode == "training", memory=True, **keywords)
     dtypes = [str(parameter.dtype) for parameter in module.parameters() if parameter.is_floating_point()]
     workload = Workload(
-        name=type(module).__name__, mode=mode,  # type: ignore[arg-type]
+        name=type(module).__name__,
+        mode=mode,  # type: ignore[arg-type]
         precision=(precision_of(dtypes[0].removeprefix("torch.")) or "") if dtypes else "",
         batch_size=batch_size_of(inputs),
-    )  # fmt: skip
+    )
     return _of_count(workload, found, None)
 
 
 def _in_tf32(count: Count) -> Count:
     """``count`` with products in fp32 as TF32."""
     rows = (
-        msgspec.structs.replace(row, precision="tf32") if row.matrix_flops and row.precision == "fp32" else row
+        msgspec.structs.replace(row, precision="tf32")
+        if row.matrix_flops and row.precision == "fp32"
+        else row
         for row in count.operators
     )
     return msgspec.structs.replace(count, operators=tuple(rows))
@@ -109,18 +123,25 @@ def _of_count(workload: Workload, count: Count, length: int | None) -> CountedSt
     tokens = batch * length if length is not None else None
     every = {name: folded(count, name) for name in ("forward", "backward", "optimizer")}
     operators = {name: found for name, found in every.items() if found}
-    phases = [phase_of(name, found, count.coverage, tokens=length, all_tokens=tokens) for name, found in operators.items()]
+    phases = [
+        phase_of(name, found, count.coverage, tokens=length, all_tokens=tokens)
+        for name, found in operators.items()
+    ]
     step = Step(
-        batch_size=batch, sequence_length=length, produced=tokens or batch, phases=tuple(phases),
+        batch_size=batch,
+        sequence_length=length,
+        produced=tokens or batch,
+        phases=tuple(phases),
         memory=_need(memory) if memory is not None else None,
-    )  # fmt: skip
+    )
     growth = _growth(memory, batch) if memory is not None else None
     unit, notes = "tokens" if length is not None else workload.unit, (count.note,) if count.note else ()
     return CountedStep(workload, step, unit, operators, growth, _unknown(count), notes)
 
 
 def _of_generation(name: str, options: PointOptions, tf32: bool) -> CountedStep:
-    """A generation: prefill of the prompts, and decode at the mean context; attention as servers compute it."""
+    """A generation: prefill of the prompts, and decode at the mean context; attention as servers compute
+    it."""
     from rooflines.roofline.dry_run.phases import count_generation
 
     found = count_generation(name, replace(options, quantize="none"), served=True)
@@ -130,54 +151,93 @@ def _of_generation(name: str, options: PointOptions, tf32: bool) -> CountedStep:
     if tf32:
         phases = tuple(msgspec.structs.replace(one, count=_in_tf32(one.count)) for one in found.phases)
         found = msgspec.structs.replace(found, phases=phases)
-    operators: dict[str, tuple[Operator, ...]] = {one.phase: folded(one.count, one.phase) for one in found.phases}
+    operators: dict[str, tuple[Operator, ...]] = {
+        one.phase: folded(one.count, one.phase) for one in found.phases
+    }
     facts = [
         phase_of(
-            one.phase, operators[one.phase], one.count.coverage, calls=one.calls, tokens=one.tokens, context=one.keys,
+            one.phase,
+            operators[one.phase],
+            one.count.coverage,
+            calls=one.calls,
+            tokens=one.tokens,
+            context=one.keys,
             all_tokens=found.batch * one.tokens,
         )
         for one in found.phases
-    ]  # fmt: skip
+    ]
     need = MemoryNeed(
-        total_bytes=found.needed_bytes, parameters_bytes=found.parameter_bytes, kv_cache_bytes=found.kv_bytes or 0,
-        activations_bytes=found.activation_bytes, kv_cache_bytes_per_token=found.kv_bytes_per_token,
-    )  # fmt: skip
+        total_bytes=found.needed_bytes,
+        parameters_bytes=found.parameter_bytes,
+        kv_cache_bytes=found.kv_bytes or 0,
+        activations_bytes=found.activation_bytes,
+        kv_cache_bytes_per_token=found.kv_bytes_per_token,
+    )
     step = Step(
-        batch_size=found.batch, prompt_length=options.prompt_length, new_tokens=options.new_tokens,
-        produced=found.batch * options.new_tokens, phases=tuple(facts), memory=need,
-    )  # fmt: skip
+        batch_size=found.batch,
+        prompt_length=options.prompt_length,
+        new_tokens=options.new_tokens,
+        produced=found.batch * options.new_tokens,
+        phases=tuple(facts),
+        memory=need,
+    )
     unknown = _unknown(*(one.count for one in found.phases))
     notes += _about_attention([row for rows in operators.values() for row in rows])
-    return CountedStep(found.workload, step, "tokens", operators, MemoryGrowth.of(found), unknown, tuple(dict.fromkeys(notes)), found)
+    return CountedStep(
+        found.workload,
+        step,
+        "tokens",
+        operators,
+        MemoryGrowth.of(found),
+        unknown,
+        tuple(dict.fromkeys(notes)),
+        found,
+    )
 
 
 def _about_attention(operators: Sequence[Operator]) -> Iterator[str]:
-    """How attention is counted, and where it costs what a better kernel would not, which may be faster than the bound."""
+    """How attention is counted, and where it costs what a better kernel would not, which may be faster than
+    the bound."""
     if any(row.name in (FLASH, KERNEL) for row in operators):
         yield AS_SERVED
-    attention = [(row, sizes_in(row.shapes)) for row in operators if row.part == "attention" and row.matrix_flops]
-    if any(row.category == "attention" and len(sizes) > 3 and min(sizes[3][-2:], default=0) > 1 for row, sizes in attention):
+    attention = [
+        (row, sizes_in(row.shapes)) for row in operators if row.part == "attention" and row.matrix_flops
+    ]
+    if any(
+        row.category == "attention" and len(sizes) > 3 and min(sizes[3][-2:], default=0) > 1
+        for row, sizes in attention
+    ):
         yield MASKED
-    if any(row.category != "attention" and [len(one) for one in sizes[:2]] == [3, 3] and not row.module.endswith("_proj")
-           for row, sizes in attention):  # fmt: skip
+    if any(
+        row.category != "attention"
+        and [len(one) for one in sizes[:2]] == [3, 3]
+        and not row.module.endswith("_proj")
+        for row, sizes in attention
+    ):
         yield UNFUSED
 
 
 def _unknown(*counts: Count) -> tuple[str, ...]:
     """The operators that have no formula."""
-    return tuple(dict.fromkeys(row.name for count in counts for row in count.operators if row.kind == "unknown"))
+    return tuple(
+        dict.fromkeys(row.name for count in counts for row in count.operators if row.kind == "unknown")
+    )
 
 
 def _need(memory: StepMemory) -> MemoryNeed:
     held = memory.at_peak
     return MemoryNeed(
-        total_bytes=memory.peak_bytes, parameters_bytes=held.parameters, gradients_bytes=held.gradients, optimizer_bytes=held.optimizer,
+        total_bytes=memory.peak_bytes,
+        parameters_bytes=held.parameters,
+        gradients_bytes=held.gradients,
+        optimizer_bytes=held.optimizer,
         activations_bytes=held.activations + held.inputs + held.workspace + held.overhead,
-    )  # fmt: skip
+    )
 
 
 def _growth(memory: StepMemory, batch: int) -> MemoryGrowth:
-    """At each moment of the step, parameters, gradients and optimizer stay, and what else there is grows with the batch.
+    """At each moment of the step, parameters, gradients and optimizer stay, and what else there is grows with
+    the batch.
 
     Without activations, the rest is what the optimizer works with, which stays, too.
     """

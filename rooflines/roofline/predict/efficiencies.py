@@ -1,14 +1,16 @@
 """Times of operators from the share of their bound that measured ones reach: time = bound / utilization.
 
-The utilization of a call is that of the measured calls most like it: of the same work, else of the same operator, else of its category,
-else of what the same roof bounds; between the two nearest in size (the bound in seconds), linear in the logarithms. Outside of their
-sizes the next kind of calls is asked, within what a time and a utilization that grow with the size allow; at the end of all is the
-shortest call measured, which is what starting one takes, and above all measured sizes the utilization at the largest.
+The utilization of a call is that of the measured calls most like it: of the same work, else of the same
+operator, else of its category, else of what the same roof bounds; between the two nearest in size (the bound
+in seconds), linear in the logarithms. Outside of their sizes the next kind of calls is asked, within what a
+time and a utilization that grow with the size allow; at the end of all is the shortest call measured, which
+is what starting one takes, and above all measured sizes the utilization at the largest.
 
-Intervals are of 90 %. That of a call is the conformal quantile of the errors of predictions for calls that were left out (Lei et al.:
-"Distribution-Free Predictive Inference for Regression", JASA 113(523), 2018): of a run at a time, of the only run a tenth. Where the
-prediction is for another device than measured, the calls that predict those left out are of other devices, too; with calls of one GPU
-alone, these are the errors between the GPUs of the public traces, with calls of one CPU none are known.
+Intervals are of 90 %. That of a call is the conformal quantile of the errors of predictions for calls that
+were left out (Lei et al.: "Distribution-Free Predictive Inference for Regression", JASA 113(523), 2018): of a
+run at a time, of the only run a tenth. Where the prediction is for another device than measured, the calls
+that predict those left out are of other devices, too; with calls of one GPU alone, these are the errors
+between the GPUs of the public traces, with calls of one CPU none are known.
 """
 
 from __future__ import annotations
@@ -28,11 +30,20 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.judge.bounds import IMPLAUSIBLE
-from rooflines.roofline.predict.calls import Call, HostTime, MeasuredCall, host_time, measured_calls, public_calls, sheet_name
+from rooflines.roofline.predict.calls import (
+    Call,
+    HostTime,
+    MeasuredCall,
+    host_time,
+    measured_calls,
+    public_calls,
+    sheet_name,
+)
 from rooflines.roofline.uncertainty import quantile
 from rooflines.units import counted
 
-# The share of cases outside of an interval, and the fewest errors of which the rest has an upper limit: 9 of 9, and a tenth to come.
+# The share of cases outside of an interval, and the fewest errors of which the rest has an upper limit: 9 of
+# 9, and a tenth to come.
 _OUTSIDE = 0.1
 _FEWEST = 9
 # The fewest runs whose steps give an interval of a step.
@@ -46,7 +57,8 @@ _SAME_SIZE = 0.02
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A predicted time, its interval of 90 % (``high_s`` None: no upper limit is known), its bound, and what it was predicted from.
+    """A predicted time, its interval of 90 % (``high_s`` None: no upper limit is known), its bound, and what
+    it was predicted from.
 
     The errors of estimates of one ``group`` may be the same error.
     """
@@ -69,7 +81,10 @@ _LEVELS: tuple[tuple[str, Callable[[Call], tuple[object, ...]]], ...] = (
     ("the same work in {name}", lambda call: (call.name, call.precision, call.flops, call.bytes)),
     ("{name}, {bound} bound, {precision}", lambda call: (call.name, call.bound, call.precision)),
     ("{name}", lambda call: (call.name,)),
-    ("{category}, {bound} bound, {precision}", lambda call: (call.category, call.bound, call.precision, call.engine)),
+    (
+        "{category}, {bound} bound, {precision}",
+        lambda call: (call.category, call.bound, call.precision, call.engine),
+    ),
     ("{category}, {bound} bound", lambda call: (call.category, call.bound)),
     ("any operator, {bound} bound", lambda call: (call.bound,)),
     ("any operator", lambda call: ()),
@@ -103,16 +118,19 @@ class _Reference:
 
     def predict(self, call: Call) -> _Prediction:
         keys = [key for key in _keys(call) if key in self.alike]
-        # Nothing tells of sizes above all that were measured: there the utilization stays what it is at the largest.
+        # Nothing tells of sizes above all that were measured: there the utilization stays what it is at the
+        # largest.
         size_s = min(call.lower_bound_s, self.largest_s)
         time_s = max(self._time_s(size_s, keys) * call.lower_bound_s / size_s, call.lower_bound_s)
         return _Prediction(call, time_s, keys[0][0], self.alike[keys[0]])
 
     def _time_s(self, size_s: float, keys: Sequence[_Key]) -> float:
-        """The time of a call whose bound is ``size_s``, by the calls of the first of ``keys`` where they have calls of this size.
+        """The time of a call whose bound is ``size_s``, by the calls of the first of ``keys`` where they have
+        calls of this size.
 
-        Outside of their sizes the calls of the further keys tell the time, as far as neither the time nor the utilization falls from a
-        call to a larger one. Above them, a call twice as large has, in logarithms, half of the largest's utilization and half of that.
+        Outside of their sizes the calls of the further keys tell the time, as far as neither the time nor the
+        utilization falls from a call to a larger one. Above them, a call twice as large has, in logarithms,
+        half of the largest's utilization and half of that.
         """
         if not keys:
             return self.floor_s
@@ -131,11 +149,13 @@ class _Reference:
 
 
 class Efficiencies:
-    """The share of their bound that measured ``calls`` reach, to predict calls on ``device`` (default: the one of the calls).
+    """The share of their bound that measured ``calls`` reach, to predict calls on ``device`` (default: the
+    one of the calls).
 
-    Where some of the calls were measured on ``device``, only these count; calls faster than their bound allows never do. ``host_times``
-    are those of the runs, ``public`` the calls between whose devices errors are found (default: those of the package). ``source`` is
-    what one of the runs is called. Raises ValueError without a call.
+    Where some of the calls were measured on ``device``, only these count; calls faster than their bound
+    allows never do. ``host_times`` are those of the runs, ``public`` the calls between whose devices errors
+    are found (default: those of the package). ``source`` is what one of the runs is called. Raises ValueError
+    without a call.
     """
 
     def __init__(
@@ -150,26 +170,37 @@ class Efficiencies:
         name = None if device is None else sheet_name(device)
         self.calls = tuple(call for call in every if call.device == name) or every
         if not self.calls:
-            raise ValueError("no call has a bound that it is not faster than; a run that other programs disturbed is not judged")
+            raise ValueError(
+                "no call has a bound that it is not faster than; a run that other programs "
+                "disturbed is not judged"
+            )
         self.is_transfer = name is not None and self.calls[0].device != name
         self.host_times = tuple(host_times)
         self._public, self._source = public, source
         self._reference = _Reference(self.calls)
 
     @classmethod
-    def of(cls, runs: Sequence[Analysis], device: str | None = None, ceilings: Sequence[Ceilings] | None = None) -> Efficiencies:
-        """Return the efficiencies of ``runs``, each judged by its one of ``ceilings``, by default by those of the analysis.
+    def of(
+        cls, runs: Sequence[Analysis], device: str | None = None, ceilings: Sequence[Ceilings] | None = None
+    ) -> Efficiencies:
+        """Return the efficiencies of ``runs``, each judged by its one of ``ceilings``, by default by those of
+        the analysis.
 
-        The bounds that are predicted from must be of the same kind: of data sheets if these are, measured if these are. Runs of the
-        same workload, such as several batch sizes of a network, count as one.
+        The bounds that are predicted from must be of the same kind: of data sheets if these are, measured if
+        these are. Runs of the same workload, such as several batch sizes of a network, count as one.
         """
         judges: Sequence[Ceilings | None] = ceilings or [None] * len(runs)
-        calls = [call for run, roofs in zip(runs, judges, strict=True) for call in measured_calls(run, run.workload.name, roofs)]
+        calls = [
+            call
+            for run, roofs in zip(runs, judges, strict=True)
+            for call in measured_calls(run, run.workload.name, roofs)
+        ]
         return cls(calls, device, [found for run in runs if (found := host_time(run)) is not None])
 
     @classmethod
     def public(cls, device: str) -> Efficiencies:
-        """Return those of public traces of GPUs, to predict a GPU of which nothing but the data sheet is known."""
+        """Return those of public traces of GPUs, to predict a GPU of which nothing but the data sheet is
+        known."""
         return cls(public_calls(), device, source=_PUBLIC)
 
     def estimate(self, call: Call) -> Estimate:
@@ -190,8 +221,9 @@ class Efficiencies:
     def total(self, parts: Iterable[tuple[Estimate, float]]) -> Estimate:
         """Return the sum of estimates, each times its number of calls.
 
-        Its interval is that of the error of a whole step: with three or more runs Student's t of the errors of their steps, each
-        predicted by the others. With fewer, the errors of a category count as one error, those of different ones as independent.
+        Its interval is that of the error of a whole step: with three or more runs Student's t of the errors
+        of their steps, each predicted by the others. With fewer, the errors of a category count as one error,
+        those of different ones as independent.
         """
         parts = list(parts)
         time_s = sum(calls * one.time_s for one, calls in parts)
@@ -206,25 +238,42 @@ class Efficiencies:
             basis = f"errors of {len(errors)} steps in {data}, each predicted by the others"
         else:
             low_s = time_s - _combined((one.group, calls * (one.time_s - one.low_s)) for one, calls in parts)
-            above = [(one.group, calls * (one.high_s - one.time_s)) for one, calls in parts if one.high_s is not None]
+            above = [
+                (one.group, calls * (one.high_s - one.time_s))
+                for one, calls in parts
+                if one.high_s is not None
+            ]
             high_s = time_s + _combined(above) if len(above) == len(parts) else None
-            basis = f"errors of operators in {data}, those of a category as one" if devices else "no errors are known"
-        return Estimate(time_s=time_s, low_s=max(low_s, bound_s), high_s=high_s, lower_bound_s=bound_s, basis=basis)
+            basis = (
+                f"errors of operators in {data}, those of a category as one"
+                if devices
+                else "no errors are known"
+            )
+        return Estimate(
+            time_s=time_s, low_s=max(low_s, bound_s), high_s=high_s, lower_bound_s=bound_s, basis=basis
+        )
 
     def outside_s(self, calls: float, operators_s: float) -> float | None:
-        """Return the time of a step outside of its operators, which are this many ``calls`` and take ``operators_s``.
+        """Return the time of a step outside of its operators, which are this many ``calls`` and take
+        ``operators_s``.
 
-        A host that computes itself needs the median time of the runs between two calls. Beside a device it is the time for which the
-        device waits for the host, at the runs' time per launched operator. Both hold for the host of the runs. None where no run tells.
+        A host that computes itself needs the median time of the runs between two calls. Beside a device it is
+        the time for which the device waits for the host, at the runs' time per launched operator. Both hold
+        for the host of the runs. None where no run tells.
         """
         if not self.host_times:
             return None
         per_call_s = statistics.median(found.per_call_s for found in self.host_times)
-        return calls * per_call_s if self.host_times[0].of == "host" else max(0.0, calls * per_call_s - operators_s)
+        return (
+            calls * per_call_s
+            if self.host_times[0].of == "host"
+            else max(0.0, calls * per_call_s - operators_s)
+        )
 
     @property
     def _is_by_public_errors(self) -> bool:
-        """Whether errors between devices are those of the public traces: the calls of one device tell none."""
+        """Whether errors between devices are those of the public traces: the calls of one device tell
+        none."""
         return self.is_transfer and len({call.device for call in self.calls}) == 1
 
     @functools.cached_property
@@ -242,7 +291,11 @@ class Efficiencies:
             folds[part if alone else call.run, call.device].append(call)
         found = []
         for (name, device), fold in folds.items():
-            others = [kept for (other, of), kept in folds.items() if other != name and not (self.is_transfer and of == device)]
+            others = [
+                kept
+                for (other, of), kept in folds.items()
+                if other != name and not (self.is_transfer and of == device)
+            ]
             if others:
                 reference = _Reference([call for kept in others for call in kept])
                 found += [(call, reference.predict(call)) for call in fold]
@@ -259,12 +312,18 @@ class Efficiencies:
         return [math.log(measured_s / predicted_s) for measured_s, predicted_s in sums.values()]
 
     def _width(self, found: _Prediction) -> float | None:
-        """The factor between ``found`` and the ends of its interval; None where too few calls were left out to tell.
+        """The factor between ``found`` and the ends of its interval; None where too few calls were left out
+        to tell.
 
-        By the errors at its level in its category, at its level, or of all calls: the first of these that are enough.
+        By the errors at its level in its category, at its level, or of all calls: the first of these that are
+            enough.
         """
         at_level = [pair for pair in self._left_out if pair[1].level == found.level]
-        for pairs in ([pair for pair in at_level if pair[0].category == found.call.category], at_level, self._left_out):
+        for pairs in (
+            [pair for pair in at_level if pair[0].category == found.call.category],
+            at_level,
+            self._left_out,
+        ):
             if len(pairs) >= _FEWEST:
                 errors = sorted(abs(math.log(call.time_s / predicted.time_s)) for call, predicted in pairs)
                 return math.exp(errors[-math.floor(_OUTSIDE * (len(errors) + 1))])

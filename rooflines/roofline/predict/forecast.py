@@ -1,10 +1,11 @@
-"""The machine-readable forecast: a step that was not run, as work, and on each device its lower bound and the memory that it needs.
+"""The machine-readable forecast: a step that was not run, as work, and on each device its lower bound and the
+memory that it needs.
 
-Units are SI base units, given in the field names. A field that is None is not known and is left out of the JSON. A lower bound is the
-least time that the roofs of a device allow, never a prediction; an ``Estimate`` is one, from measured runs, with its interval. That of
-a phase, a step and a layout is the sum over products, convolutions and attention, into which code may fuse all other operators, and of
-an optimizer the time to move what it updates; ``eager_bound_s`` is the sum over all operators, as PyTorch calls them one after the
-other.
+Units are SI base units, given in the field names. A field that is None is not known and is left out of the
+JSON. A lower bound is the least time that the roofs of a device allow, never a prediction; an ``Estimate`` is
+one, from measured runs, with its interval. That of a phase, a step and a layout is the sum over products,
+convolutions and attention, into which code may fuse all other operators, and of an optimizer the time to move
+what it updates; ``eager_bound_s`` is the sum over all operators, as PyTorch calls them one after the other.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ FORECAST_SCHEMA = "rooflines.prediction/1"
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
     """The work of one call of a phase; a step has ``calls`` of them.
 
-    ``tokens`` are computed for each sequence in a call, and ``context`` is the number of tokens that the last of them attends to.
-    ``flops_per_token`` counts every sequence. ``coverage`` is the share of the operator calls that have a formula.
+    ``tokens`` are computed for each sequence in a call, and ``context`` is the number of tokens that the last
+    of them attends to. ``flops_per_token`` counts every sequence. ``coverage`` is the share of the operator
+    calls that have a formula.
     """
 
     name: str
@@ -49,7 +51,8 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """The most memory that a step needs, and what it is: activations are all that is neither of the others."""
+    """The most memory that a step needs, and what it is: activations are all that is neither of the
+    others."""
 
     total_bytes: int
     parameters_bytes: int
@@ -61,14 +64,16 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def updated_bytes(self) -> int:
-        """What an optimizer moves at least: gradients, as large as the parameters, read; parameters and its state read and written."""
+        """What an optimizer moves at least: gradients, as large as the parameters, read; parameters and its
+        state read and written."""
         return 3 * self.parameters_bytes + 2 * self.optimizer_bytes
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A step of one batch size and length, which makes ``produced`` units (``Forecast.unit``).
 
-    A step of generate mode is a whole generation. ``memory`` is absent where the tensors of a step were not followed.
+    A step of generate mode is a whole generation. ``memory`` is absent where the tensors of a step were not
+    followed.
     """
 
     batch_size: int | None = None
@@ -81,7 +86,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorBound(msgspec.Struct, frozen=True, kw_only=True):
-    """All calls of an operator in one call of its phase on one device; without ``lower_bound_s`` no roof applies.
+    """All calls of an operator in one call of its phase on one device; without ``lower_bound_s`` no roof
+    applies.
 
     ``estimate`` is that of one of the calls.
     """
@@ -94,10 +100,12 @@ class OperatorBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
-    """All calls of an operator with the same work in one call of its phase, repeated layers as one with a star in ``module``.
+    """All calls of an operator with the same work in one call of its phase, repeated layers as one with a
+    star in ``module``.
 
-    ``modules`` is the number of modules, ``part`` that of a language model, ``precision`` that of its arithmetic on a device,
-    ``assumption`` what the work was estimated with; ``bounds`` are in the order of ``Forecast.devices``.
+    ``modules`` is the number of modules, ``part`` that of a language model, ``precision`` that of its
+    arithmetic on a device, ``assumption`` what the work was estimated with; ``bounds`` are in the order of
+    ``Forecast.devices``.
     """
 
     name: str
@@ -119,14 +127,17 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def work(self) -> Work:
         """The work of one of the calls, which are all alike."""
-        matrix, flops, read, size = (of // self.calls for of in (self.matrix_flops, self.flops, self.bytes_read, self.bytes))
+        matrix, flops, read, size = (
+            of // self.calls for of in (self.matrix_flops, self.flops, self.bytes_read, self.bytes)
+        )
         return Work(matrix, flops - matrix, read, size - read, self.precision)
 
 
 class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a phase on a device, and the part of each roof in its lower bound, the largest first.
 
-    ``ridge_flop_per_byte`` is the intensity from which on the device's arithmetic bounds the precision with most of the FLOPs.
+    ``ridge_flop_per_byte`` is the intensity from which on the device's arithmetic bounds the precision with
+    most of the FLOPs.
     """
 
     name: str
@@ -140,13 +151,13 @@ class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
 class StepBound(msgspec.Struct, frozen=True, kw_only=True):
     """A step on a device, in the order of ``Forecast.steps``.
 
-    ``units_per_s`` is at the bound, so at most reached; ``cost_per_million`` (units, in the currency of the price) and
-    ``energy_per_unit_j`` (at ``DeviceFacts.power_w``) are those of the bound too. A step without products has an eager bound only;
-    ``missing`` says why there is none at all.
-    The memory of ``least_devices`` together holds the step. Where one is too small, times are as if it fitted, and there is no rate,
-    cost or energy. ``largest_batch`` and ``largest_context`` (tokens in the KV cache of a sequence, at this batch size) fit into the
-    memory; 0 where none does. ``estimate`` is the time in operators, and ``outside_s`` that between them on a host like that of the
-    runs.
+    ``units_per_s`` is at the bound, so at most reached; ``cost_per_million`` (units, in the currency of the
+    price) and ``energy_per_unit_j`` (at ``DeviceFacts.power_w``) are those of the bound too. A step without
+    products has an eager bound only; ``missing`` says why there is none at all. The memory of
+    ``least_devices`` together holds the step. Where one is too small, times are as if it fitted, and there is
+    no rate, cost or energy. ``largest_batch`` and ``largest_context`` (tokens in the KV cache of a sequence,
+    at this batch size) fit into the memory; 0 where none does. ``estimate`` is the time in operators, and
+    ``outside_s`` that between them on a host like that of the runs.
     """
 
     phases: tuple[PhaseBound, ...] = ()
@@ -168,8 +179,9 @@ class StepBound(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A device that nothing ran on: its roofs and what else is known of it.
 
-    ``peer_link`` leads to other devices of its kind, in one direction. ``memory_bytes`` is the size it is sold by, of which drivers
-    reserve a part; ``power_source`` says whether ``power_w`` was given or is the data sheet's limit.
+    ``peer_link`` leads to other devices of its kind, in one direction. ``memory_bytes`` is the size it is
+    sold by, of which drivers reserve a part; ``power_source`` says whether ``power_w`` was given or is the
+    data sheet's limit.
     """
 
     name: str
@@ -199,8 +211,9 @@ class DeviceForecast(msgspec.Struct, frozen=True, kw_only=True):
 class Forecast(Shown, frozen=True, kw_only=True):
     """A workload on devices where it was not run.
 
-    ``unit`` is what a step makes (tokens, images). ``operators`` are those of the first of ``steps``; ``unknown`` are operators without
-    a formula, which are in no bound. ``like`` are the runs that estimates are made from.
+    ``unit`` is what a step makes (tokens, images). ``operators`` are those of the first of ``steps``;
+    ``unknown`` are operators without a formula, which are in no bound. ``like`` are the runs that estimates
+    are made from.
     """
 
     schema: str = FORECAST_SCHEMA
@@ -223,16 +236,30 @@ class Forecast(Shown, frozen=True, kw_only=True):
 
 
 def forecast_rows(forecast: Forecast) -> list[dict[str, Any]]:
-    """A row for each device and step: batch, length, bound, bound of each phase, rate, memory, and the estimate where there is one."""
+    """A row for each device and step: batch, length, bound, bound of each phase, rate, memory, and the
+    estimate where there is one."""
     return [
         {
             "device": one.device.name,
-            **{name: getattr(step, name) for name in ("batch_size", "sequence_length", "prompt_length", "new_tokens")},
+            **{
+                name: getattr(step, name)
+                for name in ("batch_size", "sequence_length", "prompt_length", "new_tokens")
+            },
             **{f"{phase.name}_bound_s": phase.lower_bound_s for phase in on.phases},
-            **{name: getattr(on, name) for name in ("lower_bound_s", "eager_bound_s", "units_per_s", "fits", "largest_batch")},
+            **{
+                name: getattr(on, name)
+                for name in ("lower_bound_s", "eager_bound_s", "units_per_s", "fits", "largest_batch")
+            },
             "memory_bytes": step.memory.total_bytes if step.memory else None,
-            **{f"estimate_{of}s": getattr(on.estimate, f"{of or 'time_'}s", None) for of in ("", "low_", "high_")},
-            **{name: getattr(on, name) for name in ("least_devices", "cost_per_million", "energy_per_unit_j", "missing")},
+            **{
+                f"estimate_{of}s": getattr(on.estimate, f"{of or 'time_'}s", None)
+                for of in ("", "low_", "high_")
+            },
+            **{
+                name: getattr(on, name)
+                for name in ("least_devices", "cost_per_million", "energy_per_unit_j", "missing")
+            },
         }
-        for one in forecast.devices for step, on in zip(forecast.steps, one.steps, strict=True)
-    ]  # fmt: skip
+        for one in forecast.devices
+        for step, on in zip(forecast.steps, one.steps, strict=True)
+    ]

@@ -6,8 +6,8 @@ import msgspec
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """How many ways a network is cut: ``devices`` is the product of tensor, pipeline and data. Experts are spread over ``expert`` of
-    the replicas, all or one."""
+    """How many ways a network is cut: ``devices`` is the product of tensor, pipeline and data. Experts are
+    spread over ``expert`` of the replicas, all or one."""
 
     tensor: int = 1
     pipeline: int = 1
@@ -23,16 +23,21 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return self.tensor * self.pipeline * self.data
 
     def __str__(self) -> str:
-        named = (("tensor", self.tensor), ("pipeline", self.pipeline), ("data", self.data), ("expert", self.expert))
+        named = (
+            ("tensor", self.tensor),
+            ("pipeline", self.pipeline),
+            ("data", self.data),
+            ("expert", self.expert),
+        )
         return " x ".join(f"{name} {size}" for name, size in named if size > 1) or "one device"
 
 
 class LayoutPhase(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a phase for all sequences.
 
-    ``computed_s`` is the bound of the operators of a device, over the stages of a pipeline, and ``sent_bytes`` what a device sends:
-    the sizes of collectives times their bus factors. ``exposed_s`` is the part of ``communication_s`` that nothing hides.
-    ``lower_bound_s`` is when the last sequence is ready.
+    ``computed_s`` is the bound of the operators of a device, over the stages of a pipeline, and
+    ``sent_bytes`` what a device sends: the sizes of collectives times their bus factors. ``exposed_s`` is the
+    part of ``communication_s`` that nothing hides. ``lower_bound_s`` is when the last sequence is ready.
     """
 
     name: str
@@ -46,8 +51,8 @@ class LayoutPhase(msgspec.Struct, frozen=True, kw_only=True):
 class LayoutBound(msgspec.Struct, frozen=True, kw_only=True):
     """A generation in a layout: the memory of the device that needs most, and the least times.
 
-    ``tokens_per_s`` is of all sequences in decode, at most reached; absent where the layout does not fit. ``fits`` is absent where the
-    size of the memory is not known.
+    ``tokens_per_s`` is of all sequences in decode, at most reached; absent where the layout does not fit.
+    ``fits`` is absent where the size of the memory is not known.
     """
 
     layout: Layout

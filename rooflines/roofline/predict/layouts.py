@@ -1,18 +1,21 @@
-"""A generation on several equal devices: what each computes, holds and sends in a parallel layout, as lower bounds.
+"""A generation on several equal devices: what each computes, holds and sends in a parallel layout, as lower
+bounds.
 
-- **Tensor** (Megatron-LM, arXiv 1909.08053): attention by heads, MLP and experts by their inner size, embedding and head by the
-  vocabulary. An all-reduce of tokens x hidden after attention and one after the MLP or the experts. A device holds at least one head of
-  the keys and values, and all of a latent cache.
-- **Pipeline** (GPipe, arXiv 1811.06965): stages of whole layers, the embedding in the first and the head in the last. A batch is cut
-  into as many micro-batches as there are stages, which send tokens x hidden to the next one. The latency of a token is the sum of the
-  stages, or the micro-batches through the slowest stage if that is longer.
+- **Tensor** (Megatron-LM, arXiv 1909.08053): attention by heads, MLP and experts by their inner size,
+  embedding and head by the vocabulary. An all-reduce of tokens x hidden after attention and one after the MLP
+  or the experts. A device holds at least one head of the keys and values, and all of a latent cache.
+- **Pipeline** (GPipe, arXiv 1811.06965): stages of whole layers, the embedding in the first and the head in
+  the last. A batch is cut into as many micro-batches as there are stages, which send tokens x hidden to the
+  next one. The latency of a token is the sum of the stages, or the micro-batches through the slowest stage if
+  that is longer.
 - **Data**: replicas, each with a share of the sequences.
-- **Expert** (GShard, arXiv 2006.16668): experts spread evenly over the replicas, everything else in each of them. Two all-to-alls of
-  tokens x experts per token x hidden per layer with experts.
+- **Expert** (GShard, arXiv 2006.16668): experts spread evenly over the replicas, everything else in each of
+  them. Two all-to-alls of tokens x experts per token x hidden per layer with experts.
 
-Bounds are those of products and attention, as in a step. Each matrix of weights is read once per micro-batch. Collectives move their
-size times the bus factor of nccl-tests over the link in one direction, and have no latency. Nothing hides those of decode; those of
-prefill are hidden by as much as the device computes meanwhile.
+Bounds are those of products and attention, as in a step. Each matrix of weights is read once per micro-batch.
+Collectives move their size times the bus factor of nccl-tests over the link in one direction, and have no
+latency. Nothing hides those of decode; those of prefill are hidden by as much as the device computes
+meanwhile.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ _BLOCK: Final = re.compile(r"(?:^|\.)(\d+|\*)(?:\.|$)")
 
 
 def layouts_of(devices: int, *, experts: bool = False, heads: int | None = None) -> tuple[Layout, ...]:
-    """The layouts of ``devices`` that are usual: tensor alone and with a pipeline or replicas, experts spread if there are any.
+    """The layouts of ``devices`` that are usual: tensor alone and with a pipeline or replicas, experts spread
+    if there are any.
 
     Tensor sizes divide the number of query heads where that is known.
     """
@@ -61,7 +65,8 @@ def layouts_of(devices: int, *, experts: bool = False, heads: int | None = None)
 
 
 def parse_layouts(generation: GenerationCount, texts: Sequence[str]) -> tuple[Layout, ...]:
-    """The layouts that ``texts`` name: sizes (``tp=4,pp=2``), or a number of devices for all layouts that are usual for it.
+    """The layouts that ``texts`` name: sizes (``tp=4,pp=2``), or a number of devices for all layouts that are
+    usual for it.
 
     Experts are spread over replicas, so that ``ep=8`` is ``dp=8,ep=8``. Raises UsageError for any other text.
     """
@@ -72,7 +77,9 @@ def parse_layouts(generation: GenerationCount, texts: Sequence[str]) -> tuple[La
             if text.isdigit():
                 found += layouts_of(int(text), experts=facts.chosen > 0, heads=facts.heads)
                 continue
-            sizes = {_WAYS[way.strip()]: int(size) for way, size in (part.split("=") for part in text.split(","))}
+            sizes = {
+                _WAYS[way.strip()]: int(size) for way, size in (part.split("=") for part in text.split(","))
+            }
             layout = Layout(**({"data": sizes["expert"]} if "expert" in sizes else {}) | sizes)
             if facts.heads and facts.heads % layout.tensor:
                 raise ValueError(f"the layout divides {facts.heads} heads by {layout.tensor}")
@@ -84,20 +91,22 @@ def parse_layouts(generation: GenerationCount, texts: Sequence[str]) -> tuple[La
         except (KeyError, ValueError) as error:
             reason = f": {error}" if isinstance(error, ValueError) and "layout" in str(error) else ""
             raise UsageError(
-                f"{arg('layout')} {text!r} is not a layout{reason}.", hint="For example: tp=8, tp=4,pp=2, dp=8, ep=8, or 8 for all."
+                f"{arg('layout')} {text!r} is not a layout{reason}.",
+                hint="For example: tp=8, tp=4,pp=2, dp=8, ep=8, or 8 for all.",
             ) from None
     return tuple(dict.fromkeys(found))
 
 
-# --- facts of the network ----------------------------------------------------------------------------------------------------------
+# --- facts of the network ---------------------------------------------------------------------------------
 
 
 class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the layouts need to know of a network besides its work, from its counted rows.
 
-    ``layers`` are blocks, ``reduced`` their parts after which tensor parallelism adds up (attention, MLP or experts), ``routed`` those
-    with experts. ``kv_heads`` is None where keys and values are not cached by heads, or not known: then the cache is not sharded.
-    ``block_weights_bytes`` are in the blocks, ``expert_weights_bytes`` in the experts, and ``head_bytes`` in the head.
+    ``layers`` are blocks, ``reduced`` their parts after which tensor parallelism adds up (attention, MLP or
+    experts), ``routed`` those with experts. ``kv_heads`` is None where keys and values are not cached by
+    heads, or not known: then the cache is not sharded. ``block_weights_bytes`` are in the blocks,
+    ``expert_weights_bytes`` in the experts, and ``head_bytes`` in the head.
     """
 
     layers: int
@@ -124,7 +133,9 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     routed = set()
     for row in phase.count.operators:
         if found := _BLOCK.search(row.module):
-            parts.setdefault(found[1], set()).add(part_of(row.module, row.name, row.category, phase=phase.phase, types=types))
+            parts.setdefault(found[1], set()).add(
+                part_of(row.module, row.name, row.category, phase=phase.phase, types=types)
+            )
             if is_grouped(row):
                 routed.add(found[1])
     grouped = [row for row in rows if is_grouped(row)]
@@ -132,17 +143,28 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     attention = [(row.name, sizes_in(row.shapes)) for row in rows if row.category == "attention"]
     query = next((sizes[0] for _, sizes in attention), None)
     # [batch, heads, tokens, depth], or [batch, tokens, heads, depth]
-    kv_heads = next((sizes[1][2 if name == FLASH else 1] for name, sizes in attention if name != KERNEL and len(sizes[1]) == 4), None)
+    kv_heads = next(
+        (
+            sizes[1][2 if name == FLASH else 1]
+            for name, sizes in attention
+            if name != KERNEL and len(sizes[1]) == 4
+        ),
+        None,
+    )
     heads = [row for row in rows if row.part == "head" and row.matrix_flops]
     return NetworkFacts(
-        layers=len(parts), reduced=sum(("attention" in found) + bool(found & {"MLP", "experts"}) for found in parts.values()),
-        routed=len(routed), hidden=next(size[-1] for size in sizes_in(heads[-1].shapes) if len(size) > 1) if heads else 0,
-        item_bytes=item, heads=prod(query[:-1]) // tokens if query else None, kv_heads=kv_heads,
+        layers=len(parts),
+        reduced=sum(("attention" in found) + bool(found & {"MLP", "experts"}) for found in parts.values()),
+        routed=len(routed),
+        hidden=next(size[-1] for size in sizes_in(heads[-1].shapes) if len(size) > 1) if heads else 0,
+        item_bytes=item,
+        heads=prod(query[:-1]) // tokens if query else None,
+        kv_heads=kv_heads,
         chosen=sizes_in(grouped[0].shapes)[0][0] // tokens if grouped else 0,
         block_weights_bytes=sum(size for row, size in held if _BLOCK.search(row.module)),
         expert_weights_bytes=sum(size for row, size in held if row in grouped),
         head_bytes=sum(size for row, size in held if row.part == "head"),
-    )  # fmt: skip
+    )
 
 
 def _cached(one: Operator, item: int) -> int:
@@ -153,12 +175,13 @@ def _cached(one: Operator, item: int) -> int:
     return min(one.work.bytes_read, item * sum(map(prod, sizes[1:2] if one.name == KERNEL else sizes[1:3])))
 
 
-# --- a device in a layout ----------------------------------------------------------------------------------------------------------
+# --- a device in a layout ---------------------------------------------------------------------------------
 
 
 class _Shares(NamedTuple):
-    """How the sequences of a batch are cut: ``replica`` of them in each replica, in ``micro`` micro-batches; ``share`` is the part of
-    all sequences that is in a micro-batch. ``layers`` is the part of the layers that the longest stage has, ``least`` the shortest."""
+    """How the sequences of a batch are cut: ``replica`` of them in each replica, in ``micro`` micro-batches;
+    ``share`` is the part of all sequences that is in a micro-batch. ``layers`` is the part of the layers that
+    the longest stage has, ``least`` the shortest."""
 
     replica: int
     micro: int
@@ -176,7 +199,8 @@ def _shares(layout: Layout, batch: int, layers: int) -> _Shares:
 
 
 def cache_share(facts: NetworkFacts, tensor: int) -> float:
-    """The part of the keys and values that one of ``tensor`` devices holds: at least one head; all, where they are not by heads."""
+    """The part of the keys and values that one of ``tensor`` devices holds: at least one head; all, where
+    they are not by heads."""
     return max(1, facts.kv_heads / tensor) / facts.kv_heads if facts.kv_heads else 1.0
 
 
@@ -189,61 +213,101 @@ def on_device(one: Operator, layout: Layout, facts: NetworkFacts, share: float, 
     weights, part = read, share
     if is_grouped(one):
         spread = layout.expert
-        part = min(1.0, share * layout.data) if spread > 1 else share  # tokens of all replicas come to the experts
+        part = (
+            min(1.0, share * layout.data) if spread > 1 else share
+        )  # tokens of all replicas come to the experts
         experts = sizes_in(one.shapes)[1][0]
         all_used, used = (experts_hit(experts, facts.chosen, round(part * tokens)) for part in (1, part))
         weights = round(weights * used / all_used) if all_used else weights
     work, divided = one.work, tensor * spread
     other = (work.bytes_read - read - cached) * part / divided
-    read = round(weights / divided + other + cached * part * (cache_share(facts, tensor) if tensor > 1 else 1))
-    written, matrix, vector = (round(of * part / divided) for of in (work.bytes_written, work.matrix_flops, work.other_flops))
+    read = round(
+        weights / divided + other + cached * part * (cache_share(facts, tensor) if tensor > 1 else 1)
+    )
+    written, matrix, vector = (
+        round(of * part / divided) for of in (work.bytes_written, work.matrix_flops, work.other_flops)
+    )
     figures = {"flops": matrix + vector, "matrix_flops": matrix, "bytes": read + written, "bytes_read": read}
     return replace(one, **{name: figure * one.calls for name, figure in figures.items()})
 
 
 def bound_layouts(
-    generation: GenerationCount, ceilings: Ceilings, link: Ceiling | None, layouts: Iterable[Layout], *,
+    generation: GenerationCount,
+    ceilings: Ceilings,
+    link: Ceiling | None,
+    layouts: Iterable[Layout],
+    *,
     memory_bytes: int | None = None,
-) -> tuple[LayoutBound, ...]:  # fmt: skip
-    """Return the generation in each of ``layouts``, on devices with these ``ceilings`` and ``memory_bytes`` each.
+) -> tuple[LayoutBound, ...]:
+    """Return the generation in each of ``layouts``, on devices with these ``ceilings`` and ``memory_bytes``
+    each.
 
-    ``link`` is what a device reaches the others by, in one direction (``catalog.peer_link``); without one there are only layouts that
-    send nothing.
+    ``link`` is what a device reaches the others by, in one direction (``catalog.peer_link``); without one
+    there are only layouts that send nothing.
     """
     facts, batch = network_facts(generation), generation.batch
-    products = [(phase, [row for row in folded(phase.count, phase.phase) if row.matrix_flops]) for phase in generation.phases]
+    products = [
+        (phase, [row for row in folded(phase.count, phase.phase) if row.matrix_flops])
+        for phase in generation.phases
+    ]
     found = []
     for layout in layouts:
         if link is None and max(layout.tensor, layout.pipeline, layout.expert) > 1:
             continue
         shares = _shares(layout, batch, facts.layers)
-        phases = tuple(_phase(phase, rows, layout, facts, shares, batch, ceilings, link) for phase, rows in products)
+        phases = tuple(
+            _phase(phase, rows, layout, facts, shares, batch, ceilings, link) for phase, rows in products
+        )
         weights, cache, activations = _memory(generation, layout, facts, shares)
         decode_s = next((phase.lower_bound_s for phase in phases if phase.name == "decode"), None)
         fits = weights + cache + activations <= memory_bytes if memory_bytes is not None else None
         found.append(
             LayoutBound(
-                layout=layout, weights_bytes=weights, kv_cache_bytes=cache, activations_bytes=activations, phases=phases,
-                tokens_per_s=batch / decode_s if decode_s and fits is not False else None, fits=fits,
+                layout=layout,
+                weights_bytes=weights,
+                kv_cache_bytes=cache,
+                activations_bytes=activations,
+                phases=phases,
+                tokens_per_s=batch / decode_s if decode_s and fits is not False else None,
+                fits=fits,
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
-def _memory(generation: GenerationCount, layout: Layout, facts: NetworkFacts, shares: _Shares) -> tuple[int, int, int]:
+def _memory(
+    generation: GenerationCount, layout: Layout, facts: NetworkFacts, shares: _Shares
+) -> tuple[int, int, int]:
     """Weights, KV cache and activations of the device that has most layers."""
-    blocks, outside = facts.block_weights_bytes, max(0, generation.parameter_bytes - facts.block_weights_bytes)
+    blocks, outside = (
+        facts.block_weights_bytes,
+        max(0, generation.parameter_bytes - facts.block_weights_bytes),
+    )
     if layout.pipeline > 1 and outside > facts.head_bytes:  # embedding and head are in different stages
         outside = max(facts.head_bytes, outside - facts.head_bytes)
-    weights = (blocks - facts.expert_weights_bytes + facts.expert_weights_bytes / layout.expert) * shares.layers + outside
-    cache = (generation.kv_bytes or 0) * shares.replica / generation.batch * cache_share(facts, layout.tensor) * shares.layers
+    weights = (
+        blocks - facts.expert_weights_bytes + facts.expert_weights_bytes / layout.expert
+    ) * shares.layers + outside
+    cache = (
+        (generation.kv_bytes or 0)
+        * shares.replica
+        / generation.batch
+        * cache_share(facts, layout.tensor)
+        * shares.layers
+    )
     return ceil(weights / layout.tensor), ceil(cache), ceil(generation.activation_bytes * shares.share)
 
 
 def _phase(
-    phase: PhaseCount, rows: Sequence[Operator], layout: Layout, facts: NetworkFacts, shares: _Shares, batch: int, ceilings: Ceilings,
+    phase: PhaseCount,
+    rows: Sequence[Operator],
+    layout: Layout,
+    facts: NetworkFacts,
+    shares: _Shares,
+    batch: int,
+    ceilings: Ceilings,
     link: Ceiling | None,
-) -> LayoutPhase:  # fmt: skip
+) -> LayoutPhase:
     tokens = batch * phase.tokens
     sums = {True: 0.0, False: 0.0}
     for row in rows:
@@ -252,7 +316,14 @@ def _phase(
     inside, outside = sums[True], sums[False]
     message = shares.share * tokens * facts.hidden * facts.item_bytes
     collectives = facts.reduced * message * (bus_factor("allreduce", layout.tensor) or 0)
-    collectives += 2 * facts.routed * message * facts.chosen * (bus_factor("alltoall", layout.expert) or 0) / layout.tensor
+    collectives += (
+        2
+        * facts.routed
+        * message
+        * facts.chosen
+        * (bus_factor("alltoall", layout.expert) or 0)
+        / layout.tensor
+    )
     handed_on = message if layout.pipeline > 1 else 0.0
     sent = shares.micro * (collectives * shares.layers + handed_on)
     rate = link.value if link is not None else 1.0
@@ -260,12 +331,22 @@ def _phase(
     def last(exposed_s: float, send_s: float) -> float:
         """When the last micro-batch is ready, if this much of its collectives and each message take time."""
         whole = inside + outside + exposed_s + (layout.pipeline - 1) * send_s
-        stage = max(inside * shares.layers, inside * shares.least + outside) + exposed_s * shares.layers + send_s
-        return max(whole, shares.micro * stage) if phase.phase == "decode" else whole + (shares.micro - 1) * stage
+        stage = (
+            max(inside * shares.layers, inside * shares.least + outside) + exposed_s * shares.layers + send_s
+        )
+        return (
+            max(whole, shares.micro * stage)
+            if phase.phase == "decode"
+            else whole + (shares.micro - 1) * stage
+        )
 
     hidden_s = inside + outside if phase.phase == "prefill" else 0.0
     computed_s, bound_s = last(0.0, 0.0), last(max(0.0, collectives / rate - hidden_s), handed_on / rate)
     return LayoutPhase(
-        name=phase.phase, computed_s=computed_s, sent_bytes=sent, communication_s=sent / rate, exposed_s=bound_s - computed_s,
+        name=phase.phase,
+        computed_s=computed_s,
+        sent_bytes=sent,
+        communication_s=sent / rate,
+        exposed_s=bound_s - computed_s,
         lower_bound_s=bound_s,
-    )  # fmt: skip
+    )

@@ -1,4 +1,5 @@
-"""What of an operator a change would save: chains that fuse, conversions of layout, updates of one parameter after the other."""
+"""What of an operator a change would save: chains that fuse, conversions of layout, updates of one parameter
+after the other."""
 
 from __future__ import annotations
 
@@ -11,14 +12,17 @@ from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.judge.shapes import tensor_bytes, tensors
 
 FUSABLE = ("element-wise", "normalization", "reduction", "copy")
-CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|SubTensorOp|transpose_NHWC|transpose_NCHW", re.I)
+CONVERTS = re.compile(
+    r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|SubTensorOp|transpose_NHWC|transpose_NCHW",
+    re.I,
+)
 _FUSED = re.compile(r"_fused_|fused_?adam|fused_?sgd|triton_|split.*optimizer", re.IGNORECASE)
 _AT_ONCE = re.compile(rf"_foreach_|multi_tensor|{_FUSED.pattern}", re.IGNORECASE)
 
 
 class Chain(NamedTuple):
-    """Operators of one module and phase that can become ``kernels``, ``fused`` calls less. One by one they move ``bytes``, of which
-    ``inside_bytes`` pass between them; at least ``outside_bytes`` do not."""
+    """Operators of one module and phase that can become ``kernels``, ``fused`` calls less. One by one they
+    move ``bytes``, of which ``inside_bytes`` pass between them; at least ``outside_bytes`` do not."""
 
     rows: tuple[OperatorRow, ...]
     kernels: float
@@ -31,11 +35,14 @@ class Chain(NamedTuple):
 def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
     """The chains that fusable ``rows`` with shapes form.
 
-    A tensor between two operators is written and read. In training it is written all the same, because the backward pass reads it.
+    A tensor between two operators is written and read. In training it is written all the same, because the
+    backward pass reads it.
     """
     shaped = (row for row in rows if row.category in FUSABLE and row.bytes and tensors(row))
     found = []
-    for (*_, shape), members in grouped(shaped, lambda row: (row.module.rpartition(".")[0], row.phase, tensors(row)[0])).items():
+    for (*_, shape), members in grouped(
+        shaped, lambda row: (row.module.rpartition(".")[0], row.phase, tensors(row)[0])
+    ).items():
         # The operator that is called most often begins each chain or is in each.
         kernels, *others = longest_first((row.name, row.calls) for row in members).values()
         fused = sum(others)
@@ -43,7 +50,16 @@ def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
             each, size = tensor_bytes(shape, members[0].precision), sum(row.bytes for row in members)
             inside = min(size, (1 if training else 2) * fused * each)
             # Each kernel reads a tensor and writes one.
-            found.append(Chain(tuple(members), kernels, fused, size, inside, max(size - inside, min(size, 2 * kernels * each))))
+            found.append(
+                Chain(
+                    tuple(members),
+                    kernels,
+                    fused,
+                    size,
+                    inside,
+                    max(size - inside, min(size, 2 * kernels * each)),
+                )
+            )
     return found
 
 

@@ -19,11 +19,14 @@ FACTOR = 2.0
 # A predicted change of throughput below this is none.
 WORTH = 0.02
 
-Outcome = Literal["as predicted", "more", "less", "none", "worse", "faster", "unclear", "failed", "not measured"]
+Outcome = Literal[
+    "as predicted", "more", "less", "none", "worse", "faster", "unclear", "failed", "not measured"
+]
 
 
 class Speedup(msgspec.Struct, frozen=True, kw_only=True):
-    """The throughput as a multiple of the run's: the median of the rounds and its 95 % interval, absent for less than three rounds."""
+    """The throughput as a multiple of the run's: the median of the rounds and its 95 % interval, absent for
+    less than three rounds."""
 
     value: float
     low: float | None = None
@@ -33,7 +36,8 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True):
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """A change with its predicted and measured gain. ``reason`` is why it could not be measured.
 
-    ``output_error`` is the difference of the result from that in fp32, absent where the change does not alter the computation.
+    ``output_error`` is the difference of the result from that in fp32, absent where the change does not alter
+    the computation.
     """
 
     change: Change
@@ -44,9 +48,11 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trials(msgspec.Struct, frozen=True, kw_only=True):
-    """All changes of a run that were tried in ``rounds`` rounds, and the best ``combination`` of those that helped.
+    """All changes of a run that were tried in ``rounds`` rounds, and the best ``combination`` of those that
+    helped.
 
-    ``directory`` holds the runs. ``complete`` is false after an interruption. ``notes`` say what disturbed the measurement.
+    ``directory`` holds the runs. ``complete`` is false after an interruption. ``notes`` say what disturbed
+    the measurement.
     """
 
     schema: str = TRIALS_SCHEMA
@@ -64,7 +70,8 @@ class Trials(msgspec.Struct, frozen=True, kw_only=True):
 def outcome(trial: Trial) -> Outcome:
     """Return how the measured gain compares with the predicted one.
 
-    ``none`` is an interval that contains no gain and excludes the predicted one, ``unclear`` one that contains both.
+    ``none`` is an interval that contains no gain and excludes the predicted one, ``unclear`` one that
+    contains both.
     """
     found, predicted = trial.speedup, trial.prediction
     if trial.reason is not None:
@@ -96,10 +103,15 @@ def helped(trial: Trial) -> bool:
 
 
 def read_trials(directory: Path) -> Trials | None:
-    """Return the trials of the run in ``directory``; None where there are none. Raises RunError for a corrupt file."""
+    """Return the trials of the run in ``directory``; None where there are none. Raises RunError for a corrupt
+    file."""
     path = directory / TRIALS_FILE
     if not path.is_file():
         return None
     return read_facts(
-        path, Trials, TRIALS_SCHEMA, what=f"the advice tried in {str(directory)!r}", again="run 'rooflines advise --try' again"
+        path,
+        Trials,
+        TRIALS_SCHEMA,
+        what=f"the advice tried in {str(directory)!r}",
+        again="run 'rooflines advise --try' again",
     )

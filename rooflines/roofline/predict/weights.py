@@ -1,7 +1,8 @@
-"""Weights of a generation: what its products read of them, and less of it where they are stored in fewer bits.
+"""Weights of a generation: what its products read of them, and less of it where they are stored in fewer
+bits.
 
-Products compute in the precision of the model, so that weights of fewer bits save bytes and no FLOPs. Quantized are the weights of all
-products, experts and head included; embeddings, norms and biases stay.
+Products compute in the precision of the model, so that weights of fewer bits save bytes and no FLOPs.
+Quantized are the weights of all products, experts and head included; embeddings, norms and biases stay.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def is_grouped(row: Operator | OperatorCount) -> bool:
 
 
 def weights_read(one: Operator | OperatorCount, item: int) -> int:
-    """Bytes of weights that a call reads: what a product reads besides its first matrix, which is tokens. Where both operands are
-    batches of matrices, the second is weights in a projection only."""
+    """Bytes of weights that a call reads: what a product reads besides its first matrix, which is tokens.
+    Where both operands are batches of matrices, the second is weights in a projection only."""
     sizes = [size for size in sizes_in(one.shapes) if len(size) > 1]
     if not one.matrix_flops or one.category == "attention" or len(sizes) < 2:
         return 0
@@ -45,7 +46,8 @@ def weights_read(one: Operator | OperatorCount, item: int) -> int:
 
 
 def weights_held(one: Operator | OperatorCount, generation: GenerationCount) -> int:
-    """Bytes of weights of the calls of a row as they are stored: experts are held whether or not they are read."""
+    """Bytes of weights of the calls of a row as they are stored: experts are held whether or not they are
+    read."""
     item = item_bytes(generation)
     bits = BITS.get(generation.workload.quantized or "", 8.0 * item)
     each = prod(sizes_in(one.shapes)[1]) * bits / 8 if is_grouped(one) else weights_read(one, item)
@@ -53,19 +55,21 @@ def weights_held(one: Operator | OperatorCount, generation: GenerationCount) -> 
 
 
 def with_fewer_bits(generation: GenerationCount, quantize: str) -> GenerationCount:
-    """Return ``generation`` with the weights of its products stored and read as ``quantize`` says, a key of ``BITS``.
+    """Return ``generation`` with the weights of its products stored and read as ``quantize`` says, a key of
+    ``BITS``.
 
-    Of two products with the same weights, such as a head that is the embedding, both are taken off what the parameters need: a lower
-    bound.
+    Of two products with the same weights, such as a head that is the embedding, both are taken off what the
+    parameters need: a lower bound.
     """
     item = item_bytes(generation)
     less = 1 - BITS[quantize] / (8 * item)
     held = sum(weights_held(row, generation) for row in generation.phases[0].count.operators)
     return replace(
-        generation, workload=replace(generation.workload, quantized=quantize),
+        generation,
+        workload=replace(generation.workload, quantized=quantize),
         phases=tuple(replace(phase, count=_narrowed(phase.count, item, less)) for phase in generation.phases),
         parameter_bytes=generation.parameter_bytes - round(less * held),
-    )  # fmt: skip
+    )
 
 
 def _narrowed(count: Count, item: int, less: float) -> Count:

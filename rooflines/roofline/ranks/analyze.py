@@ -1,8 +1,9 @@
 """Several ranks of one job: where each one's time went, and what their collectives waited for and reached.
 
-A collective's kernel runs from when its rank enters until the transfer is over. Durations need no common clock: the rank that enters
-last has the shortest kernel, which is the transfer, and what the others took longer they waited for it. This holds where no rank can
-leave before all have entered; for broadcasts and the like, the shortest kernel is shown as the transfer and no rank is called late.
+A collective's kernel runs from when its rank enters until the transfer is over. Durations need no common
+clock: the rank that enters last has the shortest kernel, which is the transfer, and what the others took
+longer they waited for it. This holds where no rank can leave before all have entered; for broadcasts and the
+like, the shortest kernel is shown as the transfer and no rank is called late.
 """
 
 from __future__ import annotations
@@ -32,14 +33,29 @@ from rooflines.roofline.advise.verdict import differing
 from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.count.by_key import grouped, longest_first
-from rooflines.roofline.ranks.matching import SYNCHRONIZING, MatchedCollectives, Waits, match_collectives, side_by_side, waits_at_start
+from rooflines.roofline.ranks.matching import (
+    SYNCHRONIZING,
+    MatchedCollectives,
+    Waits,
+    match_collectives,
+    side_by_side,
+    waits_at_start,
+)
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler
 from rooflines.units import counted, percent, seconds
 
 # Times after this are dates, and ranks of one job begin less than an hour apart.
 _DATED_NS, _ONE_JOB_NS = 10**18, 3_600 * 10**9
 # What ranks are compared in.
-COMPARED = ("span_s", "busy_s", "idle_s", "compute_s", "communication_s", "exposed_communication_s", "memcpy_s")
+COMPARED = (
+    "span_s",
+    "busy_s",
+    "idle_s",
+    "compute_s",
+    "communication_s",
+    "exposed_communication_s",
+    "memcpy_s",
+)
 _SAVINGS = ("saves_s", "later_s")
 
 
@@ -88,14 +104,18 @@ def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = 
     ceilings, why_not = judge(run.facts.environment)
     analysis, attribution, _ = analyze(run, ceilings, trace)
     # Of what is in no step nothing is said per step.
-    since_ns = int(attribution.windows[0, 0]) if attribution is not None and analysis.basis.per == "step" else 0
+    since_ns = (
+        int(attribution.windows[0, 0]) if attribution is not None and analysis.basis.per == "step" else 0
+    )
     if analysis.timeline is None:
         raise TraceError(f"the trace {shown(source)!r} contains no events with a duration.")
     timeline, division = analysis.timeline, analysis.division
     if division is not None and division.of == "host" and division.communication_s:
         # Processors exchange from the host, where no kernel shows it.
         exchanged_s = division.communication_s
-        timeline = msgspec.structs.replace(timeline, communication_s=exchanged_s, exposed_communication_s=exchanged_s)
+        timeline = msgspec.structs.replace(
+            timeline, communication_s=exchanged_s, exposed_communication_s=exchanged_s
+        )
     return RankPart(
         source=shown(source),
         place=trace.rank,
@@ -104,7 +124,8 @@ def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = 
         per=analysis.basis.per,
         steps=analysis.basis.steps,
         collectives=read_collectives(trace, since_ns=since_ns),
-        began_ns=since_ns or min(int(events.start_ns.min()) for events in (trace.host, trace.device) if len(events)),
+        began_ns=since_ns
+        or min(int(events.start_ns.min()) for events in (trace.host, trace.device) if len(events)),
         bound_breakdown=analysis.bound_breakdown if analysis.ceilings else None,
         idle_breakdown=analysis.idle_breakdown,
         findings=analysis.findings,
@@ -123,7 +144,9 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     waits = Waits(tuple(numbered))
     at_start = waits_at_start(matched, collectives, {rank: part.began_ns for rank, part in numbered.items()})
     rows = _collective_rows(matched, at_start, collectives, world_size, waits)
-    ranks = tuple(_rank_row(place, rank, part, per, waits) for place, (rank, part) in enumerate(numbered.items()))
+    ranks = tuple(
+        _rank_row(place, rank, part, per, waits) for place, (rank, part) in enumerate(numbered.items())
+    )
     found = RankAnalysis(
         per=per,
         world_size=world_size,
@@ -140,7 +163,9 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     )
     own = {
         rank: [
-            msgspec.structs.replace(one, **{name: (getattr(one, name) or 0.0) * _factor(part, per) or None for name in _SAVINGS})
+            msgspec.structs.replace(
+                one, **{name: (getattr(one, name) or 0.0) * _factor(part, per) or None for name in _SAVINGS}
+            )
             for one in part.findings
         ]
         for rank, part in numbered.items()
@@ -154,7 +179,8 @@ def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
     began = [part.began_ns for part in parts if part.place is None and rank_in_name(part.source) is None]
     if len(began) > 1 and min(began) > _DATED_NS and max(began) - min(began) > _ONE_JOB_NS:
         raise UsageError(
-            f"the traces name no ranks, and began {(max(began) - min(began)) / 3.6e12:,.0f} hours apart: they are not of one job.",
+            f"the traces name no ranks, and began {(max(began) - min(began)) / 3.6e12:,.0f} hours "
+            "apart: they are not of one job.",
             hint="Analyze each alone, or compare two.",
         )
     for position, part in enumerate(parts):
@@ -163,7 +189,10 @@ def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
         if rank in numbered:
             raise UsageError(
                 f"two traces belong to rank {rank}: {numbered[rank].source!r} and {part.source!r}.",
-                hint="Give one trace per rank of the same job. Traces without a recorded rank must be named rank0, rank1, ...",
+                hint=(
+                    "Give one trace per rank of the same job. Traces without a recorded rank must be "
+                    "named rank0, rank1, ..."
+                ),
             )
         numbered[rank] = part
     return dict(sorted(numbered.items()))
@@ -183,7 +212,11 @@ def _mean_of(parts: Sequence[RankPart], per: str, name: str) -> dict[str, float]
     """The mean over the ranks of the breakdown ``name``; None where a rank has none."""
     every: list[dict[str, float] | None] = [getattr(part, name) for part in parts]
     own = [(part, times) for part, times in zip(parts, every, strict=True) if times is not None]
-    means = ((key, time_s * _factor(part, per) / len(parts)) for part, times in own for key, time_s in times.items())
+    means = (
+        (key, time_s * _factor(part, per) / len(parts))
+        for part, times in own
+        for key, time_s in times.items()
+    )
     return longest_first(means) if len(own) == len(parts) else None
 
 
@@ -210,10 +243,12 @@ def _spread(ranks: Sequence[RankRow], name: str) -> Spread:
     mean = sum(values.values()) / len(values)
     low, high = min(values, key=lambda rank: values[rank]), max(values, key=lambda rank: values[rank])
     imbalance = values[high] / mean - 1 if mean > 0 else None
-    return Spread(min=values[low], max=values[high], mean=mean, min_rank=low, max_rank=high, imbalance=imbalance)
+    return Spread(
+        min=values[low], max=values[high], mean=mean, min_rank=low, max_rank=high, imbalance=imbalance
+    )
 
 
-# --- collectives -----------------------------------------------------------------------------------------------------------------
+# --- collectives ------------------------------------------------------------------------------------------
 
 
 def _collective_rows(
@@ -226,11 +261,15 @@ def _collective_rows(
     """A row a kind, group and size, those that took longest first."""
     rows = []
     for one, at_start_ns in zip(matched, at_start, strict=True):
-        lasting, what = (side_by_side(collectives, one.ranks, one.calls, name) for name in ("duration_ns", "what"))
+        lasting, what = (
+            side_by_side(collectives, one.ranks, one.calls, name) for name in ("duration_ns", "what")
+        )
         exchanged, number = distinct_rows(*what.T)
         sizes: dict[tuple[int | None, str | None, int | None], list[int]] = {}
         for row, codes in enumerate(exchanged.tolist()):
-            exchanges = [collectives[rank].exchanges[code] for rank, code in zip(one.ranks, codes, strict=True)]
+            exchanges = [
+                collectives[rank].exchanges[code] for rank, code in zip(one.ranks, codes, strict=True)
+            ]
             # Of an uneven exchange the rank that moves most.
             most = max((exchange.bytes for exchange in exchanges if exchange.bytes is not None), default=None)
             sizes.setdefault((most, exchanges[0].dtype, exchanges[0].group_size), []).append(row)
@@ -243,9 +282,14 @@ def _collective_rows(
 
 
 def _collective_row(
-    one: MatchedCollectives, lasting: Int64s, at_start_ns: Int64s, exchanged: tuple[int | None, str | None, int | None], waits: Waits
+    one: MatchedCollectives,
+    lasting: Int64s,
+    at_start_ns: Int64s,
+    exchanged: tuple[int | None, str | None, int | None],
+    waits: Waits,
 ) -> MatchedRow:
-    """A row of collectives of one kind. ``exchanged`` is what one moves: its bytes, their dtype, and the size of the group."""
+    """A row of collectives of one kind. ``exchanged`` is what one moves: its bytes, their dtype, and the size
+    of the group."""
     size, dtype, group_size = exchanged
     transfer = lasting.min(axis=1)
     skew = lasting.max(axis=1) - transfer
@@ -276,19 +320,27 @@ def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[Ma
     notes = []
     world_sizes = _world_sizes(ranks.values())
     if len(world_sizes) > 1:
-        notes.append(f"the traces are of jobs of {', '.join(map(str, world_sizes))} ranks: they may belong to different jobs")
+        notes.append(
+            f"the traces are of jobs of {', '.join(map(str, world_sizes))} ranks: they may belong "
+            "to different jobs"
+        )
     if world_size and len(ranks) < world_size:
         notes.append(
-            f"{len(ranks)} of the job's {world_size} ranks were given: another rank may have entered a collective last, "
+            f"{len(ranks)} of the job's {world_size} ranks were given: another rank may have "
+            "entered a collective last, "
             "and transfers may be shorter than shown"
         )
     if len({part.steps for part in ranks.values()}) > 1:
         notes.append("the traces of the ranks have different numbers of steps")
     if any(row.matched_by == "time" for row in rows):
-        notes.append("some collectives were matched by their end times, which assumes that the ranks' clocks agree")
+        notes.append(
+            "some collectives were matched by their end times, which assumes that the ranks' clocks agree"
+        )
     said = grouped(((note, rank) for rank, part in ranks.items() for note in part.notes), lambda one: one[0])
     for note, of in said.items():
-        notes.append(note if len(of) == len(ranks) else f"rank {', '.join(str(rank) for _, rank in of)}: {note}")
+        notes.append(
+            note if len(of) == len(ranks) else f"rank {', '.join(str(rank) for _, rank in of)}: {note}"
+        )
     return tuple(notes)
 
 
@@ -299,7 +351,8 @@ EVEN = 0.02
 
 
 def find(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> tuple[Finding, ...]:
-    """The findings of ``job`` with those of its ranks, ``own``: largest mean saving first, together at most the mean span."""
+    """The findings of ``job`` with those of its ranks, ``own``: largest mean saving first, together at most
+    the mean span."""
     span_s = job.spread["span_s"].mean
     found, left_s = [], span_s
     for one in sorted((*_late(job), *_of_ranks(job, own)), key=lambda one: -one.most_s):
@@ -312,15 +365,20 @@ def find(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> tuple[Findi
 
 
 def in_steps_s(job: RankAnalysis) -> float:
-    """What a rank waits in the mean for what the steps make, per step where the job's times are; at most its exposed communication."""
+    """What a rank waits in the mean for what the steps make, per step where the job's times are; at most its
+    exposed communication."""
     waited_s = _per(job, job.waiting.in_steps_s) if job.waiting is not None else 0.0
     return min(waited_s, job.spread["exposed_communication_s"].mean)
 
 
 def hosts_apart(job: RankAnalysis) -> bool:
-    """Whether the recordings began further apart than the ranks wait later, and a single step followed: a host that began late stays
-    late until the others wait for the device."""
-    return job.waiting is not None and max(row.steps for row in job.ranks) < 2 and job.waiting.at_start_s > job.waiting.in_steps_s
+    """Whether the recordings began further apart than the ranks wait later, and a single step followed: a
+    host that began late stays late until the others wait for the device."""
+    return (
+        job.waiting is not None
+        and max(row.steps for row in job.ranks) < 2
+        and job.waiting.at_start_s > job.waiting.in_steps_s
+    )
 
 
 def _late(job: RankAnalysis) -> Iterator[Finding]:
@@ -329,14 +387,21 @@ def _late(job: RankAnalysis) -> Iterator[Finding]:
     if late is None or hosts_apart(job):
         return
     per = "a step" if job.per == "step" else "of the trace"
-    near = {row.rank: row.caused_wait_s / late.waited_s * late.share for row in job.ranks if row.caused_wait_s >= _NEAR * late.waited_s}
-    too = "".join(f"; rank {rank} causes {percent(share)}" for rank, share in near.items() if rank != late.rank)
+    near = {
+        row.rank: row.caused_wait_s / late.waited_s * late.share
+        for row in job.ranks
+        if row.caused_wait_s >= _NEAR * late.waited_s
+    }
+    too = "".join(
+        f"; rank {rank} causes {percent(share)}" for rank, share in near.items() if rank != late.rank
+    )
     which = f"ranks {', '.join(map(str, near))}" if too else f"rank {late.rank}"
     yield Finding(
         title=f"Let {which} keep up with the others",
         saves_s=in_steps_s(job) * late.share,
         evidence=(
-            f"it enters {late.times_last} of {late.of} matched collectives last and causes {percent(late.share)} of the waiting that "
+            f"it enters {late.times_last} of {late.of} matched collectives last and causes "
+            f"{percent(late.share)} of the waiting that "
             f"the steps make, {seconds(in_steps_s(job))} {per} in the mean over the ranks{too}"
         ),
         suggestion=_differs(job, late),
@@ -349,15 +414,22 @@ def _differs(job: RankAnalysis, late: Straggler) -> str:
     if row.compute_s > (1 + EVEN) * compute.mean:
         more = percent(row.compute_s / compute.mean - 1)
         return (
-            f"give it less data, fewer layers or experts, or find what lowers its clock: its device computes {more} more than the mean"
+            "give it less data, fewer layers or experts, or find what lowers its clock: its device "
+            f"computes {more} more than the mean"
         )
     if row.idle_s > (1 + EVEN) * idle.mean:
-        return f"see what its host does while its device is idle, {seconds(row.idle_s)} against {seconds(idle.mean)} in the mean"
-    return "see what its device and its host do before these collectives: it computes no longer than the others"
+        return (
+            f"see what its host does while its device is idle, {seconds(row.idle_s)} against "
+            f"{seconds(idle.mean)} in the mean"
+        )
+    return (
+        "see what its device and its host do before these collectives: it computes no longer than the others"
+    )
 
 
 def _of_ranks(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> Iterator[Finding]:
-    """The findings of single ranks by title, with their mean saving and the evidence of the rank that would save most."""
+    """The findings of single ranks by title, with their mean saving and the evidence of the rank that would
+    save most."""
     titles: dict[str, dict[int, Finding]] = {}
     for rank, findings in own.items():
         for one in findings:

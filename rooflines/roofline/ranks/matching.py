@@ -1,16 +1,18 @@
 """Match kernels on different ranks that are the same collective, and find what each rank waited in them.
 
-NCCL runs the collectives of a process group in the same order on every rank, so the k-th of a group and kind on each is one. But traces
-need not begin and end together, and may not say the group. So what is matched by order must also agree in size and, as far as clocks
-can tell, have run together: a collective that gives every rank something of every other cannot end on one before the last has entered.
-Where order does not fit, those of one kind and size that end together are one collective. The rest is left unmatched, with the reason.
+NCCL runs the collectives of a process group in the same order on every rank, so the k-th of a group and kind
+on each is one. But traces need not begin and end together, and may not say the group. So what is matched by
+order must also agree in size and, as far as clocks can tell, have run together: a collective that gives every
+rank something of every other cannot end on one before the last has entered. Where order does not fit, those
+of one kind and size that end together are one collective. The rest is left unmatched, with the reason.
 
-Clocks of hosts differ. Starts and ends are first compared as they are; where that shows nothing, after taking off the median difference
-of the ends, which are the same moment on all ranks.
+Clocks of hosts differ. Starts and ends are first compared as they are; where that shows nothing, after taking
+off the median difference of the ends, which are the same moment on all ranks.
 
-A rank that enters a collective before the last one waits for two reasons: the last one's recording began later, or the last one has
-worked longer since its own recording began. Both are durations on one rank's clock, so no common clock is needed. Once two ranks have
-left a collective together, they only wait for what the steps make.
+A rank that enters a collective before the last one waits for two reasons: the last one's recording began
+later, or the last one has worked longer since its own recording began. Both are durations on one rank's
+clock, so no common clock is needed. Once two ranks have left a collective together, they only wait for what
+the steps make.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from rooflines.roofline.ranks.records import By, Straggler, UnmatchedRow, Waitin
 SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 # Of these every rank moves as much as the others.
 _EVEN = (*SYNCHRONIZING[:3], "broadcast", "reduce")
-# Two clocks of one host, and two of which the median difference has been taken off: what they may still differ.
+# Two clocks of one host, and two of which the median difference has been taken off: what they may still
+# differ.
 _SAME_HOST_NS = 50_000
 _CORRECTED_NS = 1_000_000
 # Ends that are as near as this share of the shorter kernel, or as old traces' resolution, are one moment.
@@ -47,7 +50,8 @@ _Key: TypeAlias = "tuple[str, str | None, tuple[int, ...] | None, int | None, in
 
 @dataclass(frozen=True, slots=True)
 class MatchedCollectives:
-    """Collectives of one group and kind: ``calls[k, i]`` is the k-th one's index in the collectives of rank ``ranks[i]``."""
+    """Collectives of one group and kind: ``calls[k, i]`` is the k-th one's index in the collectives of rank
+    ``ranks[i]``."""
 
     kind: str
     group: str | None
@@ -56,8 +60,11 @@ class MatchedCollectives:
     by: By
 
 
-def match_collectives(collectives: dict[int, Collectives]) -> tuple[list[MatchedCollectives], list[UnmatchedRow]]:
-    """The collectives of each rank matched across ranks, the groups in the order in which the lowest rank first uses them."""
+def match_collectives(
+    collectives: dict[int, Collectives],
+) -> tuple[list[MatchedCollectives], list[UnmatchedRow]]:
+    """The collectives of each rank matched across ranks, the groups in the order in which the lowest rank
+    first uses them."""
     found: list[MatchedCollectives] = []
     left: list[UnmatchedRow] = []
     groups = _join_streams(_by_group(collectives))
@@ -75,7 +82,9 @@ def match_collectives(collectives: dict[int, Collectives]) -> tuple[list[Matched
             continue
         if len(calls) < 2:
             others = stream is not None and len(on_streams[kind]) > 1
-            left.append(UnmatchedRow(kind=kind, group=group, count=total, reason=_STREAM_ALONE if others else _ALONE))
+            left.append(
+                UnmatchedRow(kind=kind, group=group, count=total, reason=_STREAM_ALONE if others else _ALONE)
+            )
             continue
         together, by, reason = _together(kind, {rank: collectives[rank] for rank in calls}, calls)
         if len(together):
@@ -86,7 +95,8 @@ def match_collectives(collectives: dict[int, Collectives]) -> tuple[list[Matched
 
 
 def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64s]]:
-    """For every group and kind (and stream, where the group is not noted) the calls of each rank, in order."""
+    """For every group and kind (and stream, where the group is not noted) the calls of each rank, in
+    order."""
     grouped: dict[_Key, dict[int, Int64s]] = {}
     for rank in sorted(collectives):
         own = collectives[rank]
@@ -95,15 +105,22 @@ def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64
         for what, stream in pairs.tolist():
             one = own.exchanges[what]
             noted = one.group is not None or one.group_ranks is not None
-            keys.append((one.kind, one.group, one.group_ranks, one.group_size, None) if noted else (one.kind, None, None, None, stream))
+            keys.append(
+                (one.kind, one.group, one.group_ranks, one.group_size, None)
+                if noted
+                else (one.kind, None, None, None, stream)
+            )
         for key in dict.fromkeys(keys):
             if key[3] != 1:  # alone in its group, it waits for no rank
-                grouped.setdefault(key, {})[rank] = np.flatnonzero(np.array([other == key for other in keys])[which])
+                grouped.setdefault(key, {})[rank] = np.flatnonzero(
+                    np.array([other == key for other in keys])[which]
+                )
     return grouped
 
 
 def _join_streams(grouped: dict[_Key, dict[int, Int64s]]) -> dict[_Key, dict[int, Int64s]]:
-    """The same, with one entry for a kind that every rank runs on one stream, where a rank is alone with its stream's number.
+    """The same, with one entry for a kind that every rank runs on one stream, where a rank is alone with its
+    stream's number.
 
     Ranks number their streams as they make them: those of one group often have the same number, and need not.
     """
@@ -130,11 +147,20 @@ def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -
     numbers: dict[tuple[str | None, int | None], int] = {}
     alike = {}
     for rank, own in calls.items():
-        shared = [(exchange.dtype, exchange.bytes if exchange.kind in _EVEN else None) for exchange in of[rank].exchanges]
-        alike[rank] = np.array([numbers.setdefault(key, len(numbers)) for key in shared], np.int64)[of[rank].what[own]]
+        shared = [
+            (exchange.dtype, exchange.bytes if exchange.kind in _EVEN else None)
+            for exchange in of[rank].exchanges
+        ]
+        alike[rank] = np.array([numbers.setdefault(key, len(numbers)) for key in shared], np.int64)[
+            of[rank].what[own]
+        ]
     first, *others = alike.values()
     # The k-th call of every rank side by side; None if their numbers or kinds differ.
-    ordered = np.stack(tuple(calls.values()), axis=1) if all(np.array_equal(first, other) for other in others) else None
+    ordered = (
+        np.stack(tuple(calls.values()), axis=1)
+        if all(np.array_equal(first, other) for other in others)
+        else None
+    )
     if kind not in SYNCHRONIZING:
         # A root may be done before the others begin: times say nothing.
         return (nothing, "order", _uneven(counts)) if ordered is None else (ordered, "order", "")
@@ -151,10 +177,16 @@ def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -
 
 def _uneven(counts: dict[int, int]) -> str:
     low, high = min(counts, key=lambda rank: counts[rank]), max(counts, key=lambda rank: counts[rank])
-    return "" if counts[low] == counts[high] else f"rank {low} has {counts[low]:,} of them and rank {high} {counts[high]:,}"
+    return (
+        ""
+        if counts[low] == counts[high]
+        else f"rank {low} has {counts[low]:,} of them and rank {high} {counts[high]:,}"
+    )
 
 
-def _ran_together(of: dict[int, Collectives], calls: dict[int, Int64s], together: Int64s, *, corrected: bool) -> bool:
+def _ran_together(
+    of: dict[int, Collectives], calls: dict[int, Int64s], together: Int64s, *, corrected: bool
+) -> bool:
     """Whether there is a moment at which each collective ran on all of its ranks."""
     starts, ends = (side_by_side(of, calls, together, name) for name in ("start_ns", "end_ns"))
     if corrected:
@@ -174,8 +206,11 @@ def _by_time(of: dict[int, Collectives], calls: dict[int, Int64s], alike: dict[i
     return np.stack([own[positions[:, i]] for i, own in enumerate(calls.values())], axis=1)
 
 
-def _partners(one: int, other: int, alike: dict[int, Int64s], ends: dict[int, Int64s], lasting: dict[int, Int64s]) -> Int64s:
-    """For each call of one rank the position of the other rank's call that ends with it, -1 for none; no call is the partner of two."""
+def _partners(
+    one: int, other: int, alike: dict[int, Int64s], ends: dict[int, Int64s], lasting: dict[int, Int64s]
+) -> Int64s:
+    """For each call of one rank the position of the other rank's call that ends with it, -1 for none; no call
+    is the partner of two."""
     if one == other:
         return np.arange(len(ends[one]))
     found = np.full(len(ends[one]), -1, np.int64)
@@ -194,19 +229,25 @@ def _partners(one: int, other: int, alike: dict[int, Int64s], ends: dict[int, In
     return found
 
 
-# A rank stands out if it causes this share of the waiting, times 1 / (n + 1): two thirds between two ranks, 22 % among eight.
+# A rank stands out if it causes this share of the waiting, times 1 / (n + 1): two thirds between two ranks,
+# 22 % among eight.
 _STANDS_OUT = 2
 
 
-def side_by_side(collectives: Mapping[int, Collectives], ranks: Iterable[int], calls: Int64s, column: str) -> Int64s:
+def side_by_side(
+    collectives: Mapping[int, Collectives], ranks: Iterable[int], calls: Int64s, column: str
+) -> Int64s:
     """A column of the ``calls`` of all ``ranks`` by [collective, rank]."""
-    return np.stack([getattr(collectives[rank], column)[own] for rank, own in zip(ranks, calls.T, strict=True)], axis=1)
+    return np.stack(
+        [getattr(collectives[rank], column)[own] for rank, own in zip(ranks, calls.T, strict=True)], axis=1
+    )
 
 
 def waits_at_start(
     matched: Sequence[MatchedCollectives], collectives: Mapping[int, Collectives], began_ns: Mapping[int, int]
 ) -> list[Int64s]:
-    """Return the nanoseconds waited because recordings began apart, at ``began_ns``: of each of ``matched`` by [collective, rank]."""
+    """Return the nanoseconds waited because recordings began apart, at ``began_ns``: of each of ``matched``
+    by [collective, rank]."""
     found = [np.zeros(one.calls.shape, np.int64) for one in matched]
     waiting = [at for at, one in enumerate(matched) if one.kind in SYNCHRONIZING]
     ends = [collectives[matched[at].ranks[0]].end_ns[matched[at].calls[:, 0]] for at in waiting]
@@ -222,7 +263,10 @@ def waits_at_start(
             continue
         calls = [(collectives[rank], int(one.calls[k, i])) for i, rank in enumerate(one.ranks)]
         lasting = [int(own.duration_ns[call]) for own, call in calls]
-        worked = [int(own.start_ns[call]) - began_ns[rank] for rank, (own, call) in zip(one.ranks, calls, strict=True)]
+        worked = [
+            int(own.start_ns[call]) - began_ns[rank]
+            for rank, (own, call) in zip(one.ranks, calls, strict=True)
+        ]
         last = lasting.index(min(lasting))
         for i, rank in enumerate(one.ranks):
             if together[rank] is not together[one.ranks[last]]:
@@ -243,7 +287,8 @@ class Waits:
         self.collectives = self._transfer_ns = 0
 
     def add(self, ranks: Sequence[int], lasting_ns: Int64s, at_start_ns: Int64s, waits: bool) -> int | None:
-        """Take in collectives: the nanoseconds of each kernel, and those waited at the start, by [collective, rank].
+        """Take in collectives: the nanoseconds of each kernel, and those waited at the start, by [collective,
+            rank].
 
         Returns the rank that made the others wait longest in the steps.
         """
@@ -256,9 +301,12 @@ class Waits:
         self._transfer_ns += int(shortest.sum()) * len(ranks)
         waited = lasting_ns - shortest
         made = waited - at_start_ns
-        # Several ranks that entered last share the others' waiting time; if all entered together, none was last.
+        # Several ranks that entered last share the others' waiting time; if all entered together, none was
+        # last.
         last = (waited == 0) & (made.sum(axis=1, keepdims=True) > 0)
-        caused = (last * made.sum(axis=1, keepdims=True) / np.maximum(1, last.sum(axis=1, keepdims=True))).sum(axis=0)
+        caused = (
+            last * made.sum(axis=1, keepdims=True) / np.maximum(1, last.sum(axis=1, keepdims=True))
+        ).sum(axis=0)
         self.waited_ns[places] += waited.sum(axis=0)
         self.at_start_ns[places] += at_start_ns.sum(axis=0)
         self.times_last[places] += last.sum(axis=0)
@@ -266,12 +314,17 @@ class Waits:
         return ranks[int(caused.argmax())] if caused.any() else None
 
     def mean(self) -> Waiting | None:
-        """The time of these collectives by what it is for, in the mean over the ranks; None where none was matched."""
+        """The time of these collectives by what it is for, in the mean over the ranks; None where none was
+        matched."""
         if not self.collectives:
             return None
         waited, at_start = int(self.waited_ns.sum()), int(self.at_start_ns.sum())
         each = 1e9 * len(self._ranks)
-        return Waiting(transfer_s=self._transfer_ns / each, at_start_s=at_start / each, in_steps_s=(waited - at_start) / each)
+        return Waiting(
+            transfer_s=self._transfer_ns / each,
+            at_start_s=at_start / each,
+            in_steps_s=(waited - at_start) / each,
+        )
 
     def straggler(self) -> Straggler | None:
         """The rank that the others waited for longest in the steps; None if no rank stands out."""
@@ -280,5 +333,9 @@ class Waits:
         if not total or caused_ns / total < _STANDS_OUT / (len(self._ranks) + 1):
             return None
         return Straggler(
-            rank=int(self._ranks[worst]), times_last=times_last, of=self.collectives, waited_s=caused_ns / 1e9, share=caused_ns / total
+            rank=int(self._ranks[worst]),
+            times_last=times_last,
+            of=self.collectives,
+            waited_s=caused_ns / 1e9,
+            share=caused_ns / total,
         )

@@ -1,7 +1,8 @@
-"""Ranks read side by side: in processes of this machine, or on a Dask cluster. Only what is kept of each comes back.
+"""Ranks read side by side: in processes of this machine, or on a Dask cluster. Only what is kept of each
+comes back.
 
-Reading a trace is Python code, so parallel reading needs separate processes. The processes are spawned, not forked: the caller
-may have threads, and a GPU's driver survives no fork.
+Reading a trace is Python code, so parallel reading needs separate processes. The processes are spawned, not
+forked: the caller may have threads, and a GPU's driver survives no fork.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from rooflines.profiler.read.records import READ_DEFAULTS, ReadOptions
 from rooflines.profiler.read.sources import is_url
 from rooflines.roofline.ranks.analyze import Judge, RankPart, read_rank, unjudged
 
-# A process takes about a second to start: below this many bytes a process the ranks are read sooner without it.
+# A process takes about a second to start: below this many bytes a process the ranks are read sooner without
+# it.
 _WORTH_A_PROCESS_BYTES = 1 << 20
 
 
@@ -36,11 +38,12 @@ def read_ranks(
 ) -> list[RankPart]:
     """Return the summary of each of ``sources``, in their order; ``done`` is called after each.
 
-    ``jobs`` is the number of processes, by default as many as there are processors and work for; with 1 everything happens in this one.
-    ``dask`` is the address of a Dask scheduler whose workers read instead; they must reach the files by the same names. The memory
-    limit is that of one trace. Raises TraceError that names the file which cannot be read; the other processes are ended then, as they
-    are by an interrupt. Raises UsageError when Dask is not installed or does not answer. ``judge`` gives the
-    ceilings of each rank; a function of a module, which other processes import.
+    ``jobs`` is the number of processes, by default as many as there are processors and work for; with 1
+    everything happens in this one. ``dask`` is the address of a Dask scheduler whose workers read instead;
+    they must reach the files by the same names. The memory limit is that of one trace. Raises TraceError that
+    names the file which cannot be read; the other processes are ended then, as they are by an interrupt.
+    Raises UsageError when Dask is not installed or does not answer. ``judge`` gives the ceilings of each
+    rank; a function of a module, which other processes import.
     """
     jobs = min(jobs or _worthwhile(sources), len(sources))
     if dask is None and jobs <= 1:
@@ -61,7 +64,9 @@ def read_ranks(
 
 def _worthwhile(sources: Sequence[str]) -> int:
     """As many processes as have work that is worth one."""
-    sizes = [os.path.getsize(source) if not is_url(source) and os.path.isfile(source) else 0 for source in sources]
+    sizes = [
+        os.path.getsize(source) if not is_url(source) and os.path.isfile(source) else 0 for source in sources
+    ]
     work = len(sources) if any(map(is_url, sources)) else max(1, sum(sizes) // _WORTH_A_PROCESS_BYTES)
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(processors, work)
@@ -73,7 +78,10 @@ def _processes(jobs: int) -> Iterator[Executor]:
     others = set(multiprocessing.active_children())
     # Ctrl-C reaches every process of a terminal; the one that started the others ends them.
     pool = ProcessPoolExecutor(
-        jobs, multiprocessing.get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+        jobs,
+        multiprocessing.get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
     )
     try:
         yield pool
@@ -96,13 +104,15 @@ def _workers(address: str) -> Iterator[Executor]:
         import distributed
     except ImportError:
         raise UsageError(
-            f"{arg('dask')} requires dask.distributed, which is not installed.", hint="pip install 'rooflines[dask]'"
+            f"{arg('dask')} requires dask.distributed, which is not installed.",
+            hint="pip install 'rooflines[dask]'",
         ) from None
     try:
         client: Any = distributed.Client(address, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            f"no Dask scheduler found at {address!r}: {error or type(error).__name__}.", hint="Give the address as tcp://HOST:8786."
+            f"no Dask scheduler found at {address!r}: {error or type(error).__name__}.",
+            hint="Give the address as tcp://HOST:8786.",
         ) from None
     with client:
         yield client.get_executor(pure=False)  # a file may have changed under the name that was read before

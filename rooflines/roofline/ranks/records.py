@@ -1,4 +1,5 @@
-"""Several ranks of one job, field by field as ``ranks.json`` shows them. Times are in seconds, rates in byte/s."""
+"""Several ranks of one job, field by field as ``ranks.json`` shows them. Times are in seconds, rates in
+byte/s."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ By = Literal["order", "time"]
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank. The times down to ``memcpy_s`` are per step where ``RankAnalysis.per`` is ``step``, else of the whole trace.
+    """One rank. The times down to ``memcpy_s`` are per step where ``RankAnalysis.per`` is ``step``, else of
+    the whole trace.
 
-    ``hidden_fraction`` is the share of the communication during which the device also computed; None where nothing was communicated.
-    Over the matched collectives of the trace: ``waited_s`` is what this rank's kernels took longer than the shortest of each, of which
-    ``waited_at_start_s`` because the recordings began apart. Of what is made in the steps, ``times_last`` is how often this rank's
-    kernel was the shortest while others waited, and ``caused_wait_s`` what the others together waited then.
+    ``hidden_fraction`` is the share of the communication during which the device also computed; None where
+    nothing was communicated. Over the matched collectives of the trace: ``waited_s`` is what this rank's
+    kernels took longer than the shortest of each, of which ``waited_at_start_s`` because the recordings began
+    apart. Of what is made in the steps, ``times_last`` is how often this rank's kernel was the shortest while
+    others waited, and ``caused_wait_s`` what the others together waited then.
     """
 
     rank: int
@@ -41,7 +44,8 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """A quantity over the ranks, and who has the least and most of it. ``imbalance`` is max / mean - 1, None where the mean is 0."""
+    """A quantity over the ranks, and who has the least and most of it. ``imbalance`` is max / mean - 1, None
+    where the mean is 0."""
 
     min: float
     max: float
@@ -54,10 +58,11 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 class MatchedRow(msgspec.Struct, frozen=True, kw_only=True):
     """The matched collectives of one kind, group and size; seconds and byte/s.
 
-    ``ranks`` were traced of the ``group_size`` in the group; with fewer, the last to enter may be another one, and ``transfer_s`` is an
-    upper bound. ``transfer_s`` and ``skew_s`` are means over the collectives: the shortest kernel, and the longest less the shortest.
-    ``waited_s`` is the sum over ranks and collectives of what a kernel took longer than the shortest; None where ranks may leave before
-    all have entered. ``algorithm_byte_per_s`` is ``bytes`` / transfer, ``bus_byte_per_s`` that times nccl-tests' factor.
+    ``ranks`` were traced of the ``group_size`` in the group; with fewer, the last to enter may be another
+    one, and ``transfer_s`` is an upper bound. ``transfer_s`` and ``skew_s`` are means over the collectives:
+    the shortest kernel, and the longest less the shortest. ``waited_s`` is the sum over ranks and collectives
+    of what a kernel took longer than the shortest; None where ranks may leave before all have entered.
+    ``algorithm_byte_per_s`` is ``bytes`` / transfer, ``bus_byte_per_s`` that times nccl-tests' factor.
     ``matched_by`` is ``order``, or ``time`` where only the ends showed it.
     """
 
@@ -79,7 +84,8 @@ class MatchedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnmatchedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Communication kernels, over all ranks, that were not matched, and why; they are in no other figure about collectives."""
+    """Communication kernels, over all ranks, that were not matched, and why; they are in no other figure
+    about collectives."""
 
     kind: str
     count: int
@@ -88,10 +94,12 @@ class UnmatchedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """The time of the matched collectives that no rank leaves before all have entered, in the mean over the ranks of the whole trace.
+    """The time of the matched collectives that no rank leaves before all have entered, in the mean over the
+    ranks of the whole trace.
 
-    ``transfer_s`` is the shortest kernel of each; ``at_start_s`` is waited because the recordings of the ranks began apart, in the
-    first collective that brings two ranks together; ``in_steps_s`` is the rest, made by the steps. They add up to the kernels' time.
+    ``transfer_s`` is the shortest kernel of each; ``at_start_s`` is waited because the recordings of the
+    ranks began apart, in the first collective that brings two ranks together; ``in_steps_s`` is the rest,
+    made by the steps. They add up to the kernels' time.
     """
 
     transfer_s: float
@@ -105,8 +113,9 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
-    """The rank for which the others waited longest, if it stands out: last into ``times_last`` of ``of`` matched collectives,
-    ``waited_s`` is what the others waited then, summed over them, and ``share`` that of all waiting that is made in the steps."""
+    """The rank for which the others waited longest, if it stands out: last into ``times_last`` of ``of``
+    matched collectives, ``waited_s`` is what the others waited then, summed over them, and ``share`` that of
+    all waiting that is made in the steps."""
 
     rank: int
     times_last: int
@@ -116,11 +125,13 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankAnalysis(Shown, frozen=True, kw_only=True):
-    """Several ranks of one job, each and together, as ``ranks.json`` shows it. A field that is None was not measured and is left out.
+    """Several ranks of one job, each and together, as ``ranks.json`` shows it. A field that is None was not
+    measured and is left out.
 
-    ``spread`` has a key for each quantity compared, named as in ``RankRow``. ``world_size`` is the number of ranks that the job had.
-    ``bound_breakdown`` and ``idle_breakdown`` are those of ``Analysis`` in the mean over the ranks, per step where ``per`` is ``step``;
-    the former is None where no data sheet judges the ranks' device. ``findings`` are those of the ranks, with their mean saving.
+    ``spread`` has a key for each quantity compared, named as in ``RankRow``. ``world_size`` is the number of
+    ranks that the job had. ``bound_breakdown`` and ``idle_breakdown`` are those of ``Analysis`` in the mean
+    over the ranks, per step where ``per`` is ``step``; the former is None where no data sheet judges the
+    ranks' device. ``findings`` are those of the ranks, with their mean saving.
     """
 
     schema: Literal["rooflines.ranks/1"] = "rooflines.ranks/1"

@@ -3,13 +3,12 @@
 import functools
 
 import pytest
-import torch
-from torch import nn
-from torch._subclasses.fake_tensor import DataDependentOutputException
-
 import rooflines
+import torch
 from rooflines.profiler.calls.fakes import Building, fake_tensors
 from rooflines.profiler.calls.recorder import record
+from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 DATA = torch.rand(4)
 

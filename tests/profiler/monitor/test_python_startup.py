@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from rooflines.profiler.monitor.python_startup import sitecustomize
 from rooflines.profiler.monitor.python_startup.sitecustomize import child_environment
 

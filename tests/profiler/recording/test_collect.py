@@ -9,11 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import torch
-from torch import nn
-from torch.nn.modules import module as hooks
-
 import rooflines
+import torch
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.directory import JOURNAL_FILE, load
 from rooflines.profiler.hooks.module_hooks import ModuleRanges
@@ -24,6 +21,9 @@ from rooflines.profiler.record.passes import TRACED_STEPS
 from rooflines.profiler.record.process import RunQueue
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.samplers.storage import read_journal
+from torch import nn
+from torch.nn.modules import module as hooks
+
 from tests.processes import wait_until
 
 CPU = torch.device("cpu")

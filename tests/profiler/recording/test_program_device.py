@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
-
 from rooflines.device_specs.records import Ceilings
 from rooflines.pipeline.ceilings import given_ceilings
 from rooflines.pipeline.options import ProfileOptions
@@ -16,6 +14,8 @@ from rooflines.profiler.progress import Silent
 from rooflines.profiler.record.device import gpus_of, program_device
 from rooflines.profiler.record.tracer import Tracer
 from rooflines.profiler.records import Environment, Run, RunFile, Workload
+from torch import nn
+
 from tests.samples import ceilings
 
 MB = 1 << 20

@@ -6,11 +6,11 @@ import textwrap
 import threading
 
 import pytest
-import torch
-
 import rooflines
+import torch
 from rooflines.profiler.record.passes import TRACED_STEPS
 from rooflines.profiler.record.script import StepHooks
+
 from tests.commands import quick, run, start
 
 TRAINS = """

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from rooflines.profiler.read.distinct import distinct, distinct_rows
 from rooflines.profiler.read.signature import MISSING, TensorArg, from_kineto
 

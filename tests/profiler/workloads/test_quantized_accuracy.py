@@ -5,9 +5,8 @@ import math
 
 import pytest
 import torch
-from torch import nn
-
 from rooflines.profiler.workloads.quantization import converted, quantize
+from torch import nn
 
 pytest.importorskip("torchao")
 datasets = pytest.importorskip("sklearn.datasets")

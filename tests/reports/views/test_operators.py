@@ -2,9 +2,8 @@
 
 import re
 
-from msgspec.structs import replace
-
 import rooflines
+from msgspec.structs import replace
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.reports.document import Paragraph, Table
 from rooflines.reports.render import html
@@ -15,6 +14,7 @@ from rooflines.reports.words.sentences import inferred_sentence
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.families import load_file
+
 from tests import samples
 from tests.printing import in_terminal
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-
 from rooflines.roofline.analysis import Analysis, TracedStep
 
 

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from rooflines.roofline.count.formulas.families import evidence_of, files, is_librarys, paragraphs
 from rooflines.roofline.count.formulas.library_names import canonical
 

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import torch
 import torchvision  # noqa: F401 (registers its operators)
-from torch.ops import aten
-
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import CallCount, Work, count
 from rooflines.roofline.count.formulas.counter import registered
 from rooflines.roofline.count.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
 from rooflines.roofline.count.formulas.families import is_torchs
 from rooflines.roofline.count.formulas.registry import FORMULAS
+from torch.ops import aten
+
 from tests.roofline.formulas import answers, samples
 from tests.roofline.formulas.calls import rand
 from tests.roofline.formulas.helpers import UNCOUNTED, operators

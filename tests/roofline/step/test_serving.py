@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.count.formulas.registry import hinted_formula
+
 from tests.roofline import rooms
 from tests.roofline.real import named
 from tests.roofline.rooms import runtime

@@ -1,4 +1,5 @@
-"""Operator signature -> FLOPs and compulsory bytes, in plain integers. ``docs/counting.md`` states the conventions."""
+"""Operator signature -> FLOPs and compulsory bytes, in plain integers. ``docs/counting.md`` states the
+conventions."""
 
 from rooflines.roofline.count.formulas.arguments import NotCounted
 from rooflines.roofline.count.formulas.counter import count

@@ -1,8 +1,8 @@
 """A call's arguments by the names of its schema, and the sizes that every family of formulas needs.
 
-A formula states its operator's schema as text, ``"self dim=0 keepdim=False"``, and asks for arguments by name. An argument beyond the
-recorded ones takes the schema's default; one that was there and could not be read is never guessed: the call is not counted and the
-reason names it.
+A formula states its operator's schema as text, ``"self dim=0 keepdim=False"``, and asks for arguments by
+name. An argument beyond the recorded ones takes the schema's default; one that was there and could not be
+read is never guessed: the call is not counted and the reason names it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
-from rooflines.profiler.read.signature import DTYPE_BYTES, MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
+from rooflines.profiler.read.signature import (
+    DTYPE_BYTES,
+    MISSING,
+    SCALAR_TYPES,
+    Argument,
+    Signature,
+    TensorArg,
+)
 
 _LONGEST_WALK: Final = 1 << 20
 
@@ -53,7 +60,8 @@ class Arguments:
         self._fields = _parse(schema)
 
     def value(self, name: str, absent: Argument = MISSING) -> Argument:
-        """The argument as recorded, its default, or ``absent`` where the schema has no such name; raises NotCounted otherwise."""
+        """The argument as recorded, its default, or ``absent`` where the schema has no such name; raises
+        NotCounted otherwise."""
         if name not in self._fields and absent is not MISSING:
             return absent
         index, default = self._fields[name]
@@ -107,7 +115,11 @@ class Arguments:
         found = self.value(name, absent=MISSING if absent is None else absent)
         if isinstance(found, int):
             return (found,) * rank
-        if isinstance(found, tuple) and all(isinstance(item, int) for item in found) and len(found) in (1, rank):
+        if (
+            isinstance(found, tuple)
+            and all(isinstance(item, int) for item in found)
+            and len(found) in (1, rank)
+        ):
             return found if len(found) == rank else found * rank
         raise NotCounted(f"argument '{name}' not recorded")
 
@@ -123,11 +135,13 @@ class Arguments:
         return bool(self.integer(name, absent))
 
     def mask(self, name: str, length: int) -> tuple[bool, ...]:
-        """``length`` booleans saying which outputs were asked for; all of them where the schema has no such argument."""
+        """``length`` booleans saying which outputs were asked for; all of them where the schema has no such
+        argument."""
         return tuple(bool(item) for item in self.integers(name, length, absent=1))
 
     def dtype(self, name: str, default: str) -> str:
-        """The dtype argument ``name``, ``default`` where the call gave none or the trace records no values."""
+        """The dtype argument ``name``, ``default`` where the call gave none or the trace records no
+        values."""
         found = self.value(name, absent=None) if self.recorded(name) else None
         if found is None:
             return default
@@ -137,7 +151,8 @@ class Arguments:
 
 
 def every(count: int) -> range:
-    """The positions of a dimension that a formula walks one by one; raises NotCounted for one too long for that."""
+    """The positions of a dimension that a formula walks one by one; raises NotCounted for one too long for
+    that."""
     if count > _LONGEST_WALK:
         raise NotCounted("invalid size")
     return range(count)
@@ -163,9 +178,12 @@ def size_of(dtype: str) -> int:
 
 
 def size(*tensors: TensorArg | None) -> int:
-    """Bytes of the distinct elements of all these tensors, or of what sparse ones store; None counts as no tensor."""
+    """Bytes of the distinct elements of all these tensors, or of what sparse ones store; None counts as no
+    tensor."""
     given = (tensor for tensor in tensors if tensor is not None)
-    return sum(tensor.stored[1] if tensor.stored else distinct(tensor) * size_of(tensor.dtype) for tensor in given)
+    return sum(
+        tensor.stored[1] if tensor.stored else distinct(tensor) * size_of(tensor.dtype) for tensor in given
+    )
 
 
 def written(*tensors: TensorArg | None) -> int:
@@ -179,9 +197,12 @@ def selected(source: TensorArg, elements: int) -> int:
 
 
 def share(tensors: Iterable[TensorArg | None], experts: int, rows: int) -> int:
-    """Bytes of the tensors, of those with one part for each expert as many parts as there are rows at most."""
+    """Bytes of the tensors, of those with one part for each expert as many parts as there are rows at
+    most."""
     return sum(
-        size(tensor) * min(experts, rows) // experts if tensor and experts and tensor.shape[:1] == (experts,) else size(tensor)
+        size(tensor) * min(experts, rows) // experts
+        if tensor and experts and tensor.shape[:1] == (experts,)
+        else size(tensor)
         for tensor in tensors
     )
 
@@ -209,9 +230,11 @@ def _kind(dtype: str) -> int:
 
 
 def promote(operands: Iterable[Argument]) -> str:
-    """The dtype of an element-wise result, by torch's rule: tensors decide, a 0-dimensional one or a number counts only by its kind.
+    """The dtype of an element-wise result, by torch's rule: tensors decide, a 0-dimensional one or a number
+    counts only by its kind.
 
-    A number in an expression reaches the operator as a 0-dimensional float64 or int64 tensor, and cannot be told from a real one.
+    A number in an expression reaches the operator as a 0-dimensional float64 or int64 tensor, and cannot be
+    told from a real one.
     """
     full: list[str] = []
     scalars: list[str] = []
@@ -222,10 +245,14 @@ def promote(operands: Iterable[Argument]) -> str:
         elif isinstance(operand, TensorArg) and operand.dtype not in ("float64", "complex128"):
             scalars.append(operand.dtype)
         elif isinstance(operand, TensorArg):
-            wide, usual = ("float64", "float32") if operand.dtype == "float64" else ("complex128", "complex64")
+            wide, usual = (
+                ("float64", "float32") if operand.dtype == "float64" else ("complex128", "complex64")
+            )
             numbers.append(wide if not full and not scalars else usual)
         elif isinstance(operand, bool | int | float | complex):
-            numbers.append({bool: "bool", int: "int64", float: "float32", complex: "complex64"}[type(operand)])
+            numbers.append(
+                {bool: "bool", int: "int64", float: "float32", complex: "complex64"}[type(operand)]
+            )
     tiers = [tier for tier in (full, scalars, numbers) if tier]
     if not tiers:
         raise NotCounted("shapes not recorded")
@@ -238,7 +265,12 @@ def promote(operands: Iterable[Argument]) -> str:
 
 
 # The complex dtype whose parts hold numbers of a real one.
-_COMPLEX_OF: Final = {"float64": "complex128", "float32": "complex64", "bfloat16": "complex64", "float16": "complex32"}
+_COMPLEX_OF: Final = {
+    "float64": "complex128",
+    "float32": "complex64",
+    "bfloat16": "complex64",
+    "float16": "complex32",
+}
 
 
 def _widest(dtypes: list[str]) -> str:

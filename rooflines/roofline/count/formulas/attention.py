@@ -1,7 +1,9 @@
-"""Scaled dot-product attention in all its backends, forward and backward, and the fused encoder layers built on it.
+"""Scaled dot-product attention in all its backends, forward and backward, and the fused encoder layers built
+on it.
 
-What counts is how many (query, key) pairs meet. Flash attention's own operators align a causal or windowed mask with the last query and
-the last key ("lower right"), every other operator with the first ("upper left"); for equally long sequences they are the same.
+What counts is how many (query, key) pairs meet. Flash attention's own operators align a causal or windowed
+mask with the last query and the last key ("lower right"), every other operator with the first ("upper left");
+for equally long sequences they are the same.
 """
 
 from __future__ import annotations
@@ -21,15 +23,16 @@ from rooflines.roofline.count.formulas.rows import Tensors, named
 _NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks nothing
 
 
-# --- one attention ---------------------------------------------------------------------------------------------------------------
+# --- one attention ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The sizes of one attention: ``pairs`` is how many (query, key) pairs meet, over all batches and query heads.
+    """The sizes of one attention: ``pairs`` is how many (query, key) pairs meet, over all batches and query
+        heads.
 
-    ``rows`` are those that a forward keeps statistics of: [b, h, s_q], or [h, total] where sequences are packed. ``assumption`` says
-    what was assumed about the lengths of these.
+    ``rows`` are those that a forward keeps statistics of: [b, h, s_q], or [h, total] where sequences are
+    packed. ``assumption`` says what was assumed about the lengths of these.
     """
 
     pairs: int
@@ -40,8 +43,8 @@ class Attention:
 
     @property
     def flops(self) -> int:
-        """FLOPs of q [b, h, s_q, d] @ k [b, h, d, s_k] -> scores [b, h, s_q, s_k], or as much of it as is not masked, and of scores @ v
-        [b, h, s_k, d_v] -> out [b, h, s_q, d_v]."""
+        """FLOPs of q [b, h, s_q, d] @ k [b, h, d, s_k] -> scores [b, h, s_q, s_k], or as much of it as is not
+        masked, and of scores @ v [b, h, s_k, d_v] -> out [b, h, s_q, d_v]."""
         return 2 * self.pairs * (self.query_depth + self.value_depth)
 
     @property
@@ -52,11 +55,12 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The arguments of one operator: ``schema``, and ``eighths`` over 8-bit floating-point numbers, where these take scales.
+    """The arguments of one operator: ``schema``, and ``eighths`` over 8-bit floating-point numbers, where
+        these take scales.
 
-    ``sequence_axis`` is the dimension of its tensors that is the sequence, ``lower_right`` the alignment of its causal mask. A forward
-    may keep the log-sum-exp of each row for its backward, and ``state`` bytes besides (None: neither); ``pads`` says that each
-    sequence's sums are padded to a multiple of 32.
+    ``sequence_axis`` is the dimension of its tensors that is the sequence, ``lower_right`` the alignment of
+    its causal mask. A forward may keep the log-sum-exp of each row for its backward, and ``state`` bytes
+    besides (None: neither); ``pads`` says that each sequence's sums are padded to a multiple of 32.
     """
 
     schema: str
@@ -67,7 +71,7 @@ class Backend:
     eighths: str = ""
 
 
-# --- one attention -----------------------------------------------------------------------------------------------------------------
+# --- one attention ----------------------------------------------------------------------------------------
 
 
 def sight(args: Arguments, lower_right: bool) -> tuple[int | None, int | None, bool]:
@@ -75,7 +79,9 @@ def sight(args: Arguments, lower_right: bool) -> tuple[int | None, int | None, b
 
     ``lower_right`` is the alignment where no argument states it.
     """
-    if args.has("mask_type"):  # memory-efficient attention: 1 is causal from the upper left, 2 from the lower right
+    if args.has(
+        "mask_type"
+    ):  # memory-efficient attention: 1 is causal from the upper left, 2 from the lower right
         kind, window = args.value("mask_type"), _bound(args.value("window"))
         if isinstance(kind, bool) or kind not in (0, 1, 2):
             raise NotCounted("arguments of another version of this operator")
@@ -110,7 +116,13 @@ def _sizes(args: Arguments, hints: Hints, backend: Backend) -> Attention:
     if args.optional("cum_q") is not None or args.optional("cum_k") is not None:  # [total, h, d]
         rows: tuple[int, ...] = (query.shape[-2], query.shape[-3])
         lengths = _packed(args, hints, *bounds)
-        return Attention(query.shape[-2] * lengths.pairs(*bounds), query.shape[-1], value.shape[-1], rows, lengths.assumption)
+        return Attention(
+            query.shape[-2] * lengths.pairs(*bounds),
+            query.shape[-1],
+            value.shape[-1],
+            rows,
+            lengths.assumption,
+        )
     if backend.sequence_axis == -2:
         rows, keys = query.shape[:-1], key.shape[-2]
     else:
@@ -119,12 +131,15 @@ def _sizes(args: Arguments, hints: Hints, backend: Backend) -> Attention:
 
 
 def _packed(args: Arguments, hints: Hints, left: int | None, right: int | None, lower_right: bool) -> Lengths:
-    """The lengths of sequences packed into [total, h, d], which end where ``cum_q`` and ``cum_k`` say: values that no trace has."""
+    """The lengths of sequences packed into [total, h, d], which end where ``cum_q`` and ``cum_k`` say: values
+    that no trace has."""
     batch = (args.optional("cum_q") or args.tensor("cum_k")).numel - 1
     queries, keys = args.tensor("query").shape[-3], args.tensor("key").shape[-3]
     if batch < 1:
         raise NotCounted("number of sequences not recorded")
-    found = recorded_lengths(hints.sequences, batch, queries, keys, left) if right == 0 and lower_right else None
+    found = (
+        recorded_lengths(hints.sequences, batch, queries, keys, left) if right == 0 and lower_right else None
+    )
     masked = left is not None or right is not None
     return found or packed_lengths(batch, queries, keys, args.integer("max_q"), args.integer("max_k"), masked)
 
@@ -136,14 +151,18 @@ def has_dropout(args: Arguments) -> bool:
 
 
 def _kept(args: Arguments, backend: Backend, rows: tuple[int, ...]) -> int:
-    """Bytes that a forward leaves for its backward: one number a row, float32 or wider, and the state of the random numbers."""
+    """Bytes that a forward leaves for its backward: one number a row, float32 or wider, and the state of the
+    random numbers."""
     if backend.state is None:
         return 0
     if backend.pads:
         if args.optional("cum_q") is not None:  # [total, h] rows, but [b, h, longest] numbers
             rows = (args.tensor("cum_q").numel - 1, rows[0], args.integer("max_q"))
         rows = (*rows[:-1], -(-rows[-1] // 32) * 32)
-    return prod(rows) * max(4, size_of(args.tensor("query").dtype)) * args.flag("log_sum", absent=True) + backend.state
+    return (
+        prod(rows) * max(4, size_of(args.tensor("query").dtype)) * args.flag("log_sum", absent=True)
+        + backend.state
+    )
 
 
 def forward(signature: Signature, hints: Hints, **options: Any) -> Work:
@@ -176,7 +195,8 @@ def backward(signature: Signature, hints: Hints, **options: Any) -> Work:
 
 
 def backward_work(args: Arguments, sizes: Attention) -> Work:
-    """p = exp(scores - log_sum); the gradient of p is grad @ v^T, that of the scores p * (that - the row's sum of grad * out)."""
+    """p = exp(scores - log_sum); the gradient of p is grad @ v^T, that of the scores p * (that - the row's
+    sum of grad * out)."""
     grad, query = args.tensor("grad"), args.tensor("query")
     inputs = [query, args.tensor("key"), args.tensor("value")]
     bias, random = args.optional("bias"), has_dropout(args)
@@ -184,7 +204,9 @@ def backward_work(args: Arguments, sizes: Attention) -> Work:
     cost = 1 + (bias is not None) + SOFTMAX_FROM_LOG_SUM + 3 + 4 * random
     saved = [args.optional(name) for name in ("out", "log_sum", "cum_q", "cum_k")]
     state = [args.optional(name) for name in ("seed", "offset")] if random else []
-    asked = args.flag("bias_needs_gradient", absent=False) or (args.has("output_mask") and args.mask("output_mask", 4)[3])
+    asked = args.flag("bias_needs_gradient", absent=False) or (
+        args.has("output_mask") and args.mask("output_mask", 4)[3]
+    )
     return Work(
         matrix_flops=sizes.gradient_flops,
         other_flops=sizes.pairs * cost + 2 * grad.numel,
@@ -195,19 +217,20 @@ def backward_work(args: Arguments, sizes: Attention) -> Work:
     )
 
 
-# --- all scores ----------------------------------------------------------------------------------------------------------------------
+# --- all scores -------------------------------------------------------------------------------------------
 
 
 @named
 def unmasked(mask: Argument) -> bool:
-    """True for flex attention without a mask. Which blocks of scores one leaves out is in its values, and raises NotCounted."""
+    """True for flex attention without a mask. Which blocks of scores one leaves out is in its values, and
+    raises NotCounted."""
     # (..., query block, key block, function); a call without a mask has one block for everything
     if not isinstance(mask, tuple) or len(mask) < 3 or mask[-3:-1] != (_NO_MASK, _NO_MASK):
         raise NotCounted("blocks skipped by the mask not recorded")
     return True
 
 
-# --- fused layers ------------------------------------------------------------------------------------------------------------------
+# --- fused layers -----------------------------------------------------------------------------------------
 
 
 @named

@@ -1,9 +1,11 @@
-"""Collectives and messages between ranks: the bytes that this rank must read from and write to its own memory, once each.
+"""Collectives and messages between ranks: the bytes that this rank must read from and write to its own
+memory, once each.
 
-The link between the devices bounds them, no ceiling of this device does: they are counted, and no least time is claimed for them. What
-passes through the link depends on the algorithm (a ring sends an all-reduce's tensor nearly twice); neither that nor the arithmetic of
-a reduction is counted. A call does not say which rank makes it. So a broadcast's tensor counts as written (its root reads as much
-instead), and of a reduction or gathering to one rank what every rank reads counts, not what only the root writes.
+The link between the devices bounds them, no ceiling of this device does: they are counted, and no least time
+is claimed for them. What passes through the link depends on the algorithm (a ring sends an all-reduce's
+tensor nearly twice); neither that nor the arithmetic of a reduction is counted. A call does not say which
+rank makes it. So a broadcast's tensor counts as written (its root reads as much instead), and of a reduction
+or gathering to one rank what every rank reads counts, not what only the root writes.
 """
 
 from __future__ import annotations
@@ -15,17 +17,27 @@ from rooflines.roofline.count.formulas import matmul  # noqa: F401 (rows call it
 from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size_of
 from rooflines.roofline.count.formulas.record import Work
 
-# Kineto notes what a collective sends and receives at the event that a process group leaves: how its name begins, without underscores
-# -> is it read, is it written. The first that fits counts.
+# Kineto notes what a collective sends and receives at the event that a process group leaves: how its name
+# begins, without underscores -> is it read, is it written. The first that fits counts.
 _NOTED: Final[dict[str, tuple[bool, bool]]] = {
-    "allreduce": (True, True), "allgather": (True, True), "reducescatter": (True, True), "alltoall": (True, True),
-    "broadcast": (False, True), "reduce": (True, False), "gather": (True, False), "scatter": (False, True), "send": (True, False),
-    "recv": (False, True), "barrier": (False, False), "wait": (False, False),
-}  # fmt: skip
+    "allreduce": (True, True),
+    "allgather": (True, True),
+    "reducescatter": (True, True),
+    "alltoall": (True, True),
+    "broadcast": (False, True),
+    "reduce": (True, False),
+    "gather": (True, False),
+    "scatter": (False, True),
+    "send": (True, False),
+    "recv": (False, True),
+    "barrier": (False, False),
+    "wait": (False, False),
+}
 
 
 def noted(signature: Signature) -> Work:
-    """Collective, elements sent and received, dtype: the event's metadata, which the trace reader gives as arguments."""
+    """Collective, elements sent and received, dtype: the event's metadata, which the trace reader gives as
+    arguments."""
     args = Arguments(signature, "collective elements_in elements_out dtype")
     collective = str(args.value("collective")).replace("_", "")
     moved = next((moved for name, moved in _NOTED.items() if collective.startswith(name)), None)

@@ -8,13 +8,23 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, Dispatches, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.count.formulas.arguments import (
+    Arguments,
+    Dispatches,
+    NotCounted,
+    distinct,
+    size,
+    size_of,
+    written,
+)
 from rooflines.roofline.count.formulas.families import texts
 from rooflines.roofline.count.formulas.matmul import activation_flops
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 
-_LARGEST_KERNEL: Final = 4096  # taps in one dimension; beyond it no kernel is real, and every input position counts as touched
+_LARGEST_KERNEL: Final = (
+    4096  # taps in one dimension; beyond it no kernel is real, and every input position counts as touched
+)
 
 FORWARD: Final = texts("convolution.forward")
 TRANSPOSED: Final = texts("convolution.transposed")
@@ -28,16 +38,19 @@ def output_size(extent: int, kernel: int, stride: int, padding: int, dilation: i
     return max((extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1, 0)
 
 
-def transposed_output_size(extent: int, kernel: int, stride: int, padding: int, dilation: int, output_padding: int) -> int:
+def transposed_output_size(
+    extent: int, kernel: int, stride: int, padding: int, dilation: int, output_padding: int
+) -> int:
     """Length of one dimension after a transposed convolution."""
     return max((extent - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1, 0)
 
 
 def touched(extent: int, kernel: int, stride: int, padding: int, dilation: int, outputs: int) -> int:
-    """Distinct positions of one dimension that some window covers: all of them, unless the stride jumps over some.
+    """Distinct positions of one dimension that some window covers: all of them, unless the stride jumps over
+        some.
 
-    Tap ``j`` of window ``o`` is at ``o * stride + (j * dilation - padding)``, so each tap walks one residue class modulo the stride;
-    the union is taken class by class.
+    Tap ``j`` of window ``o`` is at ``o * stride + (j * dilation - padding)``, so each tap walks one residue
+    class modulo the stride; the union is taken class by class.
     """
     if kernel > _LARGEST_KERNEL:
         return extent
@@ -61,7 +74,8 @@ def _union(intervals: list[tuple[int, int]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """The sizes of one convolution. ``macs`` is multiply-accumulates of the product, the same for each gradient."""
+    """The sizes of one convolution. ``macs`` is multiply-accumulates of the product, the same for each
+    gradient."""
 
     batch: int
     in_channels: int
@@ -85,13 +99,17 @@ class Convolution:
 
 
 def sizes(
-    args: Arguments, inputs: TensorArg, weight: TensorArg, transposed: bool, output: tuple[int, ...] | None = None
+    args: Arguments,
+    inputs: TensorArg,
+    weight: TensorArg,
+    transposed: bool,
+    output: tuple[int, ...] | None = None,
 ) -> Convolution:
-    """The convolution of these tensors that the arguments (``stride``, ``padding``...) describe; where they were not recorded, the one
-    that makes an ``output`` of this shape.
+    """The convolution of these tensors that the arguments (``stride``, ``padding``...) describe; where they
+    were not recorded, the one that makes an ``output`` of this shape.
 
-    A weight is [out, in / groups, k...], and every output element is a sum over its group's channels and the kernel. A transposed one
-    is [in, out / groups, k...], and every input element meets its group's filters.
+    A weight is [out, in / groups, k...], and every output element is a sum over its group's channels and the
+    kernel. A transposed one is [in, out / groups, k...], and every input element meets its group's filters.
     """
     kernel = weight.shape[2:]
     rank = len(kernel)
@@ -108,10 +126,19 @@ def sizes(
     if output is not None and not recorded:
         out_channels, out_spatial = output[-rank - 1], output[-rank:]
         _check_output(inputs, weight, output, transposed)
-        if not transposed:  # windows cover as many positions as they have, or fewer: all, unless that is too few
-            covered = tuple(min(extent, outputs * taps) for extent, outputs, taps in zip(in_spatial, out_spatial, kernel, strict=True))
+        if (
+            not transposed
+        ):  # windows cover as many positions as they have, or fewer: all, unless that is too few
+            covered = tuple(
+                min(extent, outputs * taps)
+                for extent, outputs, taps in zip(in_spatial, out_spatial, kernel, strict=True)
+            )
     else:
-        window = (args.integers("stride", rank), args.integers("padding", rank), args.integers("dilation", rank, absent=1))
+        window = (
+            args.integers("stride", rank),
+            args.integers("padding", rank),
+            args.integers("dilation", rank, absent=1),
+        )
         if transposed:
             out_channels = weight.shape[1] * args.integer("groups", absent=1)
             extra = args.integers("output_padding", rank, absent=0)
@@ -133,9 +160,12 @@ def _check_output(inputs: TensorArg, weight: TensorArg, output: tuple[int, ...],
         raise NotCounted("the shape of the output does not fit the weight")
 
 
-def _is_transposed(args: Arguments, inputs: TensorArg, weight: TensorArg, output: tuple[int, ...] | None) -> bool:
-    """The flag; where it was not recorded, what the channels of the output say: a plain weight is [out, in / groups, k...], a
-    transposed one [in, out / groups, k...]. Where both fit they are as much work if input and output are of one size."""
+def _is_transposed(
+    args: Arguments, inputs: TensorArg, weight: TensorArg, output: tuple[int, ...] | None
+) -> bool:
+    """The flag; where it was not recorded, what the channels of the output say: a plain weight is [out, in /
+    groups, k...], a transposed one [in, out / groups, k...]. Where both fit they are as much work if input
+    and output are of one size."""
     if not args.has("transposed") or args.recorded("transposed") or output is None:
         return args.flag("transposed", absent=False)
     rank = len(weight.shape) - 2
@@ -149,12 +179,21 @@ def _is_transposed(args: Arguments, inputs: TensorArg, weight: TensorArg, output
 
 def forward(signature: Signature, hints: Hints, schema: str, spreads: bool = False) -> Work:
     args = Arguments(signature, schema)
-    inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
+    inputs, weight, bias, added = (
+        args.tensor("self"),
+        args.tensor("weight"),
+        args.optional("bias"),
+        args.optional("added"),
+    )
     output = hints.outputs[0].shape if hints.outputs else None
     conv = sizes(args, inputs, weight, spreads or _is_transposed(args, inputs, weight, output), output)
     fused = 2 * (added is not None) + signature.name.endswith("_relu")
     if args.has("attr"):
-        fused = activation_flops(args, "attr") + activation_flops(args, "unary") + (added is not None and not args.recorded("attr"))
+        fused = (
+            activation_flops(args, "attr")
+            + activation_flops(args, "unary")
+            + (added is not None and not args.recorded("attr"))
+        )
     return Work(
         matrix_flops=2 * conv.macs,
         other_flops=conv.outputs * ((bias is not None) + fused),
@@ -173,8 +212,8 @@ _FUSED: Final = "weight bias padding stride dilation groups attr"
 
 
 def fused(signature: Signature) -> Work:
-    """``(X, W, B, ..., attr, scalars, algorithm)``, with a second operand ``(X, other, W, B, ..., attr, alpha, unary, ...)``, in place
-    ``(other, X, W, B, ...)``."""
+    """``(X, W, B, ..., attr, scalars, algorithm)``, with a second operand ``(X, other, W, B, ..., attr,
+    alpha, unary, ...)``, in place ``(other, X, W, B, ...)``."""
     if len(signature.args) < 13:
         schema = f"self {_FUSED} scalars=None algorithm=None"
     else:
@@ -184,10 +223,13 @@ def fused(signature: Signature) -> Work:
 
 
 def backward(signature: Signature, schema: str, spreads: bool = False) -> Work:
-    """grad_input = grad * weight and grad_weight = input * grad: each meets every pair that the forward met."""
+    """grad_input = grad * weight and grad_weight = input * grad: each meets every pair that the forward
+    met."""
     args = Arguments(signature, schema)
     grad, inputs, weight = args.tensor("grad"), _tensor_or_size(args, "self"), _tensor_or_size(args, "weight")
-    conv = sizes(args, inputs, weight, spreads or _is_transposed(args, inputs, weight, grad.shape), grad.shape)
+    conv = sizes(
+        args, inputs, weight, spreads or _is_transposed(args, inputs, weight, grad.shape), grad.shape
+    )
     of_input, of_weight, of_bias = _asked_for(args)
     return Work(
         matrix_flops=2 * conv.macs * (of_input + of_weight),
@@ -197,7 +239,8 @@ def backward(signature: Signature, schema: str, spreads: bool = False) -> Work:
             + (conv.input_bytes(inputs) if of_weight else 0)
         ),
         bytes_written=(
-            written(inputs if of_input else None, weight if of_weight else None) + of_bias * conv.out_channels * size_of(weight.dtype)
+            written(inputs if of_input else None, weight if of_weight else None)
+            + of_bias * conv.out_channels * size_of(weight.dtype)
         ),
         precision=matrix_precision_of(grad.dtype),
     )
@@ -229,5 +272,6 @@ def _asked_for(args: Arguments) -> tuple[bool, bool, bool]:
 
 
 def transposed_input_gradient(signature: Signature, hints: Hints, schema: str) -> Work:
-    """The plain convolution of the gradient: grad [b, out, ...] with the weight [in, out / groups, k...] is [b, in, ...]."""
+    """The plain convolution of the gradient: grad [b, out, ...] with the weight [in, out / groups, k...] is
+    [b, in, ...]."""
     return forward(signature, hints, schema)

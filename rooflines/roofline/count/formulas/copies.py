@@ -1,6 +1,7 @@
 """Copies: as they are, of a view, to another dtype, joined, repeated, padded, and the gradients of these.
 
-An input element that the result needs is read once, however often the result uses it; each element of the result is written.
+An input element that the result needs is read once, however often the result uses it; each element of the
+result is written.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def shown(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 @named
 def triangle(rows: int, columns: int, diagonal: int, upper: bool = False) -> int:
-    """Elements on and below a diagonal, or on and above it: of row i those up to i + diagonal are not above it."""
+    """Elements on and below a diagonal, or on and above it: of row i those up to i + diagonal are not above
+    it."""
     below = sum(min(max(row + diagonal + (not upper), 0), columns) for row in every(rows))
     return rows * columns - below if upper else below
 
@@ -66,9 +68,9 @@ _ROUNDED_ELEMENTS: Final = 1 << 20  # elements from which a rounding by a megaby
 def _item_size(tensors: tuple[TensorArg, ...], output_bytes: int | None) -> int:
     """Bytes of an element of the joined list.
 
-    A trace does not record the dtype of a list: what was allocated tells it. A GPU's allocator rounds up (to 512 bytes, and large
-    blocks by up to a megabyte), so the largest size that fits counts; of a list so short that the rounding could hide its size nothing
-    is concluded, and the dtype stays that of the signature.
+    A trace does not record the dtype of a list: what was allocated tells it. A GPU's allocator rounds up (to
+    512 bytes, and large blocks by up to a megabyte), so the largest size that fits counts; of a list so short
+    that the rounding could hide its size nothing is concluded, and the dtype stays that of the signature.
     """
     total = sum(tensor.numel for tensor in tensors)
     if output_bytes is not None and total:
@@ -93,7 +95,9 @@ def join(signature: Signature, hints: Hints) -> Work:
     if hints.outputs is not None and tensors:
         return moved(size(*tensors), written(*hints.outputs))
     if not tensors:
-        both = hints.result_bytes("tensors of the list not recorded")  # traces leave out lists of more than 30
+        both = hints.result_bytes(
+            "tensors of the list not recorded"
+        )  # traces leave out lists of more than 30
         return moved(both, both)
     if len({tensor.dtype for tensor in tensors}) > 1:
         return moved(size(*tensors), sum(tensor.numel for tensor in tensors) * size_of(promote(tensors)))
@@ -105,7 +109,8 @@ def join(signature: Signature, hints: Hints) -> Work:
 
 
 def _padded(tensor: TensorArg, padding: tuple[int, ...]) -> tuple[int, int]:
-    """Elements kept of a tensor and elements of the result; ``padding`` is (left, right) from the last dimension on."""
+    """Elements kept of a tensor and elements of the result; ``padding`` is (left, right) from the last
+    dimension on."""
     if len(padding) % 2 or len(padding) > 2 * len(tensor.shape):
         raise NotCounted("argument 'pad' not recorded")
     kept, result = 1, 1
@@ -117,7 +122,8 @@ def _padded(tensor: TensorArg, padding: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _shown(extent: int, left: int, right: int, reflects: bool) -> int:
-    """Positions of one dimension that padding from its own elements shows: all, unless it is padded by less than nothing."""
+    """Positions of one dimension that padding from its own elements shows: all, unless it is padded by less
+    than nothing."""
     if left >= 0 and right >= 0:
         return extent
     wanted = (place - left for place in every(left + extent + right))
@@ -133,6 +139,9 @@ def pad(signature: Signature) -> Work:
     if signature.name != "aten::constant_pad_nd":
         sides = [(*padding[2 * axis : 2 * axis + 2], 0, 0)[:2] for axis in reversed(range(len(inputs.shape)))]
         reflects = signature.name.startswith("aten::reflection")
-        kept = prod(_shown(extent, left, right, reflects) for extent, (left, right) in zip(inputs.shape, sides, strict=True))
+        kept = prod(
+            _shown(extent, left, right, reflects)
+            for extent, (left, right) in zip(inputs.shape, sides, strict=True)
+        )
     itemsize = size_of(inputs.dtype)
     return moved(min(kept, distinct(inputs)) * itemsize, result * itemsize)

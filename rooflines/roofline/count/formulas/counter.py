@@ -1,7 +1,8 @@
 """The one question asked of the formulas: what must this call compute and move?
 
-Operators that PyTorch itself decomposes (``decomposed.py``) are composite wherever what they call is counted; a formula for one of them
-speaks only where nothing below it does, as on devices that have a kernel of their own for it.
+Operators that PyTorch itself decomposes (``decomposed.py``) are composite wherever what they call is counted;
+a formula for one of them speaks only where nothing below it does, as on devices that have a kernel of their
+own for it.
 """
 
 from __future__ import annotations
@@ -24,24 +25,28 @@ from rooflines.roofline.count.formulas.tables import load_families, load_family_
 # The reason of an operator that nobody has written a formula for.
 NO_FORMULA: Final = "no formula"
 IS_COMMUNICATION: Final = "communication is bound by the link, not by the device"
-# Names that the autograd engine, optimizers, FSDP, torch.compile, torchao, FBGEMM and SGLang's profiler give to what they call; the
-# operators are inside.
+# Names that the autograd engine, optimizers, FSDP, torch.compile, torchao, FBGEMM and SGLang's profiler give
+# to what they call; the operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)"
     r"|\w+Backward(AutogradNestedTensor)?\d+\Z"
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
-    r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|(de)?quantize_affine(_float8_non_decomposed)?)\Z|_Round\Z"
+    r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8"
+    r"|(de)?quantize_affine(_float8_non_decomposed)?)\Z|_Round\Z"
     r"|fbgemm::\w+_embedding_\w+_(pt2_wrapper|function_pt2|function_cpu)\Z"
     r"|(fsdp|bucketing|flex_lib)::|symm_mem::_low_contention_|inductor::accumulate_grad_\Z"
-    r"|quantized_decomposed::(_?choose_qparams_per_token|(de)?quantize_per_channel_group|convert_element_type|fake_quant_per_channel)"
+    r"|quantized_decomposed::(_?choose_qparams_per_token|(de)?quantize_per_channel_group"
+    r"|convert_element_type|fake_quant_per_channel)"
 )
 COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
 _OVERLOAD: Final = re.compile(r"(\w+::\w+)\.\w+\Z")
 _TRITON: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z")
 _FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
-_COMMUNICATION: Final = re.compile(r"(c10d|_?c10d_functional|symm_mem|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
+_COMMUNICATION: Final = re.compile(
+    r"(c10d|_?c10d_functional|symm_mem|nccl|gloo|mpi|ucc)(::|:)|record_param_comms"
+)
 
 
 def _generated(name: str) -> Entry | None:
@@ -50,7 +55,12 @@ def _generated(name: str) -> Entry | None:
         return None
     from rooflines.roofline.count.formulas import generated_kernels
 
-    return Entry(generated_kernels.category_of(name), lambda signature, _: generated_kernels.work_of(signature), False, "torch")
+    return Entry(
+        generated_kernels.category_of(name),
+        lambda signature, _: generated_kernels.work_of(signature),
+        False,
+        "torch",
+    )
 
 
 def registered() -> dict[str, str]:
@@ -70,11 +80,12 @@ def count(
 ) -> CallCount:
     """The work of one call. Never raises: what cannot be counted is ``unknown`` with a reason.
 
-    ``outputs`` are the tensors that the call returned, if they were recorded. ``output_bytes`` is what the call allocated, where the
-    trace has memory events. It is used only where the recorded inputs do not determine the output: ``aten::index``, ``nonzero``, the
-    dtype of ``aten::cat``'s list, which traces do not record, and lists of more than 30 tensors, which they leave out.
-    ``parameter_elements`` is how many elements of parameters a fused or foreach optimizer call updates, of ``parameter_dtype``: its
-    lists are such long ones. ``sequences`` are the lengths of packed sequences, where a server's step records them.
+    ``outputs`` are the tensors that the call returned, if they were recorded. ``output_bytes`` is what the
+    call allocated, where the trace has memory events. It is used only where the recorded inputs do not
+    determine the output: ``aten::index``, ``nonzero``, the dtype of ``aten::cat``'s list, which traces do not
+    record, and lists of more than 30 tensors, which they leave out. ``parameter_elements`` is how many
+    elements of parameters a fused or foreach optimizer call updates, of ``parameter_dtype``: its lists are
+    such long ones. ``sequences`` are the lengths of packed sequences, where a server's step records them.
     """
     if signature.args and isinstance(signature.args[0], DeclaredWork):
         one = signature.args[0]
@@ -91,11 +102,17 @@ def count(
             return CallCount("composite", None, "other")
         if COMPILED.match(name):
             return CallCount(
-                "unknown", None, "other", "not compiled by inductor in this recording: kernels in it may leave no event of their own"
+                "unknown",
+                None,
+                "other",
+                "not compiled by inductor in this recording: kernels in it may leave no event of their own",
             )
         if _FUSED.match(name):
             return CallCount(
-                "unknown", None, "other", "a fused C++ kernel: traces do not record its arguments; rooflines profile notes them"
+                "unknown",
+                None,
+                "other",
+                "a fused C++ kernel: traces do not record its arguments; rooflines profile notes them",
             )
         if _COMMUNICATION.match(name):
             return CallCount("unknown", None, "communication", IS_COMMUNICATION)
@@ -105,7 +122,9 @@ def count(
     if entry.origin == "library":
         plain = library_names.given(plain)
     found = count_by(lambda: formula_of(plain, hints), entry.category)
-    passed = found.kind == "counted" and (entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
+    passed = found.kind == "counted" and (
+        entry.wraps or decomposes(name.removeprefix("aten::"), signature.args)
+    )
     return replace(found, decomposes=True) if passed else found
 
 
@@ -117,6 +136,6 @@ def lacks_formula(name: str) -> bool:
 
 
 def _without_overload(name: str) -> str:
-    """``aten::add.Tensor`` -> ``aten::add`` and ``_C::rms_norm.default`` -> ``_C::rms_norm``; other names, and those with a formula, as
-    they are."""
+    """``aten::add.Tensor`` -> ``aten::add`` and ``_C::rms_norm.default`` -> ``_C::rms_norm``; other names,
+    and those with a formula, as they are."""
     return name if name in FORMULAS else _OVERLOAD.sub(r"\1", name)

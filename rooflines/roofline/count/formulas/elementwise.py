@@ -43,7 +43,8 @@ def rule_of(name: str) -> Rule:
 
 
 def complex_cost(rule: Rule) -> int:
-    """FLOPs of one complex result: every transcendental in the cost becomes a complex one and every other operation a product."""
+    """FLOPs of one complex result: every transcendental in the cost becomes a complex one and every other
+    operation a product."""
     if rule.complex_cost is not None:
         return rule.complex_cost
     transcendentals, basics = divmod(rule.cost, costs.TRANSCENDENTAL)
@@ -61,9 +62,9 @@ _NUMBERS: Final = frozenset(_TYPES.values())
 def read_operands(operands: Iterable[Argument], mask: int | None = None) -> int:
     """Bytes of the operands of one element-wise call.
 
-    A 0-dimensional operand of a Python number's dtype next to another operand is a number, passed with the call: a trace shows
-    ``x + 2.0`` as it shows an addition of a tensor. Of operands that are all 0-dimensional the first is a tensor, and so is the one at
-    position ``mask`` in any case.
+    A 0-dimensional operand of a Python number's dtype next to another operand is a number, passed with the
+    call: a trace shows ``x + 2.0`` as it shows an addition of a tensor. Of operands that are all
+    0-dimensional the first is a tensor, and so is the one at position ``mask`` in any case.
     """
     operands = list(operands)
     first = next((index for index, operand in enumerate(operands) if isinstance(operand, TensorArg)), None)
@@ -73,7 +74,8 @@ def read_operands(operands: Iterable[Argument], mask: int | None = None) -> int:
         *(
             operand
             for index, operand in enumerate(operands)
-            if isinstance(operand, TensorArg) and (operand.shape or index in (mask, first) or operand.dtype not in _NUMBERS)
+            if isinstance(operand, TensorArg)
+            and (operand.shape or index in (mask, first) or operand.dtype not in _NUMBERS)
         )
     )
 
@@ -84,9 +86,12 @@ def real(dtype: str) -> str:
 
 
 def rule_work(signature: Signature, rule: Rule, in_place: bool = False) -> Work:
-    """The work under ``rule``; the operand at the position of its mask is read and has no say in the result's dtype."""
+    """The work under ``rule``; the operand at the position of its mask is read and has no say in the result's
+    dtype."""
     operands = signature.args[: rule.operands]
-    if operands and all(type(operand) in _TYPES for operand in operands):  # torch.div(7, 2): a trace shows tensors without dimensions
+    if operands and all(
+        type(operand) in _TYPES for operand in operands
+    ):  # torch.div(7, 2): a trace shows tensors without dimensions
         operands = tuple(TensorArg((), _TYPES[type(operand)]) for operand in operands)
     read = _operands(operands)
     if not read:
@@ -115,7 +120,8 @@ _EASY_POWERS: Final = {0.5: 1, 2.0: 1, 3.0: 2, -0.5: 1, -1.0: 1, -2.0: 2}
 
 
 def adjusted(name: str, signature: Signature) -> Rule:
-    """The rule of operator ``name`` (without ``aten::`` and underscore) under the values that this call has."""
+    """The rule of operator ``name`` (without ``aten::`` and underscore) under the values that this call
+    has."""
     rule = rule_of(name)
     if name == "pow":
         exponent = Arguments(signature, "self exponent").value("exponent")
@@ -123,9 +129,13 @@ def adjusted(name: str, signature: Signature) -> Rule:
         return rule if easy is None else Rule(easy * costs.BASIC, operands=2)
     alpha = signature.arg(2, default=1)
     if name in ("add", "sub", "subtract", "rsub") and isinstance(alpha, int | float | complex) and alpha != 1:
-        return rule._replace(cost=rule.cost + costs.BASIC, complex_cost=costs.COMPLEX_ADD + costs.COMPLEX_MULTIPLY)
+        return rule._replace(
+            cost=rule.cost + costs.BASIC, complex_cost=costs.COMPLEX_ADD + costs.COMPLEX_MULTIPLY
+        )
     if name in ("div", "divide") and len(signature.args) > 2 and not isinstance(signature.args[2], TensorArg):
-        return Rule(2 * costs.BASIC, operands=2)  # div(self, other, rounding_mode) rounds, and integers stay integers
+        return Rule(
+            2 * costs.BASIC, operands=2
+        )  # div(self, other, rounding_mode) rounds, and integers stay integers
     return rule
 
 
@@ -146,11 +156,14 @@ def as_aten(signature: Signature) -> Work:
 
 def add_relu(signature: Signature) -> Work:
     rule = adjusted("add", signature)
-    return rule_work(signature, rule._replace(cost=rule.cost + costs.BASIC), in_place=signature.name.endswith("_"))
+    return rule_work(
+        signature, rule._replace(cost=rule.cost + costs.BASIC), in_place=signature.name.endswith("_")
+    )
 
 
 def conjugate(signature: Signature) -> Work:
-    """Negates the imaginary part; of real numbers there is nothing to do but to copy them where they go elsewhere."""
+    """Negates the imaginary part; of real numbers there is nothing to do but to copy them where they go
+    elsewhere."""
     inputs, in_place = Arguments(signature, "self").tensor("self"), signature.name == "aten::conj_physical_"
     copies = signature.name == "aten::_conj_physical" or len(signature.args) > 1  # into ``out``
     if not inputs.dtype.startswith("complex") and not copies:
@@ -159,8 +172,9 @@ def conjugate(signature: Signature) -> Work:
 
 
 def of_order(signature: Signature) -> Work:
-    """The digamma function and its derivative are series of their own, the others (-1)^(n + 1) * n! * zeta(n + 1, x). The multivariate
-    log-gamma function is the sum of n log-gammas, shifted by halves, and a constant."""
+    """The digamma function and its derivative are series of their own, the others (-1)^(n + 1) * n! * zeta(n
+    + 1, x). The multivariate log-gamma function is the sum of n log-gammas, shifted by halves, and a
+    constant."""
     args = Arguments(signature, "n self" if signature.name == "aten::polygamma" else "self n")
     n = args.integer("n")
     cost = costs.SPECIAL if n <= 1 else costs.ZETA + costs.SPECIAL + 2

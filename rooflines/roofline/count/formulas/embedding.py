@@ -1,4 +1,5 @@
-"""Tables looked up by row: embeddings, bags of them, and their gradients. Rows that are looked up are read once, at most the table."""
+"""Tables looked up by row: embeddings, bags of them, and their gradients. Rows that are looked up are read
+once, at most the table."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ _BAG: Final = "weight indices offsets scaled=False mode=0 sparse=False weights=N
 
 
 def embedding_bag(signature: Signature, hints: Hints) -> Work:
-    """Rows added up, averaged or compared bag by bag. Besides [bags, depth] it writes which bag each index is in, how large the bags
-    are, and of maxima where they came from: as much of these as the device and the mode need, which the results tell."""
+    """Rows added up, averaged or compared bag by bag. Besides [bags, depth] it writes which bag each index is
+    in, how large the bags are, and of maxima where they came from: as much of these as the device and the
+    mode need, which the results tell."""
     args = Arguments(signature, _BAG)
     weight, indices, offsets = args.tensor("weight"), args.tensor("indices"), args.tensor("offsets")
     depth = prod(weight.shape[1:])

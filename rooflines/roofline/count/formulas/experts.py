@@ -1,8 +1,10 @@
-"""Mixtures of experts: products with the weights of the experts that a token is routed to, and the routing itself.
+"""Mixtures of experts: products with the weights of the experts that a token is routed to, and the routing
+itself.
 
-FLOPs are those of tokens × experts per token (the rows). Which experts get the rows is data, so the number of experts whose weights are
-read is an upper bound: as many as possible, at most all; such work states it. Of PyTorch's grouped products, a recording has it: as it
-was on real tensors, and the mean of uniform routing on fake ones. Padding of rows to blocks is not counted.
+FLOPs are those of tokens × experts per token (the rows). Which experts get the rows is data, so the number of
+experts whose weights are read is an upper bound: as many as possible, at most all; such work states it. Of
+PyTorch's grouped products, a recording has it: as it was on real tensors, and the mean of uniform routing on
+fake ones. Padding of rows to blocks is not counted.
 """
 
 from __future__ import annotations
@@ -17,30 +19,55 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 
 SPREAD: Final = "all experts that the rows can reach are used"
 UNIFORM: Final = "tokens are routed uniformly at random, mean number of experts used"
-# Bytes of one element in the formats that names of kernels have, with the scales of their blocks: one byte for 32 elements of the MX
-# formats (OCP Microscaling Formats 1.0), for 16 elements of NVFP4.
+# Bytes of one element in the formats that names of kernels have, with the scales of their blocks: one byte
+# for 32 elements of the MX formats (OCP Microscaling Formats 1.0), for 16 elements of NVFP4.
 ELEMENT_BYTES: Final[dict[str, float]] = {
-    "mxfp4": 0.5 + 1 / 32, "mxe2m1": 0.5 + 1 / 32, "e2m1": 0.5 + 1 / 16,
-    "mxe4m3": 1 + 1 / 32, "e4m3": 1, "fp8e4nv": 1, "fp8e4b8": 1, "fp8e5": 1, "fp8e5b16": 1,
-    "bf16": 2, "bfloat16": 2, "fp16": 2, "fp32": 4,
-}  # fmt: skip
+    "mxfp4": 0.5 + 1 / 32,
+    "mxe2m1": 0.5 + 1 / 32,
+    "e2m1": 0.5 + 1 / 16,
+    "mxe4m3": 1 + 1 / 32,
+    "e4m3": 1,
+    "fp8e4nv": 1,
+    "fp8e4b8": 1,
+    "fp8e5": 1,
+    "fp8e5b16": 1,
+    "bf16": 2,
+    "bfloat16": 2,
+    "fp16": 2,
+    "fp32": 4,
+}
 PRECISIONS: Final[dict[str, str]] = {
-    "mxfp4": "fp8", "mxe2m1": "fp8", "e2m1": "fp8", "mxe4m3": "fp8", "e4m3": "fp8",
-    "fp8e4nv": "fp8", "fp8e4b8": "fp8", "fp8e5": "fp8", "fp8e5b16": "fp8",
-    "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "fp32": "fp32",
-}  # fmt: skip
+    "mxfp4": "fp8",
+    "mxe2m1": "fp8",
+    "e2m1": "fp8",
+    "mxe4m3": "fp8",
+    "e4m3": "fp8",
+    "fp8e4nv": "fp8",
+    "fp8e4b8": "fp8",
+    "fp8e5": "fp8",
+    "fp8e5b16": "fp8",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "fp16",
+    "fp32": "fp32",
+}
 
 
 def experts_hit(experts: int, chosen: int, tokens: int) -> float:
-    """Experts that get a token, on average, where each of ``tokens`` chooses ``chosen`` of ``experts`` uniformly: an expert is left out
-    by one token with probability 1 - chosen / experts."""
+    """Experts that get a token, on average, where each of ``tokens`` chooses ``chosen`` of ``experts``
+    uniformly: an expert is left out by one token with probability 1 - chosen / experts."""
     return experts * (1 - (1 - min(chosen, experts) / experts) ** tokens)
 
 
 def grouped_mm(signature: Signature) -> Work:
     """A recording adds the last two arguments (``profiler/calls/routing.py``)."""
     args = Arguments(signature, "self other offs=None bias=None out_dtype=None used=None chosen=None")
-    left, right, offsets, bias = (args.tensor("self"), args.tensor("other"), args.optional("offs"), args.optional("bias"))
+    left, right, offsets, bias = (
+        args.tensor("self"),
+        args.tensor("other"),
+        args.optional("offs"),
+        args.optional("bias"),
+    )
     flops, shape = grouped_product(left, right, offsets)
     used, chosen, assumption = args.given("used"), args.given("chosen"), ""
     weights: float = size(right)

@@ -1,4 +1,5 @@
-"""New tensors with values, and old ones filled: everything is written and nothing read. Random numbers are in ``random.py``."""
+"""New tensors with values, and old ones filled: everything is written and nothing read. Random numbers are in
+``random.py``."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ from math import ceil, prod
 from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.count.formulas.arguments import (
+    Arguments,
+    Dispatches,
+    NotCounted,
+    size,
+    size_of,
+    written,
+)
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 
@@ -20,7 +28,11 @@ def _filled(elements: int, dtype: str, cost: int = 0, read: int = 0) -> Work:
     return Work(0, flops, read, elements * size_of(dtype), precision_of(dtype) if flops else None)
 
 
-_FROM_NUMBER: Final[dict[type, str]] = {bool: "bool", int: "int64", complex: "complex64"}  # the dtype that ``full`` takes
+_FROM_NUMBER: Final[dict[type, str]] = {
+    bool: "bool",
+    int: "int64",
+    complex: "complex64",
+}  # the dtype that ``full`` takes
 
 
 def constant(signature: Signature, hints: Hints, schema: str) -> Work:
@@ -45,8 +57,16 @@ def option(signature: Signature, usual: str, options: int = _OPTIONS, leading: i
     return Arguments(signature, f"{skipped} dtype=None").dtype("dtype", usual)
 
 
-def _new(signature: Signature, hints: Hints, elements: Callable[[], int], cost: int = 0, usual: str = "float32", read: int = 0) -> Work:
-    """The tensor as it was seen, the last argument of an ``out`` form or the recorded result; else as many ``elements``."""
+def _new(
+    signature: Signature,
+    hints: Hints,
+    elements: Callable[[], int],
+    cost: int = 0,
+    usual: str = "float32",
+    read: int = 0,
+) -> Work:
+    """The tensor as it was seen, the last argument of an ``out`` form or the recorded result; else as many
+    ``elements``."""
     last = signature.args[-1] if signature.args else None
     out = hints.outputs[0] if hints.outputs else last
     if isinstance(out, TensorArg):
@@ -60,8 +80,8 @@ def _numbers(signature: Signature) -> tuple[Argument, ...]:
 
 
 def arange(signature: Signature, hints: Hints) -> Work:
-    """start + i * step, a multiply-add an element: (end, dtype, layout, device, pin_memory), (start, end, ...) or (start, end, step,
-    ...); or a tensor to write to, the last one."""
+    """start + i * step, a multiply-add an element: (end, dtype, layout, device, pin_memory), (start, end,
+    ...) or (start, end, step, ...); or a tensor to write to, the last one."""
     numbers, inclusive = _numbers(signature), signature.name == "aten::range"
 
     def elements() -> int:
@@ -75,9 +95,16 @@ def arange(signature: Signature, hints: Hints) -> Work:
 
 
 def sequence(signature: Signature, hints: Hints, schema: str, cost: int) -> Work:
-    """As many numbers as the last argument of the schema says, between ends that may be tensors of one element."""
+    """As many numbers as the last argument of the schema says, between ends that may be tensors of one
+    element."""
     args = Arguments(signature, schema)
-    return _new(signature, hints, lambda: args.integer("steps"), cost, read=size(args.optional("start"), args.optional("end")))
+    return _new(
+        signature,
+        hints,
+        lambda: args.integer("steps"),
+        cost,
+        read=size(args.optional("start"), args.optional("end")),
+    )
 
 
 def eye(signature: Signature, hints: Hints) -> Work:

@@ -1,6 +1,7 @@
-"""The files of operators (``.rows``), each read when one of its operators is first counted: families of PyTorch's operators beside this
-module, and those of other libraries in ``libraries/``. ``docs/rows.md`` is their grammar. Installed packages (entry points in the group
-``rooflines.formulas``) and single files (``--formulas FILE.py``) have more.
+"""The files of operators (``.rows``), each read when one of its operators is first counted: families of
+PyTorch's operators beside this module, and those of other libraries in ``libraries/``. ``docs/rows.md`` is
+their grammar. Installed packages (entry points in the group ``rooflines.formulas``) and single files
+(``--formulas FILE.py``) have more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _PARAGRAPH: Final = re.compile(r"\n(?! )")
 
 
 class Heading(NamedTuple):
-    """What stands in brackets above paragraphs: a category, namespaces that every name below may have, and options."""
+    """What stands in brackets above paragraphs: a category, namespaces that every name below may have, and
+    options."""
 
     category: str = ""
     namespaces: tuple[str, ...] = ()
@@ -35,7 +37,8 @@ class Heading(NamedTuple):
 
 
 class OperatorParagraph(NamedTuple):
-    """Operators, each with what is marked behind its name; the operator behind ``like``, and the rest of the text."""
+    """Operators, each with what is marked behind its name; the operator behind ``like``, and the rest of the
+    text."""
 
     place: str
     heading: Heading
@@ -58,9 +61,13 @@ def paragraphs(path: Path) -> Iterator[OperatorParagraph]:
             head = _head(part)
             names, _, like = head.partition(" like ")
             marks = {_plain(word): word.partition("(")[2].rstrip(")") for word in names.split()}
-            listed = {space + name: mark for space in heading.namespaces or ("",) for name, mark in marks.items()}
+            listed = {
+                space + name: mark for space in heading.namespaces or ("",) for name, mark in marks.items()
+            }
             operators = listed | {f"{name}{heading.ending}": mark for name, mark in listed.items()}
-            yield OperatorParagraph(f"{place}:{line}", heading, operators, like.strip(), _filled(part[len(head) + 1 :], constants))
+            yield OperatorParagraph(
+                f"{place}:{line}", heading, operators, like.strip(), _filled(part[len(head) + 1 :], constants)
+            )
         line += part.count("\n") + 1
 
 
@@ -94,7 +101,8 @@ def _filled(text: str, constants: dict[str, str]) -> str:
 
 @cache
 def _index() -> dict[str, Path]:
-    """Every operator that has a formula here, with its file. It is asked in every analysis, and reads nothing but names."""
+    """Every operator that has a formula here, with its file. It is asked in every analysis, and reads nothing
+    but names."""
     index: dict[str, Path] = {}
     for path in files():
         _, *sections = path.read_text(encoding="utf-8").split("\n[")
@@ -139,8 +147,9 @@ def is_torchs(name: str) -> bool:
 
 
 def evidence_of(name: str) -> str | None:
-    """The evidence for the formula of a library's operator: it is "traced", where a recorded trace has it, "called" by a test, or
-    "read", where there is only the source of the library. None for an operator of PyTorch or of a user."""
+    """The evidence for the formula of a library's operator: it is "traced", where a recorded trace has it,
+    "called" by a test, or "read", where there is only the source of the library. None for an operator of
+    PyTorch or of a user."""
     known = name if name in _index() else canonical(name)
     path = _index().get(known)
     return _marks(path).get(known) or "read" if path is not None and is_librarys(path) else None
@@ -149,7 +158,9 @@ def evidence_of(name: str) -> str | None:
 @cache
 def _marks(path: Path) -> dict[str, str]:
     """The marks of a file by operators."""
-    return {name: mark for paragraph in paragraphs(path) for name, mark in paragraph.operators.items() if mark}
+    return {
+        name: mark for paragraph in paragraphs(path) for name, mark in paragraph.operators.items() if mark
+    }
 
 
 def file_of(name: str) -> Path | None:
@@ -158,13 +169,17 @@ def file_of(name: str) -> Path | None:
 
 
 def load_installed() -> None:
-    """Import the modules that installed packages name, once; each registers its formulas. Raises UsageError naming one that fails."""
+    """Import the modules that installed packages name, once; each registers its formulas. Raises UsageError
+    naming one that fails."""
     load_all("formulas")
 
 
 def load_file(path: Path) -> None:
     """Run a Python file that registers formulas. Raises UsageError if the file is missing or fails."""
     if not path.is_file():
-        raise UsageError(f"no such file: {str(path)!r}.", hint="Give a Python file that registers formulas with rooflines.formula.")
+        raise UsageError(
+            f"no such file: {str(path)!r}.",
+            hint="Give a Python file that registers formulas with rooflines.formula.",
+        )
     with explained(f"{str(path)!r}"):
         runpy.run_path(str(path))

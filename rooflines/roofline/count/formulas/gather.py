@@ -1,8 +1,9 @@
 """Selecting elements by index, and putting elements where an index says.
 
-A gather reads the elements that it selects, each distinct one once, and the indices. What is selected twice depends on the values of
-the indices: a formula takes them to be different as far as the source has elements. A scatter in place writes the elements that it
-hits, and reads them where something is added to them; into a new tensor it copies what it does not overwrite.
+A gather reads the elements that it selects, each distinct one once, and the indices. What is selected twice
+depends on the values of the indices: a formula takes them to be different as far as the source has elements.
+A scatter in place writes the elements that it hits, and reads them where something is added to them; into a
+new tensor it copies what it does not overwrite.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, broadcast, selected, size, size_of, written
+from rooflines.roofline.count.formulas.arguments import (
+    Arguments,
+    NotCounted,
+    broadcast,
+    selected,
+    size,
+    size_of,
+    written,
+)
 from rooflines.roofline.count.formulas.copies import moved
 from rooflines.roofline.count.formulas.elementwise import rule_of, rule_work
 from rooflines.roofline.count.formulas.record import Work, precision_of
@@ -21,17 +30,19 @@ _NO_INDEX: Final = "index shapes not recorded"
 MASKS: Final = ("bool", "uint8")
 
 
-# Several index tensors at once, one for each leading dimension, None for a dimension that is taken whole. A mask replaces as many
-# dimensions as it has, and selects as many positions as its values say.
+# Several index tensors at once, one for each leading dimension, None for a dimension that is taken whole. A
+# mask replaces as many dimensions as it has, and selects as many positions as its values say.
 
 
 def _index_tensors(indices: Argument) -> tuple[TensorArg, ...]:
-    return tuple(item for item in indices if isinstance(item, TensorArg)) if isinstance(indices, tuple) else ()
+    return (
+        tuple(item for item in indices if isinstance(item, TensorArg)) if isinstance(indices, tuple) else ()
+    )
 
 
 def _elements_at(source: TensorArg, indices: Argument) -> int | None:
-    """Elements of ``source`` at these indices; None where a mask alone decides. With other indices it selects as many positions as
-    they have. None, too, where a trace has left the indices out."""
+    """Elements of ``source`` at these indices; None where a mask alone decides. With other indices it selects
+    as many positions as they have. None, too, where a trace has left the indices out."""
     tensors = _index_tensors(indices)
     masks = [tensor for tensor in tensors if tensor.dtype in MASKS]
     positions = prod(broadcast(tensor.shape for tensor in tensors if tensor.dtype not in MASKS))
@@ -46,7 +57,8 @@ def _elements_at(source: TensorArg, indices: Argument) -> int | None:
 
 
 def index(signature: Signature, hints: Hints) -> Work:
-    """The elements selected, read (each distinct one once) and written. Traces leave out the indices, and so their bytes."""
+    """The elements selected, read (each distinct one once) and written. Traces leave out the indices, and so
+    their bytes."""
     args = Arguments(signature, "self indices=None")
     source = args.tensor("self")
     indices = args.given("indices")
@@ -57,18 +69,21 @@ def index(signature: Signature, hints: Hints) -> Work:
 
 
 def _put_elements(target: TensorArg, indices: Argument, values: TensorArg) -> int:
-    """Elements that ``index_put`` writes. Where a mask decides, or a trace leaves out the indices, ``values`` tells: there is one for
-    each element, unless they are broadcast."""
+    """Elements that ``index_put`` writes. Where a mask decides, or a trace leaves out the indices, ``values``
+    tells: there is one for each element, unless they are broadcast."""
     elements = _elements_at(target, indices)
     if elements is not None:
         return elements
     if values.numel == 1:
-        raise NotCounted(_NO_INDEX if indices is None else "number of elements selected by the mask not recorded")
+        raise NotCounted(
+            _NO_INDEX if indices is None else "number of elements selected by the mask not recorded"
+        )
     return values.numel
 
 
 def _fills_by_mask(target: TensorArg, indices: Argument, values: TensorArg) -> TensorArg | None:
-    """The mask, as ``masked_fill`` takes it, of an assignment that puts the same at every position that it selects."""
+    """The mask, as ``masked_fill`` takes it, of an assignment that puts the same at every position that it
+    selects."""
     tensors = _index_tensors(indices)
     if len(tensors) != 1 or tensors[0].dtype not in MASKS:
         return None
@@ -80,7 +95,8 @@ def _fills_by_mask(target: TensorArg, indices: Argument, values: TensorArg) -> T
 
 
 def index_put(signature: Signature) -> Work:
-    """``x[mask] = value`` is ``masked_fill_``, and is counted as such: which elements it spares depends on the mask's values."""
+    """``x[mask] = value`` is ``masked_fill_``, and is counted as such: which elements it spares depends on
+    the mask's values."""
     args = Arguments(signature, "self indices=None values=None accumulate=False")
     target, values, adds = args.tensor("self"), args.tensor("values"), args.flag("accumulate")
     indices, in_place = args.given("indices"), signature.name.endswith("_")
@@ -91,11 +107,15 @@ def index_put(signature: Signature) -> Work:
     return _scattered(target, elements, size(values, *_index_tensors(indices)), adds, in_place)
 
 
-def _scattered(target: TensorArg, elements: int, read: int, adds: bool, in_place: bool, cost: int = 1, old: bool = True) -> Work:
-    """``elements`` put into ``target``, or combined with what is there at ``cost`` FLOPs each; ``old`` says whether what is there
-    counts. ``read`` is the bytes of what is put and of the indices."""
+def _scattered(
+    target: TensorArg, elements: int, read: int, adds: bool, in_place: bool, cost: int = 1, old: bool = True
+) -> Work:
+    """``elements`` put into ``target``, or combined with what is there at ``cost`` FLOPs each; ``old`` says
+    whether what is there counts. ``read`` is the bytes of what is put and of the indices."""
     hit = selected(target, elements)
-    decided = in_place and target.dtype == "bool"  # true or anything is true: what is there is left or overwritten, never looked at
+    decided = (
+        in_place and target.dtype == "bool"
+    )  # true or anything is true: what is there is left or overwritten, never looked at
     kept = hit if adds and old and not decided else 0
     return Work(
         other_flops=cost * elements if adds else 0,
@@ -115,7 +135,9 @@ def masked_index_put(signature: Signature) -> Work:
 def put(signature: Signature) -> Work:
     args = Arguments(signature, "self index source accumulate=False")
     target, index, source = args.tensor("self"), args.tensor("index"), args.tensor("source")
-    return _scattered(target, index.numel, size(index, source), args.flag("accumulate"), signature.name.endswith("_"))
+    return _scattered(
+        target, index.numel, size(index, source), args.flag("accumulate"), signature.name.endswith("_")
+    )
 
 
 _OVERWRITE: Final = frozenset({"index_copy", "index_fill"})
@@ -127,13 +149,17 @@ def scatter(signature: Signature, schema: str) -> Work:
     target, index, src = args.tensor("self"), args.tensor("index"), args.optional("src")
     if name.startswith("index_"):
         extent = target.shape[args.integer("dim")] if target.shape else 1
-        elements = target.numel // extent * index.numel if extent else 0  # of the slices that the index selects
+        elements = (
+            target.numel // extent * index.numel if extent else 0
+        )  # of the slices that the index selects
         source = size(src)
     else:
         elements = index.numel
         source = min(size(src), elements * size_of(src.dtype)) if src is not None else 0
     # ``scatter`` combines only where it was told how, in a fifth argument.
-    adds = name not in _OVERWRITE and (name != "scatter" or (len(signature.args) > 4 and args.optional("reduce") is None))
+    adds = name not in _OVERWRITE and (
+        name != "scatter" or (len(signature.args) > 4 and args.optional("reduce") is None)
+    )
     old = bool(args.value("include")) if args.has("include") and args.recorded("include") else True
     cost = 1 if args.given("alpha") in (None, 1) else 2
     return _scattered(target, elements, source + size(index), adds, signature.name.endswith("_"), cost, old)

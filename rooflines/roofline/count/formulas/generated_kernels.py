@@ -1,13 +1,16 @@
-"""Triton kernels that inductor generated, from their names and arguments alone: ``triton_poi_fused_addmm_gelu_view_15``.
+"""Triton kernels that inductor generated, from their names and arguments alone:
+``triton_poi_fused_addmm_gelu_view_15``.
 
-The name has the kind of the kernel (``poi`` pointwise, ``red`` and ``per`` reductions, ``tem`` a template) and each operator fused into
-it once, in alphabetical order, by the names before decomposition (``get_fused_kernel_name`` in torch/_inductor/utils.py, torch 2.1 to
-2.14). The call passes buffers that are updated in place, then those read, then those written, then sizes of dynamic shapes and the
-number of iterations along each axis (``KernelArgs.python_argdefs`` in torch/_inductor/codegen/common.py, ``TritonKernel.call_kernel``
-in torch/_inductor/codegen/triton.py).
+The name has the kind of the kernel (``poi`` pointwise, ``red`` and ``per`` reductions, ``tem`` a template)
+and each operator fused into it once, in alphabetical order, by the names before decomposition
+(``get_fused_kernel_name`` in torch/_inductor/utils.py, torch 2.1 to 2.14). The call passes buffers that are
+updated in place, then those read, then those written, then sizes of dynamic shapes and the number of
+iterations along each axis (``KernelArgs.python_argdefs`` in torch/_inductor/codegen/common.py,
+``TritonKernel.call_kernel`` in torch/_inductor/codegen/triton.py).
 
-Bytes: each argument once, an argument updated in place twice. Which of the arguments these are follows from the sizes where only one
-answer is possible. FLOPs are those of the operators in the name, one of each, on every point of the iteration.
+Bytes: each argument once, an argument updated in place twice. Which of the arguments these are follows from
+the sizes where only one answer is possible. FLOPs are those of the operators in the name, one of each, on
+every point of the iteration.
 """
 
 from __future__ import annotations
@@ -33,20 +36,29 @@ _REDUCED: Final = frozenset({"red", "per", "cpp"})
 
 _NORMS: Final = words(
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit"
-    " _native_batch_norm_legit_functional _native_batch_norm_legit_no_training cudnn_batch_norm layer_norm group_norm batch_norm"
+    " _native_batch_norm_legit_functional _native_batch_norm_legit_no_training cudnn_batch_norm "
+    "layer_norm group_norm batch_norm"
 )
 _PRODUCTS: Final = words("mm addmm bmm baddbmm _scaled_mm")
-# FLOPs on each point of the iteration. Of products and convolutions a fused kernel has the addition of the bias; a square is what
-# nearly every ``pow`` in a network is.
+# FLOPs on each point of the iteration. Of products and convolutions a fused kernel has the addition of the
+# bias; a square is what nearly every ``pow`` in a network is.
 _IN_PLACE_FORM: Final = re.compile(r"[^_]_\Z")
-_REDUCTIONS: Final = {name.removeprefix("aten::"): said_of(name)["cost"] for name in texts("reduction.reduce")}
+_REDUCTIONS: Final = {
+    name.removeprefix("aten::"): said_of(name)["cost"] for name in texts("reduction.reduce")
+}
 _COSTS: Final[dict[str, int]] = {
-    **{name.removeprefix("aten::"): said_of(name)["cost"] for name in texts("elementwise.ruled") if not _IN_PLACE_FORM.search(name)},
+    **{
+        name.removeprefix("aten::"): said_of(name)["cost"]
+        for name in texts("elementwise.ruled")
+        if not _IN_PLACE_FORM.search(name)
+    },
     **_REDUCTIONS,
     **dict.fromkeys(words("addmm baddbmm convolution linear"), costs.BASIC),
     "pow": costs.BASIC,
     **dict.fromkeys(_NORMS, costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT),
-    **dict.fromkeys(words("native_layer_norm_backward native_group_norm_backward"), costs.LAYER_NORM_BACKWARD),
+    **dict.fromkeys(
+        words("native_layer_norm_backward native_group_norm_backward"), costs.LAYER_NORM_BACKWARD
+    ),
     **dict.fromkeys(words("native_batch_norm_backward cudnn_batch_norm_backward"), costs.BATCH_NORM_BACKWARD),
     **dict.fromkeys(words("rms_norm _fused_rms_norm"), costs.RMS_NORM),
     "_fused_rms_norm_backward": costs.RMS_NORM_BACKWARD,
@@ -54,29 +66,43 @@ _COSTS: Final[dict[str, int]] = {
     "_softmax_backward_data": costs.SOFTMAX_BACKWARD,
     "_log_softmax_backward_data": costs.LOG_SOFTMAX_BACKWARD,
     **dict.fromkeys(words("native_dropout glu glu_backward"), 2 * costs.BASIC),
-    **dict.fromkeys(words("mse_loss cumsum index_add scatter_add index_put embedding_dense_backward linalg_vector_norm"), costs.BASIC),
+    **dict.fromkeys(
+        words("mse_loss cumsum index_add scatter_add index_put embedding_dense_backward linalg_vector_norm"),
+        costs.BASIC,
+    ),
 }
 # Operators that compute nothing and contain the name of one that does.
 _ZERO: Final = frozenset(
     (
         *(name.removeprefix("aten::") for name in texts("views.nothing")),
         *words(
-            "mm bmm _scaled_mm _to_copy _unsafe_view clone copy copy_ cat stack constant_pad_nd embedding index index_select gather"
-            " _unsafe_index select_scatter slice_scatter full full_like zeros zeros_like ones ones_like new_zeros new_full"
-            " new_ones arange iota repeat flip roll fill expand_copy permute_copy slice_backward select_backward"
-            " max_pool2d_with_indices max_pool2d_with_indices_backward scaled_dot_product_attention convolution_backward"
-            " _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention"
+            "mm bmm _scaled_mm _to_copy _unsafe_view clone copy copy_ cat stack constant_pad_nd "
+            "embedding index index_select gather"
+            " _unsafe_index select_scatter slice_scatter full full_like zeros zeros_like ones "
+            "ones_like new_zeros new_full"
+            " new_ones arange iota repeat flip roll fill expand_copy permute_copy slice_backward "
+            "select_backward"
+            " max_pool2d_with_indices max_pool2d_with_indices_backward "
+            "scaled_dot_product_attention convolution_backward"
+            " _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+            "_scaled_dot_product_cudnn_attention"
             " _scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward"
         ),
     )
 )
 _KNOWN: Final = frozenset({*_COSTS, *_ZERO})
 _LONGEST: Final = max(map(len, _KNOWN))
-_STATISTICS: Final = costs.MEAN_AND_VARIANCE  # of a norm: made by a reduction, and only used in a pointwise kernel
+_STATISTICS: Final = (
+    costs.MEAN_AND_VARIANCE
+)  # of a norm: made by a reduction, and only used in a pointwise kernel
 # Operators that write where an index says, into a buffer of any size.
-_SCATTERS: Final = frozenset(words("index_put _unsafe_index_put scatter scatter_add scatter_reduce index_add embedding_dense_backward"))
+_SCATTERS: Final = frozenset(
+    words("index_put _unsafe_index_put scatter scatter_add scatter_reduce index_add embedding_dense_backward")
+)
 # Operators that read nothing.
-_FACTORIES: Final = frozenset(words("full full_like zeros zeros_like ones ones_like new_zeros new_full new_ones arange iota fill"))
+_FACTORIES: Final = frozenset(
+    words("full full_like zeros zeros_like ones ones_like new_zeros new_full new_ones arange iota fill")
+)
 _POOLS: Final = frozenset(words("max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d"))
 _GATES: Final = frozenset(words("silu gelu sigmoid relu tanh glu"))
 _RENAMED: Final = frozenset(words("view _unsafe_view"))
@@ -92,7 +118,8 @@ _SCATTERED: Final = "every index names another element"
 
 @dataclass(frozen=True, slots=True)
 class GeneratedName:
-    """The kind of a generated kernel (``poi``; ``cpp`` for any in C++) and the operators fused into it, as far as they are known."""
+    """The kind of a generated kernel (``poi``; ``cpp`` for any in C++) and the operators fused into it, as
+    far as they are known."""
 
     kind: str
     operators: tuple[str, ...]
@@ -105,14 +132,20 @@ class GeneratedName:
 
 @lru_cache(maxsize=4096)
 def parse_name(name: str) -> GeneratedName | None:
-    """The parts of a generated kernel's name; None for another name. Operators' names contain the ``_`` that separates them."""
+    """The parts of a generated kernel's name; None for another name. Operators' names contain the ``_`` that
+    separates them."""
     found = NAME.match(name)
     if found is None:
         return None
     rest, operators = found["operators"], []
     while rest:
-        # The longest known name; else a word of one that is not known, such as an operator of another library.
-        ends = [at for at in range(min(len(rest), _LONGEST), 0, -1) if (at == len(rest) or rest[at] == "_") and rest[:at] in _KNOWN]
+        # The longest known name; else a word of one that is not known, such as an operator of another
+        # library.
+        ends = [
+            at
+            for at in range(min(len(rest), _LONGEST), 0, -1)
+            if (at == len(rest) or rest[at] == "_") and rest[:at] in _KNOWN
+        ]
         end = ends[0] if ends else rest.find("_", 1) if "_" in rest[1:] else len(rest)
         if ends:
             operators.append(rest[:end])
@@ -129,7 +162,9 @@ def category_of(name: str) -> str:
         return "matmul"
     if any("norm" in operator for operator in parsed.operators if operator in _COSTS):
         return "normalization"
-    if parsed.kind in ("red", "per") or any(name in _REDUCTIONS or "softmax" in name for name in parsed.operators):
+    if parsed.kind in ("red", "per") or any(
+        name in _REDUCTIONS or "softmax" in name for name in parsed.operators
+    ):
         return "reduction"
     return "element-wise" if flops_per_point(parsed) else "copy"
 
@@ -144,14 +179,18 @@ def flops_per_point(parsed: GeneratedName) -> int:
 
 
 def work_of(signature: Signature) -> Work:
-    """The work of a call of a generated Triton kernel; NotCounted, with the reason, where its arguments do not determine it."""
+    """The work of a call of a generated Triton kernel; NotCounted, with the reason, where its arguments do
+    not determine it."""
     parsed = parse_name(signature.name)
     tensors = signature.tensors
     sizes = [arg for arg in signature.args if isinstance(arg, int) and not isinstance(arg, bool)]
     if parsed is None:
         raise NotCounted("a generated kernel whose name has no operators")
     if not signature.args or not tensors:
-        raise NotCounted("a generated kernel without recorded arguments; use --inductor-cache, or record with rooflines profile")
+        raise NotCounted(
+            "a generated kernel without recorded arguments; use --inductor-cache, or record with "
+            "rooflines profile"
+        )
     if parsed.kind == "tem":
         return _template(parsed, tensors)
     if parsed.kind not in ("poi", "red", "per") or not sizes:
@@ -161,7 +200,8 @@ def work_of(signature: Signature) -> Work:
 
 
 def _axes(sizes: list[int], tensors: tuple[TensorArg, ...]) -> list[int]:
-    """The iterations along each axis: the last of ``sizes``, which begin with the sizes of dynamic shapes, if there are any."""
+    """The iterations along each axis: the last of ``sizes``, which begin with the sizes of dynamic shapes, if
+    there are any."""
     elements = {tensor.numel for tensor in tensors}
     for start in range(len(sizes)):
         if prod(sizes[start:]) in elements:
@@ -173,7 +213,8 @@ def _axes(sizes: list[int], tensors: tuple[TensorArg, ...]) -> list[int]:
 
 def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[int]) -> Work:
     points = prod(axes)
-    # What a kernel can write: an element for each point, of a reduction also one for each point of the outer axes.
+    # What a kernel can write: an element for each point, of a reduction also one for each point of the outer
+    # axes.
     whole = set(accumulate(axes, mul)) if parsed.reduces else {points}
     assumed = [ONE_EACH] if flops_per_point(parsed) else []
     scatters = len(tensors) > 1 and bool(_SCATTERS & set(parsed.operators))
@@ -209,7 +250,9 @@ def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[in
             assumed.append(_NOT_IN_PLACE)
         elif sum(tensor.numel in whole for tensor in tensors) > 1:
             assumed.append(_LAST_WRITTEN)
-    dtype = next((tensor.dtype for tensor in (tensors[-1], *tensors) if floating(tensor.dtype)), tensors[-1].dtype)
+    dtype = next(
+        (tensor.dtype for tensor in (tensors[-1], *tensors) if floating(tensor.dtype)), tensors[-1].dtype
+    )
     flops = points * flops_per_point(parsed)
     return Work(
         other_flops=flops,
@@ -221,23 +264,29 @@ def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[in
 
 
 def _reads_all(parsed: GeneratedName, elements: int, points: int) -> bool:
-    """Whether a kernel reads an argument with more elements than points: the windows of a pooling, the two halves of a gate."""
+    """Whether a kernel reads an argument with more elements than points: the windows of a pooling, the two
+    halves of a gate."""
     gated = elements == 2 * points and "mul" in parsed.operators and bool(_GATES & set(parsed.operators))
     return gated or bool(_POOLS & set(parsed.operators))
 
 
 def _is_operand(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> bool:
-    """Whether the last argument is read: a bias, or the result of a matrix product, a matrix where the kernel works on the view of it
-    that the first argument has."""
+    """Whether the last argument is read: a bias, or the result of a matrix product, a matrix where the kernel
+    works on the view of it that the first argument has."""
     first, last = tensors[0], tensors[-1]
     if len(last.shape) == 1 < len(first.shape):
         return not parsed.reduces
-    viewed = len(last.shape) == 2 < len(first.shape) and last.shape[-1] == first.shape[-1] and last.dtype == first.dtype
+    viewed = (
+        len(last.shape) == 2 < len(first.shape)
+        and last.shape[-1] == first.shape[-1]
+        and last.dtype == first.dtype
+    )
     return viewed and bool(_RENAMED & set(parsed.operators))
 
 
 def _template(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> Work:
-    """A matrix product from a template, [.., m, k] and [.., k, n] first and [.., m, n] last, with what is fused behind it."""
+    """A matrix product from a template, [.., m, k] and [.., k, n] first and [.., m, n] last, with what is
+    fused behind it."""
     if not set(_PRODUCTS) & set(parsed.operators) or len(tensors) < 3:
         raise NotCounted("a kernel from a template other than that of matrix products")
     a, b, result = tensors[0], tensors[1], tensors[-1]

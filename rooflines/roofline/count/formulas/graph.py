@@ -1,7 +1,9 @@
-"""The work of a fused kernel: the FLOPs of the graph's operators that it computes, and the bytes that enter and leave it.
+"""The work of a fused kernel: the FLOPs of the graph's operators that it computes, and the bytes that enter
+and leave it.
 
-A fused kernel moves what an operator by itself would read and write only at its edges: each distinct element of a buffer from outside
-is read once, each of a buffer that is used afterwards is written once. Values made and used up inside move nothing.
+A fused kernel moves what an operator by itself would read and write only at its edges: each distinct element
+of a buffer from outside is read once, each of a buffer that is used afterwards is written once. Values made
+and used up inside move nothing.
 """
 
 from __future__ import annotations
@@ -34,13 +36,21 @@ def count_kernel(kernel: Kernel, buffers: Sequence[Buffer], nodes: Sequence[Stor
         node = nodes[number]
         found = count_node(node)
         if found.work is None:
-            return CallCount("unknown", None, "other", f"{node.name} in it: {found.reason or 'it is made of other operators'}")
+            return CallCount(
+                "unknown",
+                None,
+                "other",
+                f"{node.name} in it: {found.reason or 'it is made of other operators'}",
+            )
         flops[found.category] = flops.get(found.category, 0) + found.work.flops
         total += Work(found.work.matrix_flops, found.work.other_flops, precision=found.work.precision)
     category = max(flops, key=lambda name: flops[name], default="copy") if total.flops else "copy"
     added = [access for access in kernel.writes if access.adds]
     try:
-        moved = Work(bytes_read=touched(kernel.reads, buffers) + touched(added, buffers), bytes_written=touched(kernel.writes, buffers))
+        moved = Work(
+            bytes_read=touched(kernel.reads, buffers) + touched(added, buffers),
+            bytes_written=touched(kernel.writes, buffers),
+        )
     except NotCounted as error:
         return CallCount("unknown", None, category, str(error))
     return CallCount("counted", total + moved, category)
@@ -49,15 +59,20 @@ def count_kernel(kernel: Kernel, buffers: Sequence[Buffer], nodes: Sequence[Stor
 def touched(accesses: Iterable[Access], buffers: Sequence[Buffer]) -> int:
     """Bytes of the distinct elements that ``accesses`` reach, at most; NotCounted for a dtype without a size.
 
-    For one buffer this is at most what all accesses reach together, the range between their ends, and the size of the buffer.
+    For one buffer this is at most what all accesses reach together, the range between their ends, and the
+    size of the buffer.
     """
     total = 0
-    for number, group in groupby(sorted(accesses, key=lambda access: access.buffer), key=lambda access: access.buffer):
+    for number, group in groupby(
+        sorted(accesses, key=lambda access: access.buffer), key=lambda access: access.buffer
+    ):
         mine = list(group)
         tensor = buffers[number].tensor
         # The same elements in another order of the loops are the same access.
         fixed = {(access.elements, access.first, access.last) for access in mine if not access.anywhere}
-        elements = sum(size for size, _, _ in fixed) + sum(access.elements for access in mine if access.anywhere)
+        elements = sum(size for size, _, _ in fixed) + sum(
+            access.elements for access in mine if access.anywhere
+        )
         total += min(elements, _between(mine), distinct(tensor)) * size_of(tensor.dtype)
     return total
 

@@ -8,20 +8,25 @@ from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 
-# A number that SGLang's profiler gives to a function it makes an operator of, or inductor to a program's own kernel in Triton.
+# A number that SGLang's profiler gives to a function it makes an operator of, or inductor to a program's own
+# kernel in Triton.
 _NUMBER: Final = re.compile(r"_\d+\Z")
 # flashinfer 0.2.2 to 0.3.1: operators of its released library, and of the modules that it compiles.
-_FLASHINFER: Final = re.compile(r"(flashinfer_kernels(_sm90)?|cascade|gemm|norm|page|rope|sampling|(silu|gelu|gelu_tanh)_and_mul)::")
-# The namespace of a kernel from Hugging Face's hub, with the commit it was built from: ``_flash_attn3_cuda_1d39a44::fwd``.
+_FLASHINFER: Final = re.compile(
+    r"(flashinfer_kernels(_sm90)?|cascade|gemm|norm|page|rope|sampling|(silu|gelu|gelu_tanh)_and_mul)::"
+)
+# The namespace of a kernel from Hugging Face's hub, with the commit it was built from:
+# ``_flash_attn3_cuda_1d39a44::fwd``.
 _HUB: Final = re.compile(r"_(?:vllm_)?flash_attn(?P<version>[23]?)_\w+::")
 
 
 def canonical(name: str) -> str:
     """The name of an operator without what a profiler, a compiler or a build adds to it.
 
-    FBGEMM's GenAI operators moved to MSLK with their order of arguments: ``mslk::f8f8bf16`` is ``fbgemm::f8f8bf16``.
-    ``sglang_profiler::attention_paged_attention_ragged_100`` and ``sage_fwd_1`` lose the number, and flash-attn from the hub is
-    ``flash_attn_2_cuda::fwd`` or ``flash_attn_3::fwd``. AITER's were ``aiter::wrapper_...`` from August to October 2025.
+    FBGEMM's GenAI operators moved to MSLK with their order of arguments: ``mslk::f8f8bf16`` is
+    ``fbgemm::f8f8bf16``. ``sglang_profiler::attention_paged_attention_ragged_100`` and ``sage_fwd_1`` lose
+    the number, and flash-attn from the hub is ``flash_attn_2_cuda::fwd`` or ``flash_attn_3::fwd``. AITER's
+    were ``aiter::wrapper_...`` from August to October 2025.
     """
     if name.startswith("torch::autograd::CppNode<"):
         return name.replace("(anonymous namespace)::", "").replace("> >", ">>")
@@ -38,10 +43,20 @@ def canonical(name: str) -> str:
 
 
 def given(signature: Signature) -> Signature:
-    """The call under its canonical name, without what its registration adds: AITER gives operators whose first argument is no tensor,
-    and in September 2025 all of them, an empty tensor of one element before their arguments."""
+    """The call under its canonical name, without what its registration adds: AITER gives operators whose
+    first argument is no tensor, and in September 2025 all of them, an empty tensor of one element before
+    their arguments."""
     name, args = canonical(signature.name), signature.args
     first = args[0] if args else None
-    if name.startswith("aiter::") and isinstance(first, TensorArg) and first.shape == (1,) and "float" in first.dtype:
+    if (
+        name.startswith("aiter::")
+        and isinstance(first, TensorArg)
+        and first.shape == (1,)
+        and "float" in first.dtype
+    ):
         args = args[1:]
-    return signature if name == signature.name and args is signature.args else replace(signature, name=name, args=args)
+    return (
+        signature
+        if name == signature.name and args is signature.args
+        else replace(signature, name=name, args=args)
+    )

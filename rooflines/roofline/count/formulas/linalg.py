@@ -1,8 +1,9 @@
-"""Factorisations and what is solved with them: the operation counts of the textbooks, leading terms, rounded down.
+"""Factorisations and what is solved with them: the operation counts of the textbooks, leading terms, rounded
+down.
 
-Sources: Golub and Van Loan, Matrix Computations (3rd edition; the table of section 5.4.5 for the SVD, 7.5.6 and 8.3 for eigenvalues),
-and LAPACK Working Note 41, appendix C, for the rest. A complex operation is four real ones. These are not matrix products: all of it is
-``other_flops``.
+Sources: Golub and Van Loan, Matrix Computations (3rd edition; the table of section 5.4.5 for the SVD, 7.5.6
+and 8.3 for eigenvalues), and LAPACK Working Note 41, appendix C, for the rest. A complex operation is four
+real ones. These are not matrix products: all of it is ``other_flops``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def eigh(n: int, vectors: bool) -> int:
 
 @named
 def svd(m: int, n: int, vectors: bool, full: bool = False) -> int:
-    """Golub and Reinsch: 14 l k² + 8 k³; without vectors 4 l k² - 4/3 k³; with all of both bases 4 l² k + 8 l k² + 9 k³."""
+    """Golub and Reinsch: 14 l k² + 8 k³; without vectors 4 l k² - 4/3 k³; with all of both bases 4 l² k + 8 l
+    k² + 9 k³."""
     k, longer = sorted((m, n))
     if not vectors:
         return 4 * longer * k**2 - 4 * k**3 // 3

@@ -6,13 +6,14 @@ from rooflines.profiler.read.signature import Argument
 from rooflines.roofline.count.formulas.arguments import every
 from rooflines.roofline.count.formulas.rows import Tensors, named
 
-# Connectionist temporal classification (Graves et al. 2006): log_probs [t, n, c]; a target of l labels has 2 l + 1 states, blanks
-# between them, and every state of every step is reached from up to three.
+# Connectionist temporal classification (Graves et al. 2006): log_probs [t, n, c]; a target of l labels has 2
+# l + 1 states, blanks between them, and every state of every step is reached from up to three.
 
 
 @named
 def ctc_states(log_probs: Tensors, targets: Tensors, given: Argument, labels: Argument) -> tuple[int, int]:
-    """States over all samples and steps, and the elements of ``log_probs`` that they look at, at most each of a step once.
+    """States over all samples and steps, and the elements of ``log_probs`` that they look at, at most each of
+    a step once.
 
     Lengths that are in a tensor are data: then every sample is as long as its rows.
     """

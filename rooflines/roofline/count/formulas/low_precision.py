@@ -1,10 +1,13 @@
-"""Products of numbers narrower than 16 bits: int8, fp8 and int4, and the linear layers and convolutions of quantized networks.
+"""Products of numbers narrower than 16 bits: int8, fp8 and int4, and the linear layers and convolutions of
+quantized networks.
 
-The arithmetic of a product of 8-bit integers is int8. Where only the weight is narrow it is widened before it is multiplied, so the
-precision is that of the activations. A result costs one multiplication by its scale, or ``QUANTIZE`` where it becomes an integer again.
+The arithmetic of a product of 8-bit integers is int8. Where only the weight is narrow it is widened before it
+is multiplied, so the precision is that of the activations. A result costs one multiplication by its scale, or
+``QUANTIZE`` where it becomes an integer again.
 
-The weights of ``quantized::linear`` and ``quantized::conv2d`` are packed objects: a recording opens them, a trace leaves them out.
-torchao's layers call ``aten::_int_mm``, ``aten::_weight_int4pack_mm`` and ``aten::_scaled_mm``.
+The weights of ``quantized::linear`` and ``quantized::conv2d`` are packed objects: a recording opens them, a
+trace leaves them out. torchao's layers call ``aten::_int_mm``, ``aten::_weight_int4pack_mm`` and
+``aten::_scaled_mm``.
 """
 
 from __future__ import annotations
@@ -13,7 +16,14 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.count.formulas.arguments import (
+    Arguments,
+    NotCounted,
+    distinct,
+    size,
+    size_of,
+    written,
+)
 from rooflines.roofline.count.formulas.convolution import sizes as convolution_sizes
 from rooflines.roofline.count.formulas.costs import DEQUANTIZE, QUANTIZE
 from rooflines.roofline.count.formulas.matmul import activation_flops, layer_work
@@ -24,24 +34,27 @@ from rooflines.roofline.count.formulas.rows import named
 INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
 
 
-# --- products of 8-bit numbers -----------------------------------------------------------------------------------------------------
+# --- products of 8-bit numbers ----------------------------------------------------------------------------
 
 
 @named
 def plainly_contracted(dims: Argument) -> bool:
-    """True; raises NotCounted where a product sums over other dimensions than the last of the left operand, the first of the right."""
+    """True; raises NotCounted where a product sums over other dimensions than the last of the left operand,
+    the first of the right."""
     if dims not in ((), (-1, -2), (1, 0), (-1, 0), (1, -2)):
         raise NotCounted("product over dimensions other than the last and the first")
     return True
 
 
-# --- packed weights ----------------------------------------------------------------------------------------------------------------
+# --- packed weights ---------------------------------------------------------------------------------------
 
 
 def opened(signature: Signature) -> Signature:
     """The call with weight and bias in the place of each packed object, as a recording has them."""
     args: list[Argument] = []
-    objects = [arg for arg in signature.args if isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg)]
+    objects = [
+        arg for arg in signature.args if isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg)
+    ]
     if not objects:
         raise NotCounted("packed weights not recorded in traces")
     for arg in signature.args:
@@ -55,7 +68,12 @@ def packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work:
     Windows of k positions over n touch n, or k for each of the results where the stride jumps over some.
     """
     args = Arguments(opened(signature), schema)
-    inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
+    inputs, weight, bias, added = (
+        args.tensor("self"),
+        args.tensor("weight"),
+        args.optional("bias"),
+        args.optional("added"),
+    )
     if hints.outputs is None:
         raise NotCounted("output shapes not known")
     (out,) = hints.outputs
@@ -69,27 +87,32 @@ def packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work:
     cost = (1 if dynamic else QUANTIZE) + (bias is not None) + signature.name.endswith("_relu")
     return Work(
         matrix_flops=2 * taps * (inputs.numel if transposed else out.numel),
-        other_flops=out.numel * (cost + (DEQUANTIZE + 1) * (added is not None)) + inputs.numel * (QUANTIZE + 2) * dynamic,
+        other_flops=out.numel * (cost + (DEQUANTIZE + 1) * (added is not None))
+        + inputs.numel * (QUANTIZE + 2) * dynamic,
         bytes_read=read * size_of(inputs.dtype) + size(weight, bias, added),
         bytes_written=written(out),
         precision="int8",
     )
 
 
-# --- oneDNN's fused operators on 8-bit tensors -------------------------------------------------------------------------------------
+# --- oneDNN's fused operators on 8-bit tensors ------------------------------------------------------------
 
 _OUT: Final = "out_scale out_zero out_dtype"
 _POST: Final = "other_scale other_zero binary alpha unary unary_scalars unary_algorithm"
 
 
 def _onednn(signature: Signature, window: str = "") -> tuple[Arguments, int]:
-    """The arguments, with a second operand that the result is added to, or without; and FLOPs a result: the scale, or the way back to
-    integers; bias, second operand, fused functions."""
+    """The arguments, with a second operand that the result is added to, or without; and FLOPs a result: the
+    scale, or the way back to integers; bias, second operand, fused functions."""
     binary = len(signature.args) > 13 + len(window.split())
     added, after = ("added ", _POST) if binary else ("", "attr scalars algorithm")
-    args = Arguments(signature, f"self x_scale x_zero weight w_scale w_zero {added}bias {window} {_OUT} {after}")
+    args = Arguments(
+        signature, f"self x_scale x_zero weight w_scale w_zero {added}bias {window} {_OUT} {after}"
+    )
     second = args.optional("added")
-    dtype = second.dtype if second is not None and window else args.dtype("out_dtype", args.tensor("self").dtype)
+    dtype = (
+        second.dtype if second is not None and window else args.dtype("out_dtype", args.tensor("self").dtype)
+    )
     fused = activation_flops(args, "attr") + activation_flops(args, "unary")
     each = QUANTIZE if dtype in INTEGERS else 1
     return args, each + (args.optional("bias") is not None) + (DEQUANTIZE + 1) * (second is not None) + fused
@@ -112,6 +135,7 @@ def onednn_convolution(signature: Signature) -> Work:
         matrix_flops=2 * conv.macs,
         other_flops=conv.outputs * each,
         bytes_read=conv.input_bytes(inputs) + size(*signature.tensors) - size(inputs),
-        bytes_written=conv.outputs * size_of(added.dtype if added is not None else args.dtype("out_dtype", inputs.dtype)),
+        bytes_written=conv.outputs
+        * size_of(added.dtype if added is not None else args.dtype("out_dtype", inputs.dtype)),
         precision=matrix_precision_of(inputs.dtype),
     )

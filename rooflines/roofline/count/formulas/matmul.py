@@ -1,7 +1,7 @@
 """Matrix products: linear layers, mm, bmm, matmul, the forms with an addition, and groups of them.
 
-A product [m, k] @ [k, n] is m * k * n multiply-adds: 2 FLOPs each for real numbers, 8 for complex ones. ``alpha`` and ``beta`` are
-folded into the product, what is added to it costs one addition a result.
+A product [m, k] @ [k, n] is m * k * n multiply-adds: 2 FLOPs each for real numbers, 8 for complex ones.
+``alpha`` and ``beta`` are folded into the product, what is added to it costs one addition a result.
 """
 
 from __future__ import annotations
@@ -11,20 +11,41 @@ from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
-from rooflines.roofline.count.formulas.costs import COMPLEX_ADD, COMPLEX_MULTIPLY, GELU, HARDSWISH, SIGMOID, SILU, TANH
+from rooflines.roofline.count.formulas.costs import (
+    COMPLEX_ADD,
+    COMPLEX_MULTIPLY,
+    GELU,
+    HARDSWISH,
+    SIGMOID,
+    SILU,
+    TANH,
+)
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.rows import Tensors, named
 
-# What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record names: there the product
-# and the bias are counted, the activation is not.
+# What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record
+# names: there the product and the bias are counted, the activation is not.
 ACTIVATIONS: Final[dict[str, int]] = {
-    "none": 0, "relu": 1, "leaky_relu": 2, "hardtanh": 2, "gelu": GELU, "tanh": TANH, "sigmoid": SIGMOID, "swish": SILU, "silu": SILU,
-    "hardswish": HARDSWISH, "add": 1, "sub": 1, "mul": 1, "sum": 1,
-}  # fmt: skip
+    "none": 0,
+    "relu": 1,
+    "leaky_relu": 2,
+    "hardtanh": 2,
+    "gelu": GELU,
+    "tanh": TANH,
+    "sigmoid": SIGMOID,
+    "swish": SILU,
+    "silu": SILU,
+    "hardswish": HARDSWISH,
+    "add": 1,
+    "sub": 1,
+    "mul": 1,
+    "sum": 1,
+}
 
 
 def activation_flops(args: Arguments, name: str) -> int:
-    """FLOPs a result of the fused operation named by the argument ``name``; 0 where there is none or no name was recorded."""
+    """FLOPs a result of the fused operation named by the argument ``name``; 0 where there is none or no name
+    was recorded."""
     return activation_cost(args.given(name))
 
 
@@ -54,7 +75,8 @@ def product_flops(batch: int, m: int, k: int, n: int, dtype: str = "float32") ->
 
 
 def product(left: TensorArg, right: TensorArg) -> tuple[int, tuple[int, ...]]:
-    """FLOPs and result shape of ``left @ right`` by the rule of torch.matmul: vectors gain a dimension, batches broadcast."""
+    """FLOPs and result shape of ``left @ right`` by the rule of torch.matmul: vectors gain a dimension,
+    batches broadcast."""
     _refuse_sparse(left, right)
     if not left.shape or not right.shape:
         raise NotCounted("a matrix product of a scalar")
@@ -67,7 +89,11 @@ def product(left: TensorArg, right: TensorArg) -> tuple[int, tuple[int, ...]]:
     columns = b[-1:] if len(right.shape) > 1 else ()
     summed = (prod(batch), a[-2], a[-1], b[-1])
     if left.stored or right.stored:  # each stored element is a factor in a row, or a column, of results
-        summed = (1, 1, left.stored[0], b[-1]) if left.stored else (1, 1, right.stored[0] if right.stored else 0, a[-2])
+        summed = (
+            (1, 1, left.stored[0], b[-1])
+            if left.stored
+            else (1, 1, right.stored[0] if right.stored else 0, a[-2])
+        )
     return product_flops(*summed, left.dtype), (*batch, *rows, *columns)
 
 
@@ -84,15 +110,22 @@ def results_of(left: Tensors, right: Tensors) -> int:
 
 
 def _refuse_sparse(*tensors: TensorArg) -> None:
-    """A sparse operand has no strides where the others have some: None in a recording, an empty list in a trace.
+    """A sparse operand has no strides where the others have some: None in a recording, an empty list in a
+        trace.
 
     The product of one with a dense operand is known where its elements are.
     """
     known = sum(tensor.stored is not None for tensor in tensors)
     if known == 1:
         return
-    with_strides = [tensor.strides is not None and len(tensor.strides) == len(tensor.shape) for tensor in tensors]
-    if known or any(tensor.strides == () and tensor.shape for tensor in tensors) or (any(with_strides) and not all(with_strides)):
+    with_strides = [
+        tensor.strides is not None and len(tensor.strides) == len(tensor.shape) for tensor in tensors
+    ]
+    if (
+        known
+        or any(tensor.strides == () and tensor.shape for tensor in tensors)
+        or (any(with_strides) and not all(with_strides))
+    ):
         raise NotCounted(SPARSE)
 
 
@@ -100,10 +133,15 @@ SPARSE: Final = "the elements that a sparse tensor stores are not in its shape"
 
 
 def product_work(
-    left: TensorArg, right: TensorArg, *others: TensorArg | None, each: int = 0, out_dtype: str = "", summed: bool = False
+    left: TensorArg,
+    right: TensorArg,
+    *others: TensorArg | None,
+    each: int = 0,
+    out_dtype: str = "",
+    summed: bool = False,
 ) -> Work:
-    """``left @ right``: both read with ``others``, ``each`` FLOPs done to each result, and this written as ``out_dtype``, or as
-    ``left``; ``summed`` says that the results are sums over the batch."""
+    """``left @ right``: both read with ``others``, ``each`` FLOPs done to each result, and this written as
+    ``out_dtype``, or as ``left``; ``summed`` says that the results are sums over the batch."""
     flops, shape = product(left, right)
     results = prod(shape[1:] if summed else shape)
     return Work(
@@ -123,19 +161,26 @@ def plain(signature: Signature) -> Work:
 
 
 def with_addition(signature: Signature) -> Work:
-    """beta * self + alpha * (left @ right); the addition is one FLOP a result. ``addbmm`` sums its products over the batch."""
+    """beta * self + alpha * (left @ right); the addition is one FLOP a result. ``addbmm`` sums its products
+    over the batch."""
     gelu = signature.name == "aten::_addmm_activation"
     # addmm(self, left, right, out_dtype, beta, alpha) and not addmm(self, left, right, beta, alpha, out)
     has_dtype = not gelu and len(signature.args) > 5 and isinstance(signature.args[5], int | float | complex)
-    args = Arguments(signature, f"self left right {'out_dtype ' if has_dtype else ''}beta=1 alpha=1 use_gelu=False")
+    args = Arguments(
+        signature, f"self left right {'out_dtype ' if has_dtype else ''}beta=1 alpha=1 use_gelu=False"
+    )
     added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
     cost = addition_flops(left.dtype)
     if gelu:
         cost += GELU if args.flag("use_gelu") else 1
     return product_work(
-        left, right, None if args.recorded("beta") and args.value("beta") == 0 else added, each=cost,
-        out_dtype=args.dtype("out_dtype", "") if has_dtype else "", summed=signature.name.startswith("aten::addbmm"),
-    )  # fmt: skip
+        left,
+        right,
+        None if args.recorded("beta") and args.value("beta") == 0 else added,
+        each=cost,
+        out_dtype=args.dtype("out_dtype", "") if has_dtype else "",
+        summed=signature.name.startswith("aten::addbmm"),
+    )
 
 
 @named
@@ -145,13 +190,17 @@ def dense(*operands: Tensors) -> bool:
     return True
 
 
-# --- linear layers -----------------------------------------------------------------------------------------------------------------
+# --- linear layers ----------------------------------------------------------------------------------------
 
 
-def layer_work(inputs: TensorArg, outputs: int, *read: TensorArg | None, each: int = 0, unpack: int = 0, dtype: str = "") -> Work:
-    """[..., k] with a weight of k * ``outputs`` numbers in any layout, which is one of the tensors that are ``read`` with ``inputs``.
+def layer_work(
+    inputs: TensorArg, outputs: int, *read: TensorArg | None, each: int = 0, unpack: int = 0, dtype: str = ""
+) -> Work:
+    """[..., k] with a weight of k * ``outputs`` numbers in any layout, which is one of the tensors that are
+    ``read`` with ``inputs``.
 
-    ``each`` is FLOPs of each result, ``unpack`` of each number of the weight. The result is of this ``dtype``, or that of ``inputs``.
+    ``each`` is FLOPs of each result, ``unpack`` of each number of the weight. The result is of this
+    ``dtype``, or that of ``inputs``.
     """
     rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
     results = rows * outputs
@@ -165,7 +214,8 @@ def layer_work(inputs: TensorArg, outputs: int, *read: TensorArg | None, each: i
 
 
 def linear(signature: Signature, schema: str) -> Work:
-    """``self @ weight^T + bias`` with weight [n, k], or [k] for one number a row; with a second operand or an activation fused."""
+    """``self @ weight^T + bias`` with weight [n, k], or [k] for one number a row; with a second operand or an
+    activation fused."""
     binary = signature.name == "mkldnn::_linear_pointwise" and len(signature.args) == 5
     args = Arguments(signature, "self other weight bias attr" if binary else schema)
     inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
@@ -176,10 +226,17 @@ def linear(signature: Signature, schema: str) -> Work:
     if inputs.shape[-1] != weight.shape[-1]:
         raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {weight.shape[-1]} differ")
     each = (activation_flops(args, "attr") or int(binary)) + addition_flops(inputs.dtype) * (bias is not None)
-    return layer_work(inputs, weight.shape[0] if len(weight.shape) == 2 else 1, weight, bias, args.optional("other"), each=each)
+    return layer_work(
+        inputs,
+        weight.shape[0] if len(weight.shape) == 2 else 1,
+        weight,
+        bias,
+        args.optional("other"),
+        each=each,
+    )
 
 
-# --- several products in one call --------------------------------------------------------------------------------------------------
+# --- several products in one call -------------------------------------------------------------------------
 
 
 def products_of_lists(signature: Signature) -> Work:
@@ -190,11 +247,14 @@ def products_of_lists(signature: Signature) -> Work:
     return sum(map(product_work, lefts, rights), Work())
 
 
-def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None) -> tuple[int, tuple[int, ...]]:
-    """FLOPs and result shape of a grouped product, whose groups share the tensors' rows, columns or inner dimension.
+def grouped_product(
+    left: TensorArg, right: TensorArg, offsets: TensorArg | None
+) -> tuple[int, tuple[int, ...]]:
+    """FLOPs and result shape of a grouped product, whose groups share the tensors' rows, columns or inner
+    dimension.
 
-    ``offsets`` says where each of the g groups ends; the last one ends where the tensor does. So the sizes of the groups, which are not
-    recorded, do not matter.
+    ``offsets`` says where each of the g groups ends; the last one ends where the tensor does. So the sizes of
+    the groups, which are not recorded, do not matter.
     """
     if len(left.shape) == 3 and len(right.shape) == 3:  # [g, m, k] @ [g, k, n]: no offsets
         return product(left, right)
@@ -228,8 +288,8 @@ def grouped_results(left: Tensors, right: Tensors, offsets: Tensors) -> int:
 def trilinear(signature: Signature) -> Work:
     """Sum over ``sumdim`` of i1 * i2 * i3, each given the dimensions in its ``expand`` list: two products.
 
-    i1 and i2 meet first, summed over what i3 lacks; the rest is summed with i3. ``bilinear`` is [b, 1, i, 1], [1, o, i, j] and
-    [b, 1, 1, j]: b * o * j results of i multiply-adds, then b * o of j.
+    i1 and i2 meet first, summed over what i3 lacks; the rest is summed with i3. ``bilinear`` is [b, 1, i, 1],
+    [1, o, i, j] and [b, 1, 1, j]: b * o * j results of i multiply-adds, then b * o of j.
     """
     args = Arguments(signature, "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim=1")
     tensors = [args.tensor(name) for name in ("i1", "i2", "i3")]

@@ -1,8 +1,10 @@
-"""Autograd nodes of libraries: a node is given the gradients of what its forward call returned, and records nothing else.
+"""Autograd nodes of libraries: a node is given the gradients of what its forward call returned, and records
+nothing else.
 
-Formulas of such nodes are asked with the gradients as a tuple, followed by the arguments of the forward call, which
-``count/library_gradients.py`` finds in the trace. A trace records of a Python function's arguments the tensors, and from recent
-versions of torch numbers as well; lists are left out. Formulas therefore take tensors by their order.
+Formulas of such nodes are asked with the gradients as a tuple, followed by the arguments of the forward call,
+which ``count/library_gradients.py`` finds in the trace. A trace records of a Python function's arguments the
+tensors, and from recent versions of torch numbers as well; lists are left out. Formulas therefore take
+tensors by their order.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ def with_forward(node: Signature, gradients: tuple[TensorArg, ...], forward: Sig
 
 
 def parts(signature: Signature) -> tuple[tuple[TensorArg, ...], Signature]:
-    """The gradients that a node is given, and the arguments of its forward call; raises NotCounted where these are not known."""
+    """The gradients that a node is given, and the arguments of its forward call; raises NotCounted where
+    these are not known."""
     if not signature.args or not isinstance(signature.args[0], tuple):
         raise NotCounted(FORWARD_NEEDED)
     gradients = tuple(one for one in signature.args[0] if isinstance(one, TensorArg))

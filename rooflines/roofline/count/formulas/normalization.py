@@ -15,11 +15,14 @@ from rooflines.roofline.count.formulas.rows import Tensors, named
 
 BATCH_NORM: Final = texts("normalization.batch_norm")
 # These keep no statistics for a backward: only what they call does.
-_WITHOUT_STATISTICS: Final = frozenset({"aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm"})
+_WITHOUT_STATISTICS: Final = frozenset(
+    {"aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm"}
+)
 
 
 def _statistics_dtype(inputs: TensorArg, parameter: TensorArg | None) -> str:
-    """The dtype of statistics that were not recorded: that of the parameters, but float32 for half-precision data, as on GPUs."""
+    """The dtype of statistics that were not recorded: that of the parameters, but float32 for half-precision
+    data, as on GPUs."""
     dtype = inputs.dtype if parameter is None else parameter.dtype
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
@@ -27,10 +30,15 @@ def _statistics_dtype(inputs: TensorArg, parameter: TensorArg | None) -> str:
 def _kept(hints: Hints, made: int, count: int, inputs: TensorArg, parameter: TensorArg | None) -> int:
     """Bytes of saved statistics in addition to the ``made`` ones of the result.
 
-    A CPU keeps those of half-precision data in half precision, which shows where the trace says to the byte what the call allocated.
+    A CPU keeps those of half-precision data in half precision, which shows where the trace says to the byte
+    what the call allocated.
     """
     narrow = count * size_of((parameter or inputs).dtype)
-    return narrow if hints.output_bytes == made + narrow else count * size_of(_statistics_dtype(inputs, parameter))
+    return (
+        narrow
+        if hints.output_bytes == made + narrow
+        else count * size_of(_statistics_dtype(inputs, parameter))
+    )
 
 
 def _channels(inputs: TensorArg) -> int:
@@ -38,7 +46,8 @@ def _channels(inputs: TensorArg) -> int:
 
 
 def batch_norm(signature: Signature, hints: Hints, schema: str) -> Work:
-    """In training the statistics of the batch are computed, saved for the backward, and mixed into the running ones."""
+    """In training the statistics of the batch are computed, saved for the backward, and mixed into the
+    running ones."""
     if isinstance(signature.arg(3), bool):
         schema = "self weight bias training"  # _native_batch_norm_legit.no_stats
     args = Arguments(signature, schema)
@@ -61,7 +70,8 @@ def batch_norm(signature: Signature, hints: Hints, schema: str) -> Work:
 
 
 def _groups(args: Arguments, inputs: TensorArg) -> int:
-    """How many means a norm has: one for each row of the normalized dimensions, or for each group of a sample."""
+    """How many means a norm has: one for each row of the normalized dimensions, or for each group of a
+    sample."""
     if args.has("group"):
         return args.integer("n") * args.integer("group")
     if args.given("normalized_shape") is None:  # some traces record numbers and leave lists empty
@@ -73,7 +83,8 @@ def _groups(args: Arguments, inputs: TensorArg) -> int:
 
 
 def affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
-    """Statistics over a row or a group, then normalize; a weight is one more multiply and a bias one more add.
+    """Statistics over a row or a group, then normalize; a weight is one more multiply and a bias one more
+    add.
 
     The native forms keep the means and deviations for their backward.
     """
@@ -86,7 +97,10 @@ def affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
         made += _kept(hints, made, 2 * _groups(args, inputs), inputs, weight)
     cost = costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + (weight is not None) + (bias is not None)
     return Work(
-        other_flops=inputs.numel * cost, bytes_read=size(inputs, weight, bias), bytes_written=made, precision=precision_of(inputs.dtype)
+        other_flops=inputs.numel * cost,
+        bytes_read=size(inputs, weight, bias),
+        bytes_written=made,
+        precision=precision_of(inputs.dtype),
     )
 
 
@@ -94,7 +108,9 @@ def rms_norm(signature: Signature) -> Work:
     """The fused form keeps the reciprocal root mean squares, one a row."""
     args = Arguments(signature, "self normalized_shape weight=None eps=None")
     inputs, weight = args.tensor("self"), args.optional("weight")
-    kept = _groups(args, inputs) * size_of(_statistics_dtype(inputs, None)) if "fused" in signature.name else 0
+    kept = (
+        _groups(args, inputs) * size_of(_statistics_dtype(inputs, None)) if "fused" in signature.name else 0
+    )
     return Work(
         other_flops=inputs.numel * costs.RMS_NORM,
         bytes_read=size(inputs, weight),
@@ -103,7 +119,8 @@ def rms_norm(signature: Signature) -> Work:
     )
 
 
-# Batch norm over several devices, step by step: the statistics of this one, those of all, the normalization; and its backward.
+# Batch norm over several devices, step by step: the statistics of this one, those of all, the normalization;
+# and its backward.
 
 
 @named

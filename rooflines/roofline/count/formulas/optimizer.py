@@ -1,4 +1,5 @@
-"""Optimizer steps over lists of tensors: fused (one pass over everything) and foreach (one operation over a list)."""
+"""Optimizer steps over lists of tensors: fused (one pass over everything) and foreach (one operation over a
+list)."""
 
 from __future__ import annotations
 
@@ -21,26 +22,34 @@ def positive(value: Argument) -> bool:
 
 
 def _counts_steps(signature: Signature) -> bool:
-    """Whether this adds one to a list: what Adam does to its step counters, which are a number a tensor and not a parameter each."""
+    """Whether this adds one to a list: what Adam does to its step counters, which are a number a tensor and
+    not a parameter each."""
     numbers = [arg for arg in signature.args[1:] if isinstance(arg, int | float)]
     lists = [arg for arg in signature.args if isinstance(arg, tuple)]
     return signature.name.startswith("aten::_foreach_add") and len(lists) == 1 and numbers[:1] in ([1], [1.0])
 
 
 def _whole(signature: Signature, hints: Hints) -> Signature:
-    """The call with the lists that the trace left out, as long as the parameters, unless they are step counters."""
+    """The call with the lists that the trace left out, as long as the parameters, unless they are step
+    counters."""
     if _counts_steps(signature):
         return signature
     return replace(signature, args=tuple(hints.left_out() if arg == () else arg for arg in signature.args))
 
 
 def _each(signature: Signature, name: str) -> list[Signature]:
-    """The calls of the operator ``name`` that equal a call over lists; a tensor that all of them share is only in the first."""
-    lengths = [len(arg) for arg in signature.args if isinstance(arg, tuple) and any(isinstance(item, TensorArg) for item in arg)]
+    """The calls of the operator ``name`` that equal a call over lists; a tensor that all of them share is
+    only in the first."""
+    lengths = [
+        len(arg)
+        for arg in signature.args
+        if isinstance(arg, tuple) and any(isinstance(item, TensorArg) for item in arg)
+    ]
     if not lengths:
         raise NotCounted("shapes of 'self' not recorded")  # traces leave out lists of more than 30 tensors
     return [
-        Signature(name, tuple(arg[index] if isinstance(arg, tuple) else arg for arg in signature.args)) for index in range(lengths[0])
+        Signature(name, tuple(arg[index] if isinstance(arg, tuple) else arg for arg in signature.args))
+        for index in range(lengths[0])
     ]
 
 
@@ -48,10 +57,14 @@ def foreach(signature: Signature, hints: Hints) -> Work:
     name = signature.name.removeprefix("aten::_foreach_").rstrip("_")
     signature = _whole(signature, hints)
     in_place = signature.name.endswith("_")
-    listed = [index for index, arg in enumerate(signature.args[: rule_of(name).operands]) if isinstance(arg, tuple)]
+    listed = [
+        index for index, arg in enumerate(signature.args[: rule_of(name).operands]) if isinstance(arg, tuple)
+    ]
     # a tensor outside the lists belongs to each call, and is read once
     work = Work(bytes_read=size(*(arg for arg in signature.args if isinstance(arg, TensorArg))))
-    for call, times in Counter(_each(signature, f"aten::{name}")).items():  # most tensors of a network have few shapes
+    for call, times in Counter(
+        _each(signature, f"aten::{name}")
+    ).items():  # most tensors of a network have few shapes
         one = rule_work(call, adjusted(name, call), in_place)
         read = size(*(call.args[index] for index in listed if isinstance(call.args[index], TensorArg)))
         work += Work(0, times * one.other_flops, times * read, times * one.bytes_written, one.precision)

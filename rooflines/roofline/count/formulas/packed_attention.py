@@ -1,8 +1,9 @@
-"""Attention over packed sequences and KV caches, as libraries call it: lengths are in tensors, whose values no trace has.
+"""Attention over packed sequences and KV caches, as libraries call it: lengths are in tensors, whose values
+no trace has.
 
-What the arguments determine is exact: tensors with a dimension for the sequence, packed sequences whose number and longest length
-show that all are equally long. A server's mark gives the lengths of a step (``Hints.sequences``). Otherwise the count is an estimate
-or a bound, and ``Work.assumption`` says which.
+What the arguments determine is exact: tensors with a dimension for the sequence, packed sequences whose
+number and longest length show that all are equally long. A server's mark gives the lengths of a step
+(``Hints.sequences``). Otherwise the count is an estimate or a bound, and ``Work.assumption`` says which.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from math import prod
 from typing import Any, Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.count.formulas.arguments import (
+    Arguments,
+    Dispatches,
+    NotCounted,
+    size,
+    size_of,
+    written,
+)
 from rooflines.roofline.count.formulas.attention import Attention, backward_work, has_dropout, sight
 from rooflines.roofline.count.formulas.costs import SOFTMAX, TANH
 from rooflines.roofline.count.formulas.lengths import Lengths, packed_lengths, recorded_lengths
@@ -26,20 +34,23 @@ NEW_ONLY: Final = "KV lengths not recorded: only the new tokens are counted"
 DECODES: Final = "one query per sequence: the kernel skips sequences with more"
 NO_WINDOW: Final = "no window, which is not recorded"
 
-# --- the arguments of one operator -------------------------------------------------------------------------------------------------
+# --- the arguments of one operator ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayout:
-    """How an operator takes its arguments: ``schemas`` of its versions, of which the first that fits a call is used.
+    """How an operator takes its arguments: ``schemas`` of its versions, of which the first that fits a call
+        is used.
 
-    Tensors: ``query`` [b, s, h, d] or packed [total, h, d], ``query_rest`` more of its depth, ``key`` and ``value`` alike or a cache
-    [pages, page, h, d], ``new_key`` and ``new_value`` that are appended to it, ``out``. Lengths: ``cum_q`` and ``cum_k`` (where
-    packed sequences end), ``used_q`` and ``used_k`` (lengths), ``max_q`` and ``max_k``; ``pages`` [b, pages of a sequence], or
-    ``page_list`` with ``page_ends``, and ``page_size``; ``ends_q`` is ``cum_q`` of tensors that are not packed. ``with_log_sum`` says
-    whether a row's sum is returned, ``log_sum`` whether it is where no argument says. Without a ``value`` the values are a part of the
-    keys, ``value_depth`` or ``out`` as deep. ``causal`` is for operators without such an argument. ``decodes`` says that sequences of
-    more than one query are left out where ``cum_q`` is given. ``assumption`` says what an operator never records.
+    Tensors: ``query`` [b, s, h, d] or packed [total, h, d], ``query_rest`` more of its depth, ``key`` and
+    ``value`` alike or a cache [pages, page, h, d], ``new_key`` and ``new_value`` that are appended to it,
+    ``out``. Lengths: ``cum_q`` and ``cum_k`` (where packed sequences end), ``used_q`` and ``used_k``
+    (lengths), ``max_q`` and ``max_k``; ``pages`` [b, pages of a sequence], or ``page_list`` with
+    ``page_ends``, and ``page_size``; ``ends_q`` is ``cum_q`` of tensors that are not packed. ``with_log_sum``
+    says whether a row's sum is returned, ``log_sum`` whether it is where no argument says. Without a
+    ``value`` the values are a part of the keys, ``value_depth`` or ``out`` as deep. ``causal`` is for
+    operators without such an argument. ``decodes`` says that sequences of more than one query are left out
+    where ``cum_q`` is given. ``assumption`` says what an operator never records.
     """
 
     schemas: tuple[str, ...]
@@ -61,12 +72,18 @@ def _arguments(signature: Signature, layout: AttentionLayout) -> Arguments:
         required = sum("=" not in field for field in schema.split())
         if required <= len(signature.args) and _fits(args):
             return args
-    raise NotCounted("arguments of another version of this operator" if signature.tensors else "shapes not recorded")
+    raise NotCounted(
+        "arguments of another version of this operator" if signature.tensors else "shapes not recorded"
+    )
 
 
 def _fits(args: Arguments) -> bool:
     """Whether the arguments are of the kinds that their names say; what was not recorded fits."""
-    values = {name: args.value(name, absent=None) for name in (*_FLAGS, *_INTEGERS) if args.has(name) and args.recorded(name)}
+    values = {
+        name: args.value(name, absent=None)
+        for name in (*_FLAGS, *_INTEGERS)
+        if args.has(name) and args.recorded(name)
+    }
     flags = all(isinstance(values[name], bool) for name in _FLAGS if name in values)
     integers = all(values[name] is None or type(values[name]) is int for name in _INTEGERS if name in values)
     query, rest = args.optional("query"), args.optional("query_rest")
@@ -84,10 +101,11 @@ def _positive(args: Arguments, name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """``capacity`` is the number of tokens in the tensor of keys, ``total`` that of all sequences, as far as it is bounded.
+    """``capacity`` is the number of tokens in the tensor of keys, ``total`` that of all sequences, as far as
+    it is bounded.
 
-    ``cached`` says that sequences use only a part of the tensor. ``most`` is what the lists of pages or the cache have room for,
-    ``longest`` what one sequence can have.
+    ``cached`` says that sequences use only a part of the tensor. ``most`` is what the lists of pages or the
+    cache have room for, ``longest`` what one sequence can have.
     """
 
     capacity: int
@@ -99,7 +117,8 @@ class _Keys:
 
 
 def _page_size(key: TensorArg, latent: bool) -> int:
-    """Tokens of a page: [pages, page, h, d], [pages, h, d / x, page, x], [tokens, h, d], or of latent attention [pages, page, d]."""
+    """Tokens of a page: [pages, page, h, d], [pages, h, d / x, page, x], [tokens, h, d], or of latent
+    attention [pages, page, d]."""
     if len(key.shape) == 5:
         return key.shape[3]
     return key.shape[1] if len(key.shape) == 4 or latent else 1
@@ -126,7 +145,11 @@ def _keys(args: Arguments, count: int, tokens: int) -> _Keys:
     if total == tokens:  # and each sequence has at least its new tokens
         return found
     # lists of pages and longest lengths are often those of the largest model and batch
-    return replace(found, assumption=LONGEST) if total <= capacity else replace(found, total=tokens, assumption=NEW_ONLY)
+    return (
+        replace(found, assumption=LONGEST)
+        if total <= capacity
+        else replace(found, total=tokens, assumption=NEW_ONLY)
+    )
 
 
 def _count(args: Arguments) -> int:
@@ -145,33 +168,43 @@ def _count(args: Arguments) -> int:
     return count
 
 
-def _lengths(args: Arguments, hints: Hints, left: int | None, right: int | None, layout: AttentionLayout) -> tuple[Lengths, _Keys]:
+def _lengths(
+    args: Arguments, hints: Hints, left: int | None, right: int | None, layout: AttentionLayout
+) -> tuple[Lengths, _Keys]:
     query, count = args.tensor("query"), _count(args)
     tokens = prod(query.shape[:-2])
     decodes = layout.decodes and args.optional("cum_q") is not None
     mixed = decodes and tokens > count
-    longest_query = 1 if decodes else -(-tokens // count) if args.optional("cum_q") is None else _positive(args, "max_q")
+    longest_query = (
+        1 if decodes else -(-tokens // count) if args.optional("cum_q") is None else _positive(args, "max_q")
+    )
     if longest_query is not None:
         tokens = min(tokens, count * longest_query)  # more are padding
     keys = _keys(args, count, tokens)
     known = hints.sequences
-    one_each = known is not None and keys.cached and known.queries == known.count  # a query that sees all keys
+    one_each = (
+        known is not None and keys.cached and known.queries == known.count
+    )  # a query that sees all keys
     if right == 0 or one_each:  # the calls of language models
         total = keys.most if keys.cached else keys.total
         found = recorded_lengths(known, count, tokens, total, left, longest_query, keys.longest)
         if found is not None:
             return found, keys
-    longest_key = -(-keys.total // count) if args.optional("cum_k") is None or keys.cached else _positive(args, "max_k")
+    longest_key = (
+        -(-keys.total // count) if args.optional("cum_k") is None or keys.cached else _positive(args, "max_k")
+    )
     if keys.cached and keys.total == tokens:  # of each sequence only the new tokens
         longest_key = longest_query
     if args.optional("used_q") is not None:
         longest_query = None
-    found = packed_lengths(count, tokens, keys.total, longest_query, longest_key, left is not None or right is not None)
+    found = packed_lengths(
+        count, tokens, keys.total, longest_query, longest_key, left is not None or right is not None
+    )
     found = replace(found, assumption=keys.assumption) if keys.assumption else found
     return (replace(found, assumption=_both(found.assumption, DECODES)) if mixed else found), keys
 
 
-# --- formulas ----------------------------------------------------------------------------------------------------------------------
+# --- formulas ---------------------------------------------------------------------------------------------
 
 
 def _part(tensor: TensorArg | None, some: int, of: int) -> int:
@@ -199,7 +232,18 @@ def _both(*assumptions: str) -> str:
     return "; ".join(filter(None, assumptions))
 
 
-_SMALL: Final = ("bias", "alibi", "sinks", "cum_q", "cum_k", "used_q", "used_k", "q_scale", "k_scale", "v_scale")
+_SMALL: Final = (
+    "bias",
+    "alibi",
+    "sinks",
+    "cum_q",
+    "cum_k",
+    "used_q",
+    "used_k",
+    "q_scale",
+    "k_scale",
+    "v_scale",
+)
 
 
 def forward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work:
@@ -217,34 +261,57 @@ def forward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work
     seen = max(min(lengths.keys(left), keys.capacity) - appended, 0) if keys.cached else keys.capacity
     tokens = prod(query.shape[:-2])
     queries = min(lengths.queries, tokens)
-    cost = 1 + SOFTMAX + (args.optional("bias") is not None) + 2 * (args.optional("alibi") is not None) + 2 * has_dropout(args)
+    cost = (
+        1
+        + SOFTMAX
+        + (args.optional("bias") is not None)
+        + 2 * (args.optional("alibi") is not None)
+        + 2 * has_dropout(args)
+    )
     softcap = args.given("softcap")
     if isinstance(softcap, int | float) and softcap > 0:
         cost += TANH + 1
-    item = size_of(out.dtype) if out is not None else 2 if query.dtype.startswith("float8") else size_of(query.dtype)
-    log_sum = args.flag("with_log_sum") if args.has("with_log_sum") and args.recorded("with_log_sum") else layout.log_sum
+    item = (
+        size_of(out.dtype)
+        if out is not None
+        else 2
+        if query.dtype.startswith("float8")
+        else size_of(query.dtype)
+    )
+    log_sum = (
+        args.flag("with_log_sum")
+        if args.has("with_log_sum") and args.recorded("with_log_sum")
+        else layout.log_sum
+    )
     appending = (new, args.optional("new_value"))
     return Work(
         matrix_flops=sizes.flops,
         other_flops=sizes.pairs * cost,
-        bytes_read=_part(query, queries, tokens) + _part(rest, queries, tokens)
-        + _part(key, seen, keys.capacity) + _part(args.optional("value"), seen, keys.capacity)
+        bytes_read=_part(query, queries, tokens)
+        + _part(rest, queries, tokens)
+        + _part(key, seen, keys.capacity)
+        + _part(args.optional("value"), seen, keys.capacity)
         + size(*appending, *(args.optional(name) for name in _SMALL)),
-        bytes_written=queries * query.shape[-2] * (sizes.value_depth * item + 4 * log_sum) + written(*appending),
+        bytes_written=queries * query.shape[-2] * (sizes.value_depth * item + 4 * log_sum)
+        + written(*appending),
         precision=matrix_precision_of(query.dtype),
         assumption=_both(lengths.assumption, layout.assumption),
-    )  # fmt: skip
+    )
 
 
 def backward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work:
-    """Five products, as every backward of flash attention: the scores again, and two for each of the forward's."""
+    """Five products, as every backward of flash attention: the scores again, and two for each of the
+    forward's."""
     args = _arguments(signature, layout)
     left, right, lower_right = _sight(args, layout)
     lengths, _ = _lengths(args, hints, left, right, layout)
     query, value = args.tensor("query"), args.tensor("value")
     meeting = query.shape[-2] * lengths.pairs(left, right, lower_right)
     return backward_work(
-        args, Attention(meeting, query.shape[-1], value.shape[-1], assumption=_both(lengths.assumption, layout.assumption))
+        args,
+        Attention(
+            meeting, query.shape[-1], value.shape[-1], assumption=_both(lengths.assumption, layout.assumption)
+        ),
     )
 
 
@@ -257,23 +324,31 @@ def function_backward(signature: Signature, hints: Hints, layout: AttentionLayou
     return replace(work, bytes_read=work.bytes_read + saved)
 
 
-def layout_formula(said: dict[str, Any], kind: str, given: Callable[[Signature], Signature] | None) -> HintedFormula:
-    """The formula of operators (``forward`` or ``backward``), or of autograd functions and their backward nodes (``function``). The
-    layout is that of what ``given`` makes of a call, and of the forward call of a node."""
+def layout_formula(
+    said: dict[str, Any], kind: str, given: Callable[[Signature], Signature] | None
+) -> HintedFormula:
+    """The formula of operators (``forward`` or ``backward``), or of autograd functions and their backward
+    nodes (``function``). The layout is that of what ``given`` makes of a call, and of the forward call of a
+    node."""
     layout = AttentionLayout(
-        tuple(map(str.strip, said["schema"].split("|"))), **{name: said[name] for name in said if name != "schema"}
+        tuple(map(str.strip, said["schema"].split("|"))),
+        **{name: said[name] for name in said if name != "schema"},
     )
 
     def work(signature: Signature, hints: Hints) -> Work:
         if kind == "function" and signature.name.endswith("Backward"):
             gradients, call = parts(signature)
-            return function_backward(replace(signature, args=(gradients[0], *(given(call) if given else call).args)), hints, layout)
-        return (backward if kind == "backward" else forward)(given(signature) if given else signature, hints, layout)
+            return function_backward(
+                replace(signature, args=(gradients[0], *(given(call) if given else call).args)), hints, layout
+            )
+        return (backward if kind == "backward" else forward)(
+            given(signature) if given else signature, hints, layout
+        )
 
     return work
 
 
-# --- layers of servers -----------------------------------------------------------------------------------------------------------
+# --- layers of servers ------------------------------------------------------------------------------------
 
 SERVED: Final = "causal attention without a window"
 ONE: Final = "one sequence without a prefix"
@@ -282,19 +357,26 @@ ONE: Final = "one sequence without a prefix"
 def unified(signature: Signature, hints: Hints, schema: str) -> Work:
     """Causal attention of a step's tokens to themselves and to the tokens of their sequences in the KV cache.
 
-    A cache is in 8 bits where queries are, as vLLM quantizes queries for such a cache only. ``saves_cache`` says whether the call also
-    appends the new keys and values to it; without such an argument it does if no tensor ``updated`` shows that another operator does.
-    ``latent`` attention is that of other operators.
+    A cache is in 8 bits where queries are, as vLLM quantizes queries for such a cache only. ``saves_cache``
+    says whether the call also appends the new keys and values to it; without such an argument it does if no
+    tensor ``updated`` shows that another operator does. ``latent`` attention is that of other operators.
     """
     args = Arguments(signature, schema)
     if args.has("latent") and args.flag("latent"):
         raise Dispatches
-    query, key, value, out = args.tensor("query"), args.tensor("key"), args.tensor("value"), args.optional("out")
+    query, key, value, out = (
+        args.tensor("query"),
+        args.tensor("key"),
+        args.tensor("value"),
+        args.optional("out"),
+    )
     if len(key.shape) != 3 or len(query.shape) not in (2, 3):
         raise NotCounted("number of heads not recorded")
     depth, value_depth = key.shape[-1], value.shape[-1]
     tokens, heads = query.shape[0], prod(query.shape[1:]) // depth
-    lengths = recorded_lengths(hints.sequences, tokens, tokens, None, None) or Lengths(((1, tokens, tokens),), ONE)
+    lengths = recorded_lengths(hints.sequences, tokens, tokens, None, None) or Lengths(
+        ((1, tokens, tokens),), ONE
+    )
     new, seen = lengths.queries, lengths.keys(None)
     eighth = query.dtype.startswith("float8")
     cache = key.shape[-2] * (depth + value_depth) * (1 if eighth else size_of(key.dtype))
@@ -305,7 +387,9 @@ def unified(signature: Signature, hints: Hints, schema: str) -> Work:
     return Work(
         matrix_flops=sizes.flops,
         other_flops=sizes.pairs * (1 + SOFTMAX),
-        bytes_read=size(query) * new // tokens + new * (recorded if writes else cache) + max(seen - new, 0) * cache,
+        bytes_read=size(query) * new // tokens
+        + new * (recorded if writes else cache)
+        + max(seen - new, 0) * cache,
         bytes_written=new * heads * value_depth * item + new * cache * writes,
         precision=matrix_precision_of(query.dtype),
         assumption="; ".join(filter(None, (lengths.assumption, SERVED))),

@@ -1,4 +1,5 @@
-"""Max, average and adaptive pooling, forward and backward. A window of k elements costs k FLOPs: k - 1 to combine, 1 to finish."""
+"""Max, average and adaptive pooling, forward and backward. A window of k elements costs k FLOPs: k - 1 to
+combine, 1 to finish."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _INDEX_BYTES: Final = 8  # max-pooling writes where each maximum was, as int64
 
 
 def pooled_size(extent: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
-    """Windows over one dimension. With ``ceil`` a partial window counts if it starts inside the input or its left padding."""
+    """Windows over one dimension. With ``ceil`` a partial window counts if it starts inside the input or its
+    left padding."""
     reach = extent + 2 * padding - dilation * (kernel - 1) - 1
     count = (reach + (stride - 1 if ceil else 0)) // stride + 1
     if ceil and (count - 1) * stride >= extent + padding:
@@ -25,7 +27,8 @@ def pooled_size(extent: int, kernel: int, stride: int, padding: int, dilation: i
 
 
 def _pooled(inputs: TensorArg, taps: int, covered: int, results: int, indices: bool) -> Work:
-    """A pooling of ``taps`` elements in all windows, ``covered`` distinct ones of the input, to ``results``, perhaps with indices."""
+    """A pooling of ``taps`` elements in all windows, ``covered`` distinct ones of the input, to ``results``,
+    perhaps with indices."""
     itemsize = size_of(inputs.dtype)
     return Work(
         other_flops=taps,
@@ -44,7 +47,9 @@ def windowed(signature: Signature, schema: str, rank: int, indices: bool = False
     window = (kernel, stride, args.integers("padding", rank), args.integers("dilation", rank, absent=1))
     out = tuple(map(pooled_size, extents, *window, (args.flag("ceil"),) * rank))
     results = planes * prod(out)
-    return _pooled(inputs, results * prod(kernel), planes * prod(map(touched, extents, *window, out)), results, indices)
+    return _pooled(
+        inputs, results * prod(kernel), planes * prod(map(touched, extents, *window, out)), results, indices
+    )
 
 
 def adaptive(signature: Signature, hints: Hints, rank: int, indices: bool = False) -> Work:
@@ -72,12 +77,16 @@ def adaptive_taps(inputs: Tensors, grad: Tensors, rank: int) -> int:
 
 
 def fractional(signature: Signature, rank: int) -> Work:
-    """Windows of one size at random places. The first and the last have theirs at the borders, so that two need no random number."""
+    """Windows of one size at random places. The first and the last have theirs at the borders, so that two
+    need no random number."""
     args = Arguments(signature, "self kernel output_size random_samples")
     inputs = args.tensor("self")
     kernel, out = args.integers("kernel", rank), args.integers("output_size", rank)
     planes = prod(inputs.shape[:-rank])
-    covered = planes * prod(min(extent, taps * count) for extent, taps, count in zip(inputs.shape[-rank:], kernel, out, strict=True))
+    covered = planes * prod(
+        min(extent, taps * count)
+        for extent, taps, count in zip(inputs.shape[-rank:], kernel, out, strict=True)
+    )
     results = planes * prod(out)
     pooled = _pooled(inputs, results * prod(kernel), covered, results, indices=True)
     return pooled + Work(bytes_read=size(args.tensor("random_samples")) if max(out) > 2 else 0)

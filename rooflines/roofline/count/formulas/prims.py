@@ -1,4 +1,5 @@
-"""Operators that only torch.compile has: what inductor puts in the place of others before it generates kernels."""
+"""Operators that only torch.compile has: what inductor puts in the place of others before it generates
+kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Random numbers: factories, fills, samples. The generator's integer arithmetic is not counted: it differs between devices."""
+"""Random numbers: factories, fills, samples. The generator's integer arithmetic is not counted: it differs
+between devices."""
 
 from __future__ import annotations
 
@@ -14,17 +15,27 @@ _UNIFORM: Final = 2 * costs.BASIC  # from the generator's bits to between two bo
 _NORMAL: Final = 2 * costs.TRANSCENDENTAL + 2  # Box and Muller, mean and deviation
 _EXPONENTIAL: Final = costs.TRANSCENDENTAL + 1
 
-# Distribution -> FLOPs a number. Each has an in-place form, and a functional one to which ``self`` gives the shape.
+# Distribution -> FLOPs a number. Each has an in-place form, and a functional one to which ``self`` gives the
+# shape.
 RANDOM: Final[dict[str, int]] = {
-    "bernoulli": costs.BASIC, "uniform": _UNIFORM, "random": costs.BASIC, "exponential": _EXPONENTIAL, "normal": _NORMAL,
-    "log_normal": _NORMAL + costs.TRANSCENDENTAL, "geometric": costs.TRANSCENDENTAL + 1, "cauchy": costs.TRANSCENDENTAL + 3,
-}  # fmt: skip
+    "bernoulli": costs.BASIC,
+    "uniform": _UNIFORM,
+    "random": costs.BASIC,
+    "exponential": _EXPONENTIAL,
+    "normal": _NORMAL,
+    "log_normal": _NORMAL + costs.TRANSCENDENTAL,
+    "geometric": costs.TRANSCENDENTAL + 1,
+    "cauchy": costs.TRANSCENDENTAL + 3,
+}
 
 
 def _drawn(result: TensorArg, cost: int, *read: TensorArg | None) -> Work:
     """A result with a fixed cost per number; ``read`` are the parameters of the distribution."""
     return Work(
-        other_flops=cost * result.numel, bytes_read=size(*read), bytes_written=written(result), precision=precision_of(result.dtype)
+        other_flops=cost * result.numel,
+        bytes_read=size(*read),
+        bytes_written=written(result),
+        precision=precision_of(result.dtype),
     )
 
 
@@ -44,22 +55,29 @@ def bernoulli(signature: Signature) -> Work:
 
 
 def normal(signature: Signature) -> Work:
-    """normal(mean, std) of which one or both are tensors; normal(mean, std, size, generator, dtype, ...) of neither."""
+    """normal(mean, std) of which one or both are tensors; normal(mean, std, size, generator, dtype, ...) of
+    neither."""
     args = Arguments(signature, "mean std=1.0")
     parameters = [tensor for tensor in (args.optional("mean"), args.optional("std")) if tensor is not None]
     result = _out(signature)
     if result is None and parameters:
         result = TensorArg(broadcast(tensor.shape for tensor in parameters), parameters[0].dtype)
-    return _drawn(result or _new(Arguments(signature, "mean std size generator dtype=None"), "float32"), _NORMAL, *parameters)
+    return _drawn(
+        result or _new(Arguments(signature, "mean std size generator dtype=None"), "float32"),
+        _NORMAL,
+        *parameters,
+    )
 
 
 def _new(args: Arguments, dtype: str) -> TensorArg:
-    """The tensor that a factory makes; its own event has no shape in old traces, where the fill inside has it."""
+    """The tensor that a factory makes; its own event has no shape in old traces, where the fill inside has
+    it."""
     if not args.recorded("size"):
         raise Dispatches
     sizes = args.value("size")
     return TensorArg(
-        (sizes,) if isinstance(sizes, int) else args.sizes("size"), args.dtype("dtype", dtype) if args.has("dtype") else dtype
+        (sizes,) if isinstance(sizes, int) else args.sizes("size"),
+        args.dtype("dtype", dtype) if args.has("dtype") else dtype,
     )
 
 
@@ -68,12 +86,17 @@ def factory(signature: Signature, cost: int, dtype: str) -> Work:
     if out is not None:
         return _drawn(out, cost)
     sized = next((index for index, arg in enumerate(signature.args) if isinstance(arg, tuple)), 0)
-    shape = _new(Arguments(signature, " ".join([*(f"bound{index}" for index in range(sized)), "size"])), dtype).shape
+    shape = _new(
+        Arguments(signature, " ".join([*(f"bound{index}" for index in range(sized)), "size"])), dtype
+    ).shape
     return _drawn(TensorArg(shape, option(signature, dtype, leading=sized + 1)), cost)
 
 
 def like(signature: Signature, cost: int) -> Work:
-    """As many numbers as ``self`` has, of its dtype unless another is asked for; a bound may be a 0-dimensional tensor."""
+    """As many numbers as ``self`` has, of its dtype unless another is asked for; a bound may be a
+    0-dimensional tensor."""
     args = Arguments(signature, "self high")
     pattern, bound = args.tensor("self"), args.optional("high")
-    return _drawn(_out(signature) or TensorArg(pattern.shape, option(signature, pattern.dtype, options=5)), cost, bound)
+    return _drawn(
+        _out(signature) or TensorArg(pattern.shape, option(signature, pattern.dtype, options=5)), cost, bound
+    )

@@ -1,9 +1,11 @@
-"""Recurrent networks that run as one operator: LSTM, GRU and plain RNN of cuDNN, MIOpen, oneDNN and Metal, and their fused cells.
+"""Recurrent networks that run as one operator: LSTM, GRU and plain RNN of cuDNN, MIOpen, oneDNN and Metal,
+and their fused cells.
 
-Every time step multiplies its input and its hidden state with the weights of each gate, whether the first hidden state is zero or
-not. ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` themselves are decomposed: on a CPU an LSTM without projections is a ``mkldnn_rnn_layer``
-for each layer and direction, the others are their linear layers and cells. What a library keeps for its backward in a format of its
-own (``reserve``, ``workspace``) has a size that only it knows, and is not counted.
+Every time step multiplies its input and its hidden state with the weights of each gate, whether the first
+hidden state is zero or not. ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` themselves are decomposed: on a CPU an
+LSTM without projections is a ``mkldnn_rnn_layer`` for each layer and direction, the others are their linear
+layers and cells. What a library keeps for its backward in a format of its own (``reserve``, ``workspace``)
+has a size that only it knows, and is not counted.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, 
 
 @dataclass(frozen=True, slots=True)
 class RecurrentCell:
-    """A kind of network: its gates, FLOPs of one hidden unit without biases, and the sums that its bias gradients are."""
+    """A kind of network: its gates, FLOPs of one hidden unit without biases, and the sums that its bias
+    gradients are."""
 
     gates: int
     forward: int
@@ -40,7 +43,9 @@ class RecurrentCell:
 RELU: Final = RecurrentCell(1, 2, 2, 1)
 TANH: Final = RecurrentCell(1, RNN_CELL, RNN_CELL_BACKWARD, 1)
 LSTM: Final = RecurrentCell(4, LSTM_CELL, LSTM_CELL_BACKWARD, 4)
-GRU: Final = RecurrentCell(3, GRU_CELL, GRU_CELL_BACKWARD, 4)  # the two biases of the candidate have different gradients
+GRU: Final = RecurrentCell(
+    3, GRU_CELL, GRU_CELL_BACKWARD, 4
+)  # the two biases of the candidate have different gradients
 MODES: Final = (RELU, TANH, LSTM, GRU)  # as the backends number them
 
 
@@ -48,7 +53,8 @@ MODES: Final = (RELU, TANH, LSTM, GRU)  # as the backends number them
 class RecurrentNetwork:
     """The sizes of one network. ``tokens`` is steps * batch, or their number where sequences are packed.
 
-    ``outputs`` is the size of the hidden state: ``hidden``, or what it is projected to. A weight multiplies every token once.
+    ``outputs`` is the size of the hidden state: ``hidden``, or what it is projected to. A weight multiplies
+    every token once.
     """
 
     cell: RecurrentCell
@@ -63,13 +69,14 @@ class RecurrentNetwork:
 
     @property
     def steps_in(self) -> int:
-        """Numbers that enter all layers in one direction in a step: into the first the input, into the others both directions of the
-        layer below."""
+        """Numbers that enter all layers in one direction in a step: into the first the input, into the others
+        both directions of the layer below."""
         return self.inputs + (self.layers - 1) * self.outputs * self.directions
 
     @property
     def weights(self) -> int:
-        """Elements of all weight matrices: [gates * hidden, in], [gates * hidden, out], and a projection [out, hidden]."""
+        """Elements of all weight matrices: [gates * hidden, in], [gates * hidden, out], and a projection
+        [out, hidden]."""
         gates = self.cell.gates * self.hidden * (self.steps_in + self.layers * self.outputs)
         projections = self.layers * self.outputs * self.hidden if self.outputs != self.hidden else 0
         return self.directions * (gates + projections)
@@ -118,9 +125,9 @@ class RecurrentNetwork:
 def _network(args: Arguments, cell: RecurrentCell) -> RecurrentNetwork:
     """The network that the arguments describe.
 
-    The input is [t, b, in] or [b, t, in], or [tokens, in] where sequences are packed; the hidden state [layers * directions, b, out],
-    and an LSTM may have a list of two. Where there is a list of weights, with biases a layer has four in each direction, or five if
-    projected.
+    The input is [t, b, in] or [b, t, in], or [tokens, in] where sequences are packed; the hidden state
+    [layers * directions, b, out], and an LSTM may have a list of two. Where there is a list of weights, with
+    biases a layer has four in each direction, or five if projected.
     """
     inputs, state = args.tensor("self"), (*args.tensors("hx"), args.optional("hx"))[0]
     if state is None:
@@ -140,11 +147,13 @@ def _network(args: Arguments, cell: RecurrentCell) -> RecurrentNetwork:
         outputs=args.integer("proj_size", absent=0) or hidden,
         layers=args.integer("layers", absent=1),
         directions=1 + args.flag("bidirectional", absent=False),
-        biases=args.integer("weights_a_layer") >= 4 if args.has("weights_a_layer") else args.flag("has_biases"),
+        biases=args.integer("weights_a_layer") >= 4
+        if args.has("weights_a_layer")
+        else args.flag("has_biases"),
     )
 
 
-# --- whole networks ----------------------------------------------------------------------------------------------------------------
+# --- whole networks ---------------------------------------------------------------------------------------
 
 
 def forward(signature: Signature, schema: str) -> Work:
@@ -154,15 +163,17 @@ def forward(signature: Signature, schema: str) -> Work:
     return Work(
         matrix_flops=network.flops,
         other_flops=network.forward_other_flops,
-        bytes_read=itemsize * (network.tokens * network.inputs + network.states + network.weights + network.bias_elements),
+        bytes_read=itemsize
+        * (network.tokens * network.inputs + network.states + network.weights + network.bias_elements),
         bytes_written=itemsize * (network.results + network.states),
         precision=matrix_precision_of(dtype),
     )
 
 
 def backward(signature: Signature, schema: str) -> Work:
-    """The gradient of every step's gates, through its hidden state to the step before: the forward's products again, less that of the
-    input where it is not asked for. Those of the weights are as many once more, and the biases' gradients are sums over all steps."""
+    """The gradient of every step's gates, through its hidden state to the step before: the forward's products
+    again, less that of the input where it is not asked for. Those of the weights are as many once more, and
+    the biases' gradients are sums over all steps."""
     args = Arguments(signature, schema)
     network, dtype = _network(args, LSTM), args.tensor("self").dtype
     of_input, of_hidden, of_cell, of_weights = args.mask("output_mask", 4)
@@ -182,13 +193,14 @@ def backward(signature: Signature, schema: str) -> Work:
     )
 
 
-# --- quantized networks --------------------------------------------------------------------------------------------------------------
+# --- quantized networks -----------------------------------------------------------------------------------
 
 
 def quantized(signature: Signature) -> Work:
     """Weights of 8 bits, or of 16; with 8 the input and the hidden state of each step become int8.
 
-    The weights are packed, but the sizes follow from the states. Packed sequences come with the batch of each step as a tensor.
+    The weights are packed, but the sizes follow from the states. Packed sequences come with the batch of each
+    step as a tensor.
     """
     lstm = signature.name.endswith("lstm")
     in_steps = isinstance(signature.arg(1), TensorArg) and signature.args[1].dtype == "int64"
@@ -203,16 +215,20 @@ def quantized(signature: Signature) -> Work:
     return Work(
         matrix_flops=network.flops,
         other_flops=network.forward_other_flops + (numbers * (QUANTIZE + 2) if narrow == "qint8" else 0),
-        bytes_read=itemsize * (inputs.numel + network.states) + network.weights * size_of(narrow) + 4 * network.bias_elements,
+        bytes_read=itemsize * (inputs.numel + network.states)
+        + network.weights * size_of(narrow)
+        + 4 * network.bias_elements,
         bytes_written=itemsize * (network.results + network.states),
         precision="int8" if narrow == "qint8" else precision_of(inputs.dtype),
     )
 
 
 _CELLS: Final = {
-    "quantized::quantized_lstm_cell_dynamic": LSTM, "quantized::quantized_gru_cell_dynamic": GRU,
-    "quantized::quantized_rnn_relu_cell_dynamic": RELU, "quantized::quantized_rnn_tanh_cell_dynamic": TANH,
-}  # fmt: skip
+    "quantized::quantized_lstm_cell_dynamic": LSTM,
+    "quantized::quantized_gru_cell_dynamic": GRU,
+    "quantized::quantized_rnn_relu_cell_dynamic": RELU,
+    "quantized::quantized_rnn_tanh_cell_dynamic": TANH,
+}
 
 
 def quantized_cell(signature: Signature) -> Work:
@@ -220,7 +236,12 @@ def quantized_cell(signature: Signature) -> Work:
     cell = _CELLS[signature.name]
     states = "hx cx" if isinstance(signature.arg(1), tuple) else "hx"  # a list is opened, too
     args = Arguments(opened(signature), f"self {states} weight_ih bias_ih weight_hh bias_hh")
-    inputs, state, weight, bias = args.tensor("self"), args.tensor("hx"), args.tensor("weight_ih"), args.optional("bias_ih")
+    inputs, state, weight, bias = (
+        args.tensor("self"),
+        args.tensor("hx"),
+        args.tensor("weight_ih"),
+        args.optional("bias_ih"),
+    )
     kept = (state, args.optional("cx"))
     batch, hidden = state.shape
     network = RecurrentNetwork(cell, batch, batch, inputs.shape[-1], hidden, hidden, 1, 1, bias is not None)

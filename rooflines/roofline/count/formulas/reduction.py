@@ -9,7 +9,14 @@ from typing import Any, Final, Literal, NamedTuple
 
 from rooflines.profiler.read.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
+from rooflines.roofline.count.formulas.arguments import (
+    Arguments,
+    NotCounted,
+    floating,
+    size,
+    size_of,
+    written,
+)
 from rooflines.roofline.count.formulas.elementwise import real, rule_of, rule_work
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
@@ -21,7 +28,9 @@ class Reduction(NamedTuple):
     """What ``reduction.rows`` says of an operator."""
 
     cost: int
-    result: Literal["same", "two", "float", "real", "real and float", "bool", "index", "same and index"] = "same"
+    result: Literal["same", "two", "float", "real", "real and float", "bool", "index", "same and index"] = (
+        "same"
+    )
     whole: int = 0
     complex_cost: int | None = None
 
@@ -32,7 +41,9 @@ def _reduced_sizes(tensor: TensorArg, axes: Argument) -> int:
     if axes is None or axes == ():
         return 1
     listed = (axes,) if isinstance(axes, int) else axes
-    if not isinstance(listed, tuple) or not all(isinstance(axis, int) and -max(rank, 1) <= axis < max(rank, 1) for axis in listed):
+    if not isinstance(listed, tuple) or not all(
+        isinstance(axis, int) and -max(rank, 1) <= axis < max(rank, 1) for axis in listed
+    ):
         raise NotCounted("argument 'dim' not recorded")
     dropped = {axis % rank for axis in listed} if rank else set()
     return prod(extent for axis, extent in enumerate(tensor.shape) if axis not in dropped)
@@ -60,8 +71,11 @@ def _result_bytes(rule: Reduction, dtype: str, along_axis: bool) -> int:
     }[rule.result]
 
 
-def _written(args: Arguments, hints: Hints, outs: list[TensorArg], computed: Callable[[Argument], int]) -> int:
-    """Bytes of the results: recorded or allocated where the dimension is not known, those of ``outs``, or ``computed`` from it."""
+def _written(
+    args: Arguments, hints: Hints, outs: list[TensorArg], computed: Callable[[Argument], int]
+) -> int:
+    """Bytes of the results: recorded or allocated where the dimension is not known, those of ``outs``, or
+    ``computed`` from it."""
     made = written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
     if not args.recorded("dim") and made is not None:
         return made
@@ -71,7 +85,11 @@ def _written(args: Arguments, hints: Hints, outs: list[TensorArg], computed: Cal
 
 def reduce(signature: Signature, hints: Hints, **options: Any) -> Work:
     """One result for each row of the dimensions that a call names, or one."""
-    if signature.name in ("aten::max", "aten::min") and isinstance(signature.arg(1), TensorArg) and not _into_out(signature, hints):
+    if (
+        signature.name in ("aten::max", "aten::min")
+        and isinstance(signature.arg(1), TensorArg)
+        and not _into_out(signature, hints)
+    ):
         return rule_work(signature, rule_of("maximum"))  # of two tensors, element by element
     rule = Reduction(**options)
     call, outs = _without_outs(signature)
@@ -86,24 +104,34 @@ def reduce(signature: Signature, hints: Hints, **options: Any) -> Work:
         if isinstance(axes, bool) or (whole and not isinstance(axes, tuple)):
             axes = None  # var(self, unbiased), sum(self, dtype): no dimension among the arguments
         made = dtype
-        if rule.whole or call.name == "aten::nansum":  # in the dtype asked for; else integers are summed as int64
+        if (
+            rule.whole or call.name == "aten::nansum"
+        ):  # in the dtype asked for; else integers are summed as int64
             asked = call.arg(1 if whole else 3, default=None)
             usual = dtype if floating(dtype) else "int64"
             made = SCALAR_TYPES.get(asked, usual) if type(asked) is int else usual
         return _reduced_sizes(inputs, axes) * _result_bytes(rule, made, along_axis=axes is not None)
 
-    return Work(0, inputs.numel * cost, size(inputs), _written(args, hints, outs, computed), precision_of(dtype))
+    return Work(
+        0, inputs.numel * cost, size(inputs), _written(args, hints, outs, computed), precision_of(dtype)
+    )
 
 
 def _into_out(signature: Signature, hints: Hints) -> bool:
-    """Whether max(self, x) wrote one number to ``x``; without a recorded result, ``x`` is a second operand."""
-    return hints.outputs is not None and hints.outputs[0].shape == () and Arguments(signature, "self").tensor("self").shape != ()
+    """Whether max(self, x) wrote one number to ``x``; without a recorded result, ``x`` is a second
+    operand."""
+    return (
+        hints.outputs is not None
+        and hints.outputs[0].shape == ()
+        and Arguments(signature, "self").tensor("self").shape != ()
+    )
 
 
 def norm(signature: Signature, hints: Hints) -> Work:
     """A vector norm over some dimensions or all, of the dtype asked for or of a complex number's parts.
 
-    ``norm`` has four forms: (p), (p, dtype), (p, dim, keepdim) and (p, dim, keepdim, dtype); the others only the last.
+    ``norm`` has four forms: (p), (p, dtype), (p, dim, keepdim) and (p, dim, keepdim, dtype); the others only
+    the last.
     """
     call, outs = _without_outs(signature)
     args = Arguments(call, "self p=2 dim=None keepdim=False dtype=None")

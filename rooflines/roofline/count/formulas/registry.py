@@ -1,8 +1,8 @@
 """The registry of formulas: what one is, and how one is entered. It imports no formula.
 
-An operator is in one of four places. *Counted*: a formula, registered by ``@formula``. *Zero on purpose*: a formula too, which returns
-``Work()`` (views, allocation, metadata). *Composite*: it only calls other operators; they are counted, it is not. *Unknown*: everything
-else, said with a reason.
+An operator is in one of four places. *Counted*: a formula, registered by ``@formula``. *Zero on purpose*: a
+formula too, which returns ``Work()`` (views, allocation, metadata). *Composite*: it only calls other
+operators; they are counted, it is not. *Unknown*: everything else, said with a reason.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class CallCount:
 class Hints:
     """Known facts about a call besides its arguments; an unknown field is None.
 
-    ``outputs`` are the tensors that it returned, which a recording has and a trace has not. ``output_bytes`` is what the call
-    allocated. ``parameter_elements`` is how many elements of parameters it updates and ``parameter_dtype`` their dtype. ``sequences``
-    are the lengths of the packed sequences of a server's step.
+    ``outputs`` are the tensors that it returned, which a recording has and a trace has not. ``output_bytes``
+    is what the call allocated. ``parameter_elements`` is how many elements of parameters it updates and
+    ``parameter_dtype`` their dtype. ``sequences`` are the lengths of the packed sequences of a server's step.
     """
 
     outputs: tuple[TensorArg, ...] | None = None
@@ -51,15 +51,21 @@ class Hints:
     sequences: Sequences | None = None
 
     def results(self, signature: Signature) -> tuple[TensorArg, ...]:
-        """The tensors that the call returns: as recorded, else as torch's own shape inference has them; raises NotCounted."""
+        """The tensors that the call returns: as recorded, else as torch's own shape inference has them;
+        raises NotCounted."""
         found = self.outputs if self.outputs is not None else shapes.infer(signature)
         if found is None:
             raise NotCounted("output shapes not known")
         return found
 
     def left_out(self) -> tuple[TensorArg, ...]:
-        """A list that the trace left out, as long as the parameters that the call updates together; empty where that is not known."""
-        return () if self.parameter_elements is None else (TensorArg((self.parameter_elements,), self.parameter_dtype),)
+        """A list that the trace left out, as long as the parameters that the call updates together; empty
+        where that is not known."""
+        return (
+            ()
+            if self.parameter_elements is None
+            else (TensorArg((self.parameter_elements,), self.parameter_dtype),)
+        )
 
     def recorded_results(self) -> tuple[TensorArg, ...]:
         """The tensors that the call returned; raises Dispatches where they were not recorded."""
@@ -68,7 +74,8 @@ class Hints:
         return self.outputs
 
     def result_bytes(self, reason: str) -> int:
-        """Bytes of results whose sizes depend on values: as recorded, else what the call allocated; NotCounted says ``reason``."""
+        """Bytes of results whose sizes depend on values: as recorded, else what the call allocated;
+        NotCounted says ``reason``."""
         if self.outputs is not None:
             return written(*self.outputs)
         if self.output_bytes is None:
@@ -82,7 +89,8 @@ Origin = Literal["torch", "library", "user"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered formula. ``origin`` is the author: this package for PyTorch's operators or for those of a library, or a user."""
+    """A registered formula. ``origin`` is the author: this package for PyTorch's operators or for those of a
+    library, or a user."""
 
     category: str
     formula: HintedFormula
@@ -106,10 +114,11 @@ def aten(text: str) -> tuple[str, ...]:
 
 
 def enter(names: tuple[str, ...], category: str, hinted: HintedFormula, wraps: bool, origin: Origin) -> None:
-    """Register a formula for these operators; ValueError names one that has a formula already, unless it is one for another library,
-    which a user's replaces.
+    """Register a formula for these operators; ValueError names one that has a formula already, unless it is
+    one for another library, which a user's replaces.
 
-    ``wraps`` says that they may call other operators for all of their work: where an operator below is counted, only that one counts.
+    ``wraps`` says that they may call other operators for all of their work: where an operator below is
+    counted, only that one counts.
     """
     for name in names:
         before = FORMULAS.get(name)
@@ -132,7 +141,8 @@ def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formul
 
 
 def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
-    """The count of a call whose work ``work_of`` returns: unknown, with the reason, where it raises or no call can have that much."""
+    """The count of a call whose work ``work_of`` returns: unknown, with the reason, where it raises or no
+    call can have that much."""
     try:
         work = work_of()
     except NotCounted as error:
@@ -144,7 +154,9 @@ def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
         return CallCount("unknown", None, category, f"arguments not understood ({type(error).__name__})")
     numbers = _numbers(work)
     if numbers is None:
-        return CallCount("unknown", None, category, "its formula does not return rooflines.Work with whole numbers")
+        return CallCount(
+            "unknown", None, category, "its formula does not return rooflines.Work with whole numbers"
+        )
     if min(numbers) < 0:
         return CallCount("unknown", None, category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
@@ -153,7 +165,8 @@ def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
 
 
 def _numbers(work: object) -> tuple[int, ...] | None:
-    """FLOPs and bytes of what a formula returned; None for what is not ``Work`` of whole numbers (formulas may be a user's)."""
+    """FLOPs and bytes of what a formula returned; None for what is not ``Work`` of whole numbers (formulas
+    may be a user's)."""
     if not isinstance(work, Work):
         return None
     numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)

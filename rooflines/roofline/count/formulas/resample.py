@@ -1,8 +1,9 @@
 """Resampling: interpolation to another size, sampling on a grid, and windows laid out as columns.
 
-A result costs a multiply-add for each input element that it is interpolated from, a tap. Interpolation to another size shares its
-weights among whole rows, and they are not counted; sampling on a grid computes weights at every point. Where the result is so much
-smaller that no tap reaches some rows or columns of the input, these are not read.
+A result costs a multiply-add for each input element that it is interpolated from, a tap. Interpolation to
+another size shares its weights among whole rows, and they are not counted; sampling on a grid computes
+weights at every point. Where the result is so much smaller that no tap reaches some rows or columns of the
+input, these are not read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from rooflines.roofline.count.formulas.copies import moved
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.rows import named
 
-_REACH: Final = {"linear-antialiased": 1, "cubic-antialiased": 2, "lanczos-antialiased": 3}  # input steps to each side
+_REACH: Final = {
+    "linear-antialiased": 1,
+    "cubic-antialiased": 2,
+    "lanczos-antialiased": 3,
+}  # input steps to each side
 _LONGEST: Final = 1 << 16  # of a longer dimension every element counts as read, and windows as whole
 
 
@@ -27,8 +32,8 @@ _STEPS: Final = {"nearest": (0,), "nearest-exact": (0,), "linear": (0, 1), "cubi
 
 
 def _axis(kind: str, extent: int, out: int, factor: float | None, aligned: bool) -> tuple[int, int]:
-    """The input positions of one dimension that are reached, and the taps over all its results, as torch places them (UpSample.h:
-    ``area_pixel_compute_source_index``)."""
+    """The input positions of one dimension that are reached, and the taps over all its results, as torch
+    places them (UpSample.h: ``area_pixel_compute_source_index``)."""
     span, results = (extent - 1, out - 1) if aligned else (extent, out)
     scale = 1 / factor if factor and not aligned else span / results if results > 0 else 0.0
     if kind in _REACH and out <= _LONGEST:
@@ -47,9 +52,13 @@ def _axis(kind: str, extent: int, out: int, factor: float | None, aligned: bool)
 
 
 def _antialiased(extent: int, out: int, scale: float, reach: float) -> tuple[int, int]:
-    """Windows widened to what lies between two results: neighbors overlap, so that no position is left out between them."""
+    """Windows widened to what lies between two results: neighbors overlap, so that no position is left out
+    between them."""
     bounds = [
-        (max(int(scale * (position + 0.5) - reach + 0.5), 0), min(int(scale * (position + 0.5) + reach + 0.5), extent))
+        (
+            max(int(scale * (position + 0.5) - reach + 0.5), 0),
+            min(int(scale * (position + 0.5) + reach + 0.5), extent),
+        )
         for position in range(out)
     ]
     read = max((stop for _, stop in bounds), default=0) - min((start for start, _ in bounds), default=0)
@@ -84,7 +93,9 @@ def _resampled_shape(spatial: tuple[int, ...], args: Arguments) -> tuple[int, ..
 def resample(signature: Signature, kind: str) -> Work:
     """[n, c, ...] -> [n, c, ...] of other sizes."""
     nearest = kind.startswith("nearest")
-    args = Arguments(signature, f"self output_size {_FACTORS}" if nearest else f"self output_size align_corners {_FACTORS}")
+    args = Arguments(
+        signature, f"self output_size {_FACTORS}" if nearest else f"self output_size align_corners {_FACTORS}"
+    )
     inputs = args.tensor("self")
     planes, spatial = prod(inputs.shape[:2]), inputs.shape[2:]
     out = _resampled_shape(spatial, args)
@@ -116,12 +127,15 @@ BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 
 @named
 def point_cost(rank: int, mode: int = BILINEAR, position: int = costs.PIXEL_POSITION) -> int:
-    """FLOPs to work out the weights of the taps of one point of ``rank`` coordinates, and at ``position`` each where it is."""
+    """FLOPs to work out the weights of the taps of one point of ``rank`` coordinates, and at ``position``
+    each where it is."""
     if mode == NEAREST:
         return rank * (position + 1)  # rounded
     if mode == BICUBIC:
         return rank * (position + 2 + 4 * costs.CUBIC_WEIGHT)  # floor, fraction, four weights
-    return rank * (position + 3) + (rank - 1) * (1 << rank)  # floor, both distances; the weight of each corner is a product of them
+    return rank * (position + 3) + (rank - 1) * (
+        1 << rank
+    )  # floor, both distances; the weight of each corner is a product of them
 
 
 # Windows as columns.
@@ -132,7 +146,11 @@ def im2col(signature: Signature) -> Work:
     args = Arguments(signature, "self kernel dilation padding stride")
     inputs = args.tensor("self")
     extents, kernel = inputs.shape[-2:], args.integers("kernel", 2)
-    dilation, padding, stride = args.integers("dilation", 2), args.integers("padding", 2), args.integers("stride", 2)
+    dilation, padding, stride = (
+        args.integers("dilation", 2),
+        args.integers("padding", 2),
+        args.integers("stride", 2),
+    )
     windows = tuple(map(output_size, extents, kernel, stride, padding, dilation))
     planes, itemsize = prod(inputs.shape[:-2]), size_of(inputs.dtype)
     read = planes * prod(map(touched, extents, kernel, stride, padding, dilation, windows))

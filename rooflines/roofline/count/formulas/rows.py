@@ -1,6 +1,7 @@
 """Rows of operators: what a call computes and moves as one typed row of its arguments.
 
-``docs/rows.md`` is the grammar: schemas, fields, and what an expression may name. Rows stand in files (``tables.py``).
+``docs/rows.md`` is the grammar: schemas, fields, and what an expression may name. Rows stand in files
+(``tables.py``).
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ def _first(source: Tensors, rows: int) -> int:
 
 
 def _share(experts: int, rows: int, *sources: Tensors) -> int:
-    """Bytes of the tensors; of those with a part for each expert, of as many parts as there are rows at most."""
+    """Bytes of the tensors; of those with a part for each expert, of as many parts as there are rows at
+    most."""
     return share([tensor for source in sources for tensor in source.tensors], experts, rows)
 
 
@@ -199,13 +201,33 @@ def _output(hints: Hints, place: int, reason: str = "") -> Tensors:
 PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
-    "__builtins__": {}, "any": any, "bool": bool, "float": float, "int": int, "isinstance": isinstance, "len": len, "max": max,
-    "min": min, "str": str, "sum": sum, "zip": zip, "size": size, "written": written,
-    "norm_cost": costs.norm_cost, "compares": costs.compares,
-    "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share, "joined": _joined,
-    "batches": _batches, "volume": _volume,
-    "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
-}  # fmt: skip
+    "__builtins__": {},
+    "any": any,
+    "bool": bool,
+    "float": float,
+    "int": int,
+    "isinstance": isinstance,
+    "len": len,
+    "max": max,
+    "min": min,
+    "str": str,
+    "sum": sum,
+    "zip": zip,
+    "size": size,
+    "written": written,
+    "norm_cost": costs.norm_cost,
+    "compares": costs.compares,
+    "prod": prod,
+    "selected": _selected,
+    "up": _up,
+    "first": _first,
+    "share": _share,
+    "joined": _joined,
+    "batches": _batches,
+    "volume": _volume,
+    "packed": lambda source: source.dtype in PACKED,
+    "floating": lambda source: floating(source.dtype),
+}
 
 
 def named(function: _Function) -> _Function:
@@ -217,18 +239,23 @@ def named(function: _Function) -> _Function:
 
 
 class _Names(dict[str, Any]):
-    """What an expression may name: tensors and dimensions, and the values of arguments when they are asked for."""
+    """What an expression may name: tensors and dimensions, and the values of arguments when they are asked
+    for."""
 
     def __init__(self, arguments: Arguments, hints: Hints, kinds: Mapping[str, str]) -> None:
         super().__init__()
         self._arguments, self._kinds = arguments, kinds
         about_the_call = {
-            "item": partial(_item, arguments), "recorded": arguments.recorded, "known": arguments.value, "asked": arguments.mask,
+            "item": partial(_item, arguments),
+            "recorded": arguments.recorded,
+            "known": arguments.value,
+            "asked": arguments.mask,
             "value": lambda name: arguments.value(name) if arguments.recorded(name) else None,
             "results": lambda: Tensors(*hints.results(arguments.signature)),
-            "returned": hints.result_bytes, "returned_tensor": partial(_output, hints),
+            "returned": hints.result_bytes,
+            "returned_tensor": partial(_output, hints),
             "recorded_results": lambda: Tensors(*hints.recorded_results()),
-        }  # fmt: skip
+        }
         # An argument of such a name is the argument.
         self.update((name, function) for name, function in about_the_call.items() if not arguments.has(name))
 
@@ -305,14 +332,20 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
         names[one.name] = Tensors(*tensors[one.name])
         if one.dims and tensors[one.name]:
             _bind(names, one.dims, tensors[one.name][0].shape)
-    for name in (dim.strip("*=") for field in fields if field.verb and not tensors[field.name] for dim in field.dims):
+    for name in (
+        dim.strip("*=") for field in fields if field.verb and not tensors[field.name] for dim in field.dims
+    ):
         names.setdefault(name, 0)  # of a tensor that is absent
     verbs = {field.name: field.verb for field in fields if field.verb}
     read = [each for name, verb in verbs.items() if verb in ("read", "update") for each in tensors[name]]
     results = [each for name, verb in verbs.items() if verb in ("write", "update") for each in tensors[name]]
 
     def named(names: str) -> list[TensorArg]:
-        return [each for name in names.split() for each in (tensors[name] if name in tensors else (args.tensor(name),))]
+        return [
+            each
+            for name in names.split()
+            for each in (tensors[name] if name in tensors else (args.tensor(name),))
+        ]
 
     results += named(row.result)
     for name, expression in steps_of(row.where):
@@ -326,7 +359,8 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
     return Work(
         matrix_flops=matrix,
         other_flops=other,
-        bytes_read=(evaluate(row.reads, names) if row.reads else size(*read)) + (evaluate(row.also, names) if row.also else 0),
+        bytes_read=(evaluate(row.reads, names) if row.reads else size(*read))
+        + (evaluate(row.also, names) if row.also else 0),
         bytes_written=written(*results) + (evaluate(row.writes, names) if row.writes else 0),
         precision=_precision(row, args, tensors, verbs, names) if computes else None,
         assumption=row.assumption if not row.given or evaluate(f"bool({row.given})", names) else "",
@@ -336,9 +370,9 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
 def function_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
     """The work of an autograd function, of whose arguments a trace may have the tensors alone.
 
-    The schema has those in their order, and a list as the last for the rest; an optional one with dimensions is absent where the next
-    tensor has others. That of a backward node has the gradient first, or as a list all of them, then the forward's; one that has
-    nothing else needs no forward.
+    The schema has those in their order, and a list as the last for the rest; an optional one with dimensions
+    is absent where the next tensor has others. That of a backward node has the gradient first, or as a list
+    all of them, then the forward's; one that has nothing else needs no forward.
     """
     fields = fields_of(row.schema)
     gradients: tuple[Any, ...] = ()
@@ -346,11 +380,16 @@ def function_work(signature: Signature, row: Row, hints: Hints | None = None) ->
     if signature.name.endswith("Backward") and len(fields) > 1:
         found, forward = parts(signature)
         gradients, tensors = (found if fields[0].kind == "*" else found[0],), forward.tensors
-    return row_work(replace(signature, args=(*gradients, *_in_order(fields[len(gradients) :], tensors))), row, hints)
+    return row_work(
+        replace(signature, args=(*gradients, *_in_order(fields[len(gradients) :], tensors))), row, hints
+    )
 
 
-def _in_order(fields: tuple[_Field, ...], tensors: tuple[TensorArg, ...]) -> Iterator[TensorArg | tuple[TensorArg, ...] | None]:
-    """The tensors by the fields of a schema: an optional one with dimensions has none where these do not fit the next tensor."""
+def _in_order(
+    fields: tuple[_Field, ...], tensors: tuple[TensorArg, ...]
+) -> Iterator[TensorArg | tuple[TensorArg, ...] | None]:
+    """The tensors by the fields of a schema: an optional one with dimensions has none where these do not fit
+    the next tensor."""
     left, sizes = list(tensors), dict[str, int]()
     for one in fields:
         if one.kind == "*":
@@ -371,33 +410,47 @@ def _fits(sizes: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) 
 
 
 def _precision(
-    row: Row, args: Arguments, tensors: dict[str, tuple[TensorArg, ...]], verbs: Mapping[str, str], names: _Names
+    row: Row,
+    args: Arguments,
+    tensors: dict[str, tuple[TensorArg, ...]],
+    verbs: Mapping[str, str],
+    names: _Names,
 ) -> str | None:
     if row.precision.startswith("="):
         return row.precision[1:] or None
     if row.precision == "results":
         tensors = tensors | {"results": names["results"]().tensors}
     of = matrix_precision_of if row.matrix else precision_of
-    computing = row.precision or next((name for name, verb in verbs.items() if verb in ("read", "update")), "")
+    computing = row.precision or next(
+        (name for name, verb in verbs.items() if verb in ("read", "update")), ""
+    )
     dtypes = (
         dtype
         for name, _, default in (each.partition("=") for each in computing.split())
-        for dtype in ([each.dtype for each in tensors[name][:1]] if name in tensors else [args.dtype(name, default)])
+        for dtype in (
+            [each.dtype for each in tensors[name][:1]] if name in tensors else [args.dtype(name, default)]
+        )
     )
     return next(filter(None, map(of, dtypes)), None)
 
 
-def _first_fitting(signature: Signature, rows: tuple[Row, ...], hints: Hints, work_of: Callable[..., Work]) -> Work:
-    """Return the work by the first row that fits the call. If none fits, the reason is that of the last row."""
+def _first_fitting(
+    signature: Signature, rows: tuple[Row, ...], hints: Hints, work_of: Callable[..., Work]
+) -> Work:
+    """Return the work by the first row that fits the call. If none fits, the reason is that of the last
+    row."""
     for row in rows[:-1]:
         with contextlib.suppress(NotCounted):
             return work_of(signature, row, hints)
     return work_of(signature, rows[-1], hints)
 
 
-def formula_of(rows: tuple[Row, ...], functions: bool = False, given: Callable[[Signature], Signature] | None = None) -> HintedFormula:
-    """The formula of rows that are tried in their order. ``functions`` says that they are of autograd functions, as ``function_work``
-    has them; otherwise the schemas are those of what ``given`` makes of a call (``nodes.py``)."""
+def formula_of(
+    rows: tuple[Row, ...], functions: bool = False, given: Callable[[Signature], Signature] | None = None
+) -> HintedFormula:
+    """The formula of rows that are tried in their order. ``functions`` says that they are of autograd
+    functions, as ``function_work`` has them; otherwise the schemas are those of what ``given`` makes of a
+    call (``nodes.py``)."""
     work_of = function_work if functions else row_work
 
     def work(signature: Signature, hints: Hints) -> Work:
@@ -410,7 +463,8 @@ def formula_of(rows: tuple[Row, ...], functions: bool = False, given: Callable[[
 
 
 def names_in(row: Row) -> None:
-    """Compile every expression of a row; NameError names what nothing in the row or the language is called."""
+    """Compile every expression of a row; NameError names what nothing in the row or the language is
+    called."""
     plain, arguments = parse(row.schema)
     named = {one.name for one in arguments}
     known = {*_FUNCTIONS, *_Names(Arguments(Signature("", ()), plain), Hints(), {}), *named}

@@ -1,5 +1,5 @@
-"""Products of narrow numbers as libraries for inference call them, with scales, a bias, and the weight as [k, n] or [n, k]; and
-conversions to narrow numbers and back.
+"""Products of narrow numbers as libraries for inference call them, with scales, a bias, and the weight as [k,
+n] or [n, k]; and conversions to narrow numbers and back.
 
 Numbers of 4 bits lie two in an element (uint8, ``float4_e2m1fn_x2``), or eight in one of int32.
 """
@@ -16,7 +16,8 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, 
 from rooflines.roofline.count.formulas.rows import parse
 
 FOUR_BIT: Final = ("uint8", "float4_e2m1fn_x2")
-# How many numbers an element of a weight may hold, where the activations hold one. Bytes are mostly two numbers of 4 bits.
+# How many numbers an element of a weight may hold, where the activations hold one. Bytes are mostly two
+# numbers of 4 bits.
 _PACKED: Final = {"int32": (8,), "uint8": (2, 1), "int8": (2, 1), "float4_e2m1fn_x2": (2,)}
 
 
@@ -28,11 +29,12 @@ def operand_precision(left: TensorArg, right: TensorArg) -> str | None:
 
 
 def sizes(left: TensorArg, right: TensorArg, out: TensorArg | None = None) -> tuple[int, int, int, int]:
-    """Batch, m, k and n of ``left`` [.., m, k] with ``right`` [k, n] or [n, k], or [b, n, k] with ``left`` [b, m, k].
+    """Batch, m, k and n of ``left`` [.., m, k] with ``right`` [k, n] or [n, k], or [b, n, k] with ``left``
+    [b, m, k].
 
-    A weight packed along k is [n, k / numbers] or [k / numbers, n]. k counts numbers: twice the elements if both
-    operands are of 4 bits. Where several readings fit, n is that of the result ``out`` [.., n]; without one, the weight is packed,
-    except of two operands of int8.
+    A weight packed along k is [n, k / numbers] or [k / numbers, n]. k counts numbers: twice the elements if
+    both operands are of 4 bits. Where several readings fit, n is that of the result ``out`` [.., n]; without
+    one, the weight is packed, except of two operands of int8.
     """
     if len(right.shape) < 2 or not left.shape:
         raise NotCounted("shapes of the operands not recorded")
@@ -40,7 +42,9 @@ def sizes(left: TensorArg, right: TensorArg, out: TensorArg | None = None) -> tu
     packed = (1,) if left.dtype in FOUR_BIT else _PACKED.get(right.dtype, (1,))
     if left.dtype == right.dtype == "int8":
         packed = (1, 2)
-    fitting = [n for numbers in packed for n, depth in ((columns, rows), (rows, columns)) if depth * numbers == inner]
+    fitting = [
+        n for numbers in packed for n, depth in ((columns, rows), (rows, columns)) if depth * numbers == inner
+    ]
     if not fitting:
         raise NotCounted(f"inner dimensions {inner} and {columns} differ")
     n = out.shape[-1] if out is not None and out.shape and out.shape[-1] in fitting else fitting[0]
@@ -52,17 +56,28 @@ def sizes(left: TensorArg, right: TensorArg, out: TensorArg | None = None) -> tu
 def scaled_work(signature: Signature, schema: str) -> Work:
     """The work of a call; the schema is that of ``rows.py``, with the operands named ``left`` and ``right``.
 
-    The result is the argument ``out``, else it has the dtype of the argument ``out_dtype``, else that of ``left``.
+    The result is the argument ``out``, else it has the dtype of the argument ``out_dtype``, else that of
+    ``left``.
     """
     plain, fields = parse(schema)
     args = Arguments(signature, plain)
-    left, right, out, bias = args.tensor("left"), args.tensor("right"), args.optional("out"), args.optional("bias")
+    left, right, out, bias = (
+        args.tensor("left"),
+        args.tensor("right"),
+        args.optional("out"),
+        args.optional("bias"),
+    )
     batch, m, k, n = sizes(left, right, out)
     results = batch * m * n
-    others = [args.optional(field.name) for field in fields if field.verb == "read" and field.name not in ("left", "right")]
+    others = [
+        args.optional(field.name)
+        for field in fields
+        if field.verb == "read" and field.name not in ("left", "right")
+    ]
     return Work(
         matrix_flops=product_flops(batch, m, k, n),
-        other_flops=results * (any(other is not bias and other is not None for other in others) + (bias is not None)),
+        other_flops=results
+        * (any(other is not bias and other is not None for other in others) + (bias is not None)),
         bytes_read=size(left, right, *others),
         bytes_written=written(out) if out else results * size_of(_out_dtype(args, left)),
         precision=operand_precision(left, right),

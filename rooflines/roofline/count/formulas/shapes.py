@@ -1,6 +1,8 @@
-"""Output shapes from torch's own shape inference: the call rebuilt on meta tensors, which have no data, and run.
+"""Output shapes from torch's own shape inference: the call rebuilt on meta tensors, which have no data, and
+run.
 
-Formulas ask for it only where inputs do not easily determine the outputs; torch is imported then and not before.
+Formulas ask for it only where inputs do not easily determine the outputs; torch is imported then and not
+before.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from rooflines.profiler.read.signature import MISSING, Argument, Signature, Tens
 
 
 def infer(signature: Signature) -> tuple[TensorArg, ...] | None:
-    """The tensors that this call returns, or None where torch cannot tell: an operator that it does not know, arguments that were not
-    recorded, or a result whose size depends on the values of the inputs."""
+    """The tensors that this call returns, or None where torch cannot tell: an operator that it does not know,
+    arguments that were not recorded, or a result whose size depends on the values of the inputs."""
     return _infer(signature, repr(signature))
 
 
 def fitted(signature: Signature) -> Signature:
-    """The call with the last arguments that one of its overloads has, or as it is where all of them fit one, or none does."""
+    """The call with the last arguments that one of its overloads has, or as it is where all of them fit one,
+    or none does."""
     schemas: list[list[str]] = []
     with contextlib.suppress(RuntimeError, ImportError):  # a name that no operator has
         import torch
@@ -28,7 +31,9 @@ def fitted(signature: Signature) -> Signature:
         schemas = [[str(argument.type) for argument in schema.arguments] for schema in found]
     for kinds in sorted(schemas, key=len, reverse=True):
         given = signature.args[-len(kinds) :]
-        if len(given) == len(kinds) and all(value is MISSING or _fits(kind, value) for kind, value in zip(kinds, given, strict=True)):
+        if len(given) == len(kinds) and all(
+            value is MISSING or _fits(kind, value) for kind, value in zip(kinds, given, strict=True)
+        ):
             return Signature(signature.name, given)
     return signature
 
@@ -59,9 +64,12 @@ def _run(operator: Any, given: tuple[Argument, ...]) -> tuple[TensorArg, ...] | 
     schema = operator._schema.arguments
     if len(given) > len(schema):
         return None
-    # What torch refuses with is as varied as its operators; every refusal means that this overload gives no answer.
+    # What torch refuses with is as varied as its operators; every refusal means that this overload gives no
+    # answer.
     with contextlib.suppress(Exception), torch.no_grad():
-        values = [(argument, _argument(argument, value)) for argument, value in zip(schema, given, strict=False)]
+        values = [
+            (argument, _argument(argument, value)) for argument, value in zip(schema, given, strict=False)
+        ]
         positional = [value for argument, value in values if not argument.kwarg_only]
         keywords = {argument.name: value for argument, value in values if argument.kwarg_only}
         return tuple(tensor_arg(tensor) for tensor in tensors_in(operator(*positional, **keywords)))
@@ -69,7 +77,8 @@ def _run(operator: Any, given: tuple[Argument, ...]) -> tuple[TensorArg, ...] | 
 
 
 def _argument(argument: Any, value: Argument) -> Any:
-    """A recorded argument, tensors on the meta device; raises ValueError where the schema has no place for it."""
+    """A recorded argument, tensors on the meta device; raises ValueError where the schema has no place for
+    it."""
     kind = str(argument.type)
     if value is MISSING and argument.has_default_value():
         return argument.default_value

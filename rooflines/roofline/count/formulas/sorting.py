@@ -1,4 +1,5 @@
-"""Sorting, selection, search, sets and histograms. A sort of n elements costs n log2(n) compares, a search among n log2(n)."""
+"""Sorting, selection, search, sets and histograms. A sort of n elements costs n log2(n) compares, a search
+among n log2(n)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def sort(signature: Signature) -> Work:
 
 
 def median(signature: Signature) -> Work:
-    """Selects as ``topk`` does, of all elements one value, along a dimension its index too; nanmedian first looks for numbers."""
+    """Selects as ``topk`` does, of all elements one value, along a dimension its index too; nanmedian first
+    looks for numbers."""
     inputs = Arguments(signature, "self").tensor("self")
     cost = 1 if signature.name == "aten::median" else 2
     axis = signature.arg(1, default=None)
@@ -39,5 +41,7 @@ def median(signature: Signature) -> Work:
         raise NotCounted("argument 'dim' not recorded")
     whole = not isinstance(axis, int)
     length = inputs.numel if whole else _axis_length(inputs, axis)
-    results = (1 if whole else inputs.numel // length if length else 0) * (size_of(inputs.dtype) + (0 if whole else INDEX_BYTES))
+    results = (1 if whole else inputs.numel // length if length else 0) * (
+        size_of(inputs.dtype) + (0 if whole else INDEX_BYTES)
+    )
     return Work(0, cost * inputs.numel, size(inputs), results, precision_of(inputs.dtype))

@@ -1,4 +1,5 @@
-"""Files of operators (``.rows``): what a paragraph says becomes the formula of its operators. ``docs/rows.md`` is the grammar."""
+"""Files of operators (``.rows``): what a paragraph says becomes the formula of its operators.
+``docs/rows.md`` is the grammar."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from typing import Any, Final, NoReturn
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import costs, nodes
 from rooflines.roofline.count.formulas.arguments import Dispatches, NotCounted
-from rooflines.roofline.count.formulas.families import OperatorParagraph, file_of, files, is_librarys, paragraphs
+from rooflines.roofline.count.formulas.families import (
+    OperatorParagraph,
+    file_of,
+    files,
+    is_librarys,
+    paragraphs,
+)
 from rooflines.roofline.count.formulas.record import Work
 from rooflines.roofline.count.formulas.registry import FORMULAS, HintedFormula, Hints, Origin, enter
 from rooflines.roofline.count.formulas.rows import Row, evaluate, formula_of, names_in, steps_of
@@ -31,7 +38,8 @@ _NUMBERS: Final[dict[str, Any]] = {name: value for name, value in vars(costs).it
 
 @dataclass
 class FileFormula:
-    """The formula of the operators of a paragraph, made when one of them is first counted. ``others`` are those of its file."""
+    """The formula of the operators of a paragraph, made when one of them is first counted. ``others`` are
+    those of its file."""
 
     paragraph: OperatorParagraph
     others: dict[str, FileFormula]
@@ -98,7 +106,9 @@ class FileFormula:
                 import_module(f"{__package__}.{module}")
         if "by" in self._naming:
             function = _function(self._naming["by"])
-            return partial(_hinted if "hints" in _parameters(function) else _plain, function, given, **self.said)
+            return partial(
+                _hinted if "hints" in _parameters(function) else _plain, function, given, **self.said
+            )
         kind = next(filter(self._options.__contains__, _KINDS), "")
         if kind:
             from rooflines.roofline.count.formulas.packed_attention import layout_formula
@@ -115,7 +125,9 @@ class FileFormula:
                     import inspect
 
                     function = _function(self._naming["by"])
-                    inspect.signature(function).bind(*("signature", "hints")[: 1 + ("hints" in _parameters(function))], **self.said)
+                    inspect.signature(function).bind(
+                        *("signature", "hints")[: 1 + ("hints" in _parameters(function))], **self.said
+                    )
                 for row in self.rows if self.is_rows else ():
                     names_in(row)
         except ValueError as error:
@@ -127,13 +139,16 @@ Given = Callable[[Signature], Signature] | None
 
 
 def formulas_of(path: Path) -> dict[str, FileFormula]:
-    """The formulas of a file by their operators; ValueError names the line of an operator that stands in the file twice."""
+    """The formulas of a file by their operators; ValueError names the line of an operator that stands in the
+    file twice."""
     formulas: dict[str, FileFormula] = {}
     for paragraph in paragraphs(path):
         found = FileFormula(paragraph, formulas)
         for name in paragraph.operators:
             if name in formulas:
-                raise ValueError(f"{paragraph.place}: '{name}' stands in {formulas[name].paragraph.place} too")
+                raise ValueError(
+                    f"{paragraph.place}: '{name}' stands in {formulas[name].paragraph.place} too"
+                )
             formulas[name] = found
     return formulas
 
@@ -200,7 +215,9 @@ def _function(name: str) -> Callable[..., Any]:
     return found
 
 
-def _hinted(function: Callable[..., Work], given: Given, signature: Signature, hints: Hints, **said: Any) -> Work:
+def _hinted(
+    function: Callable[..., Work], given: Given, signature: Signature, hints: Hints, **said: Any
+) -> Work:
     return function(given(signature) if given else signature, hints, **said)
 
 
@@ -229,13 +246,17 @@ def _changed(row: Row, text: str, place: str) -> Row:
     """The row with the schema and the fields of the text: ``schema -> result; name = value; ...``."""
     schema, *clauses = _clauses(text)
     schema, _, result = schema.partition(" -> ")
-    changes: dict[str, Any] = {name: value for name, value in (("schema", schema), ("result", result)) if value}
+    changes: dict[str, Any] = {
+        name: value for name, value in (("schema", schema), ("result", result)) if value
+    }
     steps = dict(steps_of(row.where))
     for name, value in clauses:
         if name == "cost":
             changes[name] = evaluate(value, {})
         elif name in _TEXTS:
-            changes[name] = f"={value}".removesuffix("none") if name == "precision" and value in _PRECISIONS else value
+            changes[name] = (
+                f"={value}".removesuffix("none") if name == "precision" and value in _PRECISIONS else value
+            )
         else:
             steps[name] = value
     where = "; ".join(f"{name} = {value}" for name, value in steps.items() if value)

@@ -1,6 +1,7 @@
 """What ran when in one step of the trace: segments for each stream and thread, and the idle time by cause.
 
-Columns are cut to the step before anything else is done, so that a long trace costs one comparison for each event.
+Columns are cut to the step before anything else is done, so that a long trace costs one comparison for each
+event.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _LONGEST_NAME = 100
 
 
 class Line(NamedTuple):
-    """A lane with its segments in order: their begin after that of the step, their duration, and what each is: the index of a name
-    times ``_Step.kinds``, plus 1 + a row."""
+    """A lane with its segments in order: their begin after that of the step, their duration, and what each
+    is: the index of a name times ``_Step.kinds``, plus 1 + a row."""
 
     facts: dict[str, Any]
     begin: Int64s
@@ -65,8 +66,8 @@ class _Step(NamedTuple):
 def activity(attribution: Attribution, causes: dict[str, Intervals] | None, place: Int64s) -> Activity | None:
     """What ran when in the step that stands for the others; None where nothing was traced.
 
-    ``causes`` is the idle time of all steps by cause, ``place`` that of each row, then of each gap, of ``attribution`` in the analysis:
-    its operators, then its unmodelled rows.
+    ``causes`` is the idle time of all steps by cause, ``place`` that of each row, then of each gap, of
+    ``attribution`` in the analysis: its operators, then its unmodelled rows.
     """
     pieces, calls, windows = attribution.pieces, attribution.calls, attribution.windows
     lengths = windows[:, 1] - windows[:, 0] - intervals.covered(attribution.overhead, windows)
@@ -101,18 +102,29 @@ def activity(attribution: Attribution, causes: dict[str, Intervals] | None, plac
     places = {item: place for place, item in enumerate(listed)}
     lanes = tuple(
         Lane(
-            **line.facts, busy_ns=int(line.lasting.sum()), count=len(line.begin), longest=places[name],
-            begins_ns=tuple(drawn.begin.tolist()), durations_ns=tuple(drawn.lasting.tolist()), items=tuple(places[item] for item in own),
+            **line.facts,
+            busy_ns=int(line.lasting.sum()),
+            count=len(line.begin),
+            longest=places[name],
+            begins_ns=tuple(drawn.begin.tolist()),
+            durations_ns=tuple(drawn.lasting.tolist()),
+            items=tuple(places[item] for item in own),
         )
         for line, drawn, own, name in zip(lines, short, items, longest, strict=True)
-    )  # fmt: skip
+    )
     return Activity(
-        step=calls.step_names[number] if attribution.steps else "", steps=len(steps), began_ns=attribution.trace.base_ns + begin,
-        duration_ns=end - begin, busy_ns=intervals.length(intervals.clip(attribution.busy, begin, end)), resolution_ns=resolution,
-        lanes=lanes, names=tuple(names[item // step.kinds][:_LONGEST_NAME] for item in places),
-        rows=tuple(item % step.kinds - 1 for item in places), unplaced=tuple(sorted(item - 1 for item in ran - placed)),
+        step=calls.step_names[number] if attribution.steps else "",
+        steps=len(steps),
+        began_ns=attribution.trace.base_ns + begin,
+        duration_ns=end - begin,
+        busy_ns=intervals.length(intervals.clip(attribution.busy, begin, end)),
+        resolution_ns=resolution,
+        lanes=lanes,
+        names=tuple(names[item // step.kinds][:_LONGEST_NAME] for item in places),
+        rows=tuple(item % step.kinds - 1 for item in places),
+        unplaced=tuple(sorted(item - 1 for item in ran - placed)),
         left_out=max(0, len(streams) - _MOST_STREAMS) + max(0, len(threads) - _MOST_THREADS),
-    )  # fmt: skip
+    )
 
 
 def _streams(step: _Step) -> list[Line]:
@@ -131,7 +143,8 @@ def _streams(step: _Step) -> list[Line]:
 
 
 def _threads(step: _Step) -> list[Line]:
-    """A line for each thread of the host beside a device: its outermost operators and runtime calls, data loading, and waits."""
+    """A line for each thread of the host beside a device: its outermost operators and runtime calls, data
+    loading, and waits."""
     calls, pieces, trace = step.attribution.calls, step.attribution.pieces, step.attribution.trace
     if not len(trace.device):
         return []
@@ -150,7 +163,9 @@ def _threads(step: _Step) -> list[Line]:
     shown = works | waits | loads
     which, start, until = exclusive(trace.host.thread[near[shown]], start[shown], until[shown])
     event = near[shown][which]
-    return _by_thread(step, event, start, until, (trace.host.name[event] + np.int64(1)) * step.kinds + launched[event])
+    return _by_thread(
+        step, event, start, until, (trace.host.name[event] + np.int64(1)) * step.kinds + launched[event]
+    )
 
 
 def _by_thread(step: _Step, event: Int64s, start: Int64s, until: Int64s, item: Int64s) -> list[Line]:
@@ -160,7 +175,9 @@ def _by_thread(step: _Step, event: Int64s, start: Int64s, until: Int64s, item: I
     backward = np.where(calls.phase[event] == BACKWARD, lasting, 0)
     lines = []
     for thread, own in places_of(calls.trace.host.thread[event]):
-        role = "main" if thread == main else "autograd" if 2 * backward[own].sum() > lasting[own].sum() else None
+        role = (
+            "main" if thread == main else "autograd" if 2 * backward[own].sum() > lasting[own].sum() else None
+        )
         lines.append(step.line(item[own], start[own], until[own], kind="thread", thread=thread, role=role))
     return sorted(lines, key=lambda line: line.facts["role"] != "main")
 
@@ -179,11 +196,17 @@ def _most(group: Int64s, item: Int64s, lasting: Int64s) -> Int64s:
 
 
 def merged(line: Line, resolution: int) -> Line:
-    """Neighbors below ``resolution`` that begin in the same part of the step as one segment, which lasts as long as they do."""
+    """Neighbors below ``resolution`` that begin in the same part of the step as one segment, which lasts as
+    long as they do."""
     part = np.where(line.lasting < resolution, line.begin // resolution, -1 - np.arange(len(line.begin)))
     is_first = np.diff(part, prepend=-1 - len(part)) != 0
     first, group = np.flatnonzero(is_first), np.cumsum(is_first)
-    return Line(line.facts, line.begin[first], np.add.reduceat(line.lasting, first), _most(group, line.item, line.lasting)[1])
+    return Line(
+        line.facts,
+        line.begin[first],
+        np.add.reduceat(line.lasting, first),
+        _most(group, line.item, line.lasting)[1],
+    )
 
 
 def _longest_name(line: Line, kinds: int) -> int:

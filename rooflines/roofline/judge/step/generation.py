@@ -1,7 +1,9 @@
-"""Steps that generate text: when their tokens are ready, and their phases, each on its own clock (docs/generation.md).
+"""Steps that generate text: when their tokens are ready, and their phases, each on its own clock
+(docs/generation.md).
 
-Prefill has a few large calls and decode many small ones, which the profiler slows down by different factors. Where the timed
-generations tell when their tokens were ready, the traced times of a phase are put on the clock of that phase.
+Prefill has a few large calls and decode many small ones, which the profiler slows down by different factors.
+Where the timed generations tell when their tokens were ready, the traced times of a phase are put on the
+clock of that phase.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from rooflines.roofline.served_steps import Generation, MemoryFit, ServedSteps, 
 from rooflines.roofline.uncertainty import Floats, half_width
 
 _KINDS: tuple[Kind, ...] = ("prefill", "decode")
-# A slope needs this many gaps in each of at least as many generations, and its curve is thinned to this many points.
+# A slope needs this many gaps in each of at least as many generations, and its curve is thinned to this many
+# points.
 _FEWEST_GAPS, _FEWEST_GENERATIONS, _MOST_POINTS = 8, 3, 256
 # Two gaps above a percentile of 90 %, one above that of 99 %.
 _FEWEST_FOR_P90, _FEWEST_FOR_P99 = 20, 100
@@ -36,30 +39,38 @@ _FEWEST_FOR_P90, _FEWEST_FOR_P99 = 20, 100
 _MOST_FOR_SLOPE = 200
 
 
-# --- when tokens were ready --------------------------------------------------------------------------------------------------------
+# --- when tokens were ready -------------------------------------------------------------------------------
 
 
 def timed_tokens(facts: RunFile, quiet: Mask) -> list[Floats]:
-    """The seconds since the begin of each ``quiet`` timed generation at which its tokens were ready; empty where they are not known."""
+    """The seconds since the begin of each ``quiet`` timed generation at which its tokens were ready; empty
+    where they are not known."""
     if facts.steps is None or not facts.steps.timed_token_ns:
         return []
-    return [np.array(ready_ns) / 1e9 for ready_ns, kept in zip(facts.steps.timed_token_ns, quiet, strict=True) if kept]
+    return [
+        np.array(ready_ns) / 1e9
+        for ready_ns, kept in zip(facts.steps.timed_token_ns, quiet, strict=True)
+        if kept
+    ]
 
 
 def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency | None:
     """The latencies of generations whose tokens were ready at these seconds; None without any.
 
-    Theil-Sen: the slope of one generation is the median over all pairs of its gaps, and its interval is that of the mean over
-    generations (Student's t).
+    Theil-Sen: the slope of one generation is the median over all pairs of its gaps, and its interval is that
+    of the mean over generations (Student's t).
     """
     if not ready_s:
         return None
     first, last = (np.array([ready[place] for ready in ready_s]) for place in (0, -1))
     gaps = [np.diff(ready) for ready in ready_s if len(ready) > 1]
     whole = TokenLatency(
-        generations=len(ready_s), ttft_s=float(np.median(first)), ttft_ci95_s=median_interval(first), whole_s=float(np.median(last)),
+        generations=len(ready_s),
+        ttft_s=float(np.median(first)),
+        ttft_ci95_s=median_interval(first),
+        whole_s=float(np.median(last)),
         prefill_share=float(first.sum() / last.sum()),
-    )  # fmt: skip
+    )
     if not gaps:
         return whole
     number, longest = sum(map(len, gaps)), max(map(len, gaps))
@@ -69,14 +80,25 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
     slope = float(np.mean(slopes)) if slopes else 0.0
     is_known = half < slope
     every = range(0, longest, -(-longest // _MOST_POINTS))
-    curve = [np.percentile([each[token] for each in gaps if token < len(each)], (25, 50, 75)).tolist() for token in every]
+    curve = [
+        np.percentile([each[token] for each in gaps if token < len(each)], (25, 50, 75)).tolist()
+        for token in every
+    ]
     p25_s, median_s, p75_s = zip(*curve, strict=True)
     return msgspec.structs.replace(
-        whole, gaps=number, itl_median_s=median, itl_p90_s=p90 if number >= _FEWEST_FOR_P90 else None,
-        itl_p99_s=p99 if number >= _FEWEST_FOR_P99 else None, tpot_s=float(np.median([each.mean() for each in gaps])),
-        growth_s_per_token=slope if is_known else None, growth_ci95_s=(slope - half, slope + half) if is_known else None,
-        context=tuple(prompt_length + token + 1 for token in every), p25_s=p25_s, median_s=median_s, p75_s=p75_s,
-    )  # fmt: skip
+        whole,
+        gaps=number,
+        itl_median_s=median,
+        itl_p90_s=p90 if number >= _FEWEST_FOR_P90 else None,
+        itl_p99_s=p99 if number >= _FEWEST_FOR_P99 else None,
+        tpot_s=float(np.median([each.mean() for each in gaps])),
+        growth_s_per_token=slope if is_known else None,
+        growth_ci95_s=(slope - half, slope + half) if is_known else None,
+        context=tuple(prompt_length + token + 1 for token in every),
+        p25_s=p25_s,
+        median_s=median_s,
+        p75_s=p75_s,
+    )
 
 
 def _slope(gaps: Floats) -> float:
@@ -86,11 +108,12 @@ def _slope(gaps: Floats) -> float:
     return float(np.median((gaps[right] - gaps[left]) / (right - left)))
 
 
-# --- the phases --------------------------------------------------------------------------------------------------------------------
+# --- the phases -------------------------------------------------------------------------------------------
 
 
 class PhaseCalls(NamedTuple):
-    """The calls of one phase: their batches, and the attribution whose windows they are, from the end of the call before on."""
+    """The calls of one phase: their batches, and the attribution whose windows they are, from the end of the
+    call before on."""
 
     batches: tuple[RequestMark, ...]
     attribution: Attribution
@@ -99,8 +122,8 @@ class PhaseCalls(NamedTuple):
 def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kind, PhaseCalls]:
     """The calls of each phase that the trace marks inside of its steps; empty for a trace without marks.
 
-    The first call of a generation begins with its step; with its mark where that is not known, or the step is a program from its
-    ``start_up`` on.
+    The first call of a generation begins with its step; with its mark where that is not known, or the step is
+    a program from its ``start_up`` on.
     """
     calls, host = attribution.calls, attribution.trace.host
     marks = np.flatnonzero(attribution.trace.named(lambda name: phase_mark(name) is not None, ANNOTATION))
@@ -114,7 +137,8 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
         return {}
     ends, device = calls.end_ns[marks].copy(), attribution.trace.device
     if len(device):
-        # A call lasts until the device has done what it launched; what is launched behind it, up to the next one, is its own.
+        # A call lasts until the device has done what it launched; what is launched behind it, up to the next
+        # one, is its own.
         launched = launched_ns(calls)
         of = np.searchsorted(host.start_ns[marks], launched, side="right") - 1
         own = (of >= 0) & (launched < attribution.windows[step[of], 1])
@@ -137,17 +161,23 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
                 windows=windows[chosen],
                 steps=int(chosen.sum()),
                 quiet=attribution.quiet[step[chosen]] if len(attribution.quiet) else attribution.quiet,
-                ranges_ns=attribution.counts.known.range_ns * int((modules & (calls.phase == PHASES.index(kind))).sum()),
+                ranges_ns=attribution.counts.known.range_ns
+                * int((modules & (calls.phase == PHASES.index(kind))).sum()),
                 factor=attribution.factors.get(kind, attribution.factor),
             )
-            phases[kind] = PhaseCalls(tuple(batch for batch in batches if batch is not None and batch.kind == kind), of_kind)
+            phases[kind] = PhaseCalls(
+                tuple(batch for batch in batches if batch is not None and batch.kind == kind), of_kind
+            )
     return phases
 
 
-def call_seconds(kind: Kind, calls: PhaseCalls, latency: TokenLatency | None, generations: int) -> float | None:
+def call_seconds(
+    kind: Kind, calls: PhaseCalls, latency: TokenLatency | None, generations: int
+) -> float | None:
     """The time of one call of a phase in the timed generations; None where it is not known.
 
-    The median generation is divided as all are together: medians of the phases would be of different generations and add up to none.
+    The median generation is divided as all are together: medians of the phases would be of different
+        generations and add up to none.
     """
     if latency is None:
         return None
@@ -156,27 +186,37 @@ def call_seconds(kind: Kind, calls: PhaseCalls, latency: TokenLatency | None, ge
 
 
 def phase_factors(attribution: Attribution, ready_s: Sequence[Floats]) -> dict[str, float]:
-    """What the traced times of each phase are multiplied by, so that they fit into the timed one; empty on a device, whose times count
-    as traced."""
+    """What the traced times of each phase are multiplied by, so that they fit into the timed one; empty on a
+    device, whose times count as traced."""
     latency = token_latency(ready_s, 0)
     if latency is None or len(attribution.trace.device):
         return {}
     unknown = [Label("unknown", "other")] * len(attribution.rows)
     factors: dict[str, float] = {}
     for kind, calls in phase_calls(attribution).items():
-        timed_s, traced_s = call_seconds(kind, calls, latency, attribution.per), partition(calls.attribution, unknown).step_s
+        timed_s, traced_s = (
+            call_seconds(kind, calls, latency, attribution.per),
+            partition(calls.attribution, unknown).step_s,
+        )
         if timed_s is not None and traced_s > 0:
             factors[kind] = timed_s / traced_s
     return factors
 
 
 def generation(
-    facts: RunFile, attribution: Attribution | None, rows: Sequence[OperatorRow], ready_s: Sequence[Floats], roofs: Ceilings | None,
-    steps: Steps | None, energy_j: float | None,
-) -> Generation | None:  # fmt: skip
-    """What the ``steps`` of a run generate, each for ``energy_j``; None where they generate nothing that is known.
+    facts: RunFile,
+    attribution: Attribution | None,
+    rows: Sequence[OperatorRow],
+    ready_s: Sequence[Floats],
+    roofs: Ceilings | None,
+    steps: Steps | None,
+    energy_j: float | None,
+) -> Generation | None:
+    """What the ``steps`` of a run generate, each for ``energy_j``; None where they generate nothing that is
+    known.
 
-    ``rows`` go with the rows of ``attribution``, which is None without a trace; ``ready_s`` are the ``timed_tokens``.
+    ``rows`` go with the rows of ``attribution``, which is None without a trace; ``ready_s`` are the
+    ``timed_tokens``.
     """
     start_up = facts.steps is not None and facts.steps.traced == "program"
     calls = phase_calls(attribution, start_up=start_up) if attribution is not None else {}
@@ -197,29 +237,44 @@ def generation(
         tokens_per_j=tokens / energy_j if energy_j else None,
         fits=_fits(facts, sizes, requests, prompt_length + new_tokens - 1) if sizes is not None else None,
         phases=tuple(
-            _phase(kind, phase, rows, call_seconds(kind, phase, latency, generations), roofs, sizes) for kind, phase in calls.items()
+            _phase(kind, phase, rows, call_seconds(kind, phase, latency, generations), roofs, sizes)
+            for kind, phase in calls.items()
         ),
     )
 
 
 def _phase(
-    kind: Kind, calls: PhaseCalls, rows: Sequence[OperatorRow], timed_s: float | None, roofs: Ceilings | None,
+    kind: Kind,
+    calls: PhaseCalls,
+    rows: Sequence[OperatorRow],
+    timed_s: float | None,
+    roofs: Ceilings | None,
     sizes: GenerationSizes | None,
-) -> ServedSteps:  # fmt: skip
+) -> ServedSteps:
     batches, attribution = calls
     code = PHASES.index(kind)
     every = zip(attribution.rows, rows, strict=True)
     ran = [Ran(row, judged, row.calls, row.time_ns) for row, judged in every if row.phase == code]
     gaps = [(gap, gap.time_ns) for gap in attribution.gaps if gap.phase == code]
     steps = steps_of_kind(
-        kind, batches, attribution, rows, ran, gaps, roofs, generated=batches[0].requests if kind == "decode" else None, doubt="",
-        timed_s=timed_s, sizes=sizes,
-    )  # fmt: skip
+        kind,
+        batches,
+        attribution,
+        rows,
+        ran,
+        gaps,
+        roofs,
+        generated=batches[0].requests if kind == "decode" else None,
+        doubt="",
+        timed_s=timed_s,
+        sizes=sizes,
+    )
     return msgspec.structs.replace(steps, work=work_of(ran, len(batches)))
 
 
 def _lengths(facts: RunFile, calls: dict[Kind, PhaseCalls], generations: int) -> tuple[int, int, int] | None:
-    """Requests, tokens of each prompt and new tokens: those of the workload, else what the marks of a trace tell."""
+    """Requests, tokens of each prompt and new tokens: those of the workload, else what the marks of a trace
+    tell."""
     workload = facts.workload
     if workload.prompt_length is not None and workload.new_tokens is not None:
         return workload.batch_size or 1, workload.prompt_length, workload.new_tokens
@@ -233,6 +288,10 @@ def _lengths(facts: RunFile, calls: dict[Kind, PhaseCalls], generations: int) ->
 def _fits(facts: RunFile, sizes: GenerationSizes, requests: int, context: int) -> MemoryFit | None:
     environment = facts.environment
     memory = environment.memory_bytes if environment.device == "cpu" else environment.device_memory_bytes
-    if memory is None or (free := memory - sizes.parameter_bytes) < 0 or (longest := sizes.largest_context(free, requests)) is None:
+    if (
+        memory is None
+        or (free := memory - sizes.parameter_bytes) < 0
+        or (longest := sizes.largest_context(free, requests)) is None
+    ):
         return None
     return MemoryFit(memory_bytes=memory, requests=free // sizes.cache_bytes(context), context=longest)

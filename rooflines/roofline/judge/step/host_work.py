@@ -1,7 +1,8 @@
 """Work of the host while a device was idle, and repeated work: the basis of advice about the host.
 
-A wait for the device makes it idle afterwards: its queue is empty, and the host has still to launch what comes next. A host that had
-not waited would have been ahead by as long as the wait lasted, so no more than that is put down to a wait.
+A wait for the device makes it idle afterwards: its queue is empty, and the host has still to launch what
+comes next. A host that had not waited would have been ahead by as long as the wait lasted, so no more than
+that is put down to a wait.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from rooflines.profiler.read import intervals
 from rooflines.profiler.read.distinct import distinct
 from rooflines.profiler.read.intervals import Intervals
 from rooflines.profiler.read.nesting import covered, exclusive, nest, parents
-from rooflines.profiler.read.records import ANNOTATION, COMPILING, OPERATOR, RUNTIME, Int32s, Int64s, Mask, Trace
+from rooflines.profiler.read.records import (
+    ANNOTATION,
+    COMPILING,
+    OPERATOR,
+    RUNTIME,
+    Int32s,
+    Int64s,
+    Mask,
+    Trace,
+)
 from rooflines.profiler.tree.idle import is_wait, waiting
 from rooflines.profiler.tree.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronization
@@ -35,7 +45,9 @@ _LONG_STRETCH_NS = 1_000_000
 _MOST = 12
 # Operators that only take memory.
 _TAKES_MEMORY = "aten::empty"
-_COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|## Call CompiledFxGraph|Torch-Compiled Region")
+_COMPILED = re.compile(
+    r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|## Call CompiledFxGraph|Torch-Compiled Region"
+)
 # An allocation that lasts longer than this begins to use the device or one of its libraries.
 _FIRST_ALLOCATION_NS = 50_000_000
 _ALLOCATES = re.compile(r"(?:cuda|hip)(?:Malloc|Free)(?:Async|Managed)?(?:_v\d+)?$")
@@ -44,7 +56,9 @@ _REGION = re.compile(r"Torch-Compiled Region|CompiledF|## Call CompiledFxGraph")
 _FIRST = 10
 # As many equal ranges show which part of the first one they do not repeat.
 _FEWEST_RANGES = 3
-Kind = Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"]
+Kind = Literal[
+    "operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"
+]
 # Ranges and operators around work of these kinds, by their names.
 _RANGES: dict[Kind, Callable[[str], bool]] = {
     "optimizer": lambda name: name.startswith("Optimizer.step#"),
@@ -95,7 +109,9 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
         )
         for (call, operator, where), own in grouped(range(len(waits)), site).items()
     ]
-    return tuple(sorted(made, key=lambda wait: (-wait.idle_s, -wait.wait_s, wait.call, wait.operator, wait.where)))[:_MOST]
+    return tuple(
+        sorted(made, key=lambda wait: (-wait.idle_s, -wait.wait_s, wait.call, wait.operator, wait.where))
+    )[:_MOST]
 
 
 def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork, ...]:
@@ -117,10 +133,17 @@ def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork
         pieces += _ranges(calls, host_bound, on_launching, kind, test)
     pieces += _unrecorded(trace, left, on_launching)
     if not attribution.steps:
-        pieces += _first_ranges(calls, left, on_launching, sum(piece.idle_ns for piece in operators if piece.kind == "runtime"))
+        pieces += _first_ranges(
+            calls, left, on_launching, sum(piece.idle_ns for piece in operators if piece.kind == "runtime")
+        )
     made = [
         HostWork(
-            kind=of.kind, name=of.name, shapes=of.shapes, where=of.where, calls=per_step(len(own), steps), idle_s=idle_ns / 1e9 / steps
+            kind=of.kind,
+            name=of.name,
+            shapes=of.shapes,
+            where=of.where,
+            calls=per_step(len(own), steps),
+            idle_s=idle_ns / 1e9 / steps,
         )
         for of, own in grouped(pieces, lambda piece: piece._replace(idle_ns=0)).items()
         if (idle_ns := sum(piece.idle_ns for piece in own))
@@ -136,31 +159,47 @@ class _Idle(NamedTuple):
     where: str = ""
 
 
-def _idle_in(kind: Kind, listed: Sequence[str], names: Int32s, times: Intervals, host_bound: Intervals) -> list[_Idle]:
+def _idle_in(
+    kind: Kind, listed: Sequence[str], names: Int32s, times: Intervals, host_bound: Intervals
+) -> list[_Idle]:
     """The idle time in each of ``times``, whose ``names`` are those of ``listed``."""
     idle = intervals.covered(host_bound, times).tolist()
-    return [_Idle(kind, listed[code], "", idle_ns) for code, idle_ns in zip(names.tolist(), idle, strict=True)]
+    return [
+        _Idle(kind, listed[code], "", idle_ns) for code, idle_ns in zip(names.tolist(), idle, strict=True)
+    ]
 
 
 def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
-    """Operators that compute on the host, with no call of a device's runtime below them, and long first calls of that runtime or of
-    operators around them that wait for nothing: they load a library or a kernel. All by their own time, without what they call."""
+    """Operators that compute on the host, with no call of a device's runtime below them, and long first calls
+    of that runtime or of operators around them that wait for nothing: they load a library or a kernel. All by
+    their own time, without what they call."""
     host = calls.trace.host
     before = np.concatenate(([0], np.cumsum(host.kind == RUNTIME)))
     alone = before[calls.after] == before[:-1]
-    waits = calls.trace.named(lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))
+    waits = calls.trace.named(
+        lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name)
+    )
     library = alone | (host.kind == RUNTIME) | calls.trace.named(lambda name: name.startswith("aten::"))
     # Keep long operators and those inside them.
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
     chosen = np.flatnonzero(
-        on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)) & ~waits & library & (lasting | covered(lasting, calls.after))
+        on_launching
+        & ((host.kind == OPERATOR) | (host.kind == RUNTIME))
+        & ~waits
+        & library
+        & (lasting | covered(lasting, calls.after))
     )
     which, starts, ends = exclusive(host.thread[chosen], host.start_ns[chosen], calls.end_ns[chosen])
     own = np.bincount(which, weights=ends - starts, minlength=len(chosen))
-    idle = np.bincount(which, weights=intervals.covered(host_bound, np.stack((starts, ends), axis=1)), minlength=len(chosen))
+    idle = np.bincount(
+        which, weights=intervals.covered(host_bound, np.stack((starts, ends), axis=1)), minlength=len(chosen)
+    )
     kept = (
         ~calls.trace.named(_is_allocation)[chosen]
-        & (own >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS))
+        & (
+            own
+            >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS)
+        )
         & (idle > 0)
     )
     frames = _Frames(calls.trace)
@@ -180,7 +219,8 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
 
 
 def _firsts(calls: Calls, events: Int64s) -> set[int]:
-    """Those of the operators ``events`` that are the first of equal calls and take far longer than all others."""
+    """Those of the operators ``events`` that are the first of equal calls and take far longer than all
+    others."""
     host, found = calls.trace.host, set()
     for code in {*host.signature[events].tolist()}:
         equal = np.flatnonzero(host.signature == code)
@@ -191,8 +231,8 @@ def _firsts(calls: Calls, events: Int64s) -> set[int]:
 
 
 def _again(calls: Calls) -> Mask:
-    """The events that are no first calls: the kernel that they launch has been launched before, or else the operator that they are or
-    that is around them has been called before with the same arguments."""
+    """The events that are no first calls: the kernel that they launch has been launched before, or else the
+    operator that they are or that is around them has been called before with the same arguments."""
     host, device = calls.trace.host, calls.trace.device
     launched = np.flatnonzero(calls.launch >= 0)
     kernel = np.full(len(host), -1, np.int64)
@@ -200,7 +240,11 @@ def _again(calls: Calls) -> Mask:
     operator = np.where(host.kind == OPERATOR, np.arange(len(host)), calls.above)
     signature = np.where(operator >= 0, host.signature[operator].astype(np.int64), -1)
     is_launch = kernel >= 0
-    return np.where(is_launch, _seen(kernel, host.start_ns, is_launch), _seen(signature, host.start_ns[operator], operator >= 0))
+    return np.where(
+        is_launch,
+        _seen(kernel, host.start_ns, is_launch),
+        _seen(signature, host.start_ns[operator], operator >= 0),
+    )
 
 
 def _seen(code: Int64s, start: Int64s, known: Mask) -> Mask:
@@ -219,7 +263,11 @@ def _allocations(trace: Trace, window: Intervals, host_bound: Intervals) -> list
     inside = intervals.covered(window, calls) > 0
     long = calls[:, 1] - calls[:, 0] >= _FIRST_ALLOCATION_NS
     kinds: tuple[tuple[Kind, Mask], ...] = (("allocator", inside & ~long), ("runtime", inside & long))
-    return [one for kind, of in kinds for one in _idle_in(kind, trace.names, host.name[chosen[of]], calls[of], host_bound)]
+    return [
+        one
+        for kind, of in kinds
+        for one in _idle_in(kind, trace.names, host.name[chosen[of]], calls[of], host_bound)
+    ]
 
 
 def _is_allocation(name: str) -> bool:
@@ -230,7 +278,9 @@ def _is_compiling(name: str) -> bool:
     return name.endswith(COMPILING)
 
 
-def _ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind, test: Callable[[str], bool]) -> list[_Idle]:
+def _ranges(
+    calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind, test: Callable[[str], bool]
+) -> list[_Idle]:
     """The outermost of the ranges and operators whose names pass ``test``."""
     host = calls.trace.host
     named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & calls.trace.named(test)
@@ -240,8 +290,8 @@ def _ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind,
 
 
 def _first_ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, known_ns: int) -> list[_Idle]:
-    """What the first of equal ranges takes longer than the others do in the median: libraries and kernels that are loaded, in more
-    calls than ``known_ns`` of long ones."""
+    """What the first of equal ranges takes longer than the others do in the median: libraries and kernels
+    that are loaded, in more calls than ``known_ns`` of long ones."""
     host = calls.trace.host
     ranges = on_launching & (host.kind == ANNOTATION)
     outermost = np.flatnonzero(ranges & ~covered(ranges, calls.after))
@@ -250,7 +300,9 @@ def _first_ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, known
         own = outermost[places]
         if len(own) < _FEWEST_RANGES:
             continue
-        first, *others = intervals.covered(host_bound, np.stack((host.start_ns[own], calls.end_ns[own]), axis=1)).tolist()
+        first, *others = intervals.covered(
+            host_bound, np.stack((host.start_ns[own], calls.end_ns[own]), axis=1)
+        ).tolist()
         more_ns = round(first - float(np.median(others))) - known_ns
         if more_ns > max(others):
             found.append(_Idle("runtime", f"the first of {len(own)} {calls.trace.names[code]}", "", more_ns))
@@ -258,13 +310,17 @@ def _first_ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, known
 
 
 def _functions(trace: Trace, host_bound: Intervals, threads: Int64s) -> tuple[list[_Idle], Intervals]:
-    """Functions of the Python stack that make no call of a device's runtime, the outermost of them, and when they ran."""
+    """Functions of the Python stack that make no call of a device's runtime, the outermost of them, and when
+    they ran."""
     frames, host = trace.frames, trace.host
     silent = np.zeros(len(frames), bool)
     for thread in threads.tolist():
         own = np.flatnonzero(frames.thread == thread)
         called = np.sort(host.start_ns[(host.kind == RUNTIME) & (host.thread == thread)])
-        first, behind = np.searchsorted(called, frames.start_ns[own]), np.searchsorted(called, frames.end_ns[own])
+        first, behind = (
+            np.searchsorted(called, frames.start_ns[own]),
+            np.searchsorted(called, frames.end_ns[own]),
+        )
         silent[own] = (first == behind) & (frames.end_ns[own] - frames.start_ns[own] >= _LONG_OPERATOR_NS)
     after, _ = nest(frames.thread, frames.start_ns, frames.end_ns)
     chosen = np.flatnonzero(silent & ~covered(silent, after))
@@ -279,19 +335,26 @@ def _unrecorded(trace: Trace, host_bound: Intervals, on_launching: Mask) -> list
     recorded = np.flatnonzero(on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)))
     outside = intervals.subtract(host_bound, intervals.union(host.start_ns[recorded], host.end_ns[recorded]))
     lasting = outside[:, 1] - outside[:, 0]
-    return [_Idle("unrecorded", "", "", length_ns) for length_ns in lasting[lasting >= _LONG_STRETCH_NS].tolist()]
+    return [
+        _Idle("unrecorded", "", "", length_ns) for length_ns in lasting[lasting >= _LONG_STRETCH_NS].tolist()
+    ]
 
 
 def recomputation(attribution: Attribution) -> Recomputation | None:
-    """Operators of the forward pass that ran inside the backward pass, as checkpointing makes them; None where there are none.
+    """Operators of the forward pass that ran inside the backward pass, as checkpointing makes them; None
+    where there are none.
 
-    Only a forward pass gives operators autograd's numbers. Where operators of the backward pass have them as well, its own gradient is
-    wanted, and the two cannot be told apart.
+    Only a forward pass gives operators autograd's numbers. Where operators of the backward pass have them as
+    well, its own gradient is wanted, and the two cannot be told apart.
     """
     host = attribution.trace.host
     is_node = attribution.trace.named(is_backward_node)
     graded = (
-        (host.kind == OPERATOR) & (attribution.calls.phase == BACKWARD) & (host.sequence >= 0) & (host.forward_thread == 0) & ~is_node
+        (host.kind == OPERATOR)
+        & (attribution.calls.phase == BACKWARD)
+        & (host.sequence >= 0)
+        & (host.forward_thread == 0)
+        & ~is_node
     )
     # A range that says backward may be around the loss as well; below a node nothing is forward.
     graded &= covered(is_node, attribution.calls.after)
@@ -309,12 +372,18 @@ def recomputation(attribution: Attribution) -> Recomputation | None:
     names = Counter(attribution.trace.names[code] for code in np.sort(host.name[events]).tolist())
     time_s = time_ns * attribution.pace / 1e9 / steps
     most = tuple(name for name, _ in names.most_common(_MOST))
-    return Recomputation(time_s=time_s, calls=per_step(len(events), steps), operators=most) if time_ns else None
+    return (
+        Recomputation(time_s=time_s, calls=per_step(len(events), steps), operators=most) if time_ns else None
+    )
 
 
 def _operator_around(calls: Calls, event: int) -> str:
-    """The outermost of the ATen operators directly around ``event``: ``aten::item`` rather than ``aten::_local_scalar_dense``."""
-    names = (calls.trace.names[code] for code in calls.trace.host.name[list(calls.operators_around(event))].tolist())
+    """The outermost of the ATen operators directly around ``event``: ``aten::item`` rather than
+    ``aten::_local_scalar_dense``."""
+    names = (
+        calls.trace.names[code]
+        for code in calls.trace.host.name[list(calls.operators_around(event))].tolist()
+    )
     native = list(takewhile(lambda name: name.startswith("aten::"), names))
     return native[-1] if native else ""
 

@@ -1,7 +1,7 @@
 """Analyze data loading: whether the input or the host limits the steps.
 
-How long a step waits for its data comes from the timed pass, how much of that delays it from the division of the traced one. What the
-loader and the step reach alone says which of the two is the slower one.
+How long a step waits for its data comes from the timed pass, how much of that delays it from the division of
+the traced one. What the loader and the step reach alone says which of the two is the slower one.
 """
 
 from __future__ import annotations
@@ -14,25 +14,36 @@ from rooflines.profiler.records import Loading, RunFile
 from rooflines.roofline.analysis import Analysis, Input, Limit, RareWaits, Rate, StepDivision
 from rooflines.roofline.uncertainty import RESAMPLES, interval95, resampled_medians
 
-# From this share of a step on that its input delays it, a loader that is slower than the step alone makes the step input-bound.
+# From this share of a step on that its input delays it, a loader that is slower than the step alone makes the
+# step input-bound.
 INPUT_BOUND = 0.1
 # The same if the two were not measured alone, and for the host.
 LARGE_SHARE = 0.25
 # A class with this share of the largest one is as large: what they are judged by is not known better.
 _CLOSE = 0.9
-# A wait of half a step in at most one step of twenty is no part of the median step: an epoch that begins, a file that is opened.
+# A wait of half a step in at most one step of twenty is no part of the median step: an epoch that begins, a
+# file that is opened.
 LONG_WAIT, RARE = 0.5, 0.05
 
 
-def feeding(facts: RunFile, division: StepDivision | None, quiet: npt.NDArray[np.bool_] | None = None) -> Input | None:
-    """The input in the ``quiet`` steps of the timed pass, with the rates of the loader and the step alone; None without a loader."""
+def feeding(
+    facts: RunFile, division: StepDivision | None, quiet: npt.NDArray[np.bool_] | None = None
+) -> Input | None:
+    """The input in the ``quiet`` steps of the timed pass, with the rates of the loader and the step alone;
+    None without a loader."""
     loading, steps = facts.loading, facts.steps
-    if loading is None or steps is None or not steps.timed_ns or len(loading.timed_wait_ns) != len(steps.timed_ns):
+    if (
+        loading is None
+        or steps is None
+        or not steps.timed_ns
+        or len(loading.timed_wait_ns) != len(steps.timed_ns)
+    ):
         return None
     timed, waited = np.array(steps.timed_ns) / 1e9, np.array(loading.timed_wait_ns) / 1e9
     whole_s = float(timed.sum())
     quiet = np.ones(len(timed), bool) if quiet is None else quiet
-    # Between warm-up and timed pass the workers had time to fill their queue: what comes out of it was not waited for.
+    # Between warm-up and timed pass the workers had time to fill their queue: what comes out of it was not
+    # waited for.
     fed = int((np.cumsum(loading.timed_batches) <= loading.prefetched).sum()) if loading.prefetched else 0
     is_lower_bound = 2 * fed > len(timed)
     if not is_lower_bound:
@@ -44,8 +55,8 @@ def feeding(facts: RunFile, division: StepDivision | None, quiet: npt.NDArray[np
     if rare_share is not None:
         timed, waited, rare_s = timed[~rare], waited[~rare], float(waited[rare].mean())
     mean_s, wait_s = float(timed.mean()), float(waited.mean())
-    # On a device the host may well wait while the device is at work, and the waits of a step and its duration are not those of the
-    # same moment: only their means go together.
+    # On a device the host may well wait while the device is at work, and the waits of a step and its duration
+    # are not those of the same moment: only their means go together.
     delay_s: float | None = wait_s
     without: npt.NDArray[np.float64] | None = timed - waited
     if not facts.environment.device.startswith("cpu"):
@@ -77,17 +88,21 @@ def feeding(facts: RunFile, division: StepDivision | None, quiet: npt.NDArray[np
 
 
 def delayed(found: Input, division: StepDivision) -> Input:
-    """``found`` in the step of ``division``: the same share of it is waited for, and a device is delayed as ``division`` says."""
+    """``found`` in the step of ``division``: the same share of it is waited for, and a device is delayed as
+    ``division`` says."""
     wait_s = found.wait_fraction * division.step_s
     if found.delay_s is None or division.of == "host":
-        return msgspec.structs.replace(found, wait_s=wait_s, delay_s=None if found.delay_s is None else wait_s)
+        return msgspec.structs.replace(
+            found, wait_s=wait_s, delay_s=None if found.delay_s is None else wait_s
+        )
     delay_s = division.data_loading_s or 0.0
     fraction = delay_s / division.step_s if division.step_s else 0.0
     return msgspec.structs.replace(found, wait_s=wait_s, delay_s=delay_s, delay_fraction=fraction)
 
 
 def _loader_rate(loading: Loading, told: bool) -> Rate | None:
-    """Workers deliver in bursts: only whole groups of as many batches as there are workers count, and these are resampled."""
+    """Workers deliver in bursts: only whole groups of as many batches as there are workers count, and these
+    are resampled."""
     alone = loading.alone
     if alone is None or (told and not alone.samples):
         return None
@@ -106,7 +121,8 @@ def _loader_rate(loading: Loading, told: bool) -> Rate | None:
 
 
 def _step_rate(loading: Loading, without: npt.NDArray[np.float64] | None, per_step: float) -> Rate | None:
-    """The step that does not wait: run on a batch that is there, or the timed steps less what delayed them (``without``)."""
+    """The step that does not wait: run on a batch that is there, or the timed steps less what delayed them
+    (``without``)."""
     measured = bool(loading.resident_ns)
     durations = np.array(loading.resident_ns) / 1e9 if measured else without
     if durations is None:
@@ -119,7 +135,7 @@ def _step_rate(loading: Loading, without: npt.NDArray[np.float64] | None, per_st
     return Rate(per_s=per_step / median, ci95_per_s=interval, how="measured" if measured else "derived")
 
 
-# --- the verdict -------------------------------------------------------------------------------------------------------------------
+# --- the verdict ------------------------------------------------------------------------------------------
 
 
 def input_fraction(analysis: Analysis) -> float:
@@ -138,10 +154,11 @@ def host_fraction(analysis: Analysis) -> float:
 
 
 def limited_by(analysis: Analysis) -> Limit | None:
-    """The input, where a step waits for it and the loader alone is slower than the step alone; else the host, where it takes the most.
+    """The input, where a step waits for it and the loader alone is slower than the step alone; else the host,
+    where it takes the most.
 
-    A loader slower than the step sets the pace: a faster host would only wait longer. Beside a device that was not traced nobody knows
-    what the host keeps waiting.
+    A loader slower than the step sets the pace: a faster host would only wait longer. Beside a device that
+    was not traced nobody knows what the host keeps waiting.
     """
     waits, host = input_fraction(analysis), host_fraction(analysis)
     slower = loader_is_slower(analysis)
@@ -156,13 +173,18 @@ def limited_by(analysis: Analysis) -> Limit | None:
 def leading(times: dict[str, float]) -> list[str]:
     """The largest class and those within 10 % of it, largest first: only a single one leads clearly."""
     most = max(times.values(), default=0.0)
-    return sorted((name for name, time_s in times.items() if most > 0 and time_s >= _CLOSE * most), key=lambda name: -times[name])
+    return sorted(
+        (name for name, time_s in times.items() if most > 0 and time_s >= _CLOSE * most),
+        key=lambda name: -times[name],
+    )
 
 
 def loader_is_slower(analysis: Analysis) -> bool | None:
-    """Whether the loader alone delivers less than the step alone could take; None where they were not measured.
+    """Whether the loader alone delivers less than the step alone could take; None where they were not
+    measured.
 
-    As far as their means tell: that a step waits was seen, and an interval that is wide on a busy machine takes nothing from it.
+    As far as their means tell: that a step waits was seen, and an interval that is wide on a busy machine
+        takes nothing from it.
     """
     found = analysis.input
     if found is None or found.loader_rate is None or found.step_rate is None:

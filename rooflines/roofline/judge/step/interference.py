@@ -33,11 +33,12 @@ class QuietSteps(NamedTuple):
 
 
 def quiet_steps(run: Run) -> QuietSteps:
-    """The steps that other programs did not delay; all of them where that is not known, on a device, or where too few are left.
-    Of the traced ones, those that resemble the timed ones in the pages that they took from the system.
+    """The steps that other programs did not delay; all of them where that is not known, on a device, or where
+    too few are left. Of the traced ones, those that resemble the timed ones in the pages that they took from
+    the system.
 
-    Where too few are left, ``others`` says that the step cannot be judged. The host of a GPU needs a processor or two, so other
-    programs disturb its steps only where they leave less than one free.
+    Where too few are left, ``others`` says that the step cannot be judged. The host of a GPU needs a
+    processor or two, so other programs disturb its steps only where they leave less than one free.
     """
     facts = run.facts
     times, threads = facts.steps or StepTimes(), facts.environment.cpu_threads
@@ -48,7 +49,10 @@ def quiet_steps(run: Run) -> QuietSteps:
         whole = [sample.cpu_utilization for sample in run.samples if sample.cpu_utilization is not None]
         free = not threads or not whole or float(np.mean(whole)) * threads <= threads - 1
         return QuietSteps(*every, None if free or mean < OTHERS_CORES else _others(facts, mean))
-    timed, traced = quiet(times.timed_ns, times.timed_queue_ns, busy), quiet(times.traced_ns, times.traced_queue_ns, busy)
+    timed, traced = (
+        quiet(times.timed_ns, times.timed_queue_ns, busy),
+        quiet(times.traced_ns, times.traced_queue_ns, busy),
+    )
     few = timed.sum() < min(FEWEST_TIMED, len(timed)) or traced.sum() < min(FEWEST_TRACED, len(traced))
     if few:
         judged = mean < OTHERS_CORES  # else the program's own threads wait for each other
@@ -56,14 +60,22 @@ def quiet_steps(run: Run) -> QuietSteps:
     left_out = int((~timed).sum()), int((~traced).sum())
     pages = page_faults(facts)
     alike = alike_steps(times.traced_step_faults, pages.timed, traced) if pages is not None else traced
-    return QuietSteps(timed, alike, _others(facts, mean, left_out) if mean >= OTHERS_CORES or any(left_out) else None)
+    return QuietSteps(
+        timed, alike, _others(facts, mean, left_out) if mean >= OTHERS_CORES or any(left_out) else None
+    )
 
 
-def _others(facts: RunFile, busy: float, left_out: tuple[int, int] = (0, 0), *, judged: bool = True) -> OtherPrograms:
+def _others(
+    facts: RunFile, busy: float, left_out: tuple[int, int] = (0, 0), *, judged: bool = True
+) -> OtherPrograms:
     return OtherPrograms(
-        busy=busy, threads=facts.environment.cpu_threads or 1, programs=facts.other_processes, timed_left_out=left_out[0],
-        traced_left_out=left_out[1], judged=judged,
-    )  # fmt: skip
+        busy=busy,
+        threads=facts.environment.cpu_threads or 1,
+        programs=facts.other_processes,
+        timed_left_out=left_out[0],
+        traced_left_out=left_out[1],
+        judged=judged,
+    )
 
 
 def page_faults(facts: RunFile) -> PageFaults | None:
@@ -71,7 +83,11 @@ def page_faults(facts: RunFile) -> PageFaults | None:
     steps = facts.steps
     if steps is None or not steps.timed_ns or not steps.timed_page_faults or not _on_cpu(facts):
         return None
-    traced = steps.traced_page_faults / len(steps.traced_ns) if steps.traced_page_faults is not None and steps.traced_ns else None
+    traced = (
+        steps.traced_page_faults / len(steps.traced_ns)
+        if steps.traced_page_faults is not None and steps.traced_ns
+        else None
+    )
     page_s = steps.page_ns / 1e9 if steps.page_ns is not None else None
     return PageFaults(timed=steps.timed_page_faults / len(steps.timed_ns), traced=traced, page_s=page_s)
 
@@ -89,12 +105,16 @@ def shared_machine(found: OtherPrograms) -> str:
 
 
 def shared_by(cores: Sequence[float | None], what: str) -> tuple[str, str] | None:
-    """The status of a page of several measurements: how many processors other programs took at most, and during how many of them."""
+    """The status of a page of several measurements: how many processors other programs took at most, and
+    during how many of them."""
     seen = [one for one in cores if one is not None and one >= OTHERS_CORES]
     if not seen:
         return None
     during = f"during {len(seen)} of {len(cores)} {what}" if len(cores) > 1 else "meanwhile"
-    return DISTURBED, f"Shared machine: other programs took up to {significant(max(seen), 2)} processors {during}."
+    return (
+        DISTURBED,
+        f"Shared machine: other programs took up to {significant(max(seen), 2)} processors {during}.",
+    )
 
 
 def unsteady(analysis: Analysis) -> str:
@@ -110,7 +130,8 @@ def unsteady(analysis: Analysis) -> str:
 
 
 def busy_cores(analysis: Analysis) -> float | None:
-    """The processors that the process kept busy during the timed steps, on average; None where they were not sampled."""
+    """The processors that the process kept busy during the timed steps, on average; None where they were not
+    sampled."""
     usage = analysis.usage
     host = usage.of(HOST) if usage is not None and usage.window == "timed pass" else None
     gauge = host.gauges.get("process_cpu_utilization") if host is not None else None
@@ -118,7 +139,8 @@ def busy_cores(analysis: Analysis) -> float | None:
 
 
 def paging_s(analysis: Analysis, page_s: float | None = None, left_s: float = 0.0) -> float | None:
-    """The time of a timed step in which it takes new pages from the system, at most the step; None where that is not known.
+    """The time of a timed step in which it takes new pages from the system, at most the step; None where that
+    is not known.
 
     A page costs ``page_s``, or what one took in the run, without ``left_s``; the busy threads share it.
     """
@@ -126,16 +148,22 @@ def paging_s(analysis: Analysis, page_s: float | None = None, left_s: float = 0.
     page_s = page_s if page_s is not None or found is None else found.page_s
     if found is None or page_s is None or steps is None:
         return None
-    return min(steps.median_s, found.timed * max(0.0, page_s - left_s) / max(1.0, busy_cores(analysis) or 1.0))
+    return min(
+        steps.median_s, found.timed * max(0.0, page_s - left_s) / max(1.0, busy_cores(analysis) or 1.0)
+    )
 
 
 def paging(analysis: Analysis) -> str:
-    """A sentence on new pages that take a good part of the step: their number differs from run to run, and so does the division."""
+    """A sentence on new pages that take a good part of the step: their number differs from run to run, and so
+    does the division."""
     steps = analysis.steps
     share = (paging_s(analysis) or 0.0) / steps.median_s if steps is not None and steps.median_s else 0.0
     if share < _PAGING:
         return ""
-    return f"About {percent(share)} of the step goes into new pages of memory; which operators wait for them differs from run to run."
+    return (
+        f"About {percent(share)} of the step goes into new pages of memory; which operators wait for "
+        "them differs from run to run."
+    )
 
 
 def delayed(analysis: Analysis) -> str:
@@ -149,7 +177,8 @@ def delayed(analysis: Analysis) -> str:
 
 
 def noise_s(analysis: Analysis) -> float:
-    """The smallest gain per step above the noise: half the interval of the median if ``unsteady`` is not empty."""
+    """The smallest gain per step above the noise: half the interval of the median if ``unsteady`` is not
+    empty."""
     return _half_width_s(analysis.steps) if unsteady(analysis) else 0.0
 
 
@@ -158,8 +187,15 @@ def _on_cpu(facts: RunFile) -> bool:
 
 
 def _busy(found: OtherPrograms, *, named: bool = False) -> str:
-    names = ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items()) if named else ""
-    return f"other programs took {significant(found.busy, 2)} of {found.threads} processors{f' ({names})' if names else ''}"
+    names = (
+        ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items())
+        if named
+        else ""
+    )
+    return (
+        f"other programs took {significant(found.busy, 2)} of {found.threads} "
+        f"processors{f' ({names})' if names else ''}"
+    )
 
 
 def _half_width_s(steps: Steps | None) -> float:

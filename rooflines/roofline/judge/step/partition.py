@@ -1,14 +1,15 @@
 """The step, divided: every instant of it belongs to one class, so that all shares have the same denominator.
 
-Where several things run at once, compute comes before copies, copies before communication, and what runs before what waits; among
-kernels that run at once the first class in the order of ``BOUND_ORDER`` counts. What a class hides stays in the figures of the timeline
-(``memcpy_s`` and ``communication_s`` next to their exposed parts). Idle time is the input's, the host's or ``idle``, by its cause
-(``tree/idle.py``).
+Where several things run at once, compute comes before copies, copies before communication, and what runs
+before what waits; among kernels that run at once the first class in the order of ``BOUND_ORDER`` counts. What
+a class hides stays in the figures of the timeline (``memcpy_s`` and ``communication_s`` next to their exposed
+parts). Idle time is the input's, the host's or ``idle``, by its cause (``tree/idle.py``).
 
-Where steps were timed without the profiler, their median is the length of the step. The profiler makes the host slower, not the device:
-the busy time of a device counts as traced, and idle is what the timed step leaves, its causes in the proportion of the traced ones. The
-operators of a processor are slower under the profiler as well: all of their times are multiplied by one factor (``clock_factor``), and
-the timed steps say how much of the step waits for data.
+Where steps were timed without the profiler, their median is the length of the step. The profiler makes the
+host slower, not the device: the busy time of a device counts as traced, and idle is what the timed step
+leaves, its causes in the proportion of the traced ones. The operators of a processor are slower under the
+profiler as well: all of their times are multiplied by one factor (``clock_factor``), and the timed steps say
+how much of the step waits for data.
 """
 
 from __future__ import annotations
@@ -23,7 +24,17 @@ import numpy as np
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.distinct import distinct, distinct_rows
 from rooflines.profiler.read.intervals import Intervals
-from rooflines.profiler.read.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, DeviceEvents, Int64s, Trace
+from rooflines.profiler.read.records import (
+    ANNOTATION,
+    COMMUNICATION,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    OPERATOR,
+    DeviceEvents,
+    Int64s,
+    Trace,
+)
 from rooflines.profiler.read.request_marks import is_step_mark
 from rooflines.profiler.tree.breakdown import device_intervals, host_intervals
 from rooflines.profiler.tree.idle import idle_causes
@@ -35,22 +46,52 @@ from rooflines.roofline.judge.bounds import FROM_HOST, TO_HOST
 from rooflines.roofline.own.host import steady_times
 from rooflines.roofline.own.own import Attribution
 
-# Classes by what bounds them, those of the busy time in the order in which they count where several run at once.
-BOUND_ORDER = ("compute", "memory", "far", "latency", "unknown", "transfer", "communication", "input", "host", "idle")
+# Classes by what bounds them, those of the busy time in the order in which they count where several run at
+# once.
+BOUND_ORDER = (
+    "compute",
+    "memory",
+    "far",
+    "latency",
+    "unknown",
+    "transfer",
+    "communication",
+    "input",
+    "host",
+    "idle",
+)
 # Work without a count has no bound; here it is apart from work whose bound is not known for want of ceilings.
 _UNCOUNTED = "uncounted"
 # Beside a larger share of unknown time, bounds of the other operators say little of the whole.
 MOST_UNKNOWN = 0.2
 # The class of idle time, by its cause, in the breakdown by bound and in the division.
-_OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronisation": "host", "communication": "communication"}
+_OF_CAUSE = {
+    "data_loading": "input",
+    "host_bound": "host",
+    "synchronisation": "host",
+    "communication": "communication",
+}
 _HOST_IS_LATE = ("host_bound", "data_loading")
 _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
 _PART_ORDER = (
-    "optimizer", "backward", "forward", "prefill", "decode", "other", "host_to_device", "communication", "data_loading",
-)  # fmt: skip
+    "optimizer",
+    "backward",
+    "forward",
+    "prefill",
+    "decode",
+    "other",
+    "host_to_device",
+    "communication",
+    "data_loading",
+)
 _PHASES = {
-    FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUTSIDE: "data_loading", PREFILL: "prefill", DECODE: "decode",
-}  # fmt: skip
+    FORWARD: "forward",
+    BACKWARD: "backward",
+    OPTIMIZER: "optimizer",
+    OUTSIDE: "data_loading",
+    PREFILL: "prefill",
+    DECODE: "decode",
+}
 COMMUNICATION_CALLS = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 Key = tuple[str, str, str]  # bound class, part of the step, category
@@ -67,10 +108,11 @@ Labels = Sequence[Label | OperatorRow]
 
 
 class Partition(NamedTuple):
-    """The seconds of a step, or of the trace, in disjoint classes: ``busy`` by (bound, part, category), ``idle`` by cause.
+    """The seconds of a step, or of the trace, in disjoint classes: ``busy`` by (bound, part, category),
+        ``idle`` by cause.
 
-    ``loader_s`` is how long the host was in the data loader, hidden or not, and ``of`` whose time it is. ``causes`` are the traced
-    intervals of the idle time by cause.
+    ``loader_s`` is how long the host was in the data loader, hidden or not, and ``of`` whose time it is.
+    ``causes`` are the traced intervals of the idle time by cause.
     """
 
     of: str
@@ -87,13 +129,16 @@ class Partition(NamedTuple):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the bounds of the operators are bounds of the whole: at most a fifth of the busy time is unknown."""
+        """Whether the bounds of the operators are bounds of the whole: at most a fifth of the busy time is
+        unknown."""
         return self.bounds().get("unknown", 0.0) <= MOST_UNKNOWN * self.timeline.busy_s
 
     def bounds(self) -> dict[str, float]:
         """Seconds by what bounds them, longest first; ``host`` is there even where it is nothing."""
         idle = ((_OF_CAUSE.get(cause, "idle"), time_s) for cause, time_s in self.idle.items())
-        return longest_first([("host", 0.0), *((_shown(bound), time_s) for (bound, _, _), time_s in self.busy.items()), *idle])
+        return longest_first(
+            [("host", 0.0), *((_shown(bound), time_s) for (bound, _, _), time_s in self.busy.items()), *idle]
+        )
 
     @property
     def uncounted_s(self) -> float:
@@ -101,8 +146,8 @@ class Partition(NamedTuple):
         return sum(time_s for (bound, _, _), time_s in self.busy.items() if bound == _UNCOUNTED)
 
     def categories(self) -> dict[str, float]:
-        """Seconds of the busy time by category of operator, longest first, for kernels without a count by their names; ``unknown``
-        are those whose names tell none."""
+        """Seconds of the busy time by category of operator, longest first, for kernels without a count by
+        their names; ``unknown`` are those whose names tell none."""
         return longest_first((category, time_s) for (_, _, category), time_s in self.busy.items())
 
     def division(self) -> StepDivision:
@@ -110,12 +155,16 @@ class Partition(NamedTuple):
         idle = ((_PART_OF_CLASS[_OF_CAUSE.get(cause, "idle")], time_s) for cause, time_s in self.idle.items())
         found = longest_first([*((part, time_s) for (_, part, _), time_s in self.busy.items()), *idle])
         parts = {f"{part}_s": found[part] for part in PARTS if found.get(part)}
-        return StepDivision(of="host" if self.of == "cpu" else "device", step_s=self.step_s, loader_s=self.loader_s, **parts)
+        return StepDivision(
+            of="host" if self.of == "cpu" else "device", step_s=self.step_s, loader_s=self.loader_s, **parts
+        )
 
     def timed(self, step_s: float, waits: float | None = None) -> Partition:
-        """The partition of a step that takes ``step_s`` and waits for its data for the share ``waits`` of it, if that is known.
+        """The partition of a step that takes ``step_s`` and waits for its data for the share ``waits`` of it,
+        if that is known.
 
-        The busy time, which is on this clock already (``clock_factor``), stays; idle time is the rest of the step.
+        The busy time, which is on this clock already (``clock_factor``), stays; idle time is the rest of the
+        step.
         """
         idle_s = max(0.0, step_s - self.timeline.busy_s)
         loaded_s = self.idle.get("data_loading", 0.0)
@@ -123,18 +172,29 @@ class Partition(NamedTuple):
         rest_s = sum(rest.values())
         waits_s = loaded_s * idle_s / (loaded_s + rest_s) if loaded_s + rest_s > 0 else 0.0
         if waits is not None:
-            inside_s = sum(time_s for (_, part, _), time_s in self.busy.items() if part == "data_loading") if self.of == "cpu" else 0.0
+            inside_s = (
+                sum(time_s for (_, part, _), time_s in self.busy.items() if part == "data_loading")
+                if self.of == "cpu"
+                else 0.0
+            )
             waits_s = min(idle_s, max(0.0, waits * step_s - inside_s))
         left_s = idle_s - waits_s
-        idle = {cause: time_s * left_s / rest_s for cause, time_s in rest.items()} if rest_s > 0 else {"host_bound": left_s}
+        idle = (
+            {cause: time_s * left_s / rest_s for cause, time_s in rest.items()}
+            if rest_s > 0
+            else {"host_bound": left_s}
+        )
         idle = {cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0}
         idle_s = sum(idle.values())
-        timeline = msgspec.structs.replace(self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s, critical_s=None)
+        timeline = msgspec.structs.replace(
+            self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s, critical_s=None
+        )
         return self._replace(idle=idle, timeline=timeline)
 
 
 def partition(attribution: Attribution, labels: Labels) -> Partition:
-    """Divide the steps of ``attribution``, or the whole trace where it has none, per step; ``labels`` go with its rows."""
+    """Divide the steps of ``attribution``, or the whole trace where it has none, per step; ``labels`` go with
+    its rows."""
     seconds = 1 / 1e9 / attribution.per
     window = attribution.window
     loading = intervals.intersect(_in_loader(attribution.calls), window)
@@ -144,9 +204,16 @@ def partition(attribution: Attribution, labels: Labels) -> Partition:
     if not on_device:  # what runs in the loader is the loader's
         loaded = intervals.intersect(loading, attribution.busy)
         starts, ends = np.concatenate((loaded[:, 0], starts)), np.concatenate((loaded[:, 1], ends))
-        keys, ranks = [("input", "data_loading", "input"), *keys], np.concatenate((np.zeros(len(loaded), np.int64), ranks + 1))
+        keys, ranks = (
+            [("input", "data_loading", "input"), *keys],
+            np.concatenate((np.zeros(len(loaded), np.int64), ranks + 1)),
+        )
     lasting, busy = _exclusive(starts, ends, ranks, window)
-    weights = _weights(attribution, loading, ranks[len(ranks) - len(attribution.pieces.row) :]) if not on_device else {}
+    weights = (
+        _weights(attribution, loading, ranks[len(ranks) - len(attribution.pieces.row) :])
+        if not on_device
+        else {}
+    )
     found: dict[Key, float] = {}
     for rank, time_ns in lasting.items():
         key = keys[rank]
@@ -159,16 +226,21 @@ def partition(attribution: Attribution, labels: Labels) -> Partition:
         critical_ns = intervals.length(_critical(busy, causes))
         timeline = msgspec.structs.replace(timeline, critical_s=critical_ns * seconds * attribution.factor)
     return Partition(
-        of="device" if on_device else "cpu", timeline=timeline, busy=found, idle=idle,
-        loader_s=intervals.length(loading) * seconds if len(loading) else None, causes=causes,
-    )  # fmt: skip
+        of="device" if on_device else "cpu",
+        timeline=timeline,
+        busy=found,
+        idle=idle,
+        loader_s=intervals.length(loading) * seconds if len(loading) else None,
+        causes=causes,
+    )
 
 
 def clock_factor(attribution: Attribution, step_s: float, waits: float | None = None) -> float:
-    """Return what the traced times are multiplied by, so that they fit into a timed step of ``step_s`` seconds.
+    """Return what the traced times are multiplied by, so that they fit into a timed step of ``step_s``
+    seconds.
 
-    Kernels of a device count as traced, but where they would take longer than the whole step. Of a processor everything but the waiting
-    for data, the share ``waits`` of the step, is slower under the profiler.
+    Kernels of a device count as traced, but where they would take longer than the whole step. Of a processor
+    everything but the waiting for data, the share ``waits`` of the step, is slower under the profiler.
     """
     trace, calls, count = attribution.trace, attribution.calls, attribution.per
     busy_s = attribution.busy_ns / 1e9 / count
@@ -178,14 +250,17 @@ def clock_factor(attribution: Attribution, step_s: float, waits: float | None = 
     outside = intervals.subtract(attribution.busy, loading)
     idle, _ = _idle(attribution, intervals.subtract(attribution.window, attribution.busy), loading)
     pace = _weights(attribution, loading, np.ones(len(attribution.pieces.row), np.int64)).get(1, 1.0)
-    works_s = intervals.length(outside) / 1e9 / count * pace + sum(idle.values()) - idle.get("data_loading", 0.0)
+    works_s = (
+        intervals.length(outside) / 1e9 / count * pace + sum(idle.values()) - idle.get("data_loading", 0.0)
+    )
     if waits is None:
         works_s, waits = busy_s * attribution.pace + sum(idle.values()), 0.0
     return step_s * (1 - waits) / works_s if works_s > 0 else 1.0
 
 
 def loading_share(attribution: Attribution) -> float | None:
-    """The share of a step that is in the data loader, the median over the traced steps; None without a loader."""
+    """The share of a step that is in the data loader, the median over the traced steps; None without a
+    loader."""
     loading, lengths = _in_loader(attribution.calls), attribution.windows[:, 1] - attribution.windows[:, 0]
     if not len(loading) or not lengths.all():
         return None
@@ -193,11 +268,14 @@ def loading_share(attribution: Attribution) -> float | None:
 
 
 def _critical(busy: Intervals, causes: dict[str, Intervals]) -> Intervals:
-    """The busy time but that before idle time in which the host was too late: however fast, the next work begins when it is launched.
+    """The busy time but that before idle time in which the host was too late: however fast, the next work
+        begins when it is launched.
 
     Work that was launched and had not begun ends no stretch: it may follow what runs before.
     """
-    ends = [(times[:, 0], cause in _HOST_IS_LATE) for cause, times in causes.items() if cause != "kernel_wait"]
+    ends = [
+        (times[:, 0], cause in _HOST_IS_LATE) for cause, times in causes.items() if cause != "kernel_wait"
+    ]
     starts = np.concatenate([each for each, _ in ends])
     late = np.concatenate([np.full(len(each), is_late) for each, is_late in ends])
     order = np.argsort(starts, kind="stable")
@@ -207,28 +285,42 @@ def _critical(busy: Intervals, causes: dict[str, Intervals]) -> Intervals:
 
 
 def _weights(attribution: Attribution, loading: Intervals, ranks: Int64s) -> dict[int, float]:
-    """The steady time over the traced time of the pieces of each rank, outside of the loader; rank 0 is what runs in the loader."""
+    """The steady time over the traced time of the pieces of each rank, outside of the loader; rank 0 is what
+    runs in the loader."""
     pieces = attribution.pieces
     if pieces.weight is None:
         return {}
     inside = intervals.covered(loading, np.stack((pieces.start_ns, pieces.end_ns), axis=1))
     lasting = np.concatenate((inside, pieces.end_ns - pieces.start_ns - inside))
-    ranks, weight = np.concatenate((np.zeros(len(inside), np.int64), ranks)), np.concatenate((pieces.weight, pieces.weight))
+    ranks, weight = (
+        np.concatenate((np.zeros(len(inside), np.int64), ranks)),
+        np.concatenate((pieces.weight, pieces.weight)),
+    )
     traced, steady = np.bincount(ranks, weights=lasting), np.bincount(ranks, weights=lasting * weight)
-    return {rank: after / before for rank, (before, after) in enumerate(zip(traced.tolist(), steady.tolist(), strict=True)) if before}
+    return {
+        rank: after / before
+        for rank, (before, after) in enumerate(zip(traced.tolist(), steady.tolist(), strict=True))
+        if before
+    }
 
 
-def _idle(attribution: Attribution, gaps: Intervals, loading: Intervals) -> tuple[dict[str, float], dict[str, Intervals]]:
+def _idle(
+    attribution: Attribution, gaps: Intervals, loading: Intervals
+) -> tuple[dict[str, float], dict[str, Intervals]]:
     """Seconds of a step by cause in which nothing runs, and when that was.
 
-    The time of a processor outside of operators is steady, as theirs is, and without that of the ranges of modules; waiting for data is
-    not the same in every step, and has its mean.
+    The time of a processor outside of operators is steady, as theirs is, and without that of the ranges of
+    modules; waiting for data is not the same in every step, and has its mean.
     """
     seconds = attribution.factor / 1e9 / attribution.per
     if len(attribution.trace.device):
         causes = idle_causes(attribution.calls, gaps)
         causes = {cause: intervals.subtract(times, attribution.overhead) for cause, times in causes.items()}
-        return {cause: time_ns * seconds for cause, times in causes.items() if (time_ns := intervals.length(times))}, causes
+        return {
+            cause: time_ns * seconds
+            for cause, times in causes.items()
+            if (time_ns := intervals.length(times))
+        }, causes
     causes = _host_causes(attribution.calls, gaps, loading)
     found = {}
     for cause, times in causes.items():
@@ -244,7 +336,8 @@ def _idle(attribution: Attribution, gaps: Intervals, loading: Intervals) -> tupl
 
 
 def whole_trace(trace: Trace, earlier_ns: int) -> Timeline | None:
-    """The timeline from the first to the last device event, as other tools publish it; None in a trace without device events."""
+    """The timeline from the first to the last device event, as other tools publish it; None in a trace
+    without device events."""
     if not len(trace.device):
         return None
     busy = device_intervals(trace)
@@ -252,7 +345,9 @@ def whole_trace(trace: Trace, earlier_ns: int) -> Timeline | None:
     return _timeline_of(trace, window, busy, 0.0, 1e-9, earlier_ns * 1e-9)
 
 
-def _exclusive(starts: Int64s, ends: Int64s, ranks: Int64s, window: Intervals) -> tuple[dict[int, int], Intervals]:
+def _exclusive(
+    starts: Int64s, ends: Int64s, ranks: Int64s, window: Intervals
+) -> tuple[dict[int, int], Intervals]:
     """Nanoseconds of each rank, where several run at once those of the lowest, and when anything runs."""
     index, starts, ends = intervals.split(starts, ends, window)
     ranks = ranks[index]
@@ -281,7 +376,13 @@ def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
     def order(key: Key) -> tuple[bool, int, bool, int, str]:
         bound, part, category = key
         # Work of a thread that loads data ahead comes last: nothing waits for it.
-        return part == "data_loading", BOUND_ORDER.index(_shown(bound)), bound == _UNCOUNTED, _PART_ORDER.index(part), category
+        return (
+            part == "data_loading",
+            BOUND_ORDER.index(_shown(bound)),
+            bound == _UNCOUNTED,
+            _PART_ORDER.index(part),
+            category,
+        )
 
     keys = sorted(set(found), key=order)
     place = {key: number for number, key in enumerate(keys)}
@@ -290,21 +391,33 @@ def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
 
 def _device_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], Int64s]:
     device, phase, pieces = attribution.trace.device, attribution.phase, attribution.pieces
-    direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in attribution.trace.names], np.int64)
+    direction = np.array(
+        [2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in attribution.trace.names], np.int64
+    )
     way = np.where(device.kind == MEMCPY, direction[device.name], 0)
     # The operator says what a kernel does, counted or not; where it is not known, the kernel's name.
     name = np.where(pieces.row < 0, device.name[pieces.event], -1)
-    keys, which = distinct_rows(pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event], name)
+    keys, which = distinct_rows(
+        pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event], name
+    )
     found: list[Key] = []
     for row, kind, during, copied, named in keys.tolist():
         if kind == COMMUNICATION:
             found.append(("communication",) * 3)
         elif copied:
-            found.append(("transfer", "host_to_device" if copied >= 2 else "other", labels[row].category if row >= 0 else "copy"))
+            found.append(
+                (
+                    "transfer",
+                    "host_to_device" if copied >= 2 else "other",
+                    labels[row].category if row >= 0 else "copy",
+                )
+            )
         elif row >= 0:
             found.append((labels[row].bound, _PHASES.get(during, "other"), labels[row].category))
         else:
-            category = _named(attribution, row) or kernel_category(attribution.trace.names[named]) or "unknown"
+            category = (
+                _named(attribution, row) or kernel_category(attribution.trace.names[named]) or "unknown"
+            )
             found.append((_UNCOUNTED, _PHASES.get(during, "other"), category))
     return _ranked(found, which)
 
@@ -318,7 +431,8 @@ def _talks(name: str) -> bool:
 
 
 def _named(attribution: Attribution, row: int) -> str:
-    """The category of a gap by the name of its operator, which says it although there is no count; empty where it does not."""
+    """The category of a gap by the name of its operator, which says it although there is no count; empty
+    where it does not."""
     category = attribution.gaps[-2 - row].count.category
     return "" if category == "other" else category
 
@@ -330,16 +444,23 @@ def _host_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], Int
     found: list[Key] = []
     for row, during, talking in keys.tolist():
         label = labels[row] if row >= 0 else Label(_UNCOUNTED, _named(attribution, row) or "unknown")
-        found.append(("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "other"), label.category))
+        found.append(
+            ("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "other"), label.category)
+        )
     return _ranked(found, which)
 
 
 def _host_causes(calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str, Intervals]:
-    """The time of a CPU outside of operators: in the data loader, while other threads exchange data, and the rest."""
+    """The time of a CPU outside of operators: in the data loader, while other threads exchange data, and the
+    rest."""
     host = calls.trace.host
     talks = calls.trace.named(_talks)
     # Nothing waits for a thread that loads data ahead.
-    loads, _ = distinct(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != main_thread(calls))])
+    loads, _ = distinct(
+        host.thread[
+            (host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != main_thread(calls))
+        ]
+    )
     rest = intervals.subtract(gaps, loading)
     exchanging = intervals.intersect(rest, host_intervals(calls, talks & ~np.isin(host.thread, loads)))
     return {
@@ -350,7 +471,8 @@ def _host_causes(calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str,
 
 
 def _in_loader(calls: Calls) -> Intervals:
-    """When the thread that makes the steps was in a data loader; in a trace without steps, when any thread was."""
+    """When the thread that makes the steps was in a data loader; in a trace without steps, when any thread
+    was."""
     host = calls.trace.host
     chosen = (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)
     if len(calls.steps):
@@ -372,22 +494,33 @@ def main_thread(calls: Calls) -> int:
 
 
 def _timeline(
-    attribution: Attribution, window: Intervals, busy: Intervals, found: dict[Key, float], idle: dict[str, float], seconds: float
+    attribution: Attribution,
+    window: Intervals,
+    busy: Intervals,
+    found: dict[Key, float],
+    idle: dict[str, float],
+    seconds: float,
 ) -> Timeline:
-    """The timeline of a step, on the clock of ``attribution``; of a processor the sums of what ``found`` and ``idle`` say."""
+    """The timeline of a step, on the clock of ``attribution``; of a processor the sums of what ``found`` and
+    ``idle`` say."""
     trace = attribution.trace
     if len(trace.device):
-        found_on_device = _timeline_of(trace, window, busy, attribution.overlap_ns * seconds, seconds * attribution.factor, None)
+        found_on_device = _timeline_of(
+            trace, window, busy, attribution.overlap_ns * seconds, seconds * attribution.factor, None
+        )
         ready_s = _ready_ns(attribution, window) * seconds * attribution.factor
         return msgspec.structs.replace(found_on_device, ready_communication_s=ready_s)
     busy_s, idle_s = sum(found.values()), sum(idle.values())
     every_s = attribution.counted_ns * seconds
     overlap_s = every_s - busy_s if attribution.overlap_ns else 0.0
-    return Timeline(span_s=busy_s + idle_s, busy_s=busy_s, idle_s=idle_s, compute_s=busy_s, overlap_s=overlap_s)
+    return Timeline(
+        span_s=busy_s + idle_s, busy_s=busy_s, idle_s=idle_s, compute_s=busy_s, overlap_s=overlap_s
+    )
 
 
 def _ready_ns(attribution: Attribution, window: Intervals) -> int:
-    """The time in which only communication runs although the computation that comes next has been launched."""
+    """The time in which only communication runs although the computation that comes next has been
+    launched."""
     trace = attribution.trace
     computes = trace.device.kind != COMMUNICATION
     if computes.all():
@@ -398,19 +531,27 @@ def _ready_ns(attribution: Attribution, window: Intervals) -> int:
         return 0
     device = DeviceEvents(*(getattr(trace.device, name)[computes] for name in DeviceEvents.__slots__))
     computing = replace(trace, device=device)
-    causes = idle_causes(replace(attribution.calls, trace=computing, launch=attribution.calls.launch[computes]), gaps)
+    causes = idle_causes(
+        replace(attribution.calls, trace=computing, launch=attribution.calls.launch[computes]), gaps
+    )
     launched = np.concatenate([causes[name] for name in ("kernel_wait", "outside", "graph", "unknown")])
     return intervals.length(intervals.intersect(exposed, intervals.union(launched[:, 0], launched[:, 1])))
 
 
 def _timeline_of(
-    trace: Trace, window: Intervals, busy: Intervals, overlap_s: float, seconds: float, earlier_s: float | None
+    trace: Trace,
+    window: Intervals,
+    busy: Intervals,
+    overlap_s: float,
+    seconds: float,
+    earlier_s: float | None,
 ) -> Timeline:
     def lasting(found: Intervals) -> float:
         return intervals.length(found) * seconds
 
     compute, memcpy, communication = (
-        intervals.intersect(window, device_intervals(trace, *kinds)) for kinds in ((KERNEL, MEMSET), (MEMCPY,), (COMMUNICATION,))
+        intervals.intersect(window, device_intervals(trace, *kinds))
+        for kinds in ((KERNEL, MEMSET), (MEMCPY,), (COMMUNICATION,))
     )
     copying = intervals.subtract(memcpy, compute)
     return Timeline(

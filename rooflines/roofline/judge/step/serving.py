@@ -1,6 +1,8 @@
-"""Steps of a server by kind: requests, tokens, time by category, attention and experts on the roofline, bytes that decode reads.
+"""Steps of a server by kind: requests, tokens, time by category, attention and experts on the roofline, bytes
+that decode reads.
 
-Prefill computes the tokens of prompts together and decode one token of each request, so that a mean over both describes neither.
+Prefill computes the tokens of prompts together and decode one token of each request, so that a mean over both
+describes neither.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ from rooflines.roofline.own.own import Attribution
 from rooflines.roofline.own.rows import TimeRow
 from rooflines.roofline.served_steps import DecodeReads, ServedSteps, ServedWork, Serving
 
-# Kernels that read weights or the KV cache. If uncounted ones take more of the busy time, what decode must read is not known.
-_READS = re.compile(r"gemm|cijk_|matmul|nvjet|xmma|attention|attn|fmha|flash|moe|expert|mla_|_dot_", re.IGNORECASE)
+# Kernels that read weights or the KV cache. If uncounted ones take more of the busy time, what decode must
+# read is not known.
+_READS = re.compile(
+    r"gemm|cijk_|matmul|nvjet|xmma|attention|attn|fmha|flash|moe|expert|mla_|_dot_", re.IGNORECASE
+)
 _MOST_MISSING = 0.05
 # A mark with more work of other steps in it than this share of its time does not say when its own step ran.
 _MOST_OVERLAP = 0.05
@@ -48,23 +53,34 @@ class Ran:
     time_ns: float
 
 
-def serving(attribution: Attribution, judged: Sequence[OperatorRow], roofs: Ceilings | None) -> Serving | None:
-    """The steps that a server marked; None for a trace without such marks. ``judged`` goes with the attribution's rows."""
+def serving(
+    attribution: Attribution, judged: Sequence[OperatorRow], roofs: Ceilings | None
+) -> Serving | None:
+    """The steps that a server marked; None for a trace without such marks. ``judged`` goes with the
+    attribution's rows."""
     batches = attribution.calls.batches
     if not attribution.steps or not batches:
         return None
     numbers = {kind: [number for number, batch in enumerate(batches) if batch.kind == kind] for kind in KINDS}
-    kinds = tuple(_steps(kind, of_kind, attribution, judged, roofs) for kind, of_kind in numbers.items() if of_kind)
+    kinds = tuple(
+        _steps(kind, of_kind, attribution, judged, roofs) for kind, of_kind in numbers.items() if of_kind
+    )
     generated = [(steps.generated, steps.steps) for steps in kinds if steps.kind != "prefill"]
     known = [tokens * count for tokens, count in generated if tokens is not None]
-    total_s, busy_s = sum(steps.step_s * steps.steps for steps in kinds), sum(steps.busy_s * steps.steps for steps in kinds)
+    total_s, busy_s = (
+        sum(steps.step_s * steps.steps for steps in kinds),
+        sum(steps.busy_s * steps.steps for steps in kinds),
+    )
     tokens = sum(known) if known and len(known) == len(generated) else None
     rate, between = _rate(tokens, total_s, busy_s, _rate_doubt(attribution, range(attribution.steps)))
     return Serving(kinds=kinds, generated_per_s=rate, generated_per_s_range=between)
 
 
-def _rate(tokens: float | None, span_s: float, busy_s: float, doubt: str) -> tuple[float | None, tuple[float, float] | None]:
-    """Tokens a second: a rate without doubt, else the range from the span of the steps to the busy time in it."""
+def _rate(
+    tokens: float | None, span_s: float, busy_s: float, doubt: str
+) -> tuple[float | None, tuple[float, float] | None]:
+    """Tokens a second: a rate without doubt, else the range from the span of the steps to the busy time in
+    it."""
     if tokens is None or span_s <= 0:
         return None, None
     if not doubt:
@@ -92,7 +108,11 @@ def _rate_doubt(attribution: Attribution, numbers: Sequence[int]) -> str:
 
 
 def _steps(
-    kind: Kind, numbers: list[int], attribution: Attribution, judged: Sequence[OperatorRow], roofs: Ceilings | None
+    kind: Kind,
+    numbers: list[int],
+    attribution: Attribution,
+    judged: Sequence[OperatorRow],
+    roofs: Ceilings | None,
 ) -> ServedSteps:
     """The steps of these numbers."""
     every = attribution.calls.batches
@@ -110,19 +130,36 @@ def _steps(
     # Requests in decode generate one token each, if no drafts are verified.
     none = kind == "prefill" or any(batch.is_draft for batch in every)
     return steps_of_kind(
-        kind, batches, chosen, judged, ran, [(gap, in_steps(gap)) for gap in attribution.gaps], roofs,
-        generated=None if none else _mean([batch.decode_requests for batch in batches]), doubt=_rate_doubt(attribution, numbers),
-    )  # fmt: skip
+        kind,
+        batches,
+        chosen,
+        judged,
+        ran,
+        [(gap, in_steps(gap)) for gap in attribution.gaps],
+        roofs,
+        generated=None if none else _mean([batch.decode_requests for batch in batches]),
+        doubt=_rate_doubt(attribution, numbers),
+    )
 
 
 def steps_of_kind(
-    kind: Kind, batches: Sequence[RequestMark], attribution: Attribution, judged: Sequence[OperatorRow], ran: list[Ran],
-    gaps: Sequence[tuple[TimeRow, float]], roofs: Ceilings | None, *, generated: int | float | None, doubt: str,
-    timed_s: float | None = None, sizes: GenerationSizes | None = None,
-) -> ServedSteps:  # fmt: skip
-    """The steps of one kind, the windows of ``attribution``, of which each entry of ``batches`` is one: ``ran`` are those of its rows,
-    ``gaps`` the rows without a count with their nanoseconds in these steps, ``timed_s`` is how long one takes where they were timed.
-    ``sizes`` tell the weights, and the KV cache where attention is made of several operators."""
+    kind: Kind,
+    batches: Sequence[RequestMark],
+    attribution: Attribution,
+    judged: Sequence[OperatorRow],
+    ran: list[Ran],
+    gaps: Sequence[tuple[TimeRow, float]],
+    roofs: Ceilings | None,
+    *,
+    generated: int | float | None,
+    doubt: str,
+    timed_s: float | None = None,
+    sizes: GenerationSizes | None = None,
+) -> ServedSteps:
+    """The steps of one kind, the windows of ``attribution``, of which each entry of ``batches`` is one:
+    ``ran`` are those of its rows, ``gaps`` the rows without a count with their nanoseconds in these steps,
+    ``timed_s`` is how long one takes where they were timed. ``sizes`` tell the weights, and the KV cache
+    where attention is made of several operators."""
     divided = partition(attribution, judged)
     divided = divided if timed_s is None else divided.timed(timed_s)
     count, step_s, busy_s = len(batches), divided.timeline.span_s, divided.timeline.busy_s
@@ -132,25 +169,42 @@ def steps_of_kind(
     tokens_per_s, tokens_range = _rate(tokens, step_s, busy_s, doubt)
     generated_per_s, generated_range = _rate(generated, step_s, busy_s, doubt)
     return ServedSteps(
-        kind=kind, steps=count, requests=per_step(sum(one.requests for one in batches), count), tokens=tokens,
-        padded_to=_padded_to(ran, {one.tokens for one in batches}), generated=generated, keys=_mean([one.keys for one in batches]),
-        step_s=step_s, busy_s=busy_s, tokens_per_s=tokens_per_s, generated_per_s=generated_per_s, tokens_per_s_range=tokens_range,
-        generated_per_s_range=generated_range, rate_doubt=doubt,
+        kind=kind,
+        steps=count,
+        requests=per_step(sum(one.requests for one in batches), count),
+        tokens=tokens,
+        padded_to=_padded_to(ran, {one.tokens for one in batches}),
+        generated=generated,
+        keys=_mean([one.keys for one in batches]),
+        step_s=step_s,
+        busy_s=busy_s,
+        tokens_per_s=tokens_per_s,
+        generated_per_s=generated_per_s,
+        tokens_per_s_range=tokens_range,
+        generated_per_s_range=generated_range,
+        rate_doubt=doubt,
         category_breakdown={**divided.categories(), "idle": divided.timeline.idle_s},
         modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
         attention=work_of([one for one in ran if one.judged.category == "attention"], count),
-        moe=work_of([one for one in ran if one.judged.category == "moe"], count), reads=reads,
+        moe=work_of([one for one in ran if one.judged.category == "moe"], count),
+        reads=reads,
         parts=_parts(kind, ran, gaps, attribution, count, reads),
-    )  # fmt: skip
+    )
 
 
 def _parts(
-    kind: Kind, ran: list[Ran], gaps: Sequence[tuple[TimeRow, float]], attribution: Attribution, steps: int,
+    kind: Kind,
+    ran: list[Ran],
+    gaps: Sequence[tuple[TimeRow, float]],
+    attribution: Attribution,
+    steps: int,
     reads: DecodeReads | None,
-) -> dict[str, ServedWork]:  # fmt: skip
-    """The work of the parts of a language model per step, longest first; empty of a network that shows no attention and embedding.
+) -> dict[str, ServedWork]:
+    """The work of the parts of a language model per step, longest first; empty of a network that shows no
+    attention and embedding.
 
-    In decode a part takes at least its share of the time to read all weights and the KV cache, which no cache holds together.
+    In decode a part takes at least its share of the time to read all weights and the KV cache, which no cache
+    holds together.
     """
     types = {module.path: module.type for module in attribution.calls.modules}
 
@@ -161,8 +215,14 @@ def _parts(
     uncounted = longest_first((part(gap), time_ns / 1e9 / steps) for gap, time_ns in gaps)
     if not {"attention", "embedding"} <= groups.keys():
         return {}
-    works = {name: work_of(groups[name], steps) or ServedWork(time_s=0.0, flops=0, bytes=0) for name in {**groups, **uncounted}}
-    found = {name: msgspec.structs.replace(work, time_s=work.time_s + uncounted.get(name, 0.0)) for name, work in works.items()}
+    works = {
+        name: work_of(groups[name], steps) or ServedWork(time_s=0.0, flops=0, bytes=0)
+        for name in {**groups, **uncounted}
+    }
+    found = {
+        name: msgspec.structs.replace(work, time_s=work.time_s + uncounted.get(name, 0.0))
+        for name, work in works.items()
+    }
     if reads is not None and reads.lower_bound_s is not None and reads.assumption is None:
         every = reads.weight_bytes + reads.kv_cache_bytes
         for name, work in found.items():
@@ -171,7 +231,10 @@ def _parts(
             bound_s = reads.lower_bound_s * size / every
             if bound_s > (work.lower_bound_s or 0.0) and work.time_s > 0:
                 found[name] = msgspec.structs.replace(
-                    work, lower_bound_s=bound_s, efficiency=bound_s / work.time_s, attainable_flop_per_s=work.flops / bound_s
+                    work,
+                    lower_bound_s=bound_s,
+                    efficiency=bound_s / work.time_s,
+                    attainable_flop_per_s=work.flops / bound_s,
                 )
     return dict(sorted(found.items(), key=lambda item: -item[1].time_s))
 
@@ -182,12 +245,17 @@ def _mean(values: Sequence[int | None]) -> int | float | None:
 
 
 def _padded_to(ran: list[Ran], tokens: set[int | None]) -> int | None:
-    """The rows of the products where padding makes them more than the ``tokens``, equally many in all steps; else None."""
+    """The rows of the products where padding makes them more than the ``tokens``, equally many in all steps;
+    else None."""
     number = tokens.pop() if len(tokens) == 1 else None
     times: Counter[int] = Counter()
     for one in ran:
         if number is not None and one.judged.category == "matmul" and _has_weights(one):
-            rows = next(tensor.numel // max(1, tensor.shape[-1]) for tensor in one.row.signature.tensors if len(tensor.shape) >= 2)
+            rows = next(
+                tensor.numel // max(1, tensor.shape[-1])
+                for tensor in one.row.signature.tensors
+                if len(tensor.shape) >= 2
+            )
             times[rows] += round(one.time_ns)
     most, time_ns = times.most_common(1)[0] if times else (0, 0)
     return most if number is not None and most > number and 2 * time_ns > times.total() else None
@@ -197,7 +265,11 @@ def work_of(ran: list[Ran], steps: int) -> ServedWork | None:
     """Return the sums of these operators per step; None without any."""
     if not ran:
         return None
-    flops, size, time_s = _flops(ran), sum(one.row.work.bytes * one.calls for one in ran), sum(one.time_ns for one in ran) / 1e9
+    flops, size, time_s = (
+        _flops(ran),
+        sum(one.row.work.bytes * one.calls for one in ran),
+        sum(one.time_ns for one in ran) / 1e9,
+    )
     # The bounds of operators are per step, for all calls.
     bounds = [(one, one.judged.lower_bound_s) for one in ran if one.judged.lower_bound_s is not None]
     bound_s = sum(each_s / one.judged.calls * one.calls for one, each_s in bounds)
@@ -223,13 +295,18 @@ def _assumptions(ran: list[Ran]) -> str | None:
     return "; ".join(dict.fromkeys(one.judged.assumption for one in ran if one.judged.assumption)) or None
 
 
-# --- what a decode step must read --------------------------------------------------------------------------------------------------
+# --- what a decode step must read -------------------------------------------------------------------------
 
 
 def _reads(
-    ran: list[Ran], batches: Sequence[RequestMark], step_s: float, roofs: Ceilings | None, sizes: GenerationSizes | None
+    ran: list[Ran],
+    batches: Sequence[RequestMark],
+    step_s: float,
+    roofs: Ceilings | None,
+    sizes: GenerationSizes | None,
 ) -> DecodeReads | None:
-    """The weights and the KV cache that these operators read per step; None where one of the two is not known."""
+    """The weights and the KV cache that these operators read per step; None where one of the two is not
+    known."""
     products = [one for one in ran if _has_weights(one)]
     attention = [one for one in ran if one.judged.category == "attention" and one.judged.flops]
     # Without the lengths of the sequences the keys are an assumption.
@@ -240,7 +317,9 @@ def _reads(
     if not products or not (attention or of_sizes) or not known:
         return None
     weights = sum(_weights(one) * one.calls for one in products)
-    if sizes is not None:  # a product may read a copy of its weights that is larger than they are, such as one in a wider type
+    if (
+        sizes is not None
+    ):  # a product may read a copy of its weights that is larger than they are, such as one in a wider type
         weights = min(weights, sizes.parameter_bytes * steps)
     tokens = _mean([one.tokens for one in batches])
     cache = of_sizes or sum(_keys_and_values(one, tokens) * one.calls for one in attention)
@@ -258,13 +337,15 @@ def _reads(
 
 
 def _weights(one: Ran) -> int:
-    """Return the bytes that a product with weights reads besides its first matrix (the tokens); of experts, those that tokens use."""
+    """Return the bytes that a product with weights reads besides its first matrix (the tokens); of experts,
+    those that tokens use."""
     tokens = next((tensor for tensor in one.row.signature.tensors if len(tensor.shape) >= 2), None)
     return max(0, one.row.work.bytes_read - tokens.nbytes) if tokens is not None and _has_weights(one) else 0
 
 
 def _has_weights(one: Ran) -> bool:
-    """Return whether one operand of a product is weights; in a product of two batches of matrices both may be activations."""
+    """Return whether one operand of a product is weights; in a product of two batches of matrices both may be
+    activations."""
     if one.judged.category == "moe":
         return True
     shapes = [tensor.shape for tensor in one.row.signature.tensors if len(tensor.shape) >= 2]
@@ -272,7 +353,8 @@ def _has_weights(one: Ran) -> bool:
 
 
 def _is_complete(gaps: Sequence[tuple[TimeRow, float]], steps: int, busy_s: float) -> bool:
-    """Return whether nearly all matrix products and attention of these steps are counted, by the names of uncounted kernels."""
+    """Return whether nearly all matrix products and attention of these steps are counted, by the names of
+    uncounted kernels."""
     missing_ns = 0.0
     for gap, own_ns in gaps:
         total_ns = sum(kernel.time_ns for kernel in gap.kernels)
@@ -282,7 +364,8 @@ def _is_complete(gaps: Sequence[tuple[TimeRow, float]], steps: int, busy_s: floa
 
 
 def _keys_and_values(one: Ran, tokens: int | float | None) -> float:
-    """Return the bytes that attention reads besides its queries, which may be padded to more than ``tokens``."""
+    """Return the bytes that attention reads besides its queries, which may be padded to more than
+    ``tokens``."""
     query, read = next(iter(one.row.signature.tensors), None), one.row.work.bytes_read
     if query is None or not query.shape or not query.shape[0]:
         return read

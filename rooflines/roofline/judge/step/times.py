@@ -19,8 +19,11 @@ def per_step(total: int, steps: int) -> int | float:
     return whole if rest == 0 else total / steps
 
 
-def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | None, timed: Mask, traced: Mask) -> Steps | None:
-    """The chosen ``timed`` and ``traced`` steps in seconds, with the time that compiling took; None where no step was timed.
+def summarize_steps(
+    times: StepTimes, workload: Workload, compile_s: float | None, timed: Mask, traced: Mask
+) -> Steps | None:
+    """The chosen ``timed`` and ``traced`` steps in seconds, with the time that compiling took; None where no
+    step was timed.
 
     Steps that were timed together have no times of their own, and so no interval.
     """
@@ -31,15 +34,25 @@ def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | Non
     median = float(np.median(timed_s))
     dilated = times.traced_ns and times.traced != "program"
     return Steps(
-        count=len(timed_s), median_s=median, p10_s=float(np.percentile(timed_s, 10)), p90_s=float(np.percentile(timed_s, 90)),
+        count=len(timed_s),
+        median_s=median,
+        p10_s=float(np.percentile(timed_s, 10)),
+        p90_s=float(np.percentile(timed_s, 90)),
         ci95_s=None if together else median_interval(timed_s),
         samples_per_s=workload.batch_size / median if workload.batch_size else None,
-        profiler_dilation=float(np.median(np.array(times.traced_ns)[traced])) / 1e9 / median if dilated else None,
-        warmup_count=len(times.warmup_ns), first_s=times.warmup_ns[0] / 1e9 if times.warmup_ns and times.traced != "program" else None,
-        compile_s=compile_s, settled=times.settled, rule=times.rule, clock=times.clock, slowed_by=times.slowed_by,
+        profiler_dilation=float(np.median(np.array(times.traced_ns)[traced])) / 1e9 / median
+        if dilated
+        else None,
+        warmup_count=len(times.warmup_ns),
+        first_s=times.warmup_ns[0] / 1e9 if times.warmup_ns and times.traced != "program" else None,
+        compile_s=compile_s,
+        settled=times.settled,
+        rule=times.rule,
+        clock=times.clock,
+        slowed_by=times.slowed_by,
         durations_s=() if together else tuple((np.array(times.timed_ns) / 1e9).tolist()),
         disturbed=() if together else tuple(np.flatnonzero(~timed).tolist()),
-    )  # fmt: skip
+    )
 
 
 def median_interval(timed: Floats) -> tuple[float, float] | None:

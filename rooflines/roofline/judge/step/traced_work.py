@@ -1,4 +1,5 @@
-"""Figures of the traced steps: the launch queue, the longest gap, allocated memory, collectives, and work on one side of the trace."""
+"""Figures of the traced steps: the launch queue, the longest gap, allocated memory, collectives, and work on
+one side of the trace."""
 
 from __future__ import annotations
 
@@ -33,15 +34,18 @@ _MOST_LOOKED_UP = 20_000
 _MOST_NAMED = 3
 _SYNCHRONIZE = "The recording may have ended before they ran: synchronize the device before it ends."
 _NEW_PROCESS = (
-    "With CUDA 12.6 to 13.0, PyTorch can lose the first kernels of every session but the first of a process (pytorch#192021): record "
+    "With CUDA 12.6 to 13.0, PyTorch can lose the first kernels of every session but the first "
+    "of a process (pytorch#192021): record "
     "each session in a new process, or use CUDA 13.1."
 )
 
 
 def launch_queue(attribution: Attribution) -> Launches | None:
-    """The queue between host and device, over the span of the busy time; None where no launch is known or nothing ran.
+    """The queue between host and device, over the span of the busy time; None where no launch is known or
+    nothing ran.
 
-    A long queue is a host that is ahead of the device, as it should be; an empty one is a device about to be idle.
+    A long queue is a host that is ahead of the device, as it should be; an empty one is a device about to be
+    idle.
     """
     trace, launch, busy = attribution.trace, attribution.calls.launch, attribution.busy
     of = np.flatnonzero(launch >= 0)
@@ -49,7 +53,9 @@ def launch_queue(attribution: Attribution) -> Launches | None:
     if not len(known) or not len(busy):
         return None
     launched = handed_over(trace, launch[known], trace.host.start_ns[launch[known]])
-    began = np.maximum(trace.device.start_ns[known], launched)  # clocks of host and device may differ by microseconds
+    began = np.maximum(
+        trace.device.start_ns[known], launched
+    )  # clocks of host and device may differ by microseconds
     low, high = int(busy[0, 0]), int(busy[-1, 1])
     # Of a launch and a begin at the same time the begin counts first: what begins at once never waits.
     times = np.concatenate((launched, began))
@@ -71,18 +77,21 @@ def launch_queue(attribution: Attribution) -> Launches | None:
 
 
 def _quantile(values: Int64s, share: float) -> float:
-    """The value that ``share`` of ``values`` are below, to the bit that of ``numpy.quantile``, which imports the masked arrays."""
+    """The value that ``share`` of ``values`` are below, to the bit that of ``numpy.quantile``, which imports
+    the masked arrays."""
     below, part = divmod((len(values) - 1) * share, 1)
-    low, high = (float(value) for value in np.sort(values)[[int(below), min(int(below) + 1, len(values) - 1)]])
+    low, high = (
+        float(value) for value in np.sort(values)[[int(below), min(int(below) + 1, len(values) - 1)]]
+    )
     return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 
 def one_gap(attribution: Attribution, host_bound: Intervals) -> Gap | None:
-    """The gap that is most of the idle time of the steps, or of the trace, where the host takes most of it (``host_bound``): what
-    occurs once is no property of a step.
+    """The gap that is most of the idle time of the steps, or of the trace, where the host takes most of it
+    (``host_bound``): what occurs once is no property of a step.
 
-    None where there is no such gap, where it is the only one, or where it may recur: another one is more than half as long, or there is
-    a single step.
+    None where there is no such gap, where it is the only one, or where it may recur: another one is more than
+    half as long, or there is a single step.
     """
     trace = attribution.trace
     gaps = intervals.subtract(attribution.window, attribution.busy)
@@ -92,7 +101,11 @@ def one_gap(attribution: Attribution, host_bound: Intervals) -> Gap | None:
     *_, second, longest = np.sort(lasting).tolist()
     idle_ns, gap = int(lasting.sum()), gaps[[np.argmax(lasting)]]
     host_ns = int(intervals.covered(host_bound, gap)[0])
-    if longest < max(_MOST * idle_ns, _WORTH * attribution.span_ns) or 2 * second > longest or 2 * host_ns < longest:
+    if (
+        longest < max(_MOST * idle_ns, _WORTH * attribution.span_ns)
+        or 2 * second > longest
+        or 2 * host_ns < longest
+    ):
         return None
     begin, end = gap[0].tolist()
     names, starts = trace.device.name, trace.device.start_ns
@@ -128,9 +141,13 @@ def allocated(attribution: Attribution) -> Allocated | None:
     held, time_ns = memory.allocated_bytes[own], memory.time_ns[own]
     kept = extremes(held)
     host, when = trace.host, memory.time_ns[peak]
-    around = np.flatnonzero((host.thread == memory.thread[peak]) & (host.start_ns <= when) & (calls.end_ns >= when))
+    around = np.flatnonzero(
+        (host.thread == memory.thread[peak]) & (host.start_ns <= when) & (calls.end_ns >= when)
+    )
     operators = calls.operators_around(int(around[-1])) if len(around) else ()
-    operator = next((event for event in operators if not trace.names[host.name[event]].startswith(_ALLOCATING)), -1)
+    operator = next(
+        (event for event in operators if not trace.names[host.name[event]].startswith(_ALLOCATING)), -1
+    )
     times = tuple(round(time / 1e9, 9) for time in (time_ns[kept] - int(windows[step[peak], 0])).tolist())
     return Allocated(
         peak_bytes=int(memory.allocated_bytes[peak]),
@@ -144,7 +161,8 @@ def allocated(attribution: Attribution) -> Allocated | None:
 
 
 def collective_rows(attribution: Attribution) -> tuple[CollectiveRow, ...]:
-    """The collectives of the steps by kind and size, per step, those with the most time that nothing hides first."""
+    """The collectives of the steps by kind and size, per step, those with the most time that nothing hides
+    first."""
     trace = attribution.trace
     kernels = np.flatnonzero(trace.device.kind == COMMUNICATION)
     if not len(kernels) or (trace.device.collective[kernels] < 0).sum() > _MOST_LOOKED_UP:
@@ -174,8 +192,8 @@ def collective_rows(attribution: Attribution) -> tuple[CollectiveRow, ...]:
 
 
 def lost_work(attribution: Attribution, operators: Sequence[OperatorRow]) -> LostWork | None:
-    """Launches without a kernel and kernels without a launch, None where there are none; ``operators`` go with the rows of
-    ``attribution``."""
+    """Launches without a kernel and kernels without a launch, None where there are none; ``operators`` go
+    with the rows of ``attribution``."""
     lost, device = attribution.lost, attribution.trace.device
     if not len(lost.launches) and not len(lost.events):
         return None
@@ -203,25 +221,42 @@ def about_lost(lost: LostWork, attribution: Attribution) -> Iterator[str]:
     """A note for each side: how many are lost, where, what follows for the figures, and what to do."""
     among = f" in {_some(lost.steps)}" if lost.steps else ""
     if lost.without_kernel:
-        share = f"{lost.without_kernel:,} of {lost.launches:,} kernel launches ({percent(lost.without_kernel / lost.launches)})"
+        share = (
+            f"{lost.without_kernel:,} of {lost.launches:,} kernel launches "
+            f"({percent(lost.without_kernel / lost.launches)})"
+        )
         between = lost.without_kernel - lost.at_start - lost.at_end
-        places = {"at the start of the recording": lost.at_start, "in between": between, "at the end": lost.at_end}
+        places = {
+            "at the start of the recording": lost.at_start,
+            "in between": between,
+            "at the end": lost.at_end,
+        }
         places = {place: number for place, number in places.items() if number}
-        where = ", ".join(f"{number:,} {place}" if len(places) > 1 else place for place, number in places.items())
+        where = ", ".join(
+            f"{number:,} {place}" if len(places) > 1 else place for place, number in places.items()
+        )
         rows = f"{counted(lost.operators, 'operator row')} and " if lost.operators else ""
         effect = f"Their time is missing from {rows}the busy time of the device, and may count as idle time."
         if lost.flops_fraction:
-            effect += f" Rows with {percent(lost.flops_fraction)} of the FLOPs have no efficiency because of it."
+            effect += (
+                f" Rows with {percent(lost.flops_fraction)} of the FLOPs have no efficiency because of it."
+            )
         names, codes = attribution.trace.names, attribution.trace.host.name[attribution.lost.launches]
         of_cuda = any(names[code].startswith("cu") for code in codes.tolist())
         why = f" {_NEW_PROCESS}" if lost.at_start and not between and of_cuda else ""
         why += f" {_SYNCHRONIZE}" if lost.at_end else ""
         yield f"The trace has no kernel for {share}: {where}{among}. {effect}{why}"
     if lost.without_launch:
-        share = f"{lost.without_launch:,} of {lost.events:,} device events ({percent(lost.without_launch / lost.events)})"
+        share = (
+            f"{lost.without_launch:,} of {lost.events:,} device events "
+            f"({percent(lost.without_launch / lost.events)})"
+        )
         streams = _some([str(stream) for stream in lost.streams])
         time = f"{seconds(lost.without_launch_s)}{' a step' if attribution.steps else ''}"
-        yield f"The trace has no launch for {share}{among} on stream {streams}: {time} of device time without an operator."
+        yield (
+            f"The trace has no launch for {share}{among} on stream {streams}: {time} of device time "
+            "without an operator."
+        )
 
 
 def _some(names: Sequence[str]) -> str:

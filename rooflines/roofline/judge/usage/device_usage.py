@@ -1,6 +1,7 @@
 """Turn device samples into energy, gauges, counts and throttling of each device.
 
-The window is the timed pass where the run says when that began. The samples lie around it; the traced pass is not sampled.
+The window is the timed pass where the run says when that began. The samples lie around it; the traced pass is
+not sampled.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ MOST_POINTS = 600
 _LATE = 5.0
 # A clock limit chosen by the user, or an idle clock, is not throttling.
 _CHOSEN = ("applications clocks setting", "display clocks setting", "gpu idle", "idle", "none")
-# Where a run does not say how well a field can be read (older ones do not): NVML averages power over a second from Ampere on.
+# Where a run does not say how well a field can be read (older ones do not): NVML averages power over a second
+# from Ampere on.
 _ASSUMED = {("nvml", "power_w"): Counter(source="nvml", device="", field="power_w", window_s=1.0)}
 
 
@@ -52,19 +54,33 @@ class Window(NamedTuple):
 
 
 def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | None = None) -> Usage | None:
-    """Return the usage in the samples of ``run``; None without samples. ``flops_per_step`` is the sum over all devices of the run."""
+    """Return the usage in the samples of ``run``; None without samples. ``flops_per_step`` is the sum over
+    all devices of the run."""
     if not run.samples:
         return None
     facts = run.facts
     window, steps, times = None, None, facts.steps
     if times is not None and times.timed_began_ns is not None and times.timed_ns:
-        window, steps = Window(times.timed_began_ns, times.timed_began_ns + sum(times.timed_ns)), len(times.timed_ns)
+        window, steps = (
+            Window(times.timed_began_ns, times.timed_began_ns + sum(times.timed_ns)),
+            len(times.timed_ns),
+        )
         if (stretch := times.timed_stretch) is not None:
             window, steps = Window(stretch.began_ns, stretch.ended_ns), stretch.steps
-    clocks = [roof.conditions.clock_hz for roof in (ceilings.main("compute") if ceilings else ()) if roof.conditions is not None]
+    clocks = [
+        roof.conditions.clock_hz
+        for roof in (ceilings.main("compute") if ceilings else ())
+        if roof.conditions is not None
+    ]
     clock_hz = max((clock for clock in clocks if clock is not None), default=None)
     found = usage_of(
-        run.samples, facts.counters, window, steps, facts.workload.batch_size, fields=facts.fields, reference_clock_hz=clock_hz
+        run.samples,
+        facts.counters,
+        window,
+        steps,
+        facts.workload.batch_size,
+        fields=facts.fields,
+        reference_clock_hz=clock_hz,
     )
     own = _own(found.devices, facts.environment.device)
     energies = [device.energy for device in found.devices if device.device in own]
@@ -92,10 +108,11 @@ def usage_of(
     fields: Mapping[str, Field] | None = None,
     reference_clock_hz: float | None = None,
 ) -> Usage:
-    """Return the usage of each device in ``samples`` (at least one) during ``window``, by default from the first to the last.
+    """Return the usage of each device in ``samples`` (at least one) during ``window``, by default from the
+    first to the last.
 
-    ``steps`` is how many steps of ``batch_size`` the window holds; ``fields`` are those that samplers of other packages declare.
-    Nothing here needs a run: the samples may be of any program.
+    ``steps`` is how many steps of ``batch_size`` the window holds; ``fields`` are those that samplers of
+    other packages declare. Nothing here needs a run: the samples may be of any program.
     """
     declared = {key: field for key, field in (fields or {}).items() if key not in FIELDS}
     known = {key: FIELDS[key] for key in NUMBERS} | declared
@@ -104,16 +121,25 @@ def usage_of(
     window = window or Window(min(times), max(times))
     described = {(counter.source, counter.device, counter.field): counter for counter in counters}
     devices, series = [], []
-    for device in sorted({sample.device for sample in samples}, key=lambda device: (device != HOST, is_host(device), device)):
-        taken = sorted((sample for sample in samples if sample.device == device), key=lambda sample: sample.time_ns)
+    for device in sorted(
+        {sample.device for sample in samples}, key=lambda device: (device != HOST, is_host(device), device)
+    ):
+        taken = sorted(
+            (sample for sample in samples if sample.device == device), key=lambda sample: sample.time_ns
+        )
         found = _fields(taken, described, known)
         devices.append(_device(device, taken, found, known, window, steps, batch_size, reference_clock_hz))
         drawn = (*(key for key, field in known.items() if "chart" in field.shown), THROTTLED)
         series += [_series(device, key, found[key], window, known.get(key)) for key in drawn if key in found]
     return Usage(
-        window="samples" if whole else "timed pass", began_ns=window.begin_ns, window_s=window.length_s, steps=steps,
-        devices=tuple(devices), series=tuple(series), fields=declared,
-    )  # fmt: skip
+        window="samples" if whole else "timed pass",
+        began_ns=window.begin_ns,
+        window_s=window.length_s,
+        steps=steps,
+        devices=tuple(devices),
+        series=tuple(series),
+        fields=declared,
+    )
 
 
 def figure(one: DeviceUsage, key: str, summary: Summary) -> float | None:
@@ -129,12 +155,14 @@ def is_host(device: str) -> bool:
 
 
 def is_accelerator(one: DeviceUsage) -> bool:
-    """Whether a device is a GPU: neither the host or a part of it, nor something that another package's sampler reads."""
+    """Whether a device is a GPU: neither the host or a part of it, nor something that another package's
+    sampler reads."""
     return not is_host(one.device) and any(key in one.gauges for key in _ACCELERATOR)
 
 
 def held_down(reasons: str) -> tuple[str, ...]:
-    """The reasons in a sample's ``throttle_reasons`` that are throttling: not the user's settings, not idleness."""
+    """The reasons in a sample's ``throttle_reasons`` that are throttling: not the user's settings, not
+    idleness."""
     named = (reason.strip() for reason in reasons.split(","))
     return tuple(reason for reason in named if reason and reason.lower() not in _CHOSEN)
 
@@ -150,17 +178,31 @@ def _device(
     reference_clock_hz: float | None,
 ) -> DeviceUsage:
     inside = [sample for sample in taken if window.begin_ns <= sample.time_ns <= window.end_ns]
-    of_counter = [by_counter(read.times_ns, read.values, *window, read.counter) for name, read in fields.items() if name == "energy_j"]
+    of_counter = [
+        by_counter(read.times_ns, read.values, *window, read.counter)
+        for name, read in fields.items()
+        if name == "energy_j"
+    ]
     by_watts = [
-        by_power(read.times_ns, read.values, *window, read.counter, fields.get("power_instant_w") if name == "power_w" else None)
+        by_power(
+            read.times_ns,
+            read.values,
+            *window,
+            read.counter,
+            fields.get("power_instant_w") if name == "power_w" else None,
+        )
         for name in _POWER
         if (read := fields.get(name)) is not None
     ]
-    best, second = (better(figures) if window.length_s > 0 else None for figures in ([*of_counter, *by_watts], by_watts))
+    best, second = (
+        better(figures) if window.length_s > 0 else None for figures in ([*of_counter, *by_watts], by_watts)
+    )
     energy = best if isinstance(best, Energy) else None
     refused = best if isinstance(best, Unresolved) else None
     if refused is not None and refused.needs_s is not None and steps:
-        refused = msgspec.structs.replace(refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps)))
+        refused = msgspec.structs.replace(
+            refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps))
+        )
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
     throttled_s, throttled_fraction, throttled = _throttled(taken, window)
     gauges, counted = {}, {}
@@ -182,7 +224,9 @@ def _device(
         readings=len(inside),
         energy=energy,
         no_energy=refused,
-        energy_by_power=second if energy is not None and energy.method == "counter" and isinstance(second, Energy) else None,
+        energy_by_power=second
+        if energy is not None and energy.method == "counter" and isinstance(second, Energy)
+        else None,
         energy_per_step_j=per_step_j,
         energy_per_sample_j=per_step_j / batch_size if per_step_j is not None and batch_size else None,
         mean_power_w=energy.energy_j / window.length_s if energy is not None else None,
@@ -197,7 +241,7 @@ def _device(
     )
 
 
-# --- fields as arrays --------------------------------------------------------------------------------------------------------------
+# --- fields as arrays -------------------------------------------------------------------------------------
 
 
 def _fields(
@@ -207,12 +251,18 @@ def _fields(
     found = {}
     numbers = [(sample, sample.numbers()) for sample in taken]
     for name in known:
-        given = [(sample, read[name]) for sample, read in numbers if name in read and math.isfinite(read[name])]
+        given = [
+            (sample, read[name]) for sample, read in numbers if name in read and math.isfinite(read[name])
+        ]
         if given:
             first = given[0][0]
             counter = described.get((first.source, first.device, name)) or _ASSUMED.get((first.source, name))
             found[name] = _at_distinct_times(given, counter)
-    held = [(sample, float(bool(held_down(sample.throttle_reasons)))) for sample in taken if sample.throttle_reasons is not None]
+    held = [
+        (sample, float(bool(held_down(sample.throttle_reasons))))
+        for sample in taken
+        if sample.throttle_reasons is not None
+    ]
     return {**found, THROTTLED: _at_distinct_times(held, None)} if held else found
 
 
@@ -229,10 +279,12 @@ def _weights(times_ns: Int64s, window: Window) -> Floats:
 
 
 def _covered(times_ns: Int64s, window: Window) -> Window:
-    """The part of the window that the readings speak of, which ends before it begins where they speak of none.
+    """The part of the window that the readings speak of, which ends before it begins where they speak of
+    none.
 
-    It is all of the window, unless they begin after it does or end before it does by more than a few pauses (and by more than a
-    second): then the device was absent, and the first or last reading represents half a pause beyond it.
+    It is all of the window, unless they begin after it does or end before it does by more than a few pauses
+    (and by more than a second): then the device was absent, and the first or last reading represents half a
+    pause beyond it.
     """
     if len(times_ns) < 2:
         return window
@@ -249,9 +301,9 @@ def _covered(times_ns: Int64s, window: Window) -> Window:
 def _part(readings: EnergyReadings, window: Window) -> tuple[Mask, Window]:
     """The readings that speak of nothing but the window, and the time they were read in.
 
-    An average over the time before describes the window only once that time lies within it. Where there is no such reading
-    one just after the window will do, nine tenths of whose average lie in it, and where there is none of those, none. What is of the
-    moment is taken from next to a window without a reading.
+    An average over the time before describes the window only once that time lies within it. Where there is no
+    such reading one just after the window will do, nine tenths of whose average lie in it, and where there is
+    none of those, none. What is of the moment is taken from next to a window without a reading.
     """
     times, average_ns = readings.times_ns, round(readings.window_s * 1e9)
     begin_ns = window.begin_ns + average_ns
@@ -262,7 +314,10 @@ def _part(readings: EnergyReadings, window: Window) -> tuple[Mask, Window]:
     if average_ns:
         return found, window
     around = np.zeros(len(times), bool)
-    before, after = int(np.searchsorted(times, window.begin_ns)) - 1, int(np.searchsorted(times, window.end_ns, side="right"))
+    before, after = (
+        int(np.searchsorted(times, window.begin_ns)) - 1,
+        int(np.searchsorted(times, window.end_ns, side="right")),
+    )
     around[max(0, before) : after + 1] = True
     return around, window
 
@@ -287,7 +342,8 @@ def _gauge(readings: EnergyReadings, window: Window) -> Gauge | None:
 
 
 def _count(readings: EnergyReadings, window: Window) -> tuple[float, float] | None:
-    """What came between the last reading before the window (its first one without that) and the first one after it, in which seconds.
+    """What came between the last reading before the window (its first one without that) and the first one
+    after it, in which seconds.
 
     So nothing in the window is missed; events just outside may be counted too. A counter that restarted (its
     process or its driver did) counts from zero.
@@ -315,16 +371,20 @@ def _series(device: str, key: str, readings: EnergyReadings, window: Window, fie
 
 
 def thinned(times: Floats, values: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]:
-    """At most ``most`` points of a curve: the lowest and the highest of equally many neighbors, so that no peak is lost."""
+    """At most ``most`` points of a curve: the lowest and the highest of equally many neighbors, so that no
+    peak is lost."""
     kept = extremes(values, most)
     return times[kept], values[kept]
 
 
-# --- throttling --------------------------------------------------------------------------------------------------------------------
+# --- throttling -------------------------------------------------------------------------------------------
 
 
-def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | None, float | None, tuple[Throttling, ...]]:
-    """For how long anything held the clocks down, which share of the time that was, and each reason by itself, longest first.
+def _throttled(
+    taken: Sequence[DeviceSample], window: Window
+) -> tuple[float | None, float | None, tuple[Throttling, ...]]:
+    """For how long anything held the clocks down, which share of the time that was, and each reason by
+    itself, longest first.
 
     The time is that between the readings. None without two readings: a duration cannot be seen from a moment.
     """
@@ -341,18 +401,26 @@ def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | N
         whole_s += weight if reasons else 0.0
         for reason in reasons:
             time_of[reason] = time_of.get(reason, 0.0) + weight
-    ranked = sorted(((reason, time_s) for reason, time_s in time_of.items() if time_s > 0), key=lambda one: (-one[1], one[0]))
-    reasons_of = tuple(Throttling(reason=name, time_s=time_s, fraction=time_s / covered.length_s) for name, time_s in ranked)
+    ranked = sorted(
+        ((reason, time_s) for reason, time_s in time_of.items() if time_s > 0),
+        key=lambda one: (-one[1], one[0]),
+    )
+    reasons_of = tuple(
+        Throttling(reason=name, time_s=time_s, fraction=time_s / covered.length_s) for name, time_s in ranked
+    )
     return whole_s, whole_s / covered.length_s, reasons_of
 
 
 def _clock_loss(taken: Sequence[DeviceSample], window: Window, reference_hz: float | None) -> float | None:
-    """By which share the SM clock was lower while it was held down, averaged over the time that the readings speak of.
+    """By which share the SM clock was lower while it was held down, averaged over the time that the readings
+    speak of.
 
-    Compared with the highest clock of this run at which nothing held it, and where it was always held with that of the ceilings; None
-    where there is neither.
+    Compared with the highest clock of this run at which nothing held it, and where it was always held with
+    that of the ceilings; None where there is neither.
     """
-    told = [sample for sample in taken if sample.sm_clock_hz is not None and sample.throttle_reasons is not None]
+    told = [
+        sample for sample in taken if sample.sm_clock_hz is not None and sample.throttle_reasons is not None
+    ]
     times = np.array([sample.time_ns for sample in told], np.int64)
     covered = _covered(times, window)
     if not told or covered.length_s <= 0:
@@ -366,13 +434,18 @@ def _clock_loss(taken: Sequence[DeviceSample], window: Window, reference_hz: flo
 
 
 def _own(devices: Sequence[DeviceUsage], device: str) -> tuple[str, ...]:
-    """The sampled devices that did the run's work: its own one, and every other accelerator on which the process held memory."""
+    """The sampled devices that did the run's work: its own one, and every other accelerator on which the
+    process held memory."""
     kind = device.partition(":")[0]
     if kind == "cpu":
         return tuple(one.device for one in devices if one.device == HOST)
     names = [one.device for one in devices if one.device.partition(":")[0] == kind]
     first = device if device in names else next(iter(names), "")
-    held = {one.device for one in devices if "process_memory_bytes" in one.gauges and one.gauges["process_memory_bytes"].highest > 0}
+    held = {
+        one.device
+        for one in devices
+        if "process_memory_bytes" in one.gauges and one.gauges["process_memory_bytes"].highest > 0
+    }
     return tuple(name for name in names if name == first or name in held)
 
 
@@ -382,8 +455,8 @@ MONITOR_ANALYSIS_SCHEMA = "rooflines.monitor-analysis/1"
 class MonitorAnalysis(MonitorFacts, frozen=True, kw_only=True):
     """The analysis of a monitored program, the source of its reports.
 
-    ``command`` is absent unless it was asked to be shown. ``window_s`` is how long it was watched. ``usage`` is absent where nothing
-    was sampled.
+    ``command`` is absent unless it was asked to be shown. ``window_s`` is how long it was watched. ``usage``
+    is absent where nothing was sampled.
     """
 
     schema: str = MONITOR_ANALYSIS_SCHEMA
@@ -393,19 +466,30 @@ class MonitorAnalysis(MonitorFacts, frozen=True, kw_only=True):
 
 
 def analyze_monitored(monitored: Monitored) -> MonitorAnalysis:
-    """Analyze the samples of ``monitored``, from its begin to its end or, if that was not observed, to the last sample."""
+    """Analyze the samples of ``monitored``, from its begin to its end or, if that was not observed, to the
+    last sample."""
     facts, samples = monitored.facts, monitored.samples
     times = [sample.time_ns for sample in samples]
     began_ns = facts.began_ns if facts.began_ns is not None else min(times, default=None)
     ended_ns = facts.ended_ns if facts.ended_ns is not None else max(times, default=None)
-    window = Window(began_ns, ended_ns) if began_ns is not None and ended_ns is not None and ended_ns > began_ns else None
+    window = (
+        Window(began_ns, ended_ns)
+        if began_ns is not None and ended_ns is not None and ended_ns > began_ns
+        else None
+    )
     sampled = None
     if samples and window is not None:
         # No pass was timed: the window is that of the samples, to the moment.
-        sampled = msgspec.structs.replace(usage_of(samples, facts.counters, window, fields=facts.fields), window="samples")
+        sampled = msgspec.structs.replace(
+            usage_of(samples, facts.counters, window, fields=facts.fields), window="samples"
+        )
     return MonitorAnalysis(
         **{name: getattr(facts, name) for name in MonitorFacts.__struct_fields__},
         command=facts.command if facts.show_command and facts.command else None,
-        window_s=facts.ending.wall_s if facts.ending is not None else window.length_s if window is not None else None,
+        window_s=facts.ending.wall_s
+        if facts.ending is not None
+        else window.length_s
+        if window is not None
+        else None,
         usage=sampled,
     )

@@ -1,7 +1,8 @@
-"""The energy of a stretch of time, from a device's energy counter or from its power readings, with how far off it can be.
+"""The energy of a stretch of time, from a device's energy counter or from its power readings, with how far
+off it can be.
 
-Everything here is arithmetic on arrays; docs/sampling.md derives it. A figure that could be off by more than ``LIMIT`` of itself is not
-given: in its place stands why, and how long a run would be long enough.
+Everything here is arithmetic on arrays; docs/sampling.md derives it. A figure that could be off by more than
+``LIMIT`` of itself is not given: in its place stands why, and how long a run would be long enough.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ WRAPS_J = (2**32 / 1e3, 2**32 / 1e6)
 _WRAP_HASTE = 20.0
 # The longest period, in usual periods.
 _LONGEST_PERIOD = 1.25
-# Power that alternates between a few values looks quantized; the quantum is accepted from this many different steps on.
+# Power that alternates between a few values looks quantized; the quantum is accepted from this many different
+# steps on.
 FEWEST_STEPS = 5
 # Two standard deviations: what the sampling error stays under in 95 of 100 runs.
 _COVERAGE = 2.0
@@ -57,13 +59,17 @@ class _Bounded(NamedTuple):
     high: float
 
 
-def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, counter: Counter | None = None) -> Energy | Unresolved:
-    """The joules between two moments (epoch ns) from the readings of a counter that only grows; ``times_ns`` ascend.
+def by_counter(
+    times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, counter: Counter | None = None
+) -> Energy | Unresolved:
+    """The joules between two moments (epoch ns) from the readings of a counter that only grows; ``times_ns``
+    ascend.
 
-    A reading holds the counter's value at its latest update, so the true energy at a moment is at least the last reading before it and
-    at most the first value whose update is known to have come after it, whatever the power did: that is the error bar, and the
-    counter's resolution comes on top. Between them the energy is interpolated over the middles of the intervals in which the updates
-    fell. Adjoining windows add up to the whole. A counter that wraps is unwrapped; one that is reset, or stands still, is refused.
+    A reading holds the counter's value at its latest update, so the true energy at a moment is at least the
+    last reading before it and at most the first value whose update is known to have come after it, whatever
+    the power did: that is the error bar, and the counter's resolution comes on top. Between them the energy
+    is interpolated over the middles of the intervals in which the updates fell. Adjoining windows add up to
+    the whole. A counter that wraps is unwrapped; one that is reset, or stands still, is refused.
     """
     window_s = (end_ns - begin_ns) / 1e9
     times = (times_ns - begin_ns) / 1e9
@@ -85,9 +91,14 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
     enough_s = max(2 * spacing_s / LIMIT, (FEWEST_UPDATES + 1) * spacing_s)
     if updates < FEWEST_UPDATES:
         if window_s > around_s:
-            return Unresolved(reason=f"the energy counter did not change: {_counted(updates)} in {seconds(window_s)}")
+            return Unresolved(
+                reason=f"the energy counter did not change: {_counted(updates)} in {seconds(window_s)}"
+            )
         return Unresolved(
-            reason=f"the energy counter had {_counted(updates)} in {seconds(window_s)}; it has one every {seconds(spacing_s)}",
+            reason=(
+                f"the energy counter had {_counted(updates)} in {seconds(window_s)}; it has one every "
+                f"{seconds(spacing_s)}"
+            ),
             needs_s=enough_s,
         )
     course = _Course(times, values, changes, update_s)
@@ -100,9 +111,12 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
         seen = course.x[course.x < window_s]
         longest_s = float(np.max(np.diff(np.concatenate((seen, [window_s]))), initial=0.0))
         if longest_s > around_s:
-            return Unresolved(reason=f"the energy counter did not change for {seconds(longest_s)} of {seconds(window_s)}")
+            return Unresolved(
+                reason=f"the energy counter did not change for {seconds(longest_s)} of {seconds(window_s)}"
+            )
         return Unresolved(
-            reason=f"the energy of {seconds(window_s)} is {known_to(unsure / found)}: its counter is updated every "
+            reason=f"the energy of {seconds(window_s)} is {known_to(unsure / found)}: its counter is "
+            "updated every "
             f"{seconds(spacing_s)}",
             needs_s=max(enough_s, window_s * unsure / (LIMIT * found)),
         )
@@ -110,23 +124,31 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
 
 
 def by_power(
-    times_ns: Int64s, watts: Floats, begin_ns: int, end_ns: int, counter: Counter | None = None, moments: EnergyReadings | None = None
+    times_ns: Int64s,
+    watts: Floats,
+    begin_ns: int,
+    end_ns: int,
+    counter: Counter | None = None,
+    moments: EnergyReadings | None = None,
 ) -> Energy | Unresolved:
-    """The joules between two moments (epoch ns) from power readings, by the trapezoid rule; ``times_ns`` ascend.
+    """The joules between two moments (epoch ns) from power readings, by the trapezoid rule; ``times_ns``
+    ascend.
 
-    A reading that is the average over the ``window_s`` seconds before its update lags by half of that and half an update period, so
-    the window is moved by as much. What remains is in the error:
+    A reading that is the average over the ``window_s`` seconds before its update lags by half of that and
+    half an update period, so the window is moved by as much. What remains is in the error:
 
-    - The average blurs each end. Where power stays within a range of R watts around an end, by at most R·window_s/8 joules: half of the
-      area between a step and a ramp as long as the window. ``moments``, the power of the moment, tell what was moved across the ends,
-      and it is put back.
-    - The lag is known to half an update period: R·update_s/2 at each end, and as much for the difference between the ends.
-    - Between two readings t seconds apart that differ by D watts a change may have come at any time: D·t/√12 joules (the standard
-      deviation of a uniform distribution), which add up as squares; twice the root.
+    - The average blurs each end. Where power stays within a range of R watts around an end, by at most
+      R·window_s/8 joules: half of the area between a step and a ramp as long as the window. ``moments``, the
+      power of the moment, tell what was moved across the ends, and it is put back.
+    - The lag is known to half an update period: R·update_s/2 at each end, and as much for the difference
+      between the ends.
+    - Between two readings t seconds apart that differ by D watts a change may have come at any time: D·t/√12
+      joules (the standard deviation of a uniform distribution), which add up as squares; twice the root.
     - Every reading can be off by half of its resolution.
 
-    The error bar holds what reading the sensor costs, not how well the sensor is calibrated, nor what it does not look at: on A100 and
-    H100 it sees 25 of every 100 ms (arXiv 2312.02741), and a load that repeats in step with it is misread by more.
+    The error bar holds what reading the sensor costs, not how well the sensor is calibrated, nor what it does
+    not look at: on A100 and H100 it sees 25 of every 100 ms (arXiv 2312.02741), and a load that repeats in
+    step with it is misread by more.
     """
     window_s = (end_ns - begin_ns) / 1e9
     times = (times_ns - begin_ns) / 1e9
@@ -140,8 +162,14 @@ def by_power(
     if (ended := _ended(times, window_s, STANDSTILL * spacing_s)) is not None:
         return ended
     if window_s < least_s or readings < FEWEST_UPDATES:
-        every = f"an average over {seconds(average_s)}" if average_s > spacing_s else f"new every {seconds(spacing_s)}"
-        return Unresolved(reason=f"power is {every}, too slow for {seconds(window_s)}", needs_s=least_s / (1 - LIMIT))
+        every = (
+            f"an average over {seconds(average_s)}"
+            if average_s > spacing_s
+            else f"new every {seconds(spacing_s)}"
+        )
+        return Unresolved(
+            reason=f"power is {every}, too slow for {seconds(window_s)}", needs_s=least_s / (1 - LIMIT)
+        )
     lag_s = (average_s + update_s) / 2
     begin, end = lag_s, window_s + lag_s
     inside = (times > begin) & (times < end)
@@ -156,7 +184,8 @@ def by_power(
         return Unresolved(reason="the power readings are zero")
     ranges = _range(times, watts, 0.0, 2 * lag_s) + _range(times, watts, window_s, window_s + 2 * lag_s)
     edges = update_s / 2 * ranges + blur
-    # A sampler in step with the updates sees them all equally late: the whole window is moved by up to half a period.
+    # A sampler in step with the updates sees them all equally late: the whole window is moved by up to half a
+    # period.
     edges += update_s / 2 * abs(float(y[-1] - y[0]))
     # Where sampling began late or ended early, the nearest reading is used.
     for missing_s, at in ((times[0] - begin, times[0]), (end - times[-1], times[-1])):
@@ -171,7 +200,8 @@ def by_power(
     sampling = _scatter(x, y, update_s)
     unsure = edges + sampling + resolution / 2 * window_s
     if unsure > LIMIT * found:
-        # Over x windows the sampling error grows with the root of x, the edges stay, and the energy is x times as much.
+        # Over x windows the sampling error grows with the root of x, the edges stay, and the energy is x
+        # times as much.
         root = (sampling + np.sqrt(sampling**2 + 4 * LIMIT * found * edges)) / (2 * LIMIT * found)
         return Unresolved(
             reason=f"the energy of {seconds(window_s)} is {known_to(unsure / found)}: power was read every "
@@ -182,7 +212,8 @@ def by_power(
 
 
 def better(candidates: Iterable[Energy | Unresolved]) -> Energy | Unresolved | None:
-    """The first by counter, else the one by power that is surer; where none was resolved, the one that needs the shortest run."""
+    """The first by counter, else the one by power that is surer; where none was resolved, the one that needs
+    the shortest run."""
 
     def rank(one: Energy | Unresolved) -> tuple[bool, bool, float]:
         if isinstance(one, Energy):
@@ -193,9 +224,11 @@ def better(candidates: Iterable[Energy | Unresolved]) -> Energy | Unresolved | N
 
 
 def unwrapped(values: Floats) -> Floats | None:
-    """``values`` of a counter made to grow where it started again at zero; None where it fell for another reason, which is a reset.
+    """``values`` of a counter made to grow where it started again at zero; None where it fell for another
+    reason, which is a reset.
 
-    A fall is a wrap where one of the known ranges explains it with a step no longer than counters make between two readings.
+    A fall is a wrap where one of the known ranges explains it with a step no longer than counters make
+    between two readings.
     """
     steps = np.diff(values)
     falls = np.flatnonzero(steps < 0)
@@ -204,7 +237,9 @@ def unwrapped(values: Floats) -> Floats | None:
     usual = float(np.max(steps[steps > 0], initial=0.0))
     whole = values.astype(np.float64)
     for fall in falls:
-        wraps = [wrap for wrap in WRAPS_J if values[fall] < wrap and 0 < steps[fall] + wrap <= _WRAP_HASTE * usual]
+        wraps = [
+            wrap for wrap in WRAPS_J if values[fall] < wrap and 0 < steps[fall] + wrap <= _WRAP_HASTE * usual
+        ]
         if not wraps:
             return None
         whole[fall + 1 :] += min(wraps)
@@ -212,23 +247,30 @@ def unwrapped(values: Floats) -> Floats | None:
 
 
 class _Course:
-    """A counter's readings as a course of energy. ``changes`` are the readings that were the first to show a new value."""
+    """A counter's readings as a course of energy. ``changes`` are the readings that were the first to show a
+    new value."""
 
     def __init__(self, times: Floats, values: Floats, changes: npt.NDArray[np.intp], update_s: float) -> None:
         self._times, self._values = times, values
-        # The update that a reading was the first to show fell after the reading before it, and no longer ago than a period.
+        # The update that a reading was the first to show fell after the reading before it, and no longer ago
+        # than a period.
         self._after = np.maximum(times[changes - 1], times[changes] - _LONGEST_PERIOD * update_s)
         self._shown = values[changes]
         middles = (self._after + times[changes]) / 2
         self.x = np.concatenate(([min(times[0] - update_s / 2, middles[0])], middles))
         self._y = np.concatenate((values[:1], self._shown))
-        self._watts = float(self._y[-1] - self._y[1]) / float(self.x[-1] - self.x[1]) if len(changes) > 1 else 0.0
+        self._watts = (
+            float(self._y[-1] - self._y[1]) / float(self.x[-1] - self.x[1]) if len(changes) > 1 else 0.0
+        )
 
     def at(self, moment: float) -> _Bounded:
-        """The counter at ``moment``. Where it was not read, the mean power is used, and all of it counts as error."""
+        """The counter at ``moment``. Where it was not read, the mean power is used, and all of it counts as
+        error."""
         if moment < self._times[0]:
             lead = self._watts * (float(self._times[0]) - moment)
-            return _Bounded(float(self._values[0]) - lead, float(self._values[0]) - 2 * lead, float(self._values[0]))
+            return _Bounded(
+                float(self._values[0]) - lead, float(self._values[0]) - 2 * lead, float(self._values[0])
+            )
         low = float(self._values[np.searchsorted(self._times, moment, side="right") - 1])
         later = int(np.searchsorted(self._after, moment, side="left"))
         if later == len(self._after):
@@ -238,7 +280,8 @@ class _Course:
         return _Bounded(min(max(float(np.interp(moment, self.x, self._y)), low), high), low, high)
 
     def missed(self, begin: float, end: float, longest_s: float) -> float:
-        """The joules that pauses longer than ``longest_s`` may have swallowed: what the usual power would have been, less what came."""
+        """The joules that pauses longer than ``longest_s`` may have swallowed: what the usual power would
+        have been, less what came."""
         pauses, steps = np.diff(self.x), np.diff(self._y)
         usual = float(np.median(steps[1:] / pauses[1:])) if len(steps) > 1 else 0.0
         stood = (pauses > longest_s) & (self.x[1:] > begin) & (self.x[:-1] < end)
@@ -246,13 +289,21 @@ class _Course:
 
 
 def _blur(
-    times: Floats, watts: Floats, average_s: float, lag_s: float, window_s: float, moments: EnergyReadings | None, begin_ns: int
+    times: Floats,
+    watts: Floats,
+    average_s: float,
+    lag_s: float,
+    window_s: float,
+    moments: EnergyReadings | None,
+    begin_ns: int,
 ) -> tuple[float, float]:
-    """The joules that a moving average over ``average_s`` seconds took across both ends of the window, and how far off that can be.
+    """The joules that a moving average over ``average_s`` seconds took across both ends of the window, and
+    how far off that can be.
 
-    Centered, the average gives each moment t the weight of a ramp that rises from 0 to 1 over ``average_s`` around the begin, where it
-    should be a step: the difference, weighed with the power of the moment, is what it moved. Without such readings around an end, the
-    bound holds for any power within the range of all readings.
+    Centered, the average gives each moment t the weight of a ramp that rises from 0 to 1 over ``average_s``
+    around the begin, where it should be a step: the difference, weighed with the power of the moment, is what
+    it moved. Without such readings around an end, the bound holds for any power within the range of all
+    readings.
     """
     if not average_s:
         return 0.0, 0.0
@@ -267,7 +318,9 @@ def _blur(
             if at[0] <= end - half and at[-1] >= end + half:
                 before, after = at[(at > end - half) & (at < end)], at[(at > end) & (at < end + half)]
                 x = np.concatenate(([end - half], before, [end, end], after, [end + half]))
-                weight = np.where(np.arange(len(x)) > len(before) + 1, 1.0, 0.0) - (x - end + half) / average_s
+                weight = (
+                    np.where(np.arange(len(x)) > len(before) + 1, 1.0, 0.0) - (x - end + half) / average_s
+                )
                 power = np.interp(x, at, moments.values)
                 moved += sign * _area(x, weight * power)
                 heaviest = np.maximum(np.abs(weight[1:]), np.abs(weight[:-1]))
@@ -284,7 +337,9 @@ def _area(x: Floats, y: Floats) -> float:
 
 def _scatter(x: Floats, watts: Floats, update_s: float, weight: Floats | float = 1.0) -> float:
     """The joules by which changes between two readings may be off, which are no nearer than their updates."""
-    return _COVERAGE * float(np.sqrt(np.sum((np.diff(watts) * np.maximum(np.diff(x), update_s) * weight) ** 2) / 12))
+    return _COVERAGE * float(
+        np.sqrt(np.sum((np.diff(watts) * np.maximum(np.diff(x), update_s) * weight) ** 2) / 12)
+    )
 
 
 def _gap(times: Floats) -> float:
@@ -302,16 +357,25 @@ def _update(times: Floats, values: Floats, counter: Counter | None) -> float:
 
 def _ended(times: Floats, window_s: float, around_s: float) -> Unresolved | None:
     """The reason for missing energy if the readings begin or end inside the window; None if they cover it."""
-    late_s, early_s = float(times[0]) if len(times) else window_s, window_s - float(times[-1]) if len(times) else 0.0
+    late_s, early_s = (
+        float(times[0]) if len(times) else window_s,
+        window_s - float(times[-1]) if len(times) else 0.0,
+    )
     if early_s > around_s:
         return Unresolved(reason=f"the samples end {seconds(early_s)} before the window does")
-    return Unresolved(reason=f"the samples begin {seconds(late_s)} after the window does") if late_s > around_s else None
+    return (
+        Unresolved(reason=f"the samples begin {seconds(late_s)} after the window does")
+        if late_s > around_s
+        else None
+    )
 
 
 def _resolution(values: Floats, counter: Counter | None, fewest: int = 1) -> float:
-    """The steps that the values come in: those measured beforehand, or the smallest seen where that is smaller.
+    """The steps that the values come in: those measured beforehand, or the smallest seen where that is
+        smaller.
 
-    Measured is the largest step that divides all changes that were watched, so it can be too large, never too small.
+    Measured is the largest step that divides all changes that were watched, so it can be too large, never too
+    small.
     """
     steps = np.unique(np.abs(np.diff(values)))
     steps = steps[steps > 0]

@@ -1,8 +1,9 @@
-"""Formulas for kernels that a library launches itself, below no operator with work of its own; one module a family.
+"""Formulas for kernels that a library launches itself, below no operator with work of its own; one module a
+family.
 
-A family is known by the kernel's name. Its module has ``CATEGORY``, and a function ``work(launch)`` that returns the tensors which the
-kernel works on and its ``Work``, or raises NotCounted. The sizes come from what happened around the launch (``Launch``). To add a
-family, add its module here.
+A family is known by the kernel's name. Its module has ``CATEGORY``, and a function ``work(launch)`` that
+returns the tensors which the kernel works on and its ``Work``, or raises NotCounted. The sizes come from what
+happened around the launch (``Launch``). To add a family, add its module here.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from rooflines.roofline.count.formulas.arguments import NotCounted
 from rooflines.roofline.count.formulas.record import Work
 from rooflines.roofline.count.formulas.registry import CallCount, count_by
 
-# The position of the sizes and of the dtype among the arguments of the operators that allocate; all others call one of these
-# (native_functions.yaml, torch 2.0 to 2.14).
+# The position of the sizes and of the dtype among the arguments of the operators that allocate; all others
+# call one of these (native_functions.yaml, torch 2.0 to 2.14).
 _ALLOCATIONS: Final[dict[str, tuple[int, int]]] = {"aten::empty": (0, 1), "aten::empty_strided": (0, 2)}
 _DEFAULT: Final = "float32"
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of ``kernel``. ``wrapper`` is the outermost operator around it, ``operator`` the innermost, None where there is none;
-    ``before`` are the operators called before it under the wrapper, ``inside`` those of them that the innermost operator called.
-    ``grid`` is the number of blocks along x, y and z, None where it is not recorded."""
+    """One launch of ``kernel``. ``wrapper`` is the outermost operator around it, ``operator`` the innermost,
+    None where there is none; ``before`` are the operators called before it under the wrapper, ``inside``
+    those of them that the innermost operator called. ``grid`` is the number of blocks along x, y and z, None
+    where it is not recorded."""
 
     kernel: str
     before: tuple[Signature, ...]
@@ -68,10 +70,18 @@ def _allocation(call: Signature) -> TensorArg | None:
 # The pattern of a kernel's name -> the module of its family.
 _FAMILIES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (
-        re.compile(r"_(p_)?matmul(_ogs)?_[NT]{3}_|_finalize_matmul_scatter|_topk_forward|_sum_bitmatrix_rows|_combined_routing_"),
+        re.compile(
+            r"_(p_)?matmul(_ogs)?_[NT]{3}_|_finalize_matmul_scatter|_topk_forward"
+            r"|_sum_bitmatrix_rows|_combined_routing_"
+        ),
         "triton_kernels",
     ),
-    (re.compile(r"bmm_\w+_t\d+x\d+x\d+|(void )?(moe::dev::|tensorrt_llm::kernels::quantize_with_block_size)"), "tensorrt_llm"),
+    (
+        re.compile(
+            r"bmm_\w+_t\d+x\d+x\d+|(void )?(moe::dev::|tensorrt_llm::kernels::quantize_with_block_size)"
+        ),
+        "tensorrt_llm",
+    ),
 )
 
 
@@ -81,8 +91,8 @@ def family_of(kernel: str) -> str | None:
 
 
 def count_launch(launch: Launch, label: str) -> tuple[Signature, CallCount] | None:
-    """One launch as a call named ``label``, and its count, unknown with a reason where it is not determined; None for a kernel of no
-    family."""
+    """One launch as a call named ``label``, and its count, unknown with a reason where it is not determined;
+    None for a kernel of no family."""
     name = family_of(launch.kernel)
     if name is None:
         return None

@@ -1,14 +1,15 @@
-"""Mixtures of experts of TensorRT-LLM, in FlashInfer too: grouped products ``bmm_MxE4m3_MxE2m1MxE4m3_Fp32_...``, and quantization,
-routing and the last sum around them.
+"""Mixtures of experts of TensorRT-LLM, in FlashInfer too: grouped products
+``bmm_MxE4m3_MxE2m1MxE4m3_Fp32_...``, and quantization, routing and the last sum around them.
 
-The name of a product has the dtypes of the result, of the weights and of the rows, that of the sums, and the tile along the weights'
-rows, the tokens and k (``getFunctionName`` of the batched GEMM in FlashInfer, and the two products of
-csrc/fused_moe/trtllm_backend/trtllm_fused_moe_runner.cu, 0.4): the first product [rows, hidden] x [hidden, 2 inner], with the gate
-fused, then [rows, inner] x [inner, hidden]. Before the first launch the runner allocates both results with the rows of every
-expert padded to whole tiles.
+The name of a product has the dtypes of the result, of the weights and of the rows, that of the sums, and the
+tile along the weights' rows, the tokens and k (``getFunctionName`` of the batched GEMM in FlashInfer, and the
+two products of csrc/fused_moe/trtllm_backend/trtllm_fused_moe_runner.cu, 0.4): the first product [rows,
+hidden] x [hidden, 2 inner], with the gate fused, then [rows, inner] x [inner, hidden]. Before the first
+launch the runner allocates both results with the rows of every expert padded to whole tiles.
 
-``quantize_with_block_size`` (FlashInfer 0.4, csrc/nv_internal/cpp/kernels/quantization.cu) writes 8-bit or packed 4-bit values and the
-scale of every block; the routing and ``finalize`` kernels are those of csrc/fused_moe/trtllm_backend.
+``quantize_with_block_size`` (FlashInfer 0.4, csrc/nv_internal/cpp/kernels/quantization.cu) writes 8-bit or
+packed 4-bit values and the scale of every block; the routing and ``finalize`` kernels are those of
+csrc/fused_moe/trtllm_backend.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ CATEGORY: Final = "moe"
 
 _TYPE: Final = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
 _NAME: Final = re.compile(
-    rf"bmm_(?P<y>{_TYPE})_(?P<w>{_TYPE}?)(?P<x>{_TYPE})_(?P<sum>\w+?)_t(?P<tile_n>\d+)x(?P<tile_rows>\d+)x\d+(?P<rest>\w*)"
+    rf"bmm_(?P<y>{_TYPE})_(?P<w>{_TYPE}?)(?P<x>"
+    rf"{_TYPE})_(?P<sum>\w+?)_t(?P<tile_n>\d+)x(?P<tile_rows>\d+)x\d+(?P<rest>\w*)"
 )
 _GATED: Final = re.compile(r"swiGlu|geGlu", re.IGNORECASE)
 _ALL_HERE: Final = "every expert is on this device"
@@ -59,7 +61,11 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     inner, hidden = _results(launch, chosen.numel)
     gated = bool(_GATED.search(found["rest"]))
     first = gated or y_type == x_type
-    k, n = (hidden.shape[1], inner.shape[1] * (2 if gated else 1)) if first else (inner.shape[1], hidden.shape[1])
+    k, n = (
+        (hidden.shape[1], inner.shape[1] * (2 if gated else 1))
+        if first
+        else (inner.shape[1], hidden.shape[1])
+    )
     rows, columns = chosen.numel, inner.shape[1] if first else n
     if launch.grid is not None and launch.grid[0] * int(found["tile_n"]) < n:
         raise NotCounted("the grid does not match the weights inferred from the allocations")
@@ -67,7 +73,9 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     return (inputs, TensorArg((experts, n, k), "uint8")), Work(
         matrix_flops=2 * rows * n * k,
         other_flops=rows * columns * (costs.SILU + 1) if gated else 0,
-        bytes_read=round(inputs.numel * ELEMENT_BYTES[x_type] + min(experts, rows) * n * k * ELEMENT_BYTES[w_type]),
+        bytes_read=round(
+            inputs.numel * ELEMENT_BYTES[x_type] + min(experts, rows) * n * k * ELEMENT_BYTES[w_type]
+        ),
         bytes_written=round(rows * columns * ELEMENT_BYTES[y_type]),
         precision=PRECISIONS[x_type],
         assumption=f"{SPREAD}; {_ALL_HERE}",
@@ -76,7 +84,14 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
 
 def _routed_rows(launch: Launch, tokens: int) -> TensorArg:
     """The experts chosen for each token, [tokens, top-k], as they were allocated."""
-    found = next((one for one in launch.allocated if len(one.shape) == 2 and one.shape[0] == tokens and one.shape[1] <= 64), None)
+    found = next(
+        (
+            one
+            for one in launch.allocated
+            if len(one.shape) == 2 and one.shape[0] == tokens and one.shape[1] <= 64
+        ),
+        None,
+    )
     if found is None:
         raise NotCounted("the number of experts for a token is not recorded")
     return found
@@ -91,7 +106,8 @@ def _results(launch: Launch, rows: int) -> tuple[TensorArg, TensorArg]:
 
 
 def _quantize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
-    """Values and scales are allocated just before the launch: the largest of a block, a division, then the conversion."""
+    """Values and scales are allocated just before the launch: the largest of a block, a division, then the
+    conversion."""
     inputs, results = launch.wrapped(0), launch.allocated[-2:]
     if len(results) < 2:
         raise NotCounted("the results of the quantization are not recorded")
@@ -111,10 +127,14 @@ def _routing(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
 
 
 def _finalize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
-    """[padded rows, hidden] -> [tokens, hidden]: the rows of a token with its weights, multiplied and added; padding is not read."""
+    """[padded rows, hidden] -> [tokens, hidden]: the rows of a token with its weights, multiplied and added;
+    padding is not read."""
     tokens = launch.wrapped(0).shape[0]
     chosen = _routed_rows(launch, tokens)
-    rows = next((one for one in reversed(launch.allocated) if len(one.shape) == 2 and one.shape[0] >= chosen.numel), None)
+    rows = next(
+        (one for one in reversed(launch.allocated) if len(one.shape) == 2 and one.shape[0] >= chosen.numel),
+        None,
+    )
     if rows is None:
         raise NotCounted("the rows that the kernel adds are not recorded")
     hidden = rows.shape[1]

@@ -1,13 +1,15 @@
-"""Mixtures of experts of triton_kernels, a library of Triton (gpt-oss): grouped products ``_matmul_ogs_NNT_...``, which token goes to
-which expert, and the sum of a token's results.
+"""Mixtures of experts of triton_kernels, a library of Triton (gpt-oss): grouped products
+``_matmul_ogs_NNT_...``, which token goes to which expert, and the sum of a token's results.
 
-The name of a product has the layouts and the dtypes of the result, the input and the weight, the block along m, n and k and the parts
-into which k is split, then what is fused behind the product (``make_matmul_repr`` in triton_kernels/matmul_ogs_details/_common.py, and
-``FnSpecs`` in triton_kernels/specialize.py, 3.4 and 3.5). ``matmul_ogs`` (triton_kernels/matmul_ogs.py) allocates the result
-[splits, 1, rows, n] before it launches, and views the weight [experts, k, n] last; of mxfp4 two values of k are in a byte.
+The name of a product has the layouts and the dtypes of the result, the input and the weight, the block along
+m, n and k and the parts into which k is split, then what is fused behind the product (``make_matmul_repr`` in
+triton_kernels/matmul_ogs_details/_common.py, and ``FnSpecs`` in triton_kernels/specialize.py, 3.4 and 3.5).
+``matmul_ogs`` (triton_kernels/matmul_ogs.py) allocates the result [splits, 1, rows, n] before it launches,
+and views the weight [experts, k, n] last; of mxfp4 two values of k are in a byte.
 
-``topk`` (triton_kernels/topk.py, 3.4 and 3.5) chooses the experts and writes a bit for each pair of token and expert; ``routing``
-(triton_kernels/routing.py) counts and sorts them; ``_finalize_matmul_scatter`` (triton_kernels/matmul_ogs.py) adds the rows of a token.
+``topk`` (triton_kernels/topk.py, 3.4 and 3.5) chooses the experts and writes a bit for each pair of token and
+expert; ``routing`` (triton_kernels/routing.py) counts and sorts them; ``_finalize_matmul_scatter``
+(triton_kernels/matmul_ogs.py) adds the rows of a token.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from rooflines.roofline.count.formulas.record import Work, precision_of
 CATEGORY: Final = "moe"
 
 _NAME: Final = re.compile(
-    r"_(?:p_)?matmul\w*?_[NT]{3}_(?P<y>[a-z0-9]{1,12}?)x(?P<x>[a-z0-9]{1,12}?)x(?P<w>[a-z0-9]{1,12})_(?:\d+x){3}(?P<splits>\d+)(?P<then>\w*)"
+    r"_(?:p_)?matmul\w*?_[NT]{3}_(?P<y>[a-z0-9]{1,12}?)x(?P<x>[a-z0-9]{1,12}?)x(?P<w>[a-z0-9]{1,12})"
+    r"_(?:\d+x){3}(?P<splits>\d+)(?P<then>\w*)"
 )
 _SWIGLU: Final = costs.SIGMOID + 6  # two clamps, alpha * x, the sigmoid, two products, + 1
 _WHOLE: Final = "it reads the arguments of the operator around it and writes all that this allocated"
@@ -47,14 +50,30 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     if not {x_type, w_type, y_type} <= set(ELEMENT_BYTES):
         raise NotCounted(f"unknown dtype in '{launch.kernel[:60]}'")
     packed = 2 if w_type == "mxfp4" else 1
-    viewed = [call.args[0] for call in launch.before if call.name == "aten::view" and call.args and isinstance(call.args[0], TensorArg)]
-    weight = next((one for one in reversed(viewed) if len(one.shape) == 3 and (packed == 1 or not floating(one.dtype))), None)
+    viewed = [
+        call.args[0]
+        for call in launch.before
+        if call.name == "aten::view" and call.args and isinstance(call.args[0], TensorArg)
+    ]
+    weight = next(
+        (one for one in reversed(viewed) if len(one.shape) == 3 and (packed == 1 or not floating(one.dtype))),
+        None,
+    )
     if weight is None:
         raise NotCounted("the weights of the experts are not recorded")
     experts, k, n = weight.shape[0], weight.shape[1] * packed, weight.shape[2]
     columns = n // 2 if "swiglu" in found["then"] else n
-    result = next((one for one in reversed(launch.allocated) if len(one.shape) >= 2 and one.shape[-1] == columns), None)
-    inputs = next((one for one in reversed(viewed) if one is not weight and floating(one.dtype) and one.shape[-1:] == (k,)), None)
+    result = next(
+        (one for one in reversed(launch.allocated) if len(one.shape) >= 2 and one.shape[-1] == columns), None
+    )
+    inputs = next(
+        (
+            one
+            for one in reversed(viewed)
+            if one is not weight and floating(one.dtype) and one.shape[-1:] == (k,)
+        ),
+        None,
+    )
     if result is None or inputs is None:
         raise NotCounted("the input or the result of the product is not recorded")
     splits = int(found["splits"])
@@ -63,7 +82,9 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     return (inputs, weight), Work(
         matrix_flops=2 * rows * k * n,
         other_flops=other,
-        bytes_read=round(inputs.numel * ELEMENT_BYTES[x_type] + min(experts, rows) * k * n * ELEMENT_BYTES[w_type]),
+        bytes_read=round(
+            inputs.numel * ELEMENT_BYTES[x_type] + min(experts, rows) * k * n * ELEMENT_BYTES[w_type]
+        ),
         bytes_written=round(rows * splits * columns * ELEMENT_BYTES[y_type]),
         precision=PRECISIONS[x_type],
         assumption=SPREAD,
@@ -75,7 +96,9 @@ def _bookkeeping(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     if launch.operator is None or not launch.operator.tensors:
         raise NotCounted("the tensors of the operator around the kernel are not recorded")
     inputs = launch.operator.tensors
-    return inputs, Work(bytes_read=size(*inputs), bytes_written=size(*allocations(launch.inside)), assumption=_WHOLE)
+    return inputs, Work(
+        bytes_read=size(*inputs), bytes_written=size(*allocations(launch.inside)), assumption=_WHOLE
+    )
 
 
 def _finalize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:

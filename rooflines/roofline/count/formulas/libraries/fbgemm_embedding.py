@@ -1,8 +1,10 @@
-"""FBGEMM's embedding bags: the lookup of many tables in one call, and its backward, which updates the rows with the optimizer.
+"""FBGEMM's embedding bags: the lookup of many tables in one call, and its backward, which updates the rows
+with the optimizer.
 
-A call looks up N indices in T tables; ``offsets`` cuts them into T * B bags. Which rows they are is data: each index is taken to select
-another row, as far as the tables have rows. In tables of different widths it is data, too, how many indices go to which table. Sorting
-the indices in the backward is the kernel's own way and is not counted.
+A call looks up N indices in T tables; ``offsets`` cuts them into T * B bags. Which rows they are is data:
+each index is taken to select another row, as far as the tables have rows. In tables of different widths it is
+data, too, how many indices go to which table. Sorting the indices in the backward is the kernel's own way and
+is not counted.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ _GRADIENT_ONLY: Final = ("dense", "none")  # these return a gradient and update 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """N indices into tables: ``width`` elements a row on average, in ``exact`` or estimated figures; ``pooling`` is None where it was
-    not recorded."""
+    """N indices into tables: ``width`` elements a row on average, in ``exact`` or estimated figures;
+    ``pooling`` is None where it was not recorded."""
 
     weights: tuple[TensorArg, ...]
     indices: TensorArg
@@ -63,24 +65,38 @@ class _Lookup:
 
 def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
     """The sizes of a lookup; ``result`` is what it returned, or the gradient of that."""
-    weights = tuple(found for name in ("host", "dev", "uvm") if (found := args.optional(name)) is not None and found.numel)
+    weights = tuple(
+        found for name in ("host", "dev", "uvm") if (found := args.optional(name)) is not None and found.numel
+    )
     indices, offsets = args.tensor("indices"), args.tensor("offsets")
     if not weights:
         raise NotCounted("shapes of the tables not recorded")
-    tables = args.tensor("weights_offsets" if args.has("width") else "D_offsets").numel - (not args.has("width"))
+    tables = args.tensor("weights_offsets" if args.has("width") else "D_offsets").numel - (
+        not args.has("width")
+    )
     bags = (offsets.numel - 1) // tables if tables else 0
     count, mixed = indices.numel, False
     pooling = args.integer("pooling") if args.has("pooling") and args.recorded("pooling") else None
     if args.has("width"):
         pooling = _NO_BAG
         elements = count * (result.shape[-1] if result is not None else args.integer("width"))
-    elif result is not None and len(result.shape) == 2 and (pooling == _NO_BAG or (pooling is None and result.shape[0] != bags)):
+    elif (
+        result is not None
+        and len(result.shape) == 2
+        and (pooling == _NO_BAG or (pooling is None and result.shape[0] != bags))
+    ):
         pooling, elements = _NO_BAG, result.numel
     elif pooling == _NO_BAG:
         elements = count * args.integer("max_D")
     else:
         whole = result is not None and len(result.shape) == 2
-        total = result.shape[1] if result is not None and whole else args.integer("total_D") if args.has("total_D") else 0
+        total = (
+            result.shape[1]
+            if result is not None and whole
+            else args.integer("total_D")
+            if args.has("total_D")
+            else 0
+        )
         if not total:
             raise NotCounted("width of the tables not recorded")
         widest = args.integer("max_D") if args.has("max_D") and args.recorded("max_D") else total
@@ -88,10 +104,15 @@ def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
         elements = count * total // tables
     factors = args.optional("indice_weights")
     return _Lookup(
-        weights=weights, indices=indices, bags=bags * tables, elements=elements, pooling=pooling,
-        read=size(indices, offsets, factors, args.optional("locations")), weighted=factors is not None and factors.numel > 0,
+        weights=weights,
+        indices=indices,
+        bags=bags * tables,
+        elements=elements,
+        pooling=pooling,
+        read=size(indices, offsets, factors, args.optional("locations")),
+        weighted=factors is not None and factors.numel > 0,
         assumption=_ROWS + ("; " + _WIDTHS if mixed else ""),
-    )  # fmt: skip
+    )
 
 
 def forward(signature: Signature, hints: Hints, schema: str) -> Work:
@@ -148,7 +169,9 @@ def _update(args: Arguments, optimizer: str, grad: TensorArg) -> Work:
     )
 
 
-_NODE: Final = re.compile(r"torch::autograd::CppNode<(?:\(anonymous namespace\)::)?Split(?:NoBag)?LookupFunction_(\w+)_Op>")
+_NODE: Final = re.compile(
+    r"torch::autograd::CppNode<(?:\(anonymous namespace\)::)?Split(?:NoBag)?LookupFunction_(\w+)_Op>"
+)
 
 
 def forward_of(node: str) -> str | None:
@@ -171,5 +194,8 @@ def node(signature: Signature, schema: str) -> Work:
 
 def backward(signature: Signature, schema: str) -> Work:
     """The backward with an optimizer, whose name is in the operator's."""
-    args, match = Arguments(signature, schema), re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name)
+    args, match = (
+        Arguments(signature, schema),
+        re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name),
+    )
     return _update(args, match[1] if match else "", args.tensor("grad"))
