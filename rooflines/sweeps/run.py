@@ -110,7 +110,9 @@ def run_sweep(
     try:
         with (
             terminated_as_interrupted(),
-            contextlib.closing((place or here)(tasks, progress or Silent())) as results,  # type: ignore[type-var]
+            contextlib.closing(
+                (place or here)(tasks, progress or Silent())  # type: ignore[type-var]
+            ) as results,
         ):
             for task, result in results:
                 store(task, result)
