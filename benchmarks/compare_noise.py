@@ -20,6 +20,8 @@ from pathlib import Path
 
 import psutil
 import torch
+from torch import nn
+
 from rooflines.profiler.record.collect import Recording, collect
 from rooflines.profiler.records import Settings, Workload
 from rooflines.roofline.analysis import Analysis
@@ -27,7 +29,6 @@ from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.compare.records import Comparison
 from rooflines.serial import to_plain
-from torch import nn
 
 RESULTS = Path(__file__).parent / "results" / "compare_noise.json"
 PARTS = 5

@@ -300,6 +300,7 @@ def main() -> None:
     """Measure, print, write."""
     import fvcore
     import torchvision
+
     from rooflines import serial
     from rooflines.profiler.machine.environment import collect_environment
 

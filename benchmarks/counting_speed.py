@@ -37,6 +37,7 @@ def resnet50() -> tuple[object, object, object]:
     """A fake ResNet-50, its input and their mode."""
     import torch
     import torchvision
+
     from rooflines.profiler.calls.fakes import fake_tensors
 
     mode = fake_tensors()
@@ -46,8 +47,9 @@ def resnet50() -> tuple[object, object, object]:
 
 def ours() -> tuple[float, int]:
     """Seconds of ``rooflines.count`` and the matrix FLOPs that it finds."""
-    import rooflines
     import torch
+
+    import rooflines
 
     network, image, _ = resnet50()
     with torch.no_grad():

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from rooflines.device_specs import detect
 from rooflines.kernels.micro import fma, stream
 from rooflines.kernels.micro.repeats import calls_for

@@ -116,6 +116,7 @@ def micro_kernels() -> Iterator[Kernel]:
 def network_kernels() -> Iterator[Kernel]:
     """The kernels of the network ``numba-cuda`` at its default sizes."""
     from numba import types
+
     from rooflines_studies.networks import cnn_numba_cuda_convolution as convolution
     from rooflines_studies.networks import cnn_numba_cuda_dense as dense
     from rooflines_studies.networks import cnn_numba_cuda_update as ends

@@ -21,10 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+from sampling_overhead import CONFIDENCE, interval, training_step
+
 from rooflines.profiler.hooks.module_hooks import ModuleRanges
 from rooflines.profiler.record.tracer import Tracer
-
-from sampling_overhead import CONFIDENCE, interval, training_step
 
 RESULTS = Path(__file__).parent / "results" / "early_trace.json"
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cpu_ceilings import Patience, Watch
+
 from rooflines.device_specs import detect
 from rooflines.kernels.micro import fma
 from rooflines.kernels.micro.team import Team
@@ -27,8 +29,6 @@ from rooflines_studies.networks import cnn
 from rooflines_studies.networks.base import Network, OperatorTime
 from rooflines_studies.networks.cnn_numba import NumbaCpu
 from rooflines_studies.networks.cnn_torch import TorchCnn
-
-from cpu_ceilings import Patience, Watch
 
 RESULTS = Path(__file__).parent / "results" / "networks_speed.json"
 PAPER_SAMPLES_PER_S = 30_501  # Numba on the CPU of the study whose network this is, without the convolutions' backward

@@ -20,9 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import rooflines
 from msgspec.structs import replace
 from playwright.sync_api import Page, sync_playwright
+
+import rooflines
 from rooflines.reports.render.html import render
 from rooflines.reports.views.run import page
 

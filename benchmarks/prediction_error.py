@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
 import rooflines
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.judge.bounds import IMPLAUSIBLE

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
+
 from rooflines.device_specs import catalog, search
 from rooflines.profiler.options import PointOptions
 from rooflines.roofline.dry_run.phases import GenerationCount, count_generation

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+
 from rooflines.profiler.samplers.process import SamplerProcess
 
 LIMIT_SLOWDOWN = 0.01

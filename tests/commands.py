@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rooflines.cli import main
 
+from rooflines.cli import main
 from tests import warm
 from tests.samples import ceilings
 

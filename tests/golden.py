@@ -50,7 +50,6 @@ def items(*, slow: bool = True) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def _in_terminal() -> dict[str, Any]:
     from rooflines.reports.views.run import page
-
     from tests.printing import in_terminal
     from tests.samples import analysis
 
@@ -65,9 +64,10 @@ def _networks() -> list[str]:
 
 def _counted(name: str) -> dict[str, Any]:
     """The calls of a network of torchvision, which has no values."""
-    import rooflines
     import torch
     import torchvision
+
+    import rooflines
 
     size = 299 if name == "inception_v3" else 224
     options = {"init_weights": False} if name in ("inception_v3", "googlenet") else {}

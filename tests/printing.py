@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+
 from rooflines.reports.document import Page
 from rooflines.reports.render.terminal import print_page
 

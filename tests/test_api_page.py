@@ -8,14 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-import rooflines
 import torch
+
+import rooflines
 from rooflines import serial
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.samplers.fields import DeviceSample
-
 from tests import commands
 from tests.samples import ceilings
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
+
 from rooflines.errors import UsageError
 from rooflines.installed import load_all
 from rooflines.profiler.directory import JOURNAL_FILE
@@ -18,7 +19,6 @@ from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.reports import formats
 from rooflines.reports.views import run as view
 from rooflines.roofline.advise.findings import find
-
 from tests.printing import curves, unpacked
 from tests.processes import wait_until
 from tests.samples import analysis as sample

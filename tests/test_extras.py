@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+
 from rooflines.device_specs.detect import cuda_extra
 
 if sys.version_info >= (3, 11):

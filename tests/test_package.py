@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
+
 import rooflines
 import rooflines.ext
 from rooflines.cli.app import COMMANDS

@@ -7,6 +7,7 @@ from typing import get_args
 
 import msgspec
 import pytest
+
 from rooflines.device_specs.history import History
 from rooflines.profiler.compiled.records import CompiledCode
 from rooflines.profiler.monitor.monitored import MonitorFile

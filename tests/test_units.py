@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from rooflines.units import binary_bytes, counted, interval, known_to, percent, plus_minus, quantity, scale, seconds, si, significant
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.roofline.advise.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.judge.usage.device_usage import Window, usage
-
 from tests.samples import analysis
 
 BEGAN_NS = 1_763_000_000_000_000_000

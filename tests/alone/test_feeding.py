@@ -7,9 +7,12 @@ import time
 
 import msgspec
 import pytest
-import rooflines
 import torch
 from rich.console import Console
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import rooflines
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.pipeline.recording import profile_script
 from rooflines.profiler.record import data_loading
@@ -18,9 +21,6 @@ from rooflines.reports.views import run as view
 from rooflines.roofline.advise.findings import find
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.judge.step.input_pipeline import host_fraction, input_fraction, loader_is_slower
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
-
 from tests.commands import write_ceilings
 
 SHARE = 0.05  # how exactly a share must come out

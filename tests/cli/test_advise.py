@@ -1,8 +1,8 @@
 """``rooflines advise``: what it prints, tries and refuses."""
 
 import pytest
-from rooflines.roofline.predict.trials import outcome, read_trials
 
+from rooflines.roofline.predict.trials import outcome, read_trials
 from tests.commands import call, quick
 
 MODELS = """

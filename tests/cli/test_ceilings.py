@@ -9,6 +9,7 @@ import re
 import msgspec
 import pytest
 import torch
+
 from rooflines import pipeline
 from rooflines.device_specs import detect, measure, measure_cpu
 from rooflines.device_specs.history import History, HistorySeries, HistorySession, load_file
@@ -16,7 +17,6 @@ from rooflines.device_specs.records import Conditions
 from rooflines.errors import UsageError
 from rooflines.profiler.records import Environment, Run, RunFile, Workload
 from rooflines.serial import read_json, write_json
-
 from tests import samples
 from tests.commands import call, run
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree as xml
 
 import msgspec
 import pytest
+
 from rooflines.roofline.analysis import Analysis, TracedStep
 from rooflines.serial import read_json, write_json
-
 from tests.cli.test_compare import slower_sample
 from tests.commands import call, quick, run
 from tests.roofline.comparison.steps import with_steps

@@ -10,9 +10,9 @@ import sys
 
 import psutil
 import pytest
-import rooflines
 import torch
 
+import rooflines
 from tests.commands import Answer, call, command, environment, mounted, quick, run, start, write_ceilings
 from tests.processes import samplers_of, wait_until
 

@@ -7,12 +7,12 @@ import json
 
 import msgspec
 import pytest
-import rooflines
 import torch
-from rooflines.errors import UsageError
-from rooflines.serial import write_json
 from torch import nn
 
+import rooflines
+from rooflines.errors import UsageError
+from rooflines.serial import write_json
 from tests.commands import call, write_ceilings
 from tests.samples import analysis as sample
 from tests.traces import add, mm, span

@@ -6,8 +6,8 @@ import json
 
 import msgspec
 import pytest
-from rooflines.roofline.dry_run.count import ModuleCount, OperatorCount
 
+from rooflines.roofline.dry_run.count import ModuleCount, OperatorCount
 from tests.commands import call
 
 FACTORIES = """

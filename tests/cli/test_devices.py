@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from rooflines.device_specs import catalog
 
+from rooflines.device_specs import catalog
 from tests.commands import call, mounted
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "devices.md").read_text().split("```toml\n")[1].split("```")[0]

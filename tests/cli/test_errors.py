@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-import rooflines
 import typer
+
+import rooflines
 from rooflines.arguments import arg, as_options
 from rooflines.cli.app import app, load
 from rooflines.errors import UsageError

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from rooflines.pipeline.monitoring import _find_process, choose_gpus
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.monitor.monitored import load
 from rooflines.profiler.samplers.storage import read_journal
-
 from tests.commands import call, command, environment, start
 from tests.processes import ended, wait_until
 

@@ -5,9 +5,9 @@ import io
 import json
 
 import pytest
+
 from rooflines.roofline.predict.forecast import Forecast
 from rooflines.serial import from_plain
-
 from tests.commands import call
 
 FACTORIES = """

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 import rooflines
 import rooflines.cli
 from rooflines import pipeline
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.read.sources import find_traces
-
 from tests.processes import wait_until
 
 DLRM = Path(__file__).parents[1] / "data" / "traces" / "dlrm_8ranks"

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from rooflines.cli import schema
 from rooflines.profiler.records import RunFile, StepTimes
 from rooflines.profiler.training.records import Training

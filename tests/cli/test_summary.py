@@ -12,13 +12,13 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+
 import rooflines
 from rooflines.cli.schema import HOMES
 from rooflines.serial import part
 from rooflines.sweeps.records import RESULT_FILE, SWEEP_FILE, PointResult, Sweep, SweepPoint
 from rooflines.sweeps.results import round_directory
 from rooflines.sweeps.run import write_record
-
 from tests import commands
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"

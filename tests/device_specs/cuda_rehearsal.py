@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import msgspec
 import torch
 from numba import cuda
+
 from rooflines.device_specs import detect, measure_gpu, measure_torch
 from rooflines.device_specs.history import best_of
 from rooflines.device_specs.measure_torch import gemm

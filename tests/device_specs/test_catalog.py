@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from rooflines.device_specs import catalog, detect
 from rooflines.errors import DataError, UsageError
 

@@ -10,6 +10,7 @@ import msgspec
 import psutil
 import pynvml
 import pytest
+
 from rooflines.device_specs import conditions
 from rooflines.device_specs.conditions import GpuState, Watch, _process_name, busy, reasons, refuse_if_busy, strangers, summary
 from rooflines.device_specs.history import best_of
@@ -18,7 +19,6 @@ from rooflines.device_specs.records import Conditions
 from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DeviceError
 from rooflines.kernels.micro.repeats import Timing
-
 from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from rooflines.device_specs import catalog, derive, live
 from rooflines.device_specs.derive import core_rates, derive_apple, derive_cpu, derive_gpu, derive_mig
 from rooflines.errors import UsageError

@@ -4,6 +4,7 @@ import platform
 
 import pytest
 import torch
+
 from rooflines.device_specs import catalog, detect
 from rooflines.device_specs.identify import DeviceTraits, guess, is_shared_name, traits_in_kernels
 from rooflines.device_specs.names import Mig, parse, without_memory

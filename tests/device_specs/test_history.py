@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
+
 from rooflines.device_specs import detect, history
 from rooflines.device_specs.compare import References, compare, references, without_reference
 from rooflines.device_specs.history import MOST_SESSIONS, History, HistorySeries, HistorySession, best_of
 from rooflines.device_specs.records import Ceiling, Ceilings, Source, marked, marks_of
 from rooflines.serial import from_plain, to_plain
-
 from tests import samples
 
 EMPTY = History(device="laptop", kind="cpu", fingerprint="f", method=4, threads=2)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from rooflines.device_specs import catalog, detect, live
 from rooflines.errors import UsageError
 

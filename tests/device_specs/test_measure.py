@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 import torch
+
 from rooflines.device_specs import detect, measure, measure_cpu
 from rooflines.device_specs.history import History, HistorySeries, age, best_of, load_file
 from rooflines.device_specs.measure_gpu import derived_fp32
@@ -17,7 +18,6 @@ from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DataError, DeviceError, UsageError
 from rooflines.kernels.micro.repeats import Timing
 from rooflines.serial import read_json, write_json
-
 from tests import samples
 
 BUDGET_S = 0.05

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 import torch
+
 from rooflines.device_specs import detect, measure_cpu
 from rooflines.device_specs.detect import Cache
 from rooflines.device_specs.history import best_of

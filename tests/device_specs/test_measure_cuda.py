@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from rooflines.device_specs import measure, measure_gpu, measure_torch
 from rooflines.device_specs.conditions import Watch
 from rooflines.device_specs.measure_gpu import product_precisions, product_shapes, transposed_shapes

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.device_specs.laws import broken
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
-
 from tests import samples
 
 CEILINGS = Ceilings(device="laptop", kind="cpu", ceilings=samples.ceilings())

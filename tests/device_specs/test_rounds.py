@@ -4,6 +4,7 @@ import itertools
 import statistics
 
 import pytest
+
 from rooflines.device_specs.rounds import PlannedFigure, Round, Way, ready, summary, take
 
 VISIT_S = 0.06

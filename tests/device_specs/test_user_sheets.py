@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from rooflines.device_specs import catalog, user_sheets
 from rooflines.errors import DataError, OutputError, UsageError
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rooflines.errors import RooflinesError
 from rooflines.serial import read_json, to_json
-
 from tests.gpu.parts import Device, Recorder, describe_device
 
 try:

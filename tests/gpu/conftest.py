@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from rooflines.errors import DeviceError
 
+from rooflines.errors import DeviceError
 from tests.gpu.evidence import SESSION, Session
 from tests.gpu.parts import Device, Judge, NotMeasured, Recorder, measured, settle
 

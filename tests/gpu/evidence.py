@@ -17,9 +17,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+
 from rooflines.reports.render import html
 from rooflines.serial import read_json, to_json, write_json, write_text
-
 from tests.gpu.parts import Check, Device, Findings, Outcome, Part, Record, Recorder, find_device, outcome_of
 from tests.gpu.redaction import Redaction, bundle
 from tests.gpu.report import report, verdict

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
 from rooflines.profiler.read.records import KERNEL, RUNTIME, Trace
 from rooflines.profiler.records import Run
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Unresolved
 from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis, figure
 from rooflines.units import binary_bytes, percent, si
-
 from tests.gpu.parts import Device, Verdict
 
 # How far a bound may be exceeded: rounds of a ceiling differ by a few percent, and so do the clocks of two runs.

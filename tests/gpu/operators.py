@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from rooflines import count
 from torch.nn import functional
+
+from rooflines import count
 
 # On a GPU, elements of 4 bytes in 1 GiB; on a CPU few, to count them by the same code.
 ELEMENTS = {"cuda": 1 << 28, "cpu": 1 << 14}

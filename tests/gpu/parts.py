@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 import pytest
+
 from rooflines.device_specs import catalog, detect
 from rooflines.device_specs.catalog import SheetFacts
 from rooflines.device_specs.nvml import start_nvml

@@ -7,7 +7,6 @@ from rooflines.reports.document import Cell, Column, Page, Row, Section, Table
 from rooflines.reports.views.ceilings import comparison_table
 from rooflines.serial import from_plain
 from rooflines.units import counted
-
 from tests.gpu.parts import Outcome, Record
 
 _OUTCOMES: tuple[Outcome, ...] = ("failed", "left out", "ok")

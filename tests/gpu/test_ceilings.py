@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 import pytest
+
 from rooflines.device_specs import catalog
 from rooflines.device_specs import measure as measurement
 from rooflines.device_specs.catalog import SheetFacts
@@ -18,7 +19,6 @@ from rooflines.errors import UsageError
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.serial import write_json
 from rooflines.units import si
-
 from tests.gpu.laws import CLOCK_LAW, clock_verdict
 from tests.gpu.parts import Device, Findings, Judge, Recorder, Verdict, named
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rooflines.units import percent
 
+from rooflines.units import percent
 from tests.gpu.operators import OPERATORS
 from tests.gpu.parts import Device, Findings, Judge, Recorder, Verdict, named, python, run_logged
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
 from rooflines.roofline.analysis import Energy, Unresolved
 from rooflines.roofline.judge.usage.device_usage import Window, usage_of
 from rooflines.serial import from_plain
-
 from tests.gpu.laws import ENERGY_LAW, energy_verdict
 from tests.gpu.parts import Device, Findings, Judge, Recorder, Verdict, named
 

@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+
 from rooflines.errors import RooflinesError
 from rooflines.kernels.tf32 import tf32
 from rooflines_studies.networks import cnn
 from rooflines_studies.networks.base import Network, OperatorTime
 from rooflines_studies.networks.cnn_torch import TorchCnn
 from rooflines_studies.networks.perceptron import WIDTHS, Perceptron, library
-
 from tests.gpu.parts import Judge, Recorder, Verdict, named
 
 _ROUNDS = 10

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from rooflines import analyze
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.pipeline.reporting import ANALYSIS_FILE
@@ -23,7 +24,6 @@ from rooflines.profiler.records import Environment
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis
 from rooflines.serial import read_json, to_plain
-
 from tests.gpu import laws, train, workloads
 from tests.gpu.laws import Law, Profiled
 from tests.gpu.parts import Device, Findings, Judge, Recorder, Verdict, failure, named, python, run_logged, settle

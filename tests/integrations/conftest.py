@@ -1,8 +1,8 @@
 """Programs of plain torch run in the process of the tests, which has loaded torch already."""
 
 import pytest
-import rooflines
 
+import rooflines
 from tests.commands import call
 from tests.integrations.reports import command_line
 

@@ -5,9 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 import rooflines
 from rooflines.roofline.analysis import PARTS
-
 from tests.commands import run, write_ceilings
 
 TRAINING = {"forward", "backward", "optimizer"}

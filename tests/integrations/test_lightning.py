@@ -3,8 +3,8 @@
 import textwrap
 
 import pytest
-import rooflines
 
+import rooflines
 from tests.commands import write_ceilings
 from tests.integrations.reports import calls, check_report, profile, steps_taken
 

@@ -5,9 +5,9 @@ import sys
 import threading
 
 import pytest
-import rooflines
 import torch
 
+import rooflines
 from tests.commands import environment, write_ceilings
 from tests.integrations.reports import calls, check_report
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 import pytest
-import rooflines
 
+import rooflines
 from tests.commands import environment, write_ceilings
 from tests.integrations.reports import check_report
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-import rooflines
 from msgspec.structs import replace
+
+import rooflines
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.directory import load, save
 from rooflines.reports.render.html import render
 from rooflines.reports.views import ranks
-
 from tests import commands
 from tests.reports.render.browser import browser, violations  # noqa: F401
 
@@ -30,12 +30,13 @@ else:
     import tomli as tomllib
 
 pytest.importorskip("tensorboard")
-from rooflines.integrations import tensorboard_tab
-from rooflines.integrations.tensorboard_tab import plugin, sources
-from rooflines.integrations.tensorboard_tab.sources import Scan
 from tensorboard.backend import application
 from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
+
+from rooflines.integrations import tensorboard_tab
+from rooflines.integrations.tensorboard_tab import plugin, sources
+from rooflines.integrations.tensorboard_tab.sources import Scan
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"

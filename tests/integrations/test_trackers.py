@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 import rooflines
 from rooflines.errors import UsageError
 

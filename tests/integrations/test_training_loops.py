@@ -4,8 +4,8 @@ import textwrap
 
 import msgspec
 import pytest
-from rooflines.roofline.advise.findings import find
 
+from rooflines.roofline.advise.findings import find
 from tests.integrations.reports import calls, check_report, steps_taken
 
 # What one forward and backward of the network calls: the first layer needs no gradient of its input.

@@ -8,6 +8,7 @@ import traceback
 
 import numpy as np
 from numba import cuda
+
 from rooflines.kernels.micro import cuda_fma, cuda_stream
 from rooflines.kernels.micro.cuda_vectors import CUDA_IS_SIMULATED, cuda_launcher
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from rooflines.kernels.micro import cuda_fma, cuda_stream, cuda_vectors
 from rooflines.kernels.micro.cuda_vectors import THREADS
-
 from tests.kernels.cuda_results import CASES, outcome
 
 NEEDS_GPU = pytest.mark.skipif(not (torch.cuda.is_available() and torch.version.cuda), reason="torch sees no NVIDIA GPU")

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
+
 from rooflines.device_specs import detect
 from rooflines.kernels.micro import fma, matmul, vectors
 from rooflines.kernels.micro.ladder import LadderPoint, Reach, curve, reaches

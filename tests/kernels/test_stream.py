@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 from numba import njit
+
 from rooflines.device_specs import detect
 from rooflines.kernels.micro import stream
 

@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.kernels.micro.team import Team, bind, cpu_list, nodes, places
 
 

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 import torch
-from rooflines.kernels.micro.matmul import float32_matmul
-from rooflines.kernels.tf32 import tf32, tf32_state
 from torch import nn
 from torch.backends import cuda, cudnn
+
+from rooflines.kernels.micro.matmul import float32_matmul
+from rooflines.kernels.tf32 import tf32, tf32_state
 
 read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
 KEYS = [("generic", "all"), *((backend, one) for backend in ("cuda", "mkldnn") for one in ("all", "matmul", "conv", "rnn"))]

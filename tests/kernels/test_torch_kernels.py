@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from rooflines.kernels.micro import clock, dispatch, matmul, repeats, transfer
 
 CPU = torch.device("cpu")

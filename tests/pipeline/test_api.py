@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-import rooflines
 import torch
+from torch import nn
+
+import rooflines
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import OutOfMemoryError, OutputError, UsageError
 from rooflines.pipeline import default_command, recording
 from rooflines.profiler.progress import Silent
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
 from rooflines.roofline.judge.judge import Judged
-from torch import nn
-
 from tests.commands import TIMEOUT_S, environment, write_ceilings
 
 

@@ -5,13 +5,14 @@ from functools import cache
 import pytest
 import torch
 import torchvision
+from torch import nn
+from torch.nn import functional as F
+
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.record.collect import Recording, collect
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.workloads.prepare import from_module
 from rooflines.roofline.analyze import analyze
-from torch import nn
-from torch.nn import functional as F
 
 
 class Transformer(nn.Module):

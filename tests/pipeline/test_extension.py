@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import rooflines
 import torch
-from rooflines.roofline.count.formulas.registry import FORMULAS
 
+import rooflines
+from rooflines.roofline.count.formulas.registry import FORMULAS
 from tests.commands import write_ceilings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "counting.md").read_text(encoding="utf-8")

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+
 import rooflines
 from rooflines import serial
-
 from tests.samples import ceilings
 
 pytestmark = pytest.mark.gpu

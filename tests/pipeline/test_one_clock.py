@@ -8,8 +8,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import rooflines
 import torch
+from torch import nn
+
+import rooflines
 from rooflines.pipeline import analyze_source
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.directory import load
@@ -19,8 +21,6 @@ from rooflines.reports.document import Bar, Cell, Table
 from rooflines.reports.views.run import page as page_of
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.judge import Judged
-from torch import nn
-
 from tests.commands import write_ceilings
 
 DATA = Path(__file__).parent.parent / "data"

@@ -5,8 +5,9 @@ import math
 
 import msgspec
 import pytest
-import rooflines
 import torch
+
+import rooflines
 from rooflines.device_specs import catalog
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.pipeline.predicting import predict
@@ -18,7 +19,6 @@ from rooflines.reports.views import predict as predict_page
 from rooflines.roofline.dry_run.count import count_network
 from rooflines.roofline.dry_run.memory_fit import MemoryGrowth
 from rooflines.roofline.predict.forecast import Forecast
-
 from tests.roofline.real import DATA
 from tests.samples import ceilings
 

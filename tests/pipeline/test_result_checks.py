@@ -3,12 +3,12 @@
 import copy
 
 import pytest
-import rooflines
 import torch
-from rooflines.pipeline.options import ProfileOptions
-from rooflines.pipeline.result_checks import output_error, reference_options
 from torch import nn
 
+import rooflines
+from rooflines.pipeline.options import ProfileOptions
+from rooflines.pipeline.result_checks import output_error, reference_options
 from tests.commands import write_ceilings
 
 

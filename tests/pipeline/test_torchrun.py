@@ -7,8 +7,8 @@ import sys
 import textwrap
 
 import pytest
-import rooflines
 
+import rooflines
 from tests.commands import environment, run, write_ceilings
 
 TRAINS = """

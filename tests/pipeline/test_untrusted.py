@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+
 from rooflines import pipeline
 from rooflines.reports.views import run as view
-
 from tests.commands import call
 from tests.printing import HtmlPage, curves, in_terminal, pdf_text, unpacked
 from tests.traces import add, allocation, kernel, launch, mm, op, span
@@ -213,7 +213,6 @@ def test_what_the_metadata_hides_is_in_no_output(tmp_path):
 
 def test_a_refusal_does_not_quote_the_metadata(tmp_path):
     from rooflines.errors import TraceError
-
     from tests.traces import parse_trace
 
     whole = json.dumps(_with_secrets())

@@ -7,6 +7,7 @@ import subprocess
 import psutil
 import pytest
 import torch
+
 from rooflines._version import __version__
 from rooflines.errors import DeviceError
 from rooflines.profiler.machine import environment

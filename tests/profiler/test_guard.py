@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 import torch
+
 from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.module_hooks import ModuleRanges
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import OutputError, RunError
 from rooflines.profiler.directory import JOURNAL_FILE, check_directory, create_directory, default_directory, file_stem, load, save
@@ -10,7 +11,6 @@ from rooflines.profiler.records import RUN_SCHEMA, Environment, RunFile, Setting
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.storage import JournalEntry, write_entry
 from rooflines.profiler.tree.external_trace import run_of_trace
-
 from tests.samples import ceilings
 from tests.traces import add, kernel, launch, mm, op, parse_trace, trace
 

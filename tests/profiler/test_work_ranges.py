@@ -4,10 +4,12 @@ import threading
 
 import numpy as np
 import pytest
-import rooflines
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile, record_function
+
+import rooflines
 from rooflines.errors import UsageError
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.read.work_ranges import PRECISIONS, RANGE_PREFIX, DeclaredWork, active, from_range_name, listening, range_name
@@ -15,8 +17,6 @@ from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.own.own import own
-from torch.profiler import ProfilerActivity, profile, record_function
-
 from tests.traces import kernel, launch, mm, op, span, trace
 
 NUMBERS = st.integers(0, 2**63 - 1)

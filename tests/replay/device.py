@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import torch
+
 from rooflines.profiler.hooks.module_hooks import ModuleRanges
 from rooflines.profiler.machine.environment import collect_environment, nvidia_driver
 from rooflines.profiler.record.device import RecordedDevice
@@ -22,7 +23,6 @@ from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.process import SamplerProcess
-
 from tests.profiler.samplers.nvml_driver.signals import Constant, Square, Term, integral
 from tests.replay.recorded import Recorded
 

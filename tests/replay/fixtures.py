@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from rooflines.cli import main
 from rooflines.device_specs.catalog import SheetFacts
-
 from tests.commands import Answer
 from tests.profiler.samplers.nvml_driver.fixtures import install, loaded_here
 from tests.profiler.samplers.nvml_driver.signals import Term, lines

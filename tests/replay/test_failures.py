@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from rooflines.profiler.directory import load
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
-
 from tests.replay.device import ReplayDevice
 from tests.replay.fixtures import every, replaying, rooflines
 from tests.replay.recorded import recorded

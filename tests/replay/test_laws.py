@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+
 from rooflines.pipeline import analyze_source
 from rooflines.profiler.directory import load
 from rooflines.profiler.records import Run
 from rooflines.reports.formats import FORMATS
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
-
 from tests.commands import Answer
 from tests.profiler.samplers.nvml_driver.signals import integral
 from tests.replay.device import NAME, POWER, AmdReplayDevice, ReplayDevice

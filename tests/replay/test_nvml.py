@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+
 from rooflines.profiler.directory import load
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
-
 from tests.profiler.samplers.nvml_driver.signals import Constant, integral
 from tests.replay.device import NAME, POWER, UUID, ReplayDevice
 from tests.replay.fixtures import EPOCH_S, driver_script, every, replaying, rooflines

@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
-import rooflines
 from rich.console import Console
+
+import rooflines
 from rooflines.errors import UsageError
 from rooflines.reports import formats
 from rooflines.reports.document import texts
@@ -20,7 +21,6 @@ from rooflines.reports.render import markdown, pdf
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import comparison, monitor, ranks, run
 from rooflines.roofline.compare.compare import compare
-
 from tests.reports.views import test_comparison, test_monitor, test_ranks, test_serving
 from tests.samples import analysis as sample
 

@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+
 from rooflines.profiler.record.reported_steps import StepReport, reported_steps
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.storage import JournalEntry, write_entry
 from rooflines.profiler.tree.slowest import slowest
 from rooflines.reports import screen
 from rooflines.reports.screen import Readings, plain
-
 from tests.commands import command, environment, quick
 from tests.traces import parse_trace
 

@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
+
 from rooflines import analyze, serial
 from rooflines.errors import UsageError
 from rooflines.reports.summary import QUESTIONS, markdown, summarize, within
 from rooflines.reports.views import run as run_view
 from rooflines.units import seconds
-
 from tests.samples import analysis as sample
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"

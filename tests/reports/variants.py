@@ -3,10 +3,10 @@
 import random
 
 import msgspec
+
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.analysis import CATEGORIES, Analysis, Kernel, ModuleRow, OperatorRow, Unmodelled
-
 from tests.samples import analysis as sample
 from tests.samples import ceilings
 

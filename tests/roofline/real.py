@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 import rooflines
 from rooflines.roofline.analysis import Analysis
 

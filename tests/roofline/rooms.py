@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import rooflines
 from rich.console import Console
+
+import rooflines
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.tree.tree import tree
 from rooflines.reports.render.terminal import print_page
@@ -17,7 +18,6 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.count.count import count
 from rooflines.roofline.count.counts import Known
 from rooflines.roofline.own.own import Attribution, own
-
 from tests.traces import kernel, launch, trace
 
 Event = dict[str, Any]

@@ -6,13 +6,13 @@ import json
 
 import msgspec
 import pytest
+
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.tree.tree import module_annotation
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
-
 from tests.samples import ceilings
 from tests.traces import add, mm, op, span
 

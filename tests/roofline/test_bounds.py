@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.reports.views.operators import operator_table
@@ -15,7 +16,6 @@ from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.judge.bounds import bound_class, memory_seconds, place_on_roofline, with_shortest_kernel
-
 from tests.roofline.real import named
 from tests.traces import add, kernel, launch, op, trace
 

@@ -7,9 +7,9 @@ from itertools import chain
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.roofline.count.kernel_names import kernel_category, matrix_precision, short_kernel
-
 from tests.roofline.real import analysis_of, every_trace
 from tests.roofline.rooms import analyzed
 from tests.traces import kernel, launch, op, span

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import MemoryAtPeak
 from rooflines.roofline.analysis import DeviceUsage, Gauge, Input, Kernel, Memory, PageFaults, Rate, StepDivision, Timeline, Usage
 from rooflines.roofline.predict.change import HUGE_PAGES, Change, PageCosts, PredictedStep, best_split, predict, reorders
-
 from tests import samples
 
 MIB = 1 << 20

@@ -10,9 +10,9 @@ import json
 from collections import Counter
 
 import pytest
+
 from rooflines.profiler.tree.breakdown import step_breakdown
 from rooflines.roofline.judge.step.partition import whole_trace
-
 from tests.roofline import rooms
 from tests.roofline.real import DATA, named
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 import rooflines
 from rooflines.profiler.tree.tree import tree
 from rooflines.reports.render.markdown import render
@@ -12,7 +13,6 @@ from rooflines.roofline.advise.conclude import conclude
 from rooflines.roofline.count.count import count
 from rooflines.roofline.judge.judge import judge
 from rooflines.roofline.own.own import own
-
 from tests.roofline.real import DATA, analysis_of
 from tests.roofline.rooms import read
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.roofline.advise import categories
 from rooflines.roofline.judge.shapes import repeated_key, shapes_range
-
 from tests.roofline.advice.cases import case, row
 
 

@@ -11,8 +11,11 @@ import sys
 
 import numpy as np
 import pytest
-import rooflines
 import torch
+from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
+
+import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.read.missing_device import OF_A_DEVICE
@@ -21,9 +24,6 @@ from rooflines.reports.words.rows import table_rows
 from rooflines.roofline.advise.matrix import is_fallback
 from rooflines.roofline.count.kernel_names import matrix_precision, short_kernel
 from rooflines.roofline.judge.bounds import judge
-from torch import nn
-from torch.testing._internal.two_tensor import TwoTensor
-
 from tests.roofline.real import DATA, NOT_JUDGED, TRACES, analysis_of
 from tests.roofline.rooms import analyzed, copied, divided, frame, printed, runtime
 from tests.traces import allocation, kernel, launch, mm, op, span

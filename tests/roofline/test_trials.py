@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.errors import RunError
 from rooflines.roofline.predict.change import Change, Prediction
 from rooflines.roofline.predict.trials import TRIALS_FILE, Speedup, Trial, helped, outcome, read_trials

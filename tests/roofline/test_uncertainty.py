@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+
 from rooflines.roofline.uncertainty import RESAMPLES, half_width, quantile, resampled_medians, two_sided
 
 

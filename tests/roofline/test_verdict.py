@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import Basis, Coverage, Finding, Kernel, PageFaults
-
 from tests.samples import analysis as sample
 
 

@@ -13,6 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from rich.console import Console
+
 from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.read.records import RUNTIME
@@ -24,7 +25,6 @@ from rooflines.reports.views import run as view
 from rooflines.roofline.advise.verdict import plural
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.serial import to_json
-
 from tests.roofline.real import TRACES, analysis_of, every_trace
 
 # Parts add up to the whole within this share of it.

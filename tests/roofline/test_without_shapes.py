@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from rooflines.profiler.read.records import Trace
 from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.reports.render.html import render
@@ -12,7 +13,6 @@ from rooflines.reports.views import run as view
 from rooflines.reports.words.rows import table_rows, table_time, table_title
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
-
 from tests.roofline.rooms import printed
 from tests.traces import add, allocation, kernel, launch, op, span, trace
 

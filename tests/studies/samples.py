@@ -1,6 +1,7 @@
 """Studies with numbers that are easy to check, as if they had been measured."""
 
 import msgspec
+
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.serial import write_json
 from rooflines.sweeps.records import MeasuredValue, SweepPoint, SweepRow

@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
+
 from rooflines.device_specs.records import Ceiling
 from rooflines_studies.backends.page import convolution_efficiency, pace, paper_table, sentences
 from rooflines_studies.from_scratch.page import libraries
 from rooflines_studies.network_runs import bounded
-
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, through_loader
 
 

@@ -1,11 +1,11 @@
 """What the studies of networks run, by backend and by the options of the command line."""
 
 import pytest
+
 from rooflines.errors import DataError, UsageError
 from rooflines_studies.backends.train import LoaderOptions, batches_of
 from rooflines_studies.network_runs import BACKENDS
 from rooflines_studies.study import StudyOptions, find_study, read_study, study_points
-
 from tests import image_data
 
 

@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
+
 from rooflines.errors import UsageError
 from rooflines.units import seconds
 from rooflines_studies.from_scratch.page import sentences
 from rooflines_studies.from_scratch.train import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, parse_size, parse_widths
 from rooflines_studies.network_runs import bounded
-
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, around, library_result, operator, study
 
 OPERATORS = bounded(

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+
 from rooflines.errors import RooflinesError
 from rooflines.reports.charts.curves import Beam, Beams, Curves, CurveSeries
 from rooflines.reports.charts.palette import INK, THEMES, category_color, category_mark, contrast
@@ -27,7 +28,6 @@ from rooflines_studies.network_runs import BACKENDS, bounded, check_losses
 from rooflines_studies.networks.perceptron import LIBRARIES
 from rooflines_studies.records import DETAIL_FILE
 from rooflines_studies.study import Missing, StudyOptions, find_study, study_points
-
 from tests.printing import in_terminal
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, library_result, operator, result, study, through_loader
 

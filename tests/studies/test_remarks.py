@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from rooflines.units import percent, seconds, si, significant
 from rooflines_studies.networks import cnn
 from rooflines_studies.study import HERE, read_study

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 import torch
+
 from rooflines.errors import DataError, DeviceError, UsageError
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.document import texts
@@ -12,7 +13,6 @@ from rooflines.sweeps.records import PointResult, Sweep
 from rooflines.sweeps.results import round_directory
 from rooflines_studies import study as studies
 from rooflines_studies.study import StudyOptions, find_study, merge_studies, page, read_study, run_study, study_points
-
 from tests.commands import call, traced_processes, write_ceilings
 
 NAMES = ("environments", "optimizations", "training-profile")

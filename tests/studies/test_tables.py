@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from rooflines.errors import DataError
 from rooflines.profiler.samplers.fields import FIELDS
 from rooflines.reports.document import texts
@@ -18,7 +19,6 @@ from rooflines_studies.environments.memory import SIZES
 from rooflines_studies.from_scratch.memory import PARTS
 from rooflines_studies.study import HERE, page_module, read_study
 from rooflines_studies.tables import TableFile, by_name, make_table, printed
-
 from tests import image_data
 
 PAPER = """network,machine,rate,memory_mb,where

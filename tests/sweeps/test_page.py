@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
+
 from rooflines.reports.charts.curves import Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
@@ -9,7 +10,6 @@ from rooflines.sweeps.page import curves_section, page
 from rooflines.sweeps.records import MeasuredValue, Sweep, SweepAnalysis, SweepPoint, SweepRow
 from rooflines.sweeps.results import Curve, axis_of, curves, fit, knee, pareto
 from rooflines.sweeps.sweep import write_hyperparameters, write_sweep_table
-
 from tests.printing import in_terminal
 
 

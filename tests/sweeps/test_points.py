@@ -7,6 +7,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+
 from rooflines.errors import DataError, RooflinesError, UsageError
 from rooflines.profiler.progress import Silent
 from rooflines.sweeps.points import make_points, parse_values, point_grid, read_file, settings_of
@@ -16,7 +17,6 @@ from rooflines.sweeps.run import run_sweep
 from rooflines.sweeps.search_point import search_points, tuning_of
 from rooflines.sweeps.space import Dimension, read_space
 from rooflines.sweeps.tune import compare, load_tuning, run_in_turn, tasks_in_turn
-
 from tests.commands import write_ceilings
 
 

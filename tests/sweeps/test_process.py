@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from rooflines.sweeps import process
 from rooflines.sweeps.records import Job
 from rooflines.sweeps.worker import Failed

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from rooflines.errors import Interrupted, OutputError, RunError, UsageError
 from rooflines.sweeps.places import parameters
 from rooflines.sweeps.process import JobError, run_job
 from rooflines.sweeps.records import Job, MeasuredValue, PointResult, Sweep, SweepPoint
 from rooflines.sweeps.results import estimate, frame, read_results, row_of, sweep_rows
 from rooflines.sweeps.run import in_rounds, load_sweep, run_sweep
-
 from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]

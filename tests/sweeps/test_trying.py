@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.directory import load, save
@@ -13,7 +14,6 @@ from rooflines.roofline.predict.trials import Speedup, Trial, outcome, read_tria
 from rooflines.sweeps import trying
 from rooflines.sweeps.records import PointResult
 from rooflines.sweeps.trying import changes_of, check_repeatable, combine, trial_of, try_changes, worth_trying
-
 from tests import samples
 
 JOB = "tests.sweeps.jobs:change"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from rooflines.cli.app import app, load
 from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError
 from rooflines.profiler.progress import Silent
@@ -16,7 +17,6 @@ from rooflines.sweeps import tune
 from rooflines.sweeps.space import read_space
 from rooflines.sweeps.sweep import write_tuning
 from rooflines.sweeps.tune import Tuning, load_tuning, run_tuning
-
 from tests.commands import call
 from tests.processes import wait_until
 

@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
+
 from rooflines.reports.charts.curves import Beams, Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render

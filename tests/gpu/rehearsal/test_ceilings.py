@@ -1,13 +1,13 @@
 """The ceilings part: data sheets by all facts of a device, and what its figures are compared with."""
 
 import pytest
+
 from rooflines.device_specs.catalog import SheetFacts
 from rooflines.device_specs.compare import References, compare
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions, Source
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.records import Environment
 from rooflines.serial import to_plain
-
 from tests.gpu import test_ceilings as part
 from tests.gpu.parts import Device, Findings, LeftOut, Recorder
 from tests.gpu.test_ceilings import Target

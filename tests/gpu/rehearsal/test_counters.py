@@ -3,8 +3,8 @@
 import sys
 
 import pytest
-from rooflines.profiler.records import Environment
 
+from rooflines.profiler.records import Environment
 from tests.gpu import test_counters as counters
 from tests.gpu.operators import ELEMENTS, OPERATORS, count_operators
 from tests.gpu.parts import Device, Ended, Recorder

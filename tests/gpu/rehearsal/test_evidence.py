@@ -8,9 +8,9 @@ import time
 import zipfile
 
 import pytest
+
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.storage import write_samples
-
 from tests.gpu import evidence
 from tests.gpu import redaction as redacting
 from tests.gpu.redaction import Redaction

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from rooflines.device_specs.catalog import look_up
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.pipeline.reading import analyze_source
@@ -24,7 +25,6 @@ from rooflines.roofline.analysis import (
     Usage,
 )  # fmt: skip
 from rooflines.roofline.judge.usage.device_usage import MonitorAnalysis
-
 from tests import traces
 from tests.gpu import laws
 from tests.gpu.laws import Profiled, energy_verdict

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.read.records import KERNEL
 from rooflines.profiler.records import Environment
-
 from tests.gpu import test_networks as networks
 from tests.gpu.parts import Device, Findings, Recorder
 from tests.gpu.test_networks import TorchCnn

@@ -6,9 +6,9 @@ import time
 import msgspec
 import numpy as np
 import pytest
+
 from rooflines.errors import DeviceError
 from rooflines.profiler.records import Environment
-
 from tests.gpu import parts
 from tests.gpu.parts import Check, Device, Findings, LeftOut, NotMeasured, Recorder, measured, outcome_of, run_logged
 from tests.processes import ended, wait_until

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 import torchvision
+
 from rooflines import analyze
 from rooflines.profiler.records import Environment
-
 from tests.commands import call
 from tests.gpu import laws, test_energy, train
 from tests.gpu import test_profiles as profiles

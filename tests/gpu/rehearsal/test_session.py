@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from rooflines.serial import read_json
 
+from rooflines.serial import read_json
 from tests.gpu import MODULES
 from tests.gpu.evidence import EVIDENCE_S, SHARES_S, TOTAL_S, limit_s
 from tests.gpu.parts import ROOT, Record

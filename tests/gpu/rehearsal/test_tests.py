@@ -1,8 +1,8 @@
 """The part of the tests marked ``gpu`` elsewhere: what is recorded of a run of pytest, also of one that is stopped."""
 
 import pytest
-from rooflines.profiler.records import Environment
 
+from rooflines.profiler.records import Environment
 from tests.gpu import test_tests as part
 from tests.gpu.parts import Device, NotMeasured, Recorder
 

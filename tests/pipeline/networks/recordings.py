@@ -4,13 +4,13 @@ import math
 from pathlib import Path
 
 import pytest
-import rooflines
 from filelock import FileLock
+
+import rooflines
 from rooflines import Analysis, Run
 from rooflines.pipeline import recording
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.record.passes import TRACED_MIN_STEPS
-
 from tests.commands import write_ceilings
 
 OWN = ("deeplabv3", "faster_rcnn", "bert", "gpt2", "gpt2_decoding", "lstm")  # in models.py

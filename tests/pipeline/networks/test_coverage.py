@@ -5,13 +5,13 @@ layers and few words: their operators are the same.
 """
 
 import pytest
-import rooflines
 import torch
 import torchvision
-from rooflines.profiler.options import PointOptions
-from rooflines.roofline.dry_run.count import count_network
 from torch import nn
 
+import rooflines
+from rooflines.profiler.options import PointOptions
+from rooflines.roofline.dry_run.count import count_network
 from tests.pipeline.networks.recordings import CASES
 
 transformers = pytest.importorskip("transformers")

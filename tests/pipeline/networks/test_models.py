@@ -6,9 +6,9 @@ Ceilings come from a file except where an efficiency is judged: counting and att
 import json
 
 import pytest
+
 import rooflines
 from rooflines import serial
-
 from tests.pipeline.networks import recordings as networks
 from tests.pipeline.networks.recordings import BATCH, CASES, check_sums
 from tests.samples import ceilings

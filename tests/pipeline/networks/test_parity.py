@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
 import rooflines
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.options import PointOptions
@@ -19,7 +20,6 @@ from rooflines.roofline.count.counts import Known
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.dry_run.count import record_network, summarize
 from rooflines.roofline.own.own import own
-
 from tests.commands import write_ceilings
 from tests.pipeline.networks.recordings import CASES, full_name, options
 

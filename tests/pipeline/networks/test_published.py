@@ -7,10 +7,11 @@ decides by its data how much it computes: detectors of two stages, whose number 
 """
 
 import pytest
-import rooflines
 import torch
 from torchvision.models import detection, get_model, get_model_builder, get_model_weights, list_models, quantization
 from torchvision.models._api import WeightsEnum
+
+import rooflines
 
 ROUNDING_GMAC = 0.0005 + 1e-9
 DETECTION_SIZES = {

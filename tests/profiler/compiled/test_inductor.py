@@ -9,6 +9,9 @@ import textwrap
 import pytest
 import torch
 import torch._inductor.config as inductor_config
+from torch import nn
+from torch.nn import functional as F
+
 from rooflines.errors import RunError
 from rooflines.profiler.compiled import inductor
 from rooflines.profiler.compiled.inductor import VARYING, GraphReader, InductorWatch, call_of
@@ -25,8 +28,6 @@ from rooflines.profiler.compiled.records import (
 from rooflines.profiler.read.signature import MISSING, Signature, StoredCall, TensorArg
 from rooflines.roofline.count.formulas.costs import MEAN_AND_VARIANCE, SOFTMAX
 from rooflines.roofline.count.formulas.graph import count_kernel, count_node
-from torch import nn
-from torch.nn import functional as F
 
 R, C = 64, 48
 N = R * C

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.inductor_cache import read_cache, read_fragment, read_triton
 from rooflines.profiler.compiled.records import Access

@@ -3,12 +3,13 @@
 import functools
 
 import pytest
-import rooflines
 import torch
-from rooflines.profiler.calls.fakes import Building, fake_tensors
-from rooflines.profiler.calls.recorder import record
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
+
+import rooflines
+from rooflines.profiler.calls.fakes import Building, fake_tensors
+from rooflines.profiler.calls.recorder import record
 
 DATA = torch.rand(4)
 

@@ -3,17 +3,17 @@
 import functools
 
 import pytest
-import rooflines
 import torch
 import torchvision
-from rooflines.profiler.calls.fakes import fake_tensors
-from rooflines.profiler.calls.memory import record_with_memory
-from rooflines.profiler.records import MemoryAtPeak
 from torch import nn
 from torch.nn import functional
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
+import rooflines
+from rooflines.profiler.calls.fakes import fake_tensors
+from rooflines.profiler.calls.memory import record_with_memory
+from rooflines.profiler.records import MemoryAtPeak
 from tests.allocations import CUDA, NUMBER, TENSOR, allocations
 from tests.marks import recent_torch
 

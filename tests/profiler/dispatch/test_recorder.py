@@ -3,16 +3,17 @@
 from collections import Counter
 
 import pytest
-import rooflines
 import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import rooflines
 from rooflines.profiler.calls.fakes import fake_mode_of, fake_tensors, must_be_real
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.calls.signatures import call_signature
 from rooflines.profiler.read.signature import MISSING, TensorArg
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, OPTIMIZER
-from torch import nn
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 
 def names(recording, phase=None):

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
+
 from rooflines.profiler.calls.fakes import Building, fake_tensors
 from rooflines.profiler.calls.memory import record_with_memory
 from rooflines.profiler.calls.repeated_layers import RepeatedLayers

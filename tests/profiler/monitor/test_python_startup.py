@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from rooflines.profiler.monitor.python_startup import sitecustomize
 from rooflines.profiler.monitor.python_startup.sitecustomize import child_environment
 

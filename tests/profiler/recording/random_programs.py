@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rooflines import pipeline
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.profiler.record.script import NoOperators

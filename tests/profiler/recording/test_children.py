@@ -6,9 +6,9 @@ import sys
 import textwrap
 
 import pytest
+
 import rooflines
 from rooflines.profiler.record.children import starts_python
-
 from tests.commands import environment, quick, run
 
 # Two products forward, two for the weights and one for the input of the second layer.

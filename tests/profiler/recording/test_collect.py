@@ -9,8 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import rooflines
 import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+
+import rooflines
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.directory import JOURNAL_FILE, load
 from rooflines.profiler.hooks.module_hooks import ModuleRanges
@@ -21,9 +24,6 @@ from rooflines.profiler.record.passes import TRACED_STEPS
 from rooflines.profiler.record.process import RunQueue
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.samplers.storage import read_journal
-from torch import nn
-from torch.nn.modules import module as hooks
-
 from tests.processes import wait_until
 
 CPU = torch.device("cpu")

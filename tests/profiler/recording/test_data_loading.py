@@ -9,9 +9,10 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from rooflines.profiler.record.data_loading import LoaderWatch, WatchedLoader, copied, may_begin_anew, run_alone, samples_in
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from rooflines.profiler.record.data_loading import LoaderWatch, WatchedLoader, copied, may_begin_anew, run_alone, samples_in
 
 NAP_S = 0.004
 

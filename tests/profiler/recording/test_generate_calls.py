@@ -3,13 +3,13 @@
 import textwrap
 
 import pytest
-import rooflines
 import torch
+from torch.profiler import ProfilerActivity, profile
+
+import rooflines
 from rooflines.profiler.read.request_marks import phase_mark
 from rooflines.profiler.record.generate_calls import GenerateCalls
 from rooflines.profiler.record.script import StepHooks
-from torch.profiler import ProfilerActivity, profile
-
 from tests.commands import quick, run
 
 transformers = pytest.importorskip("transformers")

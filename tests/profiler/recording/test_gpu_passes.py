@@ -5,6 +5,8 @@ import os
 import msgspec
 import pytest
 import torch
+from torch import nn
+
 from rooflines.profiler.hooks.step_clock import StepClock
 from rooflines.profiler.machine.environment import collect_environment
 from rooflines.profiler.record import device as device_module
@@ -19,7 +21,6 @@ from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.reports.words.sentences import steps_sentences
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analyze import analyze
-from torch import nn
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 1)

@@ -6,11 +6,11 @@ import subprocess
 import textwrap
 
 import pytest
+
 import rooflines
 from rooflines.profiler.directory import STEPS_FILE, add_step, load, save
 from rooflines.profiler.record.hard_end import HardEnds
 from rooflines.profiler.records import Environment, RunFile, StepTimes, Workload
-
 from tests.commands import command, environment, quick, run
 
 STEPS = 12

@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-import rooflines
 import torch
-from rooflines.profiler.record.own_profilers import _is_profiling
 from torch.profiler import ProfilerActivity, profile, schedule
 
+import rooflines
+from rooflines.profiler.record.own_profilers import _is_profiling
 from tests.commands import quick, run, write_ceilings
 from tests.profiler.recording import random_programs
 

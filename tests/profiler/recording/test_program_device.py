@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+
 from rooflines.device_specs.records import Ceilings
 from rooflines.pipeline.ceilings import given_ceilings
 from rooflines.pipeline.options import ProfileOptions
@@ -14,8 +16,6 @@ from rooflines.profiler.progress import Silent
 from rooflines.profiler.record.device import gpus_of, program_device
 from rooflines.profiler.record.tracer import Tracer
 from rooflines.profiler.records import Environment, Run, RunFile, Workload
-from torch import nn
-
 from tests.samples import ceilings
 
 MB = 1 << 20

@@ -6,11 +6,11 @@ import textwrap
 import threading
 
 import pytest
-import rooflines
 import torch
+
+import rooflines
 from rooflines.profiler.record.passes import TRACED_STEPS
 from rooflines.profiler.record.script import StepHooks
-
 from tests.commands import quick, run, start
 
 TRAINS = """

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+
 from rooflines.profiler.machine import others
 from rooflines.profiler.machine.others import OthersMeter, alike_steps, busy_elsewhere, is_quiet, is_shared, quiet_steps
 from rooflines.profiler.record import tracer

@@ -5,12 +5,12 @@ import textwrap
 import threading
 
 import pytest
-import rooflines
 import torch
+
+import rooflines
 from rooflines.profiler.record.script import StepHooks
 from rooflines.profiler.record.tracer import Tracer
 from rooflines.roofline.advise.findings import find
-
 from tests.commands import command, environment, quick, run
 
 POOL = """

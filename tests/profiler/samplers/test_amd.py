@@ -3,9 +3,9 @@
 import sys
 
 import pytest
+
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.amd import AmdSampler, has_amd_gpu, open_amd_gpus, serial_of_uuid
-
 from tests.profiler.samplers.amdsmi_stand_in import (
     AMDSMI_STATUS_DRIVER_NOT_LOADED,
     AMDSMI_STATUS_IO,

@@ -9,6 +9,7 @@ from typing import get_args
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+
 import rooflines.profiler.samplers
 from rooflines.profiler.samplers.fields import COLUMNS, FIELDS, NUMBERS, DeviceSample, Field, Place, Summary
 from rooflines.profiler.samplers.host import HostSampler
@@ -16,7 +17,6 @@ from rooflines.profiler.samplers.storage import read_samples, write_samples
 from rooflines.reports.views.usage import SUMMARY_WORDS
 from rooflines.roofline.judge.usage.device_usage import figure, usage_of
 from rooflines.units import UNITS, quantity
-
 from tests.usage_samples import machine_samples
 
 SAMPLERS = Path(rooflines.profiler.samplers.__file__).parent

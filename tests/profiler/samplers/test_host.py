@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from rooflines.profiler.samplers import host
 from rooflines.profiler.samplers.host import (
     LINUX,
@@ -27,7 +28,6 @@ from rooflines.profiler.samplers.host import (
     spent_between,
 )
 from rooflines.profiler.samplers.update_time import RateLimited
-
 from tests.processes import wait_until
 
 linux = pytest.mark.skipif(not LINUX, reason="/proc is Linux's")

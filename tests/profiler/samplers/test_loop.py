@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers import loop
 from rooflines.profiler.samplers.base import Sampler
@@ -17,7 +18,6 @@ from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.loop import SamplingLoop
 from rooflines.profiler.samplers.storage import Journal, read_journal
 from rooflines.profiler.samplers.update_time import pace
-
 from tests.processes import wait_until
 
 

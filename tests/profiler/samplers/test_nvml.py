@@ -7,11 +7,11 @@ from collections import Counter as Tally
 
 import pynvml
 import pytest
+
 from rooflines.device_specs.nvml import find_gpu, throttle_reasons
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers import nvml
 from rooflines.profiler.samplers.nvml import LAST_READINGS, TURN_S, UNMEASURED_PERIOD_S, NvmlSampler, open_gpus
-
 from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines, without
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, lines
 

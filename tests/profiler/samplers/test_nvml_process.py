@@ -5,9 +5,9 @@ import time
 
 import pytest
 import torch
+
 from rooflines.profiler.record.device import MpsMemory
 from rooflines.profiler.samplers.process import SamplerProcess
-
 from tests.processes import wait_until
 from tests.profiler.samplers.nvml_driver.scripts import FULL
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, integral, lines

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.rapl import RaplSampler
 from rooflines.profiler.samplers.update_time import step, watch

@@ -11,13 +11,13 @@ import time
 import psutil
 import pytest
 import torch
+
 from rooflines.profiler.directory import JOURNAL_FILE, SAMPLES_FILE, load
 from rooflines.profiler.record.collect import Recording
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.samplers.loop import GAP_S
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.profiler.samplers.storage import read_journal
-
 from tests.processes import samplers_of, wait_until
 
 WORKLOAD = Workload(name="sleep", mode="inference")

@@ -10,6 +10,7 @@ import time
 
 import psutil
 import pytest
+
 from rooflines.errors import DeviceError, RunError, UsageError
 from rooflines.profiler.samplers import clock
 from rooflines.profiler.samplers.clock import now_ns
@@ -18,7 +19,6 @@ from rooflines.profiler.samplers.host import HostSampler, busy_fraction
 from rooflines.profiler.samplers.nvml import NvmlSampler, all_gpus, open_gpus
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.profiler.samplers.storage import JournalEntry, read_journal, read_samples, write_entry, write_samples
-
 from tests.processes import ended, wait_until
 
 BUSY = "print(flush=True)\nwhile True: pass"
@@ -279,6 +279,7 @@ def test_nvml_sampler_says_why_it_is_not_there():
 
 def test_gpus_in_use_are_the_run_s_own_and_those_that_hold_memory(monkeypatch):
     import torch
+
     from rooflines.profiler.samplers.process import gpus_in_use
 
     held = [0, 0, 1 << 20, 1 << 21]

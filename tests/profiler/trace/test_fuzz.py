@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from rooflines import serial
 from rooflines.device_specs import catalog
 from rooflines.device_specs.records import Ceilings
@@ -34,7 +35,6 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.own.own import own
-
 from tests.traces import add, allocation, kernel, launch, mm, op, parse_trace, span, trace
 
 if sys.version_info >= (3, 14):

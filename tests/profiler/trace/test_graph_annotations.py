@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from rooflines import analyze
 from rooflines.profiler.read.records import Scope
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, UNKNOWN, module_annotation
-
 from tests.roofline.attribution.test_graphs import captured, gaps, hip, module_calls, replay
 from tests.roofline.rooms import divided
 from tests.traces import kernel, mm, span, trace

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.tree.breakdown import step_breakdown
@@ -11,7 +12,6 @@ from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.judge.step.traced_work import launch_queue
 from rooflines.roofline.own.own import own
-
 from tests.traces import add, kernel, launch, mm, span, trace
 
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.exchanges import kind_of
 from rooflines.profiler.read.launches import launching
 from rooflines.profiler.read.reader import read, whole_part
@@ -17,7 +18,6 @@ from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.judge.step.traced_work import _quantile
 from rooflines.roofline.own.own import own
-
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
 

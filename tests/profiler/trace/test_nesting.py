@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.nesting import innermost, nest, parents
 

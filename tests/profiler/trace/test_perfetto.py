@@ -6,9 +6,9 @@ import gzip
 from pathlib import Path
 
 import pytest
+
 from rooflines import analyze
 from rooflines.errors import TraceError
-
 from tests.traces import parse_trace
 
 protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")

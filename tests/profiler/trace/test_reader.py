@@ -6,6 +6,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rooflines.errors import TraceError
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.read.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
@@ -13,7 +14,6 @@ from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.own.own import own
-
 from tests.traces import add, allocation, kernel, launch, mm, op, parse_trace, span, trace
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from rooflines.profiler.read.distinct import distinct, distinct_rows
 from rooflines.profiler.read.signature import MISSING, TensorArg, from_kineto
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+
 from rooflines.profiler.read.records import OPERATOR
 from rooflines.profiler.tree.tree import PHASES, module_annotation, tree
-
 from tests.traces import add, mm, op, span, trace
 
 NODE = "autograd::engine::evaluate_function: "

@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 import torch
+from torch import nn
+
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.calls.memory import storages
 from rooflines.profiler.options import PointOptions
@@ -11,7 +13,6 @@ from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.workloads.causal_models import cache_tensors, generation_sizes
 from rooflines.profiler.workloads.prepare import from_module, from_step, prepare
 from rooflines.roofline.dry_run.phases import count_generation
-from torch import nn
 
 transformers = pytest.importorskip("transformers")
 

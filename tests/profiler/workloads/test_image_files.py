@@ -5,10 +5,10 @@ import shutil
 import numpy as np
 import pytest
 import torch
+
 from rooflines.errors import DataError, WorkloadError
 from rooflines.profiler.workloads.datasets import KINDS, check_batch, find_dataset, make_loader
 from rooflines.profiler.workloads.image_files import read_images
-
 from tests import image_data
 
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from rooflines.profiler.options import PointOptions
-from rooflines.profiler.workloads.inputs import as_arguments, batch_size_of, with_tensors
-from rooflines.profiler.workloads.prepare import from_module
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from transformers.modeling_outputs import BaseModelOutput
+
+from rooflines.profiler.options import PointOptions
+from rooflines.profiler.workloads.inputs import as_arguments, batch_size_of, with_tensors
+from rooflines.profiler.workloads.prepare import from_module
 
 Pair = namedtuple("Pair", "image size")
 

@@ -4,13 +4,14 @@ import copy
 
 import pytest
 import torch
+from torch import nn
+
 from rooflines.errors import WorkloadError
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.prepare import from_module, prepare
 from rooflines.profiler.workloads.steps import checkpoint_blocks, fill_state, find_blocks, make_optimizer, shown_name
-from torch import nn
 
 
 def options(**asked):

@@ -5,12 +5,13 @@ from collections import UserDict
 
 import pytest
 import torch
+from torch import nn
+
 from rooflines.errors import DeviceError, WorkloadError
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.options import PointOptions, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.prepare import from_module, from_step, prepare
-from torch import nn
 
 
 @pytest.fixture(autouse=True)

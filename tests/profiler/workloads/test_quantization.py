@@ -5,17 +5,17 @@ import functools
 import importlib.util
 
 import pytest
-import rooflines
 import torch
+from torch import nn
+from torchvision.models.vision_transformer import VisionTransformer
+
+import rooflines
 from rooflines.errors import WorkloadError
 from rooflines.profiler.calls.fakes import fake_tensors
 from rooflines.profiler.read.signature import from_kineto
 from rooflines.profiler.workloads.quantization import check, converted, inductor_settings, quantize
 from rooflines.profiler.workloads.quantized_graph import lowered, static_graph
 from rooflines.roofline.count.formulas import count
-from torch import nn
-from torchvision.models.vision_transformer import VisionTransformer
-
 from tests.roofline.formulas.traces import operator_events
 
 pytest.importorskip("torchao")

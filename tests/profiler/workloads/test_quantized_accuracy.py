@@ -5,8 +5,9 @@ import math
 
 import pytest
 import torch
-from rooflines.profiler.workloads.quantization import converted, quantize
 from torch import nn
+
+from rooflines.profiler.workloads.quantization import converted, quantize
 
 pytest.importorskip("torchao")
 datasets = pytest.importorskip("sklearn.datasets")

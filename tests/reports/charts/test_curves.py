@@ -2,6 +2,7 @@
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+
 from rooflines.reports.charts.curves import Beam, Beams, Choice, Choices, Curves, CurveSeries
 from rooflines.reports.charts.paper import draw
 

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
+
 from rooflines.reports.charts.curves import StepTimesCurve
 from rooflines.reports.charts.labels import Box
 from rooflines.reports.charts.paper import SANS, SERIF, PaperSheet, as_svg, draw
 from rooflines.reports.charts.roofline import MOST_LABELS
 from rooflines.reports.views.roofline import roofline_of
-
 from tests import samples
 from tests.reports import variants
 

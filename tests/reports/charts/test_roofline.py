@@ -4,6 +4,7 @@ import math
 
 import msgspec
 import pytest
+
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_color, contrast
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, RooflineChart, roofline_drawing
@@ -11,7 +12,6 @@ from rooflines.reports.charts.roofline_parts import RooflinePoint
 from rooflines.reports.views.roofline import chart_note, roofline_of
 from rooflines.roofline.analysis import CATEGORIES
 from rooflines.units import seconds
-
 from tests.reports import variants
 from tests.samples import analysis as sample
 from tests.samples import ceilings

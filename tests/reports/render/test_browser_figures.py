@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from rooflines.units import seconds
 
+from rooflines.units import seconds
 from tests.reports.render.browser import shown
 from tests.roofline.real import named
 

@@ -4,6 +4,7 @@ import re
 
 import msgspec
 import pytest
+
 from rooflines.reports.document import texts
 from rooflines.reports.formats import write_file
 from rooflines.reports.render.grid import packed
@@ -12,7 +13,6 @@ from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import module_table, operator_table
 from rooflines.roofline.analysis import ModuleRow
 from rooflines.units import seconds
-
 from tests.printing import HtmlPage, unpacked
 from tests.reports import variants
 from tests.samples import analysis as sample

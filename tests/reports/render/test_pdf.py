@@ -6,6 +6,7 @@ import re
 import pytest
 from msgspec.structs import replace
 from pypdf import PdfReader
+
 from rooflines.profiler.records import Environment
 from rooflines.reports.document import Column, Page, section, table
 from rooflines.reports.formats import write_file
@@ -13,7 +14,6 @@ from rooflines.reports.render import pdf
 from rooflines.reports.views import run as view
 from rooflines.reports.words.sentences import roofs_of_run
 from rooflines.roofline.analysis import Analysis
-
 from tests import samples
 from tests.reports import variants
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
+
 from rooflines import analyze, report
 from rooflines.errors import TraceError, UsageError
 from rooflines.pipeline.reading import analyze_source
@@ -20,7 +21,6 @@ from rooflines.reports.render import perfetto
 from rooflines.reports.render.perfetto import summed
 from rooflines.roofline.own.device import OUTSIDE_STEPS
 from rooflines.serial import to_plain
-
 from tests.traces import add, kernel, launch, mm, op, span
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"

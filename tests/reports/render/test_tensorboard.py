@@ -2,9 +2,9 @@
 
 import pytest
 from msgspec.structs import replace
+
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.charts.paper import SMALL
-
 from tests import samples
 from tests.printing import curves as events
 from tests.usage_samples import BEGAN_NS, machine_analysis, machine_samples

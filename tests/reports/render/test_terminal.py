@@ -4,10 +4,10 @@ import re
 
 import pytest
 from msgspec.structs import replace
+
 from rooflines.reports.views import run as view
 from rooflines.reports.words import sentences
 from rooflines.roofline.analysis import Analysis, Coverage, Unmodelled
-
 from tests import samples
 from tests.printing import in_terminal
 

@@ -1,11 +1,11 @@
 """The page of the recommendations: one gain for a change, and what to do where there are no ceilings."""
 
 import msgspec
+
 from rooflines.profiler.records import Workload
 from rooflines.reports.document import Findings, Paragraph
 from rooflines.reports.views import advice
 from rooflines.roofline.analysis import Finding
-
 from tests.samples import analysis as sample
 
 COMPILE = Finding(title="Fuse", saves_s=60e-6, evidence="many calls", suggestion="compile='on'", option="compile", value="on")

@@ -7,12 +7,12 @@ from xml.etree import ElementTree as xml
 
 import msgspec
 import pytest
+
 from rooflines.reports.document import Bar
 from rooflines.reports.formats import write_file
 from rooflines.reports.views.comparison import comparison_csv, junit, page
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.compare.compare import compare
-
 from tests.printing import in_terminal
 from tests.roofline.comparison.steps import with_steps
 from tests.samples import analysis as sample

@@ -2,13 +2,13 @@
 
 import msgspec
 import pytest
+
 from rooflines.profiler.records import GenerationSizes
 from rooflines.reports.document import texts
 from rooflines.reports.views import comparison, generation, run, serving
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.served_steps import DecodeReads, Generation, MemoryFit, ServedSteps, ServedWork, TokenLatency
-
 from tests.printing import in_terminal
 from tests.samples import analysis
 

@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 from msgspec.structs import replace
+
 from rooflines.reports.views import measured
 from rooflines.roofline.analysis import OperatorRow
-
 from tests import samples
 
 FORMULAS = ("=cmd()", "+1", "-1", "@SUM(A1)", "\tx", "\rx")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from rooflines.profiler.monitor.monitored import Ending, Monitored, MonitorFile, program_name, since
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.fields import DeviceSample
@@ -14,7 +15,6 @@ from rooflines.reports.views.monitor import headline, host_rows, title
 from rooflines.reports.views.monitor import page as page_of
 from rooflines.reports.views.monitor import timeline as timeline_of
 from rooflines.roofline.judge.usage.device_usage import analyze_monitored
-
 from tests.printing import curves, in_terminal
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 

@@ -2,8 +2,9 @@
 
 import re
 
-import rooflines
 from msgspec.structs import replace
+
+import rooflines
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.reports.document import Paragraph, Table
 from rooflines.reports.render import html
@@ -14,7 +15,6 @@ from rooflines.reports.words.sentences import inferred_sentence
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.families import load_file
-
 from tests import samples
 from tests.printing import in_terminal
 

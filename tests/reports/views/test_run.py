@@ -4,6 +4,7 @@ from html import unescape
 
 import pytest
 from msgspec.structs import replace
+
 from rooflines.reports.charts.palette import BOUNDS
 from rooflines.reports.document import value_of
 from rooflines.reports.render.html import render
@@ -12,7 +13,6 @@ from rooflines.reports.views.run import division_rows, division_title, input_sen
 from rooflines.reports.words.sentences import device_sentences
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import PARTS, Input, Rate, StepDivision
-
 from tests.printing import in_terminal
 from tests.samples import analysis as sample
 

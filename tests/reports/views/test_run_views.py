@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
+
 from rooflines.profiler.records import HeldTensor, MemoryAtPeak, MemoryCurve
 from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.document import value_of
@@ -16,7 +17,6 @@ from rooflines.reports.views.memory import memory_section, parts_table
 from rooflines.reports.views.operators import modules_figure
 from rooflines.reports.views.steps import MOST_STEPS, steps_bar
 from rooflines.roofline.analysis import Memory, TracedStep
-
 from tests.reports.variants import HOSTILE, hostile, repeated
 from tests.roofline.real import named
 from tests.samples import analysis as sample

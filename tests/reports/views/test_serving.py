@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
+
 from rooflines.reports.document import texts
 from rooflines.reports.views import run, serving
 from rooflines.roofline.served_steps import DecodeReads, ServedSteps, ServedWork, Serving
-
 from tests.samples import analysis
 
 READS = DecodeReads(weight_bytes=15_000_000_000, kv_cache_bytes=5_000_000_000, lower_bound_s=0.004, efficiency=0.4)

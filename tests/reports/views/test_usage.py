@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 from pypdf import PdfReader
+
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
 from rooflines.reports.charts.paper import as_svg, draw
@@ -16,7 +17,6 @@ from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_ta
 from rooflines.reports.words.sentences import saving
 from rooflines.roofline.analysis import Finding
 from rooflines.roofline.judge.usage.device_usage import Window, usage, usage_of
-
 from tests import samples
 from tests.printing import in_terminal
 from tests.reports import variants

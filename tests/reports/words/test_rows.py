@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-import rooflines
 from msgspec.structs import replace
+
+import rooflines
 from rooflines.reports.document import Paragraph
 from rooflines.reports.render import markdown, pdf
 from rooflines.reports.views import run as view
@@ -13,7 +14,6 @@ from rooflines.reports.words.rows import dominant_kernel, flagged_rows, module_t
 from rooflines.reports.words.sentences import flag_sentence
 from rooflines.reports.words.text import operator_name, shorten_path
 from rooflines.roofline.analysis import Coverage, Kernel, OperatorRow
-
 from tests.printing import in_terminal
 from tests.reports import variants
 from tests.samples import analysis as sample

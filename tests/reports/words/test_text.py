@@ -2,11 +2,11 @@
 
 import pytest
 from msgspec.structs import replace
+
 from rooflines.reports import document
 from rooflines.reports.words import text as words
 from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Finding
-
 from tests import samples
 
 

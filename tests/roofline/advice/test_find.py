@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from rooflines import pipeline
 from rooflines.roofline.advise.case import Case
 from rooflines.roofline.advise.findings import RULES, _found, find
@@ -16,7 +17,6 @@ from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronization
 from rooflines.roofline.judge.step.interference import noise_s, unsteady
 from rooflines.roofline.predict.change import Change, predict
-
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
 from tests.roofline.real import DATA, TRACES, analysis_of
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import host, small_kernels
 from rooflines.roofline.advise.usage import ranked
 from rooflines.roofline.analysis import Basis, Coverage, Finding, HostWork, Synchronization
 from rooflines.roofline.served_steps import ServedSteps, Serving
-
 from tests.roofline.advice.cases import case, kernel, row
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from rooflines.device_specs.records import Source
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import categories, copies, matrix, small_kernels
 from rooflines.roofline.advise.case import MORE_WORK, Setting
 from rooflines.roofline.advise.findings import find
 from rooflines.roofline.analysis import HostWork, ModuleRow
-
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
 CK_MOE = "_ZN2ck27kernel_moe_gemm_2lds"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from rooflines.profiler.records import Environment
 from rooflines.roofline.advise import matrix
-
 from tests.roofline.advice.cases import analysis, case, kernel, row, unmodelled
 
 ALIGN1 = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align1>"

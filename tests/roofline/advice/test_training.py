@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import communication, host, training
 from rooflines.roofline.analysis import Basis, CollectiveRow, HostWork, Memory, PageFaults, Recomputation, StepDivision, Steps, Timeline
-
 from tests.roofline.advice.cases import case, kernel, row, unmodelled
 
 

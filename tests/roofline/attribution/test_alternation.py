@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
 from rooflines.roofline.own.device import alternating, alternating_attention
 
 

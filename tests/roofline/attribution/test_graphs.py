@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.errors import TraceError
 from rooflines.profiler.read.records import CaptureTrace
 from rooflines.profiler.tree.tree import FORWARD, OPTIMIZER, module_annotation
 from rooflines.roofline.own.graphs import NO_CAPTURE
-
 from tests.roofline.rooms import divided, frame, runtime
 from tests.traces import add, kernel, launch, mm, op, span, trace
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.records import OPERATOR
 from rooflines.profiler.tree.tree import module_annotation
-
 from tests.roofline.rooms import attributed, divided
 from tests.traces import add, allocation, kernel, launch, mm, op, span
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from rooflines.roofline.own.host import call_sites, steady_times
 
 EVERY = np.ones(20, bool)

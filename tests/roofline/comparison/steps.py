@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+
 from rooflines.roofline.analysis import Analysis, TracedStep
 
 

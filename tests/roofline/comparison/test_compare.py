@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.errors import UsageError
 from rooflines.profiler.records import Environment, Workload
 from rooflines.profiler.tree.external_trace import run_of_trace
@@ -28,7 +29,6 @@ from rooflines.roofline.analysis import (
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare.compare import FEWEST_STEPS, compare, differing_facts
 from rooflines.roofline.compare.records import Comparison
-
 from tests.samples import analysis as sample
 from tests.traces import add, kernel, launch, mm, span, trace
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.records import Environment
 from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.roofline.analysis import TracedStep
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.compare.noise import FEWEST_ROWS, PairTimes, calibrate, is_known, judge
-
 from tests.roofline.comparison.steps import with_steps
 from tests.roofline.comparison.test_compare import made, operator
 from tests.traces import add, kernel, launch, mm, span, trace

@@ -4,10 +4,10 @@ import math
 
 import msgspec
 import pytest
+
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.compare.rounds import combine
 from rooflines.roofline.uncertainty import quantile
-
 from tests.samples import analysis as sample
 
 

@@ -6,16 +6,17 @@ import json
 from dataclasses import dataclass
 
 import pytest
-import rooflines
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
+
+import rooflines
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.calls.fakes import fake_tensors
 from rooflines.profiler.options import PointOptions
 from rooflines.roofline.count.formulas.registry import FORMULAS
 from rooflines.roofline.dry_run.count import count_network
-from torch import nn
 
 
 @settings(max_examples=30, deadline=None)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.records import GenerationSizes, Workload

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
+
 from rooflines.errors import UsageError
 from rooflines.profiler.options import PointOptions
 from rooflines.roofline.dry_run.other_counters import NOT_EXPLAINED, check_counters, count_against
-from torch import nn
-from torch.nn import functional
 
 NOT_MATRIX, ROUND_PRODUCTS = "counts matrix products only", "counts no bias, softmax or activation"
 

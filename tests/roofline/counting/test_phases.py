@@ -1,6 +1,7 @@
 """The count of a generation in closed form: FLOPs of each phase, bytes of decode, the KV cache of published models."""
 
 import pytest
+
 from rooflines.errors import WorkloadError
 from rooflines.profiler.options import PointOptions
 from rooflines.roofline.dry_run.phases import count_generation

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 import rooflines
 from rooflines.device_specs.catalog import ceilings_of, matching
 from rooflines.roofline.judge.bounds import IMPLAUSIBLE

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 import torch
+
 from rooflines.profiler.read.signature import StoredCall
 from rooflines.roofline.count.formulas import count
-
 from tests.roofline.formulas import samples
 from tests.roofline.formulas.oracle import Bytes, Call, Verdict, judge
 

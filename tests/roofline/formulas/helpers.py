@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
+
 from rooflines.profiler.calls.signatures import call_signature
 from rooflines.profiler.read.signature import from_kineto
 from rooflines.roofline.count.formulas import Work, count
 from rooflines.roofline.count.formulas.families import files, paragraphs
-
 from tests.roofline.formulas.oracle import tensors_of
 from tests.roofline.formulas.traces import operator_events, outermost
 

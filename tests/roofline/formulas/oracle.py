@@ -17,12 +17,13 @@ from functools import cache
 from typing import Any, Final
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from rooflines.profiler.calls.signatures import call_signature, tensor_arg
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.registry import CallCount
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 # Arguments that an operator reads only in part, by operator (overload and trailing underscore dropped) and argument name: decided
 # element by element. Everywhere else one element that matters makes the whole argument read, because which elements matter depends on

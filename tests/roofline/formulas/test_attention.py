@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import pytest
-import rooflines
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import CausalVariant, causal_lower_right, causal_upper_left
+
+import rooflines
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.calls.signatures import call_signature, tensor_arg
 from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.costs import SOFTMAX
 from rooflines.roofline.count.formulas.lengths import EQUAL, Sequences, pairs
-from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import CausalVariant, causal_lower_right, causal_upper_left
-
 from tests.marks import recent_torch
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import called, meta, nbytes, work_of_trace

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from rooflines.roofline.count.formulas import count
 from torch.nn import functional
 
+from rooflines.roofline.count.formulas import count
 from tests.roofline.formulas.oracle import storage, tensors_of
 from tests.roofline.formulas.traces import signatures
 

@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.count.formulas import Work, count
-
 from tests.roofline.formulas.traces import operator_events
 from tests.roofline.rooms import attributed
 from tests.roofline.test_analyze import run_of

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pytest
-import rooflines
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
+
+import rooflines
 from rooflines.profiler.calls.signatures import call_signature
 from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.count.formulas.costs import GELU
-from torch.nn import functional
 
 
 def convolution(inputs, weight, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1, bias=False):

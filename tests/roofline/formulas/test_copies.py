@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.ops import aten
+
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.count.formulas import Work, count
-from torch.ops import aten
-
 from tests.roofline.formulas.helpers import nbytes
 
 HALF, SINGLE, LONG = (TensorArg((3, 4), dtype) for dtype in ("bfloat16", "float32", "int64"))

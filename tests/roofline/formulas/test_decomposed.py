@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
+
 from rooflines.roofline.count.formulas.counter import registered
 from rooflines.roofline.count.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
-
 from tests.marks import recent_torch
 
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key

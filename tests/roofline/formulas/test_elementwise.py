@@ -7,9 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import Work, count
-
 from tests.roofline.formulas.by_hand import tensor, work
 
 X = tensor(3, 5)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
+
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import Work, count
-from torch.nn import functional
-
 from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.formulas.traces import record_trace
 from tests.roofline.rooms import attributed

@@ -6,14 +6,14 @@ from itertools import combinations, product
 from math import comb
 
 import pytest
-import rooflines
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rooflines.profiler.calls.recorder import record
-from rooflines.roofline.count.formulas.experts import SPREAD, UNIFORM, experts_hit
 from torch import nn
 
+import rooflines
+from rooflines.profiler.calls.recorder import record
+from rooflines.roofline.count.formulas.experts import SPREAD, UNIFORM, experts_hit
 from tests.roofline.formulas.by_hand import tensor, work
 
 GROUPED = "aten::_grouped_mm"

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from rooflines.roofline.count.formulas.families import evidence_of, files, is_librarys, paragraphs
 from rooflines.roofline.count.formulas.library_names import canonical
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.signature import MISSING, Signature
 from rooflines.roofline.count.formulas import Work, count
 from rooflines.roofline.count.formulas.convolution import output_size, transposed_output_size
-
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 UNKNOWN = (MISSING,) * 6  # stride, padding, dilation, transposed, output_padding, groups

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.calls.signatures import tensor_arg
 from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.count.formulas import Work, count
-
 from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.formulas.traces import operator_events
 from tests.traces import trace

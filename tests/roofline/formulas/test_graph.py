@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.compiled.records import Access, Buffer, Kernel
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.count.formulas import count

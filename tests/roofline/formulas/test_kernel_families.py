@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.read.signature import SCALAR_TYPES, Signature, TensorArg
 from rooflines.roofline.count.formulas.kernels import Launch, count_launch
 

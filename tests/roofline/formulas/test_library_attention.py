@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.read.signature import Signature, from_kineto
 from rooflines.roofline.count.formulas import Work, count
 from rooflines.roofline.count.formulas.costs import SOFTMAX
 from rooflines.roofline.count.formulas.packed_attention import DECODES, LONGEST, NEW_ONLY, ONE, SERVED
-
 from tests.roofline.formulas.by_hand import tensor
 from tests.roofline.formulas.test_packed_attention import ends, sums, work
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rooflines.roofline.count.formulas import Work
 
+from rooflines.roofline.count.formulas import Work
 from tests.roofline.formulas.by_hand import tensor, work
 
 sizes = st.integers(1, 12)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rooflines.roofline.count.formulas import Work, costs
 
+from rooflines.roofline.count.formulas import Work, costs
 from tests.roofline.formulas.by_hand import tensor, work
 
 LOGITS = tensor(5, 10)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import rooflines
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import rooflines
 from rooflines.profiler.calls.signatures import call_signature, tensor_arg
 from rooflines.profiler.read.signature import MISSING, Signature
 from rooflines.roofline.count.formulas import Work, count
 from rooflines.roofline.count.formulas.costs import DEQUANTIZE, GELU, QUANTIZE
-
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import nbytes
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import rooflines
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
+
+import rooflines
 from rooflines.profiler.calls.signatures import call_signature
 from rooflines.profiler.read.signature import MISSING, Signature, from_kineto
 from rooflines.roofline.count.formulas import Work, count
 from rooflines.roofline.count.formulas.costs import COMPLEX_ADD, GELU
-from torch.nn import functional
-
 from tests.marks import recent_torch
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import called, nbytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import Work, count
-
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 X = tensor(2, 6, 4, 5)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import Work, costs, count
-
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 shapes = st.lists(st.lists(st.integers(1, 4), max_size=3).map(lambda shape: tensor(*shape)), min_size=1, max_size=4).map(tuple)

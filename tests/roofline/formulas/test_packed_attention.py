@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.signature import MISSING, Signature
 from rooflines.roofline.count.formulas import Work, count
 from rooflines.roofline.count.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM, TANH
 from rooflines.roofline.count.formulas.lengths import EQUAL, WINDOW, Sequences
 from rooflines.roofline.count.formulas.packed_attention import LONGEST, NEW_ONLY, NO_WINDOW
-
 from tests.roofline.formulas.by_hand import tensor
 from tests.roofline.formulas.libraries.calls import reason
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the operators of exported graphs
+
 from rooflines.profiler.calls.signatures import call_signature, tensor_arg
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import Work, count
@@ -19,7 +20,6 @@ from rooflines.roofline.count.formulas.costs import (
     SIGMOID,
     SOFTMAX,
 )
-
 from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.formulas.oracle import tensors_of
 

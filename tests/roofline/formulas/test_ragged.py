@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.ops import aten
+
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import Work, count
-from torch.ops import aten
-
 from tests.roofline.formulas.helpers import UNCOUNTED
 
 MATRIX = torch.arange(1.0, 13.0).reshape(3, 4)

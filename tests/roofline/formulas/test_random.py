@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.signature import MISSING, Signature
 from rooflines.roofline.count.formulas import Work, count
-
 from tests.roofline.formulas.by_hand import tensor, work
 
 X = tensor(3, 5)

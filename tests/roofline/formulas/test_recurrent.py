@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import rooflines
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import rooflines
 from rooflines.profiler.calls.signatures import call_signature, tensor_arg
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import Work, count
 from rooflines.roofline.count.formulas.costs import GRU_CELL, GRU_CELL_BACKWARD, LSTM_CELL, LSTM_CELL_BACKWARD, QUANTIZE, RNN_CELL
-from torch.nn.utils.rnn import pack_padded_sequence
-
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import meta, nbytes, work_of_trace
 

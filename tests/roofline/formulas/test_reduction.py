@@ -7,9 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.signature import MISSING
 from rooflines.roofline.count.formulas import Work
-
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 X = tensor(4, 5, 6)

@@ -8,12 +8,12 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.signature import DTYPE_BYTES, MISSING, Signature, TensorArg
 from rooflines.roofline.analysis import CATEGORIES
 from rooflines.roofline.count.formulas import CallCount, Work, count, formula
 from rooflines.roofline.count.formulas.counter import registered
 from rooflines.roofline.count.formulas.registry import FORMULAS
-
 from tests.roofline.formulas.by_hand import tensor
 
 

@@ -6,11 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
+from torch.ops import aten
+
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import Work, count
-from torch.nn import functional
-from torch.ops import aten
 
 sides = st.integers(1, 9)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import NotCounted

@@ -6,9 +6,9 @@ from math import ceil, log2
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.read.signature import MISSING, Signature
 from rooflines.roofline.count.formulas import Work, count
-
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 X = tensor(6, 100)

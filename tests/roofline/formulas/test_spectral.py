@@ -6,8 +6,8 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rooflines.roofline.count.formulas import Work
 
+from rooflines.roofline.count.formulas import Work
 from tests.roofline.formulas.by_hand import tensor, work
 
 NONE, BY_ROOT, BY_N = 0, 1, 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.families import files, paragraphs
 from rooflines.roofline.count.formulas.record import Work

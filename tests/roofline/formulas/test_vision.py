@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchvision import ops
+
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import Work, count
-from torchvision import ops
-
 from tests.roofline.formulas.traces import operator_events
 from tests.traces import trace
 

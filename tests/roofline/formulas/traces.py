@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from torch.profiler import ProfilerActivity, profile, record_function
+
 from rooflines.profiler.read.signature import Signature, from_kineto
 from rooflines.roofline.count.formulas import Work, count
-from torch.profiler import ProfilerActivity, profile, record_function
 
 Event = dict[str, Any]
 

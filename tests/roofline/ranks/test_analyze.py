@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from rooflines.errors import TraceError, UsageError
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.read.records import ReadOptions
 from rooflines.roofline.ranks.analyze import analyze_parts, read_rank
 from rooflines.roofline.ranks.records import RankAnalysis, Waiting
-
 from tests.traces import kernel, launch, span
 
 DATA = Path(__file__).parents[2] / "data" / "traces"

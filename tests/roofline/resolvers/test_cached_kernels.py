@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 import rooflines
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.cached_kernels import count_cached
 from rooflines.roofline.count.formulas import count
-
 from tests.roofline.rooms import attributed
 from tests.traces import kernel, launch, op
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, module_annotation
-
 from tests.roofline.rooms import attributed, divided
 from tests.traces import add, kernel, launch, mm, op, span
 

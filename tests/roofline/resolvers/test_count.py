@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.count.count import RESOLVERS, count
 from rooflines.roofline.count.counts import Known, count_signatures
-
 from tests.roofline.real import DATA
 from tests.roofline.rooms import read
 

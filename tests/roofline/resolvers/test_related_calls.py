@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import count
-
 from tests.roofline.rooms import attributed
 from tests.traces import op, span
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.count.count import count as count_calls
-
 from tests.roofline.formulas.traces import record_trace
 from tests.roofline.rooms import read
 from tests.traces import mm, op, trace

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+
 from rooflines.roofline.judge.step.activity import MOST_SEGMENTS, activity
 from rooflines.serial import to_json
-
 from tests.roofline.real import analysis_of, every_trace, named
 from tests.roofline.rooms import analyzed, attributed, runtime
 from tests.traces import add, kernel, launch, mm, span

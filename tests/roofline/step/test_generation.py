@@ -3,8 +3,10 @@
 import msgspec
 import numpy as np
 import pytest
-import rooflines
 import torch
+from torch.profiler import ProfilerActivity, profile
+
+import rooflines
 from rooflines import generating
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.records import Environment, GenerationSizes, Run, RunFile, StepTimes, Workload
@@ -14,8 +16,6 @@ from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.judge import judge_times
 from rooflines.roofline.judge.shapes import repeated
 from rooflines.roofline.judge.step.generation import token_latency
-from torch.profiler import ProfilerActivity, profile
-
 from tests.roofline.rooms import analyzed
 from tests.traces import kernel, launch, mm, span, trace
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.read import intervals
 from rooflines.profiler.tree.idle import idle_causes
 from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronisations
-
 from tests.roofline.real import named
 from tests.roofline.rooms import attributed, frame, runtime
 from tests.traces import add, kernel, launch, op, span, trace

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
 from rooflines.roofline.advise.case import Case
 from rooflines.roofline.advise.findings import find
 from rooflines.roofline.advise.host import load_faster
 from rooflines.roofline.analysis import Analysis, Input, Rate, StepDivision
 from rooflines.roofline.judge.step.input_pipeline import feeding, host_fraction, limited_by
-
 from tests.roofline.real import named
 from tests.samples import analysis as sample
 

@@ -5,12 +5,12 @@ import gzip
 import json
 
 import pytest
+
 import rooflines
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import CallCount, Work
 from rooflines.roofline.judge.bounds import judge
 from rooflines.roofline.own.rows import TimeRow
-
 from tests.roofline.real import DATA, analysis_of, every_trace
 from tests.roofline.rooms import analyzed, attributed, copied, printed, runtime
 from tests.traces import kernel, launch, mm, span

@@ -7,13 +7,13 @@ import re
 
 import msgspec
 import pytest
+
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.step.partition import Label, partition, whole_trace
 from rooflines.roofline.own.device import NO_LAUNCH
-
 from tests.roofline.real import named
 from tests.roofline.rooms import analyzed as foreign
 from tests.roofline.rooms import attributed, copied, frame, printed, runtime

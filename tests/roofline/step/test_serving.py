@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import Work
-from rooflines.roofline.count.formulas.registry import hinted_formula
-
+from rooflines.roofline.count.formulas.registry import enter
 from tests.roofline import rooms
 from tests.roofline.real import named
 from tests.roofline.rooms import runtime
@@ -21,7 +21,6 @@ LONGER = "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk94sqsq4sqsk94)
 PREFILL = "execute_10_context_2(sq10sk10sqsq52sqsk52)_generation_0(sq0sk0sqsq0sqsk0)"
 
 
-@hinted_formula(ATTENTION, category="attention")
 def attention(signature, hints):
     query, known = signature.tensors[0], hints.sequences
     assert isinstance(query, TensorArg)
@@ -29,6 +28,9 @@ def attention(signature, hints):
         return Work(query.numel, 0, query.nbytes, 0, "fp32", assumption="lengths not recorded")
     pairs, row = known.causal_pairs, HEADS * DEPTH * FP32
     return Work(4 * HEADS * DEPTH * pairs, 0, known.queries * row + 2 * known.keys * DEPTH * FP32, 0, "fp32")
+
+
+enter((ATTENTION,), "attention", attention, False, "user")
 
 
 def attend(ts, tokens):

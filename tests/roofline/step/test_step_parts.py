@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.tree.breakdown import step_breakdown
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.judge.step.partition import Label, partition
-
 from tests.roofline.rooms import attributed, copied
 from tests.traces import add, kernel, launch, op, span, trace
 

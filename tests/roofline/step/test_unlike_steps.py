@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from rooflines.profiler.tree.tree import tree
 
+from rooflines.profiler.tree.tree import tree
 from tests.roofline.rooms import analyzed
 from tests.traces import add, kernel, launch, op, span, trace
 

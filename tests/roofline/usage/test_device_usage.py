@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, TimedStretch, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
@@ -13,7 +14,6 @@ from rooflines.roofline.advise.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis, Finding, ModuleRow
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.usage.device_usage import Window, held_down, thinned, usage, usage_of
-
 from tests.samples import ceilings
 from tests.traces import mm, span, trace
 from tests.usage_samples import BEGAN_NS, COUNTERS, STEPS, WINDOW, gpu_samples, host_samples, run_of

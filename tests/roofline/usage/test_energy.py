@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rooflines.profiler.samplers.fields import Counter
 from rooflines.roofline.analysis import Energy, Unresolved
 from rooflines.roofline.judge.usage.energy import LIMIT, WRAPS_J, EnergyReadings, better, by_counter, by_power, unwrapped

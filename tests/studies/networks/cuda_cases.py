@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numba import cuda, float32
+
 from rooflines.errors import UsageError
 from rooflines.kernels.micro.cuda_vectors import CUDA_IS_SIMULATED, compiled_cuda, cuda_launcher
 from rooflines_studies.networks import cnn_numba_cuda_convolution as convolution

@@ -3,8 +3,9 @@ float32 must agree with it."""
 
 import numpy as np
 import torch
-from rooflines_studies.networks import cnn
 from torch.nn import functional
+
+from rooflines_studies.networks import cnn
 
 # Largest error of a gradient that float32 may make, relative to the largest element of that parameter's gradient.
 GRADIENT_TOLERANCE = 1e-5

@@ -5,14 +5,15 @@ from math import prod
 
 import numpy as np
 import pytest
-import rooflines
 import torch
+from torch import nn
+
+import rooflines
 from rooflines_studies.networks import cnn
 from rooflines_studies.networks.base import fastest
 from rooflines_studies.networks.cnn_numba import NumbaCpu
 from rooflines_studies.networks.cnn_numba import work as numba_work
 from rooflines_studies.networks.cnn_torch import TorchCnn
-from torch import nn
 
 
 @pytest.mark.parametrize("count", [1, 5])

@@ -6,13 +6,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+
 from rooflines.errors import UsageError
 from rooflines.kernels.tf32 import tf32
 from rooflines_studies.networks import cnn
 from rooflines_studies.networks.cnn_numba import NumbaCpu
 from rooflines_studies.networks.cnn_numba import work as numba_work
 from rooflines_studies.networks.cnn_torch import TorchCnn
-
 from tests.studies.networks import reference
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+
 from rooflines.errors import DeviceError, UsageError
 from rooflines_studies.networks import cnn
 from rooflines_studies.networks import cnn_numba_cuda as network
@@ -21,7 +22,6 @@ from rooflines_studies.networks import cnn_numba_cuda_convolution as convolution
 from rooflines_studies.networks import cnn_numba_cuda_dense as dense
 from rooflines_studies.networks import cnn_numba_cuda_update as ends
 from rooflines_studies.networks.cnn_numba_cuda import declared
-
 from tests.studies.networks.cuda_cases import CASES, Reference, close, outcome
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "rooflines_studies" / "README.md"

@@ -12,12 +12,12 @@ import numba
 import numpy as np
 import pytest
 from numba import njit
+
 from rooflines.device_specs import detect
 from rooflines_studies.networks import cnn
 from rooflines_studies.networks import cnn_numba_kernels as kernels
 from rooflines_studies.networks import cnn_numba_step as steps
 from rooflines_studies.networks.cnn_numba import NumbaCpu
-
 from tests.studies.networks import reference
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")

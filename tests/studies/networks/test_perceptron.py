@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from rooflines.errors import DeviceError
 from rooflines_studies.networks.perceptron import Perceptron, initial_parameters, library
 

@@ -1,9 +1,10 @@
 """A recording of the program's own (rooflines.record), by itself and inside a torch profiler, where it is refused."""
 
-import rooflines
-from rooflines.errors import UsageError
 from small import train
 from torch.profiler import profile
+
+import rooflines
+from rooflines.errors import UsageError
 
 for profiler in (None, profile()):
     try:

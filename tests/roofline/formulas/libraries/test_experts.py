@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rooflines.profiler.read.signature import TensorArg, from_kineto
 from rooflines.roofline.count.formulas import count
-
 from tests.roofline.formulas.libraries.calls import bf16, figures, reason
 
 E, TOP, K, INNER = 6, 2, 20, 12  # experts, of them for a token, width, width between the products

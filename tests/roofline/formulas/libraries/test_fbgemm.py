@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.count.formulas import Work, count
-
 from tests.roofline.formulas.libraries.calls import bf16, counted, int32
 
 # Two tables of 101 x 8 and 53 x 12 elements, 7 bags each, 24 indices: rows of 10 elements on average.

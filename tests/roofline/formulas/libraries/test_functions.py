@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import count
-
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int64
 
 X, W, B = bf16(3, 5, 16), bf16(16), bf16(16)

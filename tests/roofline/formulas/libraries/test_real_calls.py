@@ -9,8 +9,8 @@ import inspect
 
 import pytest
 import torch
-from rooflines.roofline.count.formulas import count
 
+from rooflines.roofline.count.formulas import count
 from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.rooms import attributed, read
 

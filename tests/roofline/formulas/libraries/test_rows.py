@@ -8,6 +8,7 @@ import re
 from functools import cache
 
 import pytest
+
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.arguments import NotCounted, size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rooflines.profiler.read.signature import from_kineto
 from rooflines.roofline.count.formulas import Work, count
-
 from tests.roofline.formulas.libraries.calls import bf16, figures, int64
 
 T, D = 7, 30

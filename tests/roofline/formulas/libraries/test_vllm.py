@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from rooflines.profiler.read.signature import MISSING, Signature, from_kineto
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.count.formulas import Work, count
-
 from tests.roofline.formulas.libraries.calls import bf16, figures, fp8, fp32, int64, reason
 from tests.traces import mm, op, trace
 
