@@ -9,8 +9,9 @@ of the recording stays unknown.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from rooflines.profiler.read.nesting import innermost
 from rooflines.profiler.read.records import OPERATOR, Int64s
 from rooflines.profiler.read.signature import Signature
 from rooflines.profiler.tree.tree import BACKWARD, Calls, Module
+from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.counts import DISPATCHES, Counts, Variant
 from rooflines.roofline.count.formulas.counter import count
 from rooflines.roofline.count.formulas.graph import count_kernel, count_node
@@ -198,15 +200,13 @@ def _align(names: list[str], kernels: tuple[Kernel, ...]) -> list[int]:
     where the trace has as many of each name as the graph.
     """
     turn = [position for position, kernel in enumerate(kernels) if not kernel.extern]
-    places: dict[str, list[int]] = defaultdict(list)
-    for position in turn:
-        places[kernels[position].name].append(position)
-    found = [index for index, name in enumerate(names) if name in places]
-    positions, seen = [-1] * len(names), Counter[str]()
+    turns = {
+        name: cycle(places) for name, places in grouped(turn, lambda position: kernels[position].name).items()
+    }
+    found = [index for index, name in enumerate(names) if name in turns]
+    positions = [-1] * len(names)
     for index in found:
-        mine = places[names[index]]
-        positions[index] = mine[seen[names[index]] % len(mine)]
-        seen[names[index]] += 1
+        positions[index] = next(turns[names[index]])
     if [names[index] for index in found] != [kernels[position].name for position in turn]:
         return positions
     ends = zip([-1, *found], [*found, len(names)], [-1, *turn], [*turn, len(kernels)], strict=True)

@@ -8,7 +8,6 @@ under its own name.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -17,6 +16,7 @@ from rooflines.profiler.read.launches import is_launch, launching
 from rooflines.profiler.read.nesting import covered
 from rooflines.profiler.read.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Mask, Trace
 from rooflines.profiler.read.signature import Signature
+from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.counts import Counts, Group, Variant
 from rooflines.roofline.count.formulas.counter import COMPILED
 from rooflines.roofline.count.formulas.kernels import Launch, count_launch, family_of
@@ -51,10 +51,7 @@ def from_launched_kernels(counts: Counts) -> Iterable[Group]:
         if None in works or not any(work.matrix_flops for work in works if work is not None):
             for launch in below:
                 found.pop(launch, None)
-    groups: dict[Variant, list[int]] = defaultdict(list)
-    for event, variant in found.items():
-        groups[variant].append(event)
-    return ((events_of, variant) for variant, events_of in groups.items())
+    return ((own, variant) for variant, own in grouped(found, found.__getitem__).items())
 
 
 def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, LaunchShape | None]]:

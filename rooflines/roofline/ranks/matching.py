@@ -76,21 +76,18 @@ def match_collectives(
         kind, group, group_ranks, _, stream = key
         expected = [rank for rank in sorted(collectives) if rank in (group_ranks or calls)]
         calls = {rank: calls.get(rank, np.empty(0, np.int64)) for rank in dict.fromkeys((*expected, *calls))}
-        total = sum(map(len, calls.values()))
+        unmatched = sum(map(len, calls.values()))
         if kind in ("send", "recv"):
-            left.append(UnmatchedRow(kind=kind, group=group, count=total, reason=_PAIRS))
-            continue
-        if len(calls) < 2:
-            others = stream is not None and len(on_streams[kind]) > 1
-            left.append(
-                UnmatchedRow(kind=kind, group=group, count=total, reason=_STREAM_ALONE if others else _ALONE)
-            )
-            continue
-        together, by, reason = _together(kind, {rank: collectives[rank] for rank in calls}, calls)
-        if len(together):
-            found.append(MatchedCollectives(kind, group, tuple(calls), together, by))
-        if total > together.size:
-            left.append(UnmatchedRow(kind=kind, group=group, count=total - together.size, reason=reason))
+            reason = _PAIRS
+        elif len(calls) < 2:
+            reason = _STREAM_ALONE if stream is not None and len(on_streams[kind]) > 1 else _ALONE
+        else:
+            together, by, reason = _together(kind, {rank: collectives[rank] for rank in calls}, calls)
+            unmatched -= together.size
+            if len(together):
+                found.append(MatchedCollectives(kind, group, tuple(calls), together, by))
+        if unmatched:
+            left.append(UnmatchedRow(kind=kind, group=group, count=unmatched, reason=reason))
     return found, left
 
 
