@@ -20,7 +20,7 @@ SHARED_NAMES = 22
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (3_798, 54, 12, 0, 0),
-    "all": (578_590, 4_111, 431, 1, 0),
+    "all": (578_456, 4_111, 431, 0, 0),
     "cli": (13_709, 76, 24, 0, 0),
     "device_specs": (34_385, 287, 22, 0, 0),
     "integrations": (5_916, 63, 11, 0, 0),
@@ -28,9 +28,9 @@ MOST: dict[str, tuple[int, int, int, int, int]] = {
     "pipeline": (17_722, 108, 16, 0, 0),
     "profiler": (146_948, 1_223, 108, 0, 0),
     "reports": (102_399, 620, 60, 0, 0),
-    "roofline": (212_007, 1_335, 142, 0, 0),
+    "roofline": (211_873, 1_335, 142, 0, 0),
     "rooflines_studies": (55_586, 389, 35, 0, 0),
-    "sweeps": (26_866, 179, 18, 1, 0),
+    "sweeps": (26_866, 179, 18, 0, 0),
 }
 
 
