@@ -203,15 +203,13 @@ def module_rows(
         {module.path: number for number, module in reversed(list(enumerate(modules)))}.values()
     ):
         module, called, path = modules[number], module_calls[number], modules[number].path
-        time_s, counted = sum(times[path]), below[path]
+        time_s, counted = sum(times[path], 0.0), below[path]
         # A capture trace has modules that no replayed graph calls.
         if not called and not time_s:
             continue
         bounds = [bound_and_headroom(operator) for _, operator in counted]
-        lower_s, bounded_s = (
-            sum(lower for lower, _ in bounds),
-            sum(lower + headroom for lower, headroom in bounds),
-        )
+        lower_s = sum((lower for lower, _ in bounds), 0.0)
+        bounded_s = sum((lower + headroom for lower, headroom in bounds), 0.0)
         known = has_ceilings and bounded_s > 0
         work = {
             name: per_step(sum(getattr(row.work, name) * row.calls for row, _ in counted), steps)
