@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflines.ext import DataError, arg, held_out_digits, read_images
-from rooflines_studies.records import DataFacts, DataName
+from rooflines_studies.records import DataName, ImageFacts
 
 MEAN = 0.1307
 STANDARD_DEVIATION = 0.3081
@@ -34,7 +34,7 @@ LABELS: dict[DataName, str] = {
 }
 
 
-class DataSet(NamedTuple):
+class LabeledImages(NamedTuple):
     """Images as bytes [N, 28, 28] and their classes [N], for training and for testing."""
 
     name: DataName
@@ -45,10 +45,10 @@ class DataSet(NamedTuple):
     remark: str = ""
 
     @property
-    def facts(self) -> DataFacts:
+    def facts(self) -> ImageFacts:
         """What a report says of it."""
         label = LABELS[self.name] + (f" ({self.remark})" if self.remark else "")
-        return DataFacts(
+        return ImageFacts(
             name=self.name,
             label=label,
             train_samples=len(self.train_images),
@@ -63,7 +63,7 @@ def load(
     seed: int = 0,
     train_samples: int | None = None,
     test_samples: int | None = None,
-) -> DataSet:
+) -> LabeledImages:
     """The data set called ``name``; at most ``train_samples`` and ``test_samples`` of it, the first ones.
 
     Raises DataError where it is not there.
@@ -102,7 +102,7 @@ def padded(count: int, batch_size: int) -> NDArray[np.int64]:
     return np.arange(-(-count // batch_size) * batch_size) % count
 
 
-def _mnist(data_dir: str | None) -> DataSet:
+def _mnist(data_dir: str | None) -> LabeledImages:
     if data_dir is None:
         raise DataError("MNIST requires a folder.", hint=f"Give it as {arg('data_dir')}.")
     names = ("train.csv", "mnist_train.csv")
@@ -116,21 +116,23 @@ def _mnist(data_dir: str | None) -> DataSet:
             error.message, hint=f"{error.hint} Or FOLDER/train.csv with the columns label, pixel0, ..."
         ) from None
     images, test_images = np.asarray(train.images), np.asarray(test.images)
-    return DataSet("mnist", images, np.asarray(train.labels), test_images, np.asarray(test.labels), remark)
+    return LabeledImages(
+        "mnist", images, np.asarray(train.labels), test_images, np.asarray(test.labels), remark
+    )
 
 
-def _mnist_csv(path: Path) -> DataSet:
+def _mnist_csv(path: Path) -> LabeledImages:
     """Kaggle's CSV files. Without a test file with labels, samples are held out, the same on every
     machine."""
     images, classes = _digits_of(path)
     tests = path.with_name(path.name.replace("train", "test"))
     if tests.is_file() and _first_column(tests) == "label":
-        return DataSet("mnist", images, classes, *_digits_of(tests))
+        return LabeledImages("mnist", images, classes, *_digits_of(tests))
     held_out = min(_CSV_TEST, len(images) // 5)
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(images))
     test, train = order[:held_out], order[held_out:]
     remark = f"of {path.name}, {held_out:,} images held out for tests"
-    return DataSet("mnist", images[train], classes[train], images[test], classes[test], remark)
+    return LabeledImages("mnist", images[train], classes[train], images[test], classes[test], remark)
 
 
 def _first_column(path: Path) -> str:
@@ -154,10 +156,10 @@ def _digits_of(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return values[:, 1:].astype(np.uint8).reshape(-1, 28, 28), values[:, 0].astype(np.int64)
 
 
-def _digits() -> DataSet:
+def _digits() -> LabeledImages:
     (train, train_classes), (test, test_classes) = held_out_digits()
     images = [scaled_up(one.astype(np.float32)) for one in (train, test)]
-    return DataSet("digits", images[0], train_classes, images[1], test_classes)
+    return LabeledImages("digits", images[0], train_classes, images[1], test_classes)
 
 
 def scaled_up(images: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -174,7 +176,7 @@ def scaled_up(images: NDArray[np.float32]) -> NDArray[np.uint8]:
     return np.pad(inner.round().astype(np.uint8), ((0, 0), (border, border), (border, border)))
 
 
-def _synthetic(seed: int, train_samples: int, test_samples: int) -> DataSet:
+def _synthetic(seed: int, train_samples: int, test_samples: int) -> LabeledImages:
     """A blurred random picture for each class, with noise: enough for a falling loss, not for a meaningful
     accuracy."""
     generator = np.random.default_rng(seed)
@@ -185,4 +187,4 @@ def _synthetic(seed: int, train_samples: int, test_samples: int) -> DataSet:
         classes = generator.integers(0, 10, count)
         return pictures[classes] + generator.integers(0, 64, (count, 28, 28), np.uint8), classes
 
-    return DataSet("synthetic", *some(train_samples), *some(test_samples))
+    return LabeledImages("synthetic", *some(train_samples), *some(test_samples))

@@ -17,7 +17,7 @@ DETAIL_FILE = "measured.json"
 DataName = Literal["mnist", "digits", "synthetic"]
 
 
-class DataFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ImageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The data that something was trained on. ``label`` says it in words wherever a number of it is shown."""
 
     name: DataName
@@ -64,7 +64,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     #: Those of the packages involved.
     versions: dict[str, str] = {}
-    data: DataFacts
+    data: ImageFacts
     #: How many processors other programs kept busy meanwhile.
     others_cores: float
     operators: tuple[TimedOperator, ...] = ()

@@ -15,8 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LONG = 110
-# Public classes whose name stands in several modules: each name is to mean one thing.
-SHARED_NAMES = 22
+# Each name of a public class means one thing; this one is the callback of two frameworks, each in its own words.
+SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (3_798, 54, 12, 0, 0),
@@ -67,13 +67,13 @@ def test_every_folder_is_in_the_table():
     assert set(sizes()) <= set(MOST)
 
 
-def test_no_further_name_of_a_class_has_two_meanings():
+def test_no_name_of_a_class_has_two_meanings():
     modules: dict[str, set[Path]] = defaultdict(set)
     for path, tree in trees().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules[node.name].add(path)
-    assert sum(len(paths) > 1 for paths in modules.values()) <= SHARED_NAMES
+    assert {name for name, paths in modules.items() if len(paths) > 1} == SHARED_NAMES
 
 
 if __name__ == "__main__":

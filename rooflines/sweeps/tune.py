@@ -70,7 +70,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     beats: bool | None = None
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class SearchTrial(msgspec.Struct, frozen=True, kw_only=True):
     """A trial: its setting, its result, and the reason if it failed."""
 
     number: int
@@ -97,7 +97,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     #: What runs a trial, as in a ``SweepPoint``.
     function: str = ""
     status: Literal["running", "complete", "interrupted"] = "running"
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[SearchTrial, ...] = ()
     #: The share of each option in each objective.
     importance: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     compared: tuple[Compared, ...] = ()
@@ -304,7 +304,7 @@ def _with_trials(tuning: Tuning, study: Study) -> Tuning:
         "RUNNING": "running",
     }
     trials = [
-        Trial(
+        SearchTrial(
             number=trial.number,
             point=tuning.point(trial.user_attrs["setting"]),
             state=states[trial.state.name],

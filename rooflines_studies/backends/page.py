@@ -31,11 +31,11 @@ from rooflines.ext import (
 )
 from rooflines_studies import network_runs
 from rooflines_studies.backends.train import (
+    BackendOptions,
     BackendResult,
     LoaderOptions,
+    NetworkTraining,
     ThroughLoader,
-    Training,
-    TrainOptions,
 )
 from rooflines_studies.data import MNIST_TRAIN, padded
 from rooflines_studies.network_page import by_backend, operator_records, operators_section, process_text
@@ -64,7 +64,7 @@ _CONVOLUTIONS = ("conv1", "conv2")
 def choose(points: Sequence[SweepPoint], options: StudyOptions) -> Iterator[SweepPoint | Missing]:
     """Yield the points to run, and why others cannot: MNIST also gives the accuracy, and the loader is that
     of PyTorch."""
-    kinds = {"speed": TrainOptions, "accuracy": TrainOptions, "loader": LoaderOptions}
+    kinds = {"speed": BackendOptions, "accuracy": BackendOptions, "loader": LoaderOptions}
     for one in network_runs.available(points, network_runs.BACKENDS, kinds, options):
         if isinstance(one, Missing):
             yield one
@@ -84,7 +84,7 @@ def results_of(study: Study) -> tuple[BackendResult, ...]:
     """Return what each backend did; one without its training for speed has nothing to show."""
     results = []
     for one in by_backend(study):
-        speed = one.detail("speed", Training)
+        speed = one.detail("speed", NetworkTraining)
         if speed is not None:
             row = one.part("speed")[0]
             loaders = [
@@ -100,7 +100,7 @@ def results_of(study: Study) -> tuple[BackendResult, ...]:
                     remark=row.facts["remark"],
                     epoch_s=row.estimates["epoch_s"].value,
                     rate=row.estimates["samples_per_s"],
-                    accuracy=speed if speed.data.name == "mnist" else one.detail("accuracy", Training),
+                    accuracy=speed if speed.data.name == "mnist" else one.detail("accuracy", NetworkTraining),
                     loader=next(iter(loaders), None),
                 )
             )
@@ -307,7 +307,7 @@ def _setup(results: Sequence[BackendResult]) -> Section:
 # --- what the numbers say, in sentences -------------------------------------------------------------------
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class EpochPace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a step's time goes: seconds by what sets the pace (``PACES``), and how much of it is input."""
 
     step_s: float
@@ -363,7 +363,7 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
     yield from _accuracy(results)
 
 
-def pace(one: BackendResult) -> Pace | None:
+def pace(one: BackendResult) -> EpochPace | None:
     """Where the time of a step goes: its input, its operators by bound, and what no operator explains; None
     without operators."""
     if not one.operators:
@@ -376,7 +376,7 @@ def pace(one: BackendResult) -> Pace | None:
     last = one.speed.epochs[-1]
     steps = round(last.samples_per_s * last.epoch_s / one.speed.batch_size) or 1
     parts["input"] = last.input_s / steps
-    return Pace(step_s=step_s, parts={name: time for name, time in parts.items() if time > 0})
+    return EpochPace(step_s=step_s, parts={name: time for name, time in parts.items() if time > 0})
 
 
 def convolution_efficiency(one: BackendResult) -> float | None:

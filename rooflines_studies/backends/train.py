@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TEST_BATCH = 512
 
 
-class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """One epoch. ``epoch_s`` is all of it but the test; ``input_s`` is the part in which the step waited for
     its batch."""
 
@@ -41,7 +41,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     input_s: float
 
 
-class Training(Detail, frozen=True, kw_only=True):
+class NetworkTraining(Detail, frozen=True, kw_only=True):
     """The epochs of one backend on one set of data.
 
     ``setup_s`` is what it took to make the network and to put the data in place, and ``step_s`` the fastest
@@ -51,7 +51,7 @@ class Training(Detail, frozen=True, kw_only=True):
     batch_size: int
     learning_rate: float
     momentum: float
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[NetworkEpoch, ...]
     setup_s: float
     step_s: float
 
@@ -92,14 +92,14 @@ class BackendResult(NetworkResult, frozen=True, kw_only=True):
     training that accuracy is taken from: the same on MNIST.
     """
 
-    speed: Training
+    speed: NetworkTraining
     epoch_s: float
     rate: MeasuredValue
-    accuracy: Training | None = None
+    accuracy: NetworkTraining | None = None
     loader: ThroughLoader | None = None
 
 
-class TrainOptions(network_runs.DataOptions, frozen=True, kw_only=True):
+class BackendOptions(network_runs.DataOptions, frozen=True, kw_only=True):
     """Options of a training; ``operators`` times them afterwards. After ``budget_s`` no further epoch
     begins."""
 
@@ -115,7 +115,7 @@ class TrainOptions(network_runs.DataOptions, frozen=True, kw_only=True):
 
 def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> PointResult:
     """Run the point of ``task``; its result so far is sent after every epoch."""
-    job = network_runs.read_options(task["point"]["options"], TrainOptions)
+    job = network_runs.read_options(task["point"]["options"], BackendOptions)
     channel.stage("preparing the data")
     name = data.or_synthetic(job.data, job.data_dir)
     tests = max(1, job.samples // 6) if name == "synthetic" else None
@@ -142,7 +142,7 @@ def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> Poin
     batches = len(inputs) // job.batch_size
     channel.stage(f"{job.epochs} epochs on {name}", job.epochs)
     fastest_s, others, training_begun = math.inf, OthersMeter(), time.monotonic()
-    epochs: list[Epoch] = []
+    epochs: list[NetworkEpoch] = []
     for number in range(1, job.epochs + 1):
         starts = np.random.default_rng((job.seed, number)).permutation(batches) * job.batch_size
         losses, steps = [], []
@@ -162,7 +162,7 @@ def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> Poin
             for begin in range(0, len(test_inputs), _TEST_BATCH)
         ]
         epochs.append(
-            Epoch(
+            NetworkEpoch(
                 epoch=number,
                 epoch_s=epoch_s,
                 samples_per_s=len(inputs) / epoch_s,
@@ -174,7 +174,7 @@ def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> Poin
             )
         )
         fastest_s = min(fastest_s, *steps)
-        training = Training(
+        training = NetworkTraining(
             **network_runs.process_facts(job.backend),
             data=facts,
             others_cores=others.cores(),
@@ -197,7 +197,7 @@ def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> Poin
     return network_runs.finish(job, training, network, *first, channel, result, operators=timed)
 
 
-def values_of(training: Training) -> dict[str, float | None]:
+def values_of(training: NetworkTraining) -> dict[str, float | None]:
     """The values of a result; an accuracy on synthetic images means nothing."""
     accuracies = (
         [epoch.test_accuracy for epoch in training.epochs] if training.data.name != "synthetic" else []

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rooflines.ext import MeasuredValue, OthersMeter, PointResult, UsageError, arg
 from rooflines_studies import data, network_runs
 from rooflines_studies.networks import perceptron
-from rooflines_studies.records import DataFacts, Detail, NetworkResult, TimedOperator
+from rooflines_studies.records import Detail, ImageFacts, NetworkResult, TimedOperator
 
 if TYPE_CHECKING:
     from rooflines.ext import WorkerChannel
@@ -173,7 +173,7 @@ def train(task: dict[str, Any], directory: Path, channel: WorkerChannel) -> Poin
 
 def load_samples(
     job: PerceptronOptions, width: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32], NDArray[np.int64], DataFacts]:
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32], NDArray[np.int64], ImageFacts]:
     """Return samples [N, ``width`` pixels] and classes [N] to train on, those held out, and what they are."""
     name = data.or_synthetic(job.data, job.data_dir)
     images = data.load(
@@ -188,7 +188,7 @@ def load_samples(
         count = len(images.train_images)
         count = min(count - min(perceptron.VALIDATION_SAMPLES, -(-count // 6)), job.samples)
         tests = images.train_images[count:], images.train_classes[count:]
-    facts = DataFacts(
+    facts = ImageFacts(
         name=images.name, label=images.facts.label, train_samples=count, test_samples=len(tests[0])
     )
     return (

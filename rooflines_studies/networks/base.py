@@ -18,7 +18,7 @@ Phase = Literal["forward", "backward", "optimizer"]
 Array = Any
 
 
-class Operator(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkOperator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator of a training step and the work that it declares, all its ``calls`` in one step together.
 
     FLOPs and bytes follow docs/counting.md: a multiply-add is 2 FLOPs, ``matrix_flops`` are the products of
@@ -53,7 +53,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorTime(msgspec.Struct, frozen=True, kw_only=True):
     """An operator and how long it took: the fastest of ``rounds`` steps, all its calls in a step together."""
 
-    operator: Operator
+    operator: NetworkOperator
     seconds: float
     rounds: int
 
@@ -121,9 +121,9 @@ def declared(
     row: Mapping[str, str],
     size: Mapping[str, int],
     count: Mapping[str, int],
-    parts: Iterable[Operator] = (),
+    parts: Iterable[NetworkOperator] = (),
     **more: Any,
-) -> Operator:
+) -> NetworkOperator:
     """The operator of a ``row``: an array has ``size`` bytes and ``count`` elements, both by name.
 
     ``read`` and ``written`` list arrays; a gradient has the name of what it is the gradient of. ``matrix``
@@ -147,7 +147,7 @@ def declared(
         **traffic,
         **more,
     }
-    return Operator(**given)
+    return NetworkOperator(**given)
 
 
 def he_parameters(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArray[np.float32]]:
@@ -165,7 +165,9 @@ def he_parameters(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str,
     return made
 
 
-def fastest(operators: Sequence[Operator], seconds: Sequence[Sequence[float]]) -> tuple[OperatorTime, ...]:
+def fastest(
+    operators: Sequence[NetworkOperator], seconds: Sequence[Sequence[float]]
+) -> tuple[OperatorTime, ...]:
     """Each operator with the shortest of its times; ``seconds`` has a row for each round and a column for
     each operator."""
     return tuple(

@@ -21,7 +21,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflines_studies.networks.base import Operator, declared, he_parameters, work_table
+from rooflines_studies.networks.base import NetworkOperator, declared, he_parameters, work_table
 
 IMAGE = (1, 28, 28)
 CLASSES = 10
@@ -73,7 +73,7 @@ def products(layer: str, batch: int) -> int:
     return 2 * elements(layer, batch) * prod(PARAMETERS[f"{layer}.weight"][1:])
 
 
-def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
+def work(batch: int, index_bytes: int = 8) -> tuple[NetworkOperator, ...]:
     """The operators of one training step in their order, one by one as an eager framework runs them, and the
     work of each.
 
@@ -88,7 +88,7 @@ def operators(
     index_bytes: int = 8,
     sizes: Mapping[str, int] = {},
     executed: Mapping[str, int] = {},
-) -> dict[str, Operator]:
+) -> dict[str, NetworkOperator]:
     """The operators of one training step on ``backend`` in their order, by name, as ``cnn_work.csv`` has them
     (see ``declared``).
 

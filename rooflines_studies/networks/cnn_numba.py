@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rooflines.ext import UsageError
 from rooflines_studies.networks import cnn
 from rooflines_studies.networks import cnn_numba_step as steps
-from rooflines_studies.networks.base import Operator, OperatorTime, fastest
+from rooflines_studies.networks.base import NetworkOperator, OperatorTime, fastest
 from rooflines_studies.networks.cnn_numba_kernels import POOL1, POOL2, WINDOW
 from rooflines_studies.networks.cnn_numba_step import COPIES, SIZE
 
@@ -154,7 +154,7 @@ def _unpack(flat: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
     return {name: view.reshape(cnn.PARAMETERS[name]).copy() for name, view in _views(flat).items()}
 
 
-def work(batch: int, threads: int) -> tuple[Operator, ...]:
+def work(batch: int, threads: int) -> tuple[NetworkOperator, ...]:
     """The operators of one training step on this many threads. All parts of ``cnn.work`` are in one of them,
     once.
 

@@ -24,8 +24,8 @@ from rooflines_studies.networks import cnn
 from rooflines_studies.networks import cnn_numba_cuda_convolution as convolution
 from rooflines_studies.networks import cnn_numba_cuda_dense as dense
 from rooflines_studies.networks import cnn_numba_cuda_update as ends
-from rooflines_studies.networks.base import Array, Operator, OperatorTime, fastest
-from rooflines_studies.networks.cnn_numba_cuda_convolution import Kernel
+from rooflines_studies.networks.base import Array, NetworkOperator, OperatorTime, fastest
+from rooflines_studies.networks.cnn_numba_cuda_convolution import CudaKernel
 
 _FORWARD = 4  # the launches of a step that compute the logits
 _DELAY_ITERATIONS = 5 << 10  # of ``recur_fma``, about a millisecond
@@ -354,7 +354,7 @@ class NumbaCuda:
         inputs2 = self._inputs2.over(samples)
 
         def product(
-            kernel: Kernel, operands: tuple[Any, Any, Any, Any], sizes: tuple[int, int, int], chunk: int
+            kernel: CudaKernel, operands: tuple[Any, Any, Any, Any], sizes: tuple[int, int, int], chunk: int
         ) -> _Call:
             rows, columns, depth = sizes
             call = kernel.over(dense.grid(rows, columns, -(-depth // chunk)))
@@ -401,7 +401,7 @@ class NumbaCuda:
 # --- work -------------------------------------------------------------------------------------------------
 
 
-def declared(batch: int) -> dict[str, Operator]:
+def declared(batch: int) -> dict[str, NetworkOperator]:
     """The operator that each launch of a step is, in their order, under the launch's name.
 
     FLOPs are those of the direct algorithm, so that they add up to what ``cnn.work`` says; bytes are what

@@ -28,7 +28,7 @@ DEAD = 4
 WARP = 32
 
 
-class Kernel(NamedTuple):
+class CudaKernel(NamedTuple):
     """A kernel made for one layer, and how many threads its blocks have."""
 
     function: Any
@@ -50,7 +50,7 @@ def whole_warps(threads: int) -> int:
 
 
 @functools.cache
-def forward(channels: int, height: int, width: int, filters: int) -> Kernel:
+def forward(channels: int, height: int, width: int, filters: int) -> CudaKernel:
     """``pooled = max2x2(relu(convolution(x)))`` and its switches, a sample a block.
 
     A thread computes one cell for up to four filters: the 4 x 4 window under the cell stays in registers
@@ -123,11 +123,11 @@ def forward(channels: int, height: int, width: int, filters: int) -> Kernel:
                 pooled[to] = most
                 switches[to] = switch
 
-    return Kernel(kernel, threads)
+    return CudaKernel(kernel, threads)
 
 
 @functools.cache
-def weight_gradient(channels: int, height: int, width: int, filters: int) -> Kernel:
+def weight_gradient(channels: int, height: int, width: int, filters: int) -> CudaKernel:
     """Gradients of weight and bias from ``x``, the gradient of the pooled output and the switches; a row of
     ``partials`` a block.
 
@@ -205,11 +205,11 @@ def weight_gradient(channels: int, height: int, width: int, filters: int) -> Ker
                 total += totals[begin + other * pairs]
             partials[block * numbers + at] = total
 
-    return Kernel(kernel, threads)
+    return CudaKernel(kernel, threads)
 
 
 @functools.cache
-def input_gradient(channels: int, height: int, width: int, filters: int) -> Kernel:
+def input_gradient(channels: int, height: int, width: int, filters: int) -> CudaKernel:
     """The gradient of the convolution's input from the gradient of the pooled output, the switches and
     ``weights``, a sample a block.
 
@@ -289,4 +289,4 @@ def input_gradient(channels: int, height: int, width: int, filters: int) -> Kern
         for at in range(thread, pixels, threads):
             target[sample * pixels + at] = delta[at]
 
-    return Kernel(kernel, threads)
+    return CudaKernel(kernel, threads)

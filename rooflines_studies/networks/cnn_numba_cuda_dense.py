@@ -21,7 +21,7 @@ from typing import Any
 from numba import cuda, float32
 
 from rooflines.ext import compiled_cuda
-from rooflines_studies.networks.cnn_numba_cuda_convolution import WARP, Kernel
+from rooflines_studies.networks.cnn_numba_cuda_convolution import WARP, CudaKernel
 
 TILE_ROWS = 16
 TILE_COLUMNS = 32
@@ -58,13 +58,13 @@ def chunk(samples: int, most_splits: int) -> int:
     return -(-samples // (most_splits * TILE_DEPTH)) * TILE_DEPTH
 
 
-def forward(relu: bool) -> Kernel:
+def forward(relu: bool) -> CudaKernel:
     """``out = x @ weight.T + bias``, then ReLU: ``x [rows, depth]``, ``weight [columns, depth]``; ``extra``
     is the bias."""
     return _product(_ALONG_DEPTH, _ALONG_DEPTH, _BIAS_RELU if relu else _BIAS)
 
 
-def input_gradient(through_relu: bool) -> Kernel:
+def input_gradient(through_relu: bool) -> CudaKernel:
     """``out = gradient @ weight``: ``gradient [rows, depth]``, ``weight [depth, columns]``.
 
     ``through_relu`` lets it pass where ``extra``, the output of the ReLU before the layer, is above 0;
@@ -73,7 +73,7 @@ def input_gradient(through_relu: bool) -> Kernel:
     return _product(_ALONG_DEPTH, _ACROSS, _RELU_GRADIENT if through_relu else _NOTHING)
 
 
-def weight_gradient() -> Kernel:
+def weight_gradient() -> CudaKernel:
     """``gradient.T @ x`` over the samples: ``gradient [depth, rows]``, ``x [depth, columns - 1]``; ``extra``
     is not read.
 
@@ -85,7 +85,7 @@ def weight_gradient() -> Kernel:
 
 
 @functools.cache
-def _product(left_layout: int, right_layout: int, finish: int) -> Kernel:
+def _product(left_layout: int, right_layout: int, finish: int) -> CudaKernel:
     # All that decides is known when the kernel is compiled; what does not apply leaves no code behind.
     ones = int(finish == _WEIGHT_GRADIENT)
 
@@ -181,4 +181,4 @@ def _product(left_layout: int, right_layout: int, finish: int) -> Kernel:
                 else:
                     out[row * columns + column] = total
 
-    return Kernel(kernel, THREADS)
+    return CudaKernel(kernel, THREADS)

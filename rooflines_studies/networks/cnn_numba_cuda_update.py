@@ -13,7 +13,7 @@ from numba import cuda, float32
 from numpy.typing import NDArray
 
 from rooflines.ext import compiled_cuda
-from rooflines_studies.networks.cnn_numba_cuda_convolution import WARP, Kernel
+from rooflines_studies.networks.cnn_numba_cuda_convolution import WARP, CudaKernel
 from rooflines_studies.networks.cnn_numba_cuda_dense import chunk
 
 LOSS_THREADS = 64
@@ -44,7 +44,7 @@ def row_counts(samples: int) -> tuple[int, int, int, int, int]:
 
 
 @functools.cache
-def loss(classes: int) -> Kernel:
+def loss(classes: int) -> CudaKernel:
     """Mean softmax cross-entropy and its gradient for ``logits``, a thread a sample.
 
     ``loss = log(sum(exp(x - max))) + max - x[y]`` and ``(softmax(x) - [y]) / N``, with the maximum subtracted
@@ -93,11 +93,11 @@ def loss(classes: int) -> Kernel:
         if thread == 0:
             partials[cuda.blockIdx.x] = lost[0]
 
-    return Kernel(kernel, LOSS_THREADS)
+    return CudaKernel(kernel, LOSS_THREADS)
 
 
 @functools.cache
-def update() -> Kernel:
+def update() -> CudaKernel:
     """Adds up the partial sums of every gradient and of the loss and, if asked, updates all parameters, in
     one launch.
 
@@ -148,7 +148,7 @@ def update() -> Kernel:
                 velocity[at] = speed
                 parameters[at] -= learning_rate * speed
 
-    return Kernel(kernel, UPDATE_THREADS)
+    return CudaKernel(kernel, UPDATE_THREADS)
 
 
 class Region(NamedTuple):
@@ -158,7 +158,7 @@ class Region(NamedTuple):
     most_rows: int
 
 
-class Layout(NamedTuple):
+class BufferLayout(NamedTuple):
     """The layout of partial sums, and the work of each block of the update."""
 
     begins: tuple[int, ...]  # of each region, in ``partials``
@@ -167,7 +167,7 @@ class Layout(NamedTuple):
     regions: NDArray[np.intp]  # of each block
 
 
-def layout(regions: Sequence[Region]) -> Layout:
+def layout(regions: Sequence[Region]) -> BufferLayout:
     """Regions in the order of their numbers, a row of partial sums being ``size`` long."""
     table, owners, begins = [], [], []
     number = source = 0
@@ -187,4 +187,6 @@ def layout(regions: Sequence[Region]) -> Layout:
             owners.append(owner)
         number += region.size
         source += region.size * region.most_rows
-    return Layout(tuple(begins), source, np.array(table, np.int32).reshape(-1), np.array(owners, np.intp))
+    return BufferLayout(
+        tuple(begins), source, np.array(table, np.int32).reshape(-1), np.array(owners, np.intp)
+    )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rooflines.ext import DeviceError
 from rooflines_studies.networks.base import (
     Array,
-    Operator,
+    NetworkOperator,
     OperatorTime,
     declared,
     fastest,
@@ -78,7 +78,7 @@ class Perceptron:
         self._sums: list[Array] = []
         self._errors: list[Array] = []
         self._rows: Array = None
-        self._timed: list[tuple[Operator, float]] | None = (
+        self._timed: list[tuple[NetworkOperator, float]] | None = (
             None  # the operators of a step, where they are timed
         )
 
@@ -164,7 +164,7 @@ class Perceptron:
         """
         x, y = self._given(x), self.library.to_device(y)
         kept = self.parameters()
-        steps: list[list[tuple[Operator, float]]] = []
+        steps: list[list[tuple[NetworkOperator, float]]] = []
         try:
             self.step(x, y)
             for _ in range(rounds):
@@ -237,7 +237,7 @@ class Perceptron:
         self._timed.append((self._declared(name, layer, count), seconds))
         return result
 
-    def _declared(self, name: str, layer: str, count: int) -> Operator:
+    def _declared(self, name: str, layer: str, count: int) -> NetworkOperator:
         """The work of an operator on ``count`` samples; the ``layer`` of a gradient descent is a parameter.
 
         FLOPs an element are those of docs/counting.md: a softmax costs 14, and the logarithm in the

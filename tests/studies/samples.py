@@ -5,15 +5,15 @@ import msgspec
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.serial import write_json
 from rooflines.sweeps.records import MeasuredValue, SweepPoint, SweepRow
-from rooflines_studies.backends.train import BackendResult, Epoch, ThroughLoader, Training
+from rooflines_studies.backends.train import BackendResult, NetworkEpoch, NetworkTraining, ThroughLoader
 from rooflines_studies.backends.train import values_of as backends_values
 from rooflines_studies.from_scratch.train import Iterations, LibraryResult, MemoryParts, SizePoint
 from rooflines_studies.from_scratch.train import values_of as libraries_values
-from rooflines_studies.records import DETAIL_FILE, DataFacts, TimedOperator
+from rooflines_studies.records import DETAIL_FILE, ImageFacts, TimedOperator
 from rooflines_studies.study import Missing, Study, _findings, find_study, page
 
-SYNTHETIC = DataFacts(name="synthetic", label="synthetic images of MNIST's size", train_samples=60_000, test_samples=10_000)
-DIGITS = DataFacts(name="digits", label="scikit-learn's 8x8 digits", train_samples=1_437, test_samples=360)
+SYNTHETIC = ImageFacts(name="synthetic", label="synthetic images of MNIST's size", train_samples=60_000, test_samples=10_000)
+DIGITS = ImageFacts(name="digits", label="scikit-learn's 8x8 digits", train_samples=1_437, test_samples=360)
 SOURCE = Source(kind="measured", detail="for a test")
 # 100 GFLOP/s and 10 GB/s: the ridge is at 10 FLOP/byte.
 CEILINGS = Ceilings(
@@ -36,11 +36,11 @@ def operator(name="convolution", layer="conv1", *, time_s=1e-3, flops=50_000_000
 
 
 def training(*, epoch_s=2.0, epochs=3, input_s=0.1, data=SYNTHETIC, accuracy=0.98, step_s=0.016, samples=60_416, device="cpu", **more):
-    return Training(
+    return NetworkTraining(
         device=device, threads=2, versions={"torch": "2.14"}, others_cores=0.0, data=data, batch_size=512, learning_rate=0.01,
         momentum=0.9, setup_s=1.5, step_s=step_s, ceilings=CEILINGS,
         epochs=tuple(
-            Epoch(
+            NetworkEpoch(
                 epoch=number + 1, epoch_s=epoch_s, samples_per_s=samples / epoch_s, input_s=input_s, train_loss=1 / (number + 1),
                 test_accuracy=accuracy - 0.01 * (epochs - 1 - number), process_memory_bytes=500_000_000,
             )

@@ -21,7 +21,7 @@ from rooflines.sweeps.records import Job, PointResult
 from rooflines.sweeps.worker import Advance, Failed, Found, Stage
 from rooflines_studies import network_runs
 from rooflines_studies.backends import page as backends_page
-from rooflines_studies.backends.train import Training
+from rooflines_studies.backends.train import NetworkTraining
 from rooflines_studies.from_scratch import page as from_scratch_page
 from rooflines_studies.from_scratch.train import Iterations
 from rooflines_studies.network_runs import BACKENDS, bounded, check_losses
@@ -229,7 +229,7 @@ def test_what_the_worker_cannot_do_comes_back_as_its_reason(tmp_path):
 def test_the_digits_setting_reaches_97_percent(tmp_path, backend):
     pytest.importorskip("sklearn")
     results = [one for one in said(tmp_path, "backends", "accuracy", backend=backend) if isinstance(one, PointResult)]
-    epochs = detail(tmp_path, Training).epochs
+    epochs = detail(tmp_path, NetworkTraining).epochs
     assert len(epochs) == 20 == len(results) - 1
     assert results[-1].values["accuracy"] == epochs[-1].test_accuracy >= 0.97
     assert epochs[-1].train_loss < 0.1 * epochs[0].train_loss

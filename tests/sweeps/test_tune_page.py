@@ -10,7 +10,7 @@ from rooflines.sweeps.records import PointResult
 from rooflines.sweeps.results import OBJECTIVES
 from rooflines.sweeps.space import read_space
 from rooflines.sweeps.sweep import write_tuning
-from rooflines.sweeps.tune import Trial, Tuning, compare
+from rooflines.sweeps.tune import SearchTrial, Tuning, compare
 from rooflines.sweeps.tune_page import page
 
 SPACE = read_space(["resnet18"], {"batch_size": "8..64", "channels_last": "off,on"}, "profile")
@@ -26,7 +26,7 @@ def tuning(pairs, **asked):
         values = {"samples_per_s": 10.0 * size * (2 if setting.get("channels_last") else 1), "peak_memory_bytes": 1e6 * size}
         reason = "out of memory in resnet18: too much. Use less." if size == 64 else None
         result = PointResult(point=point.id, round=1, values={} if reason else values, facts={"device_name": "test"}, reason=reason)
-        trials.append(Trial(number=number, point=point, state="failed" if reason else "complete", result=result, reason=reason))
+        trials.append(SearchTrial(number=number, point=point, state="failed" if reason else "complete", result=result, reason=reason))
     results = [
         tuple(PointResult(point="", round=1, values={"samples_per_s": rate, "peak_memory_bytes": 1e6}) for rate in pair)
         for pair in pairs
@@ -94,7 +94,7 @@ def test_every_objective_has_an_axis_and_a_column(name):
     for number, size in enumerate((1, 2)):
         point = plan.point({"batch_size": size})
         result = PointResult(point=point.id, round=1, values={goal.value: 0.5 * size})
-        trials.append(Trial(number=number, point=point, state="complete", result=result))
+        trials.append(SearchTrial(number=number, point=point, state="complete", result=result))
     made = page(replace(plan, trials=tuple(trials)))
     best = 2 if goal.more else 1
     assert f"batch {best}" in made.verdict

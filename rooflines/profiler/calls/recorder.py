@@ -88,7 +88,7 @@ _AUTOGRAD_S_OWN = re.compile(r"\w+Backward\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecordedCall:
     """One operator call as it was made: exact arguments, results, the module (index into
     ``StepCalls.modules``, -1: none) and phase."""
 
@@ -103,10 +103,10 @@ class StepCalls:
     """The calls of a step."""
 
     #: Distinct calls with their counts, in the order of their first call.
-    calls: dict[Call, int] = field(default_factory=dict)
+    calls: dict[RecordedCall, int] = field(default_factory=dict)
     #: Calls that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as
     #: it was made and in that order.
-    lossy: list[Call] = field(default_factory=list)
+    lossy: list[RecordedCall] = field(default_factory=list)
     modules: list[Module] = field(default_factory=list)
     module_calls: list[int] = field(default_factory=list)
     #: Whether the step ran on fake tensors.
@@ -178,7 +178,7 @@ class Watcher:
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
         """``func`` was called with ``inputs`` (positional and keyword values) and returned ``result``;
-        ``module`` as in ``Call``.
+        ``module`` as in ``RecordedCall``.
 
         The tensors in ``inputs`` are those of the caller: real ones, too, in a recording on fake tensors.
         Autograd may call this on several threads (one for each device).
@@ -198,8 +198,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._opens = opens
         self.unopened = ""
         self._values = ConcreteValues(fake) if fake is not None else None
-        self.calls: dict[Call, int] = {}
-        self._made: list[Call] = []
+        self.calls: dict[RecordedCall, int] = {}
+        self._made: list[RecordedCall] = []
         self.modules = _ModuleStack()
         self._watcher = watcher or Watcher()
         self._routing = Routing()
@@ -310,11 +310,13 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note(self, signature: Signature, result: Any, module: int, phase: int) -> None:
         self._routing.note(signature.name, tensors_of(result))
-        call = Call(signature, tuple(tensor_arg(tensor) for tensor in tensors_of(result)), module, phase)
+        call = RecordedCall(
+            signature, tuple(tensor_arg(tensor) for tensor in tensors_of(result)), module, phase
+        )
         self.calls[call] = self.calls.get(call, 0) + 1
         self._made.append(call)
 
-    def lossy(self) -> list[Call]:
+    def lossy(self) -> list[RecordedCall]:
         """The calls, in order, that a trace cannot hold whole; of operators that are given sparse tensors,
         every call."""
         sparse = {

@@ -39,7 +39,7 @@ _PARTS = {
 _BACKEND_KEYS = {"cpu": "CPU", "cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "meta": "Meta"}
 
 
-class Operator:
+class CalledOperator:
     """Facts about an operator apart from its arguments, computed once."""
 
     __slots__ = ("_fields", "decomposes", "name")
@@ -65,7 +65,7 @@ class Operator:
         return Signature(self.name, tuple(values))
 
 
-operator_of = cache(Operator)
+operator_of = cache(CalledOperator)
 
 
 def name_of(func: Any) -> str:

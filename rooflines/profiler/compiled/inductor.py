@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rooflines.profiler.compiled.records import Access, CompiledCode, Graph, Kernel, as_buffer
+from rooflines.profiler.compiled.records import Access, CompiledCode, CompiledKernel, Graph, as_buffer
 from rooflines.profiler.hooks.replaced import replaced, when_imported
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 
@@ -121,18 +121,18 @@ class GraphReader:
     def _number(self, call: StoredCall) -> int:
         return self._nodes.setdefault(repr(call), (len(self._nodes), call))[0]
 
-    def _extern(self, name: str, leaf: Any) -> Kernel:
+    def _extern(self, name: str, leaf: Any) -> CompiledKernel:
         own = self._own(leaf)
         numbers: tuple[int, ...] = ()
         with contextlib.suppress(_Varying):
             call = call_of(own) if own is not None else None
             if call is not None and call.name == name:  # else the operator was lowered to another one
                 numbers = (self._number(call),)
-        return Kernel(
+        return CompiledKernel(
             name=name, extern=True, module=self._module([own] if own is not None else []), nodes=numbers
         )
 
-    def _kernel(self, name: str, leaves: list[Any]) -> Kernel:
+    def _kernel(self, name: str, leaves: list[Any]) -> CompiledKernel:
         nodes = sorted(
             {node for leaf in leaves for node in self._shares.get(leaf.get_name(), ())}, key=self._place
         )
@@ -148,8 +148,8 @@ class GraphReader:
             ]
             reads, writes = self._accesses(leaves)
         except _Varying:
-            return Kernel(name=name, module=module, reason=VARYING)
-        return Kernel(
+            return CompiledKernel(name=name, module=module, reason=VARYING)
+        return CompiledKernel(
             name=name,
             module=module,
             nodes=tuple(map(self._number, calls)),

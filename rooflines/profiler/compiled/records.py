@@ -47,7 +47,7 @@ class Access(msgspec.Struct, frozen=True, array_like=True):
     anywhere: bool = False
 
 
-class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+class CompiledKernel(msgspec.Struct, frozen=True, kw_only=True):
     """A call in a compiled graph: of a kernel that inductor generated, or of an operator outside."""
 
     #: Name of its event in a trace.
@@ -77,7 +77,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
     region: str
     backward: bool
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[CompiledKernel, ...]
     buffers: tuple[Buffer, ...]
     modules: dict[str, str] = {}
     prefix: str | None = None

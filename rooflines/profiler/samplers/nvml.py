@@ -21,7 +21,7 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.update_time import Pace, pace
+from rooflines.profiler.samplers.update_time import UpdatePace, pace
 
 # A question for PCIe throughput blocks for 20 ms, one for the processes can take milliseconds: one of them at
 # most in this time.
@@ -235,7 +235,7 @@ class NvmlSampler(Sampler):
                 numbers |= {"gpu_utilization": rates.gpu, "gpu_memory_utilization": rates.memory}
         return {name: number for name, number in numbers.items() if number is not None and name in wanted}
 
-    def _watch(self) -> dict[str, Pace]:
+    def _watch(self) -> dict[str, UpdatePace]:
         """The updates of each field, read as fast as possible until it had enough new values or the time is
         up."""
         supported = self._numbers(_PER_UNIT)
@@ -255,7 +255,7 @@ class NvmlSampler(Sampler):
             time.sleep(BURST_PAUSE_S)
         return {field: pace(known) for field, known in readings.items()}
 
-    def _window_s(self, field: str, shown: Pace) -> float:
+    def _window_s(self, field: str, shown: UpdatePace) -> float:
         if field == "power_w":
             return POWER_WINDOW_S if self._averages else 0.0
         # Each new value of a utilization is of the time since the last one.

@@ -17,7 +17,7 @@ FEWEST_VALUES = 5
 SHARP = 0.1
 
 
-class Pace(NamedTuple):
+class UpdatePace(NamedTuple):
     """Properties of a counter, found from its readings.
 
     ``period_s`` is the time between two new values, None when fewer than two were seen: one alone says
@@ -29,7 +29,7 @@ class Pace(NamedTuple):
     step: int | None
 
 
-def pace(readings: Sequence[tuple[float, int]]) -> Pace:
+def pace(readings: Sequence[tuple[float, int]]) -> UpdatePace:
     """Return the properties shown by ``readings``: times in seconds, ascending, and values in whole units of
     the counter.
 
@@ -45,18 +45,18 @@ def pace(readings: Sequence[tuple[float, int]]) -> Pace:
         ((before + after) / 2, after - before) for (before, value), (after, other) in pairs if other != value
     ]
     if not pairs:
-        return Pace(None, divisor)
+        return UpdatePace(None, divisor)
     reading_s = _median([after - before for (before, _), (after, _) in pairs])
     moments = [moment for moment, _ in changes]
     median = _median(_intervals(moments)) if len(moments) > 1 else 0.0
     if not median:
-        return Pace(None, divisor)
+        return UpdatePace(None, divisor)
     sharp = [moment for moment, doubt in changes if doubt <= max(SHARP * median, 2 * reading_s)]
     intervals = _intervals(sharp if len(sharp) > 1 else moments)
     # Both ends of an interval are known to a reading, and so is the median.
     longest = median + 2 * reading_s
     periods = sum(round(interval / median) if interval > longest else 1 for interval in intervals)
-    return Pace(sum(intervals) / periods, divisor)
+    return UpdatePace(sum(intervals) / periods, divisor)
 
 
 def watch(

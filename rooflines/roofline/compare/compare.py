@@ -24,7 +24,6 @@ from rooflines.roofline.compare.noise import (
 )
 from rooflines.roofline.compare.noise import FEWEST_STEPS as FEWEST_TRACED
 from rooflines.roofline.compare.records import (
-    Change,
     Comparison,
     Direction,
     Drift,
@@ -33,7 +32,8 @@ from rooflines.roofline.compare.records import (
     Kind,
     Match,
     Noise,
-    Pace,
+    RowChange,
+    StepPace,
     Subject,
 )
 from rooflines.roofline.compare.row_matching import Pair, match_modules, match_operators
@@ -143,7 +143,7 @@ def signed_seconds(value: float) -> str:
     return f"{'+' if value > 0 else '−' if value < 0 else ''}{seconds(abs(value))}"
 
 
-def place_of(row: Change) -> str:
+def place_of(row: RowChange) -> str:
     """The operator with its module, as a sentence would name it: ``conv2d of layer1.0``."""
     side = row.after or row.before
     name = row.name.removeprefix("aten::")
@@ -185,7 +185,7 @@ def _traced_s(analysis: Analysis) -> list[float]:
 # --- the whole --------------------------------------------------------------------------------------------
 
 
-def _pace(before: Analysis, after: Analysis) -> Pace | None:
+def _pace(before: Analysis, after: Analysis) -> StepPace | None:
     """The best figure that both sides have: timed steps, else enough traced ones to know their noise, else
         the spans of the traces.
 
@@ -217,7 +217,7 @@ def _pace(before: Analysis, after: Analysis) -> Pace | None:
         )  # one for both sides, so that equal sides are resampled differently
         a, b = (resampled_medians(side, generator) for side in times)
         interval = interval95(b / a) if a.min() > 0 else None
-    return Pace(
+    return StepPace(
         of=of,
         before_s=before_s,
         after_s=after_s,
@@ -229,7 +229,7 @@ def _pace(before: Analysis, after: Analysis) -> Pace | None:
     )
 
 
-def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
+def _apart(pace: StepPace, before: Analysis, after: Analysis) -> StepPace:
     """The pace on a disturbed machine: judged only if nearly all steps of one side are much longer than
     nearly all of the other."""
     ours, theirs = (
@@ -242,7 +242,9 @@ def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
     return msgspec.structs.replace(pace, ci95=None, exceeds_noise=apart or None)
 
 
-def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Calibration | None) -> Pace:
+def _with_noise(
+    pace: StepPace, before: Analysis, after: Analysis, calibration: Calibration | None
+) -> StepPace:
     """The pace judged by the traced steps, in which the drift of the machine is known."""
     steps = PairTimes(_traced_s(before), _traced_s(after))
     if calibration is None or calibration.drift is None or not is_known(steps):
@@ -259,7 +261,7 @@ def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Cali
 # --- rows -------------------------------------------------------------------------------------------------
 
 
-def _change(pair: Pair) -> Change:
+def _change(pair: Pair) -> RowChange:
     """A pair as a row, with a plain cause where its figures show one."""
     side = pair.before or pair.after
     assert side is not None
@@ -286,9 +288,9 @@ def _step_times(pair: Pair) -> PairTimes | None:
 
 
 def with_noise(
-    rows: Sequence[tuple[Change, PairTimes | None]],
+    rows: Sequence[tuple[RowChange, PairTimes | None]],
     noise_of: Callable[[list[PairTimes]], Sequence[Noise | None]],
-) -> tuple[Change, ...]:
+) -> tuple[RowChange, ...]:
     """The rows with their noise, where it is known, and with the direction that follows from it, the largest
     differences first."""
     noises, changes = iter(noise_of([times for _, times in rows if times is not None])), []
@@ -300,18 +302,18 @@ def with_noise(
     return tuple(sorted(changes, key=lambda row: (-abs(row.difference_s), row.kind, row.name, place_of(row))))
 
 
-def _time(name: Literal["idle", "overlap"], before_s: float, after_s: float, cause: str = "") -> Change:
+def _time(name: Literal["idle", "overlap"], before_s: float, after_s: float, cause: str = "") -> RowChange:
     return row_of(name, name, "same", Figures(time_s=before_s), Figures(time_s=after_s), cause)
 
 
 def row_of(
     kind: Kind, name: str, match: Match, before: Figures | None, after: Figures | None, cause: str
-) -> Change:
+) -> RowChange:
     """A row whose noise is not known yet."""
     before_s, after_s = (side.time_s if side is not None else 0.0 for side in (before, after))
     both = before is not None and after is not None
     unsure: Direction = "unknown" if after_s != before_s else "same"
-    return Change(
+    return RowChange(
         kind=kind,
         name=name,
         direction=unsure if both else "new" if before is None else "gone",
@@ -604,12 +606,12 @@ def verdict_of(comparison: Comparison) -> str:
     return " ".join(sentences)
 
 
-def _part(row: Change) -> str:
+def _part(row: RowChange) -> str:
     why = {"new": "new", "gone": "gone"}.get(row.direction, row.cause)
     return f"{place_of(row)}, {signed_seconds(row.difference_s)}{f' ({why})' if why else ''}"
 
 
-def _what(pace: Pace) -> str:
+def _what(pace: StepPace) -> str:
     if pace.rounds:
         return f"{len(pace.rounds)} rounds in turn"
     return (
@@ -619,7 +621,7 @@ def _what(pace: Pace) -> str:
     )
 
 
-def _interval(pace: Pace) -> str:
+def _interval(pace: StepPace) -> str:
     found, without = pace.ci95, ""
     if pace.noise is not None:
         found, without = (

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rooflines.roofline.compare.compare import cause_of, row_of, verdict_of, with_noise
 from rooflines.roofline.compare.noise import PairTimes, judge_rounds
-from rooflines.roofline.compare.records import Change, Comparison, Figures, Pace, Subject
+from rooflines.roofline.compare.records import Comparison, Figures, RowChange, StepPace, Subject
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.uncertainty import half_width, quantile
 from rooflines.units import si
@@ -61,7 +61,7 @@ def _subject(sides: Sequence[Subject]) -> Subject:
     )
 
 
-def _pace(paces: Sequence[Pace], small: float) -> Pace:
+def _pace(paces: Sequence[StepPace], small: float) -> StepPace:
     """Drift multiplies times, so the ratios are averaged as logarithms."""
     ratios = [math.log(one.ratio) for one in paces]
     change, half = fmean(ratios), half_width(ratios)
@@ -86,11 +86,11 @@ def _pace(paces: Sequence[Pace], small: float) -> Pace:
     )
 
 
-def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple[Change, ...]:
+def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple[RowChange, ...]:
     """The rows of all rounds with their mean times, which add up as those of each round do, the largest
     differences first."""
     every = (row for one in rounds for row in (one.rows if of == "rows" else one.modules))
-    rows: list[tuple[Change, PairTimes | None]] = []
+    rows: list[tuple[RowChange, PairTimes | None]] = []
     for each in grouped(
         every, lambda row: (row.kind, row.name, _place(row.before), _place(row.after))
     ).values():
@@ -109,7 +109,7 @@ def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple
     return with_noise(rows, judge_rounds)
 
 
-def _computes(row: Change) -> bool:
+def _computes(row: RowChange) -> bool:
     return row.kind not in ("idle", "overlap")
 
 
@@ -117,7 +117,7 @@ def _place(side: Figures | None) -> tuple[object, ...] | None:
     return None if side is None else (side.module, side.phase, side.shapes, side.precision, side.reason)
 
 
-def _mean(rows: Sequence[Change], rounds: int) -> Change:
+def _mean(rows: Sequence[RowChange], rounds: int) -> RowChange:
     first = rows[0]
     before = _figures([row.before for row in rows if row.before], rounds)
     after = _figures([row.after for row in rows if row.after], rounds)

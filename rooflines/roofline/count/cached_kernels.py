@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
-from rooflines.profiler.compiled.records import Access, Kernel, as_buffer
+from rooflines.profiler.compiled.records import Access, CompiledKernel, as_buffer
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.count.counts import Counts, Group, Variant
 from rooflines.roofline.count.formulas import CallCount, Work, count
@@ -86,7 +86,7 @@ def _count(signature: Signature, cached_kernel: CachedKernel) -> CallCount | Non
     calls = None if fragment is None else fragment.calls
     kind = signature.name.removeprefix("triton_")[:3]
     nodes = [StoredCall.of(*one) for call in calls or () if (one := _here(kind, *call)) is not None]
-    kernel = Kernel(
+    kernel = CompiledKernel(
         name=signature.name, nodes=tuple(range(len(nodes))), reads=tuple(reads), writes=tuple(writes)
     )
     buffers = [as_buffer(tensor) for tensor in tensors]

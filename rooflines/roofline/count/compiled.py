@@ -15,7 +15,7 @@ from itertools import cycle
 
 import numpy as np
 
-from rooflines.profiler.compiled.records import CompiledCode, Graph, Kernel
+from rooflines.profiler.compiled.records import CompiledCode, CompiledKernel, Graph
 from rooflines.profiler.read.nesting import innermost
 from rooflines.profiler.read.records import OPERATOR, Int64s
 from rooflines.profiler.read.signature import Signature
@@ -192,7 +192,7 @@ def _joined(prefix: str, path: str) -> str:
     return f"{prefix}.{path}" if prefix and path else prefix or path
 
 
-def _align(names: list[str], kernels: tuple[Kernel, ...]) -> list[int]:
+def _align(names: list[str], kernels: tuple[CompiledKernel, ...]) -> list[int]:
     """For every event of a run the position of its call in the graph; -1 where it is none of them, or not
     told for certain.
 

@@ -20,8 +20,8 @@ from rooflines.profiler.compiled.records import (
     Access,
     Buffer,
     CompiledCode,
+    CompiledKernel,
     Graph,
-    Kernel,
     read_compiled,
     write_compiled,
 )
@@ -301,7 +301,7 @@ def test_what_is_stored_comes_back(tmp_path):
     signature = Signature("aten::where", (TensorArg((2, 3), "float32", (3, 1)), float("-inf"), None, MISSING, (1, True), "none"))
     node = StoredCall.of(signature, (TensorArg((2, 3), "bool", (3, 1)),))
     access = Access(0, 6, 0, 5, adds=True, anywhere=True)
-    kernel = Kernel(name="k", module="", nodes=(0,), reads=(access,), writes=(access,))
+    kernel = CompiledKernel(name="k", module="", nodes=(0,), reads=(access,), writes=(access,))
     graph = Graph(
         region="0/0", backward=True, kernels=(kernel,), buffers=(Buffer((2, 3), "float32", None),), modules={"a": "B"}, prefix=""
     )

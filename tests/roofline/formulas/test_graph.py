@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.compiled.records import Access, Buffer, Kernel
+from rooflines.profiler.compiled.records import Access, Buffer, CompiledKernel
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.costs import ERF, TRANSCENDENTAL
@@ -29,7 +29,7 @@ def call(name, *args, results=(X,)):
 def test_operators_add_up_and_only_the_edges_move():
     # relu(a + b) * 2: three operators, two vectors in, one out; what is between them is in no fact
     nodes = [call("aten::add", X, X, 1), call("aten::relu", X), call("aten::mul", X, 2.0)]
-    kernel = Kernel(name="k", nodes=(0, 1, 2), reads=(whole(0), whole(1)), writes=(whole(2),))
+    kernel = CompiledKernel(name="k", nodes=(0, 1, 2), reads=(whole(0), whole(1)), writes=(whole(2),))
     found = count_kernel(kernel, [VECTOR] * 3, nodes)
     assert found.kind == "counted"
     assert (found.work.other_flops, found.work.matrix_flops) == (3 * N, 0)
@@ -39,10 +39,10 @@ def test_operators_add_up_and_only_the_edges_move():
 
 def test_the_kernel_belongs_to_what_costs_most():
     nodes = [call("aten::erf", X), call("aten::sum", X, results=(TensorArg((), "float32", ()),))]
-    found = count_kernel(Kernel(name="k", nodes=(0, 1), reads=(whole(0),)), [VECTOR], nodes)
+    found = count_kernel(CompiledKernel(name="k", nodes=(0, 1), reads=(whole(0),)), [VECTOR], nodes)
     assert found.category == "element-wise"
     assert found.work.other_flops == ERF * N + count(nodes[1].signature).work.other_flops
-    reduction = count_kernel(Kernel(name="k", nodes=(1,), reads=(whole(0),)), [VECTOR], nodes)
+    reduction = count_kernel(CompiledKernel(name="k", nodes=(1,), reads=(whole(0),)), [VECTOR], nodes)
     assert reduction.category == "reduction"
 
 
@@ -50,28 +50,28 @@ def test_a_product_in_a_kernel_is_matrix_work():
     left, right = TensorArg((8, 16), "bfloat16", (16, 1)), TensorArg((16, 4), "bfloat16", (4, 1))
     result = TensorArg((8, 4), "bfloat16", (4, 1))
     nodes = [call("aten::mm", left, right, results=(result,)), call("aten::relu", result, results=(result,))]
-    work = count_kernel(Kernel(name="k", nodes=(0, 1)), [], nodes).work
+    work = count_kernel(CompiledKernel(name="k", nodes=(0, 1)), [], nodes).work
     assert (work.matrix_flops, work.other_flops, work.bytes, work.precision) == (2 * 8 * 16 * 4, 8 * 4, 0, "bf16")
 
 
 def test_views_cost_nothing_and_a_kernel_without_arithmetic_is_a_copy():
     nodes = [call("aten::reshape", X, (10, 100)), call("aten::permute", X, (0,))]
-    found = count_kernel(Kernel(name="k", nodes=(0, 1), reads=(whole(0),), writes=(whole(1),)), [VECTOR] * 2, nodes)
+    found = count_kernel(CompiledKernel(name="k", nodes=(0, 1), reads=(whole(0),), writes=(whole(1),)), [VECTOR] * 2, nodes)
     assert (found.kind, found.category, found.work.flops, found.work.bytes) == ("counted", "copy", 0, 8 * N)
 
 
 def test_one_operator_without_a_formula_makes_the_kernel_unknown():
     nodes = [call("aten::relu", X), call("mylib::secret", X)]
-    found = count_kernel(Kernel(name="k", nodes=(0, 1), reads=(whole(0),)), [VECTOR], nodes)
+    found = count_kernel(CompiledKernel(name="k", nodes=(0, 1), reads=(whole(0),)), [VECTOR], nodes)
     assert (found.kind, found.work, found.reason) == ("unknown", None, "mylib::secret in it: no formula")
 
 
 def test_a_reason_is_kept():
-    assert count_kernel(Kernel(name="k", reason="because"), [], []).reason == "because"
+    assert count_kernel(CompiledKernel(name="k", reason="because"), [], []).reason == "because"
 
 
 def test_a_dtype_without_a_size_is_a_reason():
-    found = count_kernel(Kernel(name="k", reads=(whole(0),)), [Buffer((N,), "bits1x8", (1,))], [])
+    found = count_kernel(CompiledKernel(name="k", reads=(whole(0),)), [Buffer((N,), "bits1x8", (1,))], [])
     assert (found.kind, found.reason) == ("unknown", "unknown dtype 'bits1x8'")
 
 
@@ -104,12 +104,12 @@ TOUCHED = {
 @pytest.mark.parametrize("name", TOUCHED)
 def test_bytes_that_accesses_reach(name):
     accesses, buffers, reached = TOUCHED[name]
-    assert count_kernel(Kernel(name="k", reads=tuple(accesses)), buffers, []).work.bytes_read == reached
+    assert count_kernel(CompiledKernel(name="k", reads=tuple(accesses)), buffers, []).work.bytes_read == reached
 
 
 def test_what_is_added_to_memory_is_read_too():
     added = Access(0, 24, 0, N - 1, adds=True, anywhere=True)
-    work = count_kernel(Kernel(name="k", writes=(added,)), [VECTOR], []).work
+    work = count_kernel(CompiledKernel(name="k", writes=(added,)), [VECTOR], []).work
     assert (work.bytes_read, work.bytes_written) == (4 * 24, 4 * 24)
 
 
@@ -119,7 +119,7 @@ def test_it_is_never_less_than_the_elements_that_strided_accesses_reach(strides)
     reached = {start + step * turn for start, size, step in strides for turn in range(size)}
     extent = max(reached) + 1
     accesses = [Access(0, size, start, start + step * (size - 1)) for start, size, step in strides]
-    kernel = Kernel(name="k", reads=tuple(accesses))
+    kernel = CompiledKernel(name="k", reads=tuple(accesses))
     found = count_kernel(kernel, [Buffer((extent,), "uint8", (1,))], []).work.bytes_read
     assert len(reached) <= found <= extent
 

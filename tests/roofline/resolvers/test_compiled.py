@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
+from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, CompiledKernel, Graph
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, module_annotation
 from tests.roofline.rooms import attributed, divided
@@ -22,11 +22,11 @@ EDGES = {"reads": (Access(0, N, 0, N - 1),), "writes": (Access(1, N, 0, N - 1),)
 
 
 def fused(name, node, module=None, **more):
-    return Kernel(name=name, nodes=(node,), module=module, **EDGES, **more)
+    return CompiledKernel(name=name, nodes=(node,), module=module, **EDGES, **more)
 
 
 def extern(name, module=None, nodes=()):
-    return Kernel(name=name, extern=True, module=module, nodes=nodes)
+    return CompiledKernel(name=name, extern=True, module=module, nodes=nodes)
 
 
 def graph(*kernels, region="0/0", backward=False, modules=None, prefix=None):
@@ -206,6 +206,6 @@ def test_on_a_gpu_the_time_is_that_of_what_the_kernels_event_launched():
 
 
 def test_a_kernel_of_varying_sizes_says_so():
-    code = CompiledCode(graphs=(graph(Kernel(name="graph_0_cpp_fused_relu_0", reason="sizes vary")),), nodes=NODES)
+    code = CompiledCode(graphs=(graph(CompiledKernel(name="graph_0_cpp_fused_relu_0", reason="sizes vary")),), nodes=NODES)
     result, _ = divide(code, region(0, 50), op("graph_0_cpp_fused_relu_0", 1, 10))
     assert gaps(result) == {"graph_0_cpp_fused_relu_0": "sizes vary"}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
-from rooflines.profiler.compiled.records import Access, Buffer, Kernel
+from rooflines.profiler.compiled.records import Access, Buffer, CompiledKernel
 from rooflines.profiler.read.signature import StoredCall
 from rooflines.roofline.count.formulas.arguments import NotCounted, distinct, size_of
 from rooflines.roofline.count.formulas.counter import count
@@ -23,7 +23,7 @@ from rooflines.roofline.count.formulas.registry import CallCount
 _VIEWS: Final = frozenset({"aten::reshape"})
 
 
-def count_kernel(kernel: Kernel, buffers: Sequence[Buffer], nodes: Sequence[StoredCall]) -> CallCount:
+def count_kernel(kernel: CompiledKernel, buffers: Sequence[Buffer], nodes: Sequence[StoredCall]) -> CallCount:
     """The work of one call of ``kernel``: unknown, with the reason, as soon as one of its operators is.
 
     Its category is that of the operators with the most FLOPs, ``copy`` where nothing is computed.

@@ -39,7 +39,7 @@ _FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FormulaRow:
     """What an operator computes and moves. ``place`` is the file and line where it stands."""
 
     schema: str
@@ -317,7 +317,7 @@ def _tensors(args: Arguments, field: _Field, hints: Hints) -> tuple[TensorArg, .
     return (args.tensor(field.name),)
 
 
-def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
+def row_work(signature: Signature, row: FormulaRow, hints: Hints | None = None) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
     plain, fields = parse(row.schema)
     args, hints = Arguments(signature, plain), hints or Hints()
@@ -367,7 +367,7 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
     )
 
 
-def function_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
+def function_work(signature: Signature, row: FormulaRow, hints: Hints | None = None) -> Work:
     """The work of an autograd function, of whose arguments a trace may have the tensors alone.
 
     The schema has those in their order, and a list as the last for the rest; an optional one with dimensions
@@ -410,7 +410,7 @@ def _fits(sizes: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) 
 
 
 def _precision(
-    row: Row,
+    row: FormulaRow,
     args: Arguments,
     tensors: dict[str, tuple[TensorArg, ...]],
     verbs: Mapping[str, str],
@@ -435,7 +435,7 @@ def _precision(
 
 
 def _first_fitting(
-    signature: Signature, rows: tuple[Row, ...], hints: Hints, work_of: Callable[..., Work]
+    signature: Signature, rows: tuple[FormulaRow, ...], hints: Hints, work_of: Callable[..., Work]
 ) -> Work:
     """Return the work by the first row that fits the call. If none fits, the reason is that of the last
     row."""
@@ -446,7 +446,9 @@ def _first_fitting(
 
 
 def formula_of(
-    rows: tuple[Row, ...], functions: bool = False, given: Callable[[Signature], Signature] | None = None
+    rows: tuple[FormulaRow, ...],
+    functions: bool = False,
+    given: Callable[[Signature], Signature] | None = None,
 ) -> HintedFormula:
     """The formula of rows that are tried in their order. ``functions`` says that they are of autograd
     functions, as ``function_work`` has them; otherwise the schemas are those of what ``given`` makes of a
@@ -462,7 +464,7 @@ def formula_of(
     return work
 
 
-def names_in(row: Row) -> None:
+def names_in(row: FormulaRow) -> None:
     """Compile every expression of a row; NameError names what nothing in the row or the language is
     called."""
     plain, arguments = parse(row.schema)

@@ -24,10 +24,12 @@ from rooflines.roofline.count.formulas.families import (
 )
 from rooflines.roofline.count.formulas.record import Work
 from rooflines.roofline.count.formulas.registry import FORMULAS, HintedFormula, Hints, Origin, enter
-from rooflines.roofline.count.formulas.rows import Row, evaluate, formula_of, names_in, steps_of
+from rooflines.roofline.count.formulas.rows import FormulaRow, evaluate, formula_of, names_in, steps_of
 
 _PRECISIONS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "int8", "none")
-_TEXTS: Final = tuple(field.name for field in fields(Row) if field.name not in ("cost", "where", "place"))
+_TEXTS: Final = tuple(
+    field.name for field in fields(FormulaRow) if field.name not in ("cost", "where", "place")
+)
 _GIVEN: Final = ("tensors_only", "with_gradient", "with_gradients")
 _KINDS: Final = ("forward", "backward", "function")
 _RAISED: Final = {"dispatches": Dispatches, "uncounted": NotCounted}
@@ -59,13 +61,15 @@ class FileFormula:
         return " ".join(self.paragraph.text.split())
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[FormulaRow, ...]:
         """The rows, which are tried in their order."""
-        base = self.others[self._like].rows[0] if self._like else Row("")
+        base = self.others[self._like].rows[0] if self._like else FormulaRow("")
         first, *versions = self.body.split("|")
         rows = [_changed(base, first, self.paragraph.place)]
         for version in versions:
-            rows.append(_changed(rows[0] if _leaves_out(version) else Row(""), version, self.paragraph.place))
+            rows.append(
+                _changed(rows[0] if _leaves_out(version) else FormulaRow(""), version, self.paragraph.place)
+            )
         return tuple(rows)
 
     @cached_property
@@ -242,7 +246,7 @@ def _leaves_out(text: str) -> bool:
     return text.lstrip().startswith(";") or " = " not in text
 
 
-def _changed(row: Row, text: str, place: str) -> Row:
+def _changed(row: FormulaRow, text: str, place: str) -> FormulaRow:
     """The row with the schema and the fields of the text: ``schema -> result; name = value; ...``."""
     schema, *clauses = _clauses(text)
     schema, _, result = schema.partition(" -> ")

@@ -23,7 +23,7 @@ from rooflines.profiler.tree.tree import PHASES
 from rooflines.profiler.tree.windows import launched_ns, step_number
 from rooflines.roofline.analysis import OperatorRow, Steps
 from rooflines.roofline.judge.step.partition import Label, partition
-from rooflines.roofline.judge.step.serving import Ran, steps_of_kind, work_of
+from rooflines.roofline.judge.step.serving import RanBatch, steps_of_kind, work_of
 from rooflines.roofline.judge.step.times import median_interval
 from rooflines.roofline.own.own import Attribution
 from rooflines.roofline.served_steps import Generation, MemoryFit, ServedSteps, TokenLatency
@@ -254,7 +254,7 @@ def _phase(
     batches, attribution = calls
     code = PHASES.index(kind)
     every = zip(attribution.rows, rows, strict=True)
-    ran = [Ran(row, judged, row.calls, row.time_ns) for row, judged in every if row.phase == code]
+    ran = [RanBatch(row, judged, row.calls, row.time_ns) for row, judged in every if row.phase == code]
     gaps = [(gap, gap.time_ns) for gap in attribution.gaps if gap.phase == code]
     steps = steps_of_kind(
         kind,

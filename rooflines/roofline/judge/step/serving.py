@@ -44,7 +44,7 @@ _LITTLE_OVERHEAD = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RanBatch:
     """A row in the steps of one kind: its calls and its time there."""
 
     row: TimeRow
@@ -126,7 +126,7 @@ def _steps(
     for row, operator in zip(attribution.rows, judged, strict=True):
         calls = sum(row.step_calls[number] for number in numbers) if attribution.steps > 1 else row.calls
         if calls:
-            ran.append(Ran(row, operator, calls, in_steps(row)))
+            ran.append(RanBatch(row, operator, calls, in_steps(row)))
     # Requests in decode generate one token each, if no drafts are verified.
     none = kind == "prefill" or any(batch.is_draft for batch in every)
     return steps_of_kind(
@@ -147,7 +147,7 @@ def steps_of_kind(
     batches: Sequence[RequestMark],
     attribution: Attribution,
     judged: Sequence[OperatorRow],
-    ran: list[Ran],
+    ran: list[RanBatch],
     gaps: Sequence[tuple[TimeRow, float]],
     roofs: Ceilings | None,
     *,
@@ -194,7 +194,7 @@ def steps_of_kind(
 
 def _parts(
     kind: Kind,
-    ran: list[Ran],
+    ran: list[RanBatch],
     gaps: Sequence[tuple[TimeRow, float]],
     attribution: Attribution,
     steps: int,
@@ -244,7 +244,7 @@ def _mean(values: Sequence[int | None]) -> int | float | None:
     return per_step(sum(known), len(values)) if len(known) == len(values) else None
 
 
-def _padded_to(ran: list[Ran], tokens: set[int | None]) -> int | None:
+def _padded_to(ran: list[RanBatch], tokens: set[int | None]) -> int | None:
     """The rows of the products where padding makes them more than the ``tokens``, equally many in all steps;
     else None."""
     number = tokens.pop() if len(tokens) == 1 else None
@@ -261,7 +261,7 @@ def _padded_to(ran: list[Ran], tokens: set[int | None]) -> int | None:
     return most if number is not None and most > number and 2 * time_ns > times.total() else None
 
 
-def work_of(ran: list[Ran], steps: int) -> ServedWork | None:
+def work_of(ran: list[RanBatch], steps: int) -> ServedWork | None:
     """Return the sums of these operators per step; None without any."""
     if not ran:
         return None
@@ -287,11 +287,11 @@ def work_of(ran: list[Ran], steps: int) -> ServedWork | None:
     )
 
 
-def _flops(ran: Iterable[Ran]) -> int:
+def _flops(ran: Iterable[RanBatch]) -> int:
     return sum(one.row.work.flops * one.calls for one in ran)
 
 
-def _assumptions(ran: list[Ran]) -> str | None:
+def _assumptions(ran: list[RanBatch]) -> str | None:
     return "; ".join(dict.fromkeys(one.judged.assumption for one in ran if one.judged.assumption)) or None
 
 
@@ -299,7 +299,7 @@ def _assumptions(ran: list[Ran]) -> str | None:
 
 
 def _reads(
-    ran: list[Ran],
+    ran: list[RanBatch],
     batches: Sequence[RequestMark],
     step_s: float,
     roofs: Ceilings | None,
@@ -336,14 +336,14 @@ def _reads(
     )
 
 
-def _weights(one: Ran) -> int:
+def _weights(one: RanBatch) -> int:
     """Return the bytes that a product with weights reads besides its first matrix (the tokens); of experts,
     those that tokens use."""
     tokens = next((tensor for tensor in one.row.signature.tensors if len(tensor.shape) >= 2), None)
     return max(0, one.row.work.bytes_read - tokens.nbytes) if tokens is not None and _has_weights(one) else 0
 
 
-def _has_weights(one: Ran) -> bool:
+def _has_weights(one: RanBatch) -> bool:
     """Return whether one operand of a product is weights; in a product of two batches of matrices both may be
     activations."""
     if one.judged.category == "moe":
@@ -363,7 +363,7 @@ def _is_complete(gaps: Sequence[tuple[TimeRow, float]], steps: int, busy_s: floa
     return missing_ns / 1e9 / steps <= _MOST_MISSING * busy_s
 
 
-def _keys_and_values(one: Ran, tokens: int | float | None) -> float:
+def _keys_and_values(one: RanBatch, tokens: int | float | None) -> float:
     """Return the bytes that attention reads besides its queries, which may be padded to more than
     ``tokens``."""
     query, read = next(iter(one.row.signature.tensors), None), one.row.work.bytes_read
