@@ -63,7 +63,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 check: lint
-	$(PYTEST) -q -m "not slow" tests/roofline tests/profiler/trace tests/device_specs/test_catalog.py tests/test_*.py
+	$(PYTEST) -q -m "not slow" tests/roofline tests/profiler/read tests/device_specs/test_catalog.py tests/test_*.py
 
 # Installs nothing, because a GPU machine may have no network: .venv where it is there, else the interpreter that has torch.
 gpu-check:

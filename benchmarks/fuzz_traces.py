@@ -6,7 +6,7 @@ Small traces (some by hand, some cut out of real ones) are mutated as JSON (a va
 out) and as bytes. ``--guided`` lets atheris (``pip install atheris``, for development only) choose mutations by the code that they
 reach; the plain loop keeps what ended in a way not seen before as a seed of its own. A failure is an exception that is not ours, a
 trace that takes more than five seconds, or (without atheris) memory that has grown by more than 64 MiB; what fails is saved in
-tests/data/traces/fuzz, which tests/profiler/trace/test_fuzz.py reads. Figures are written to benchmarks/results/fuzz_traces.json.
+tests/data/traces/fuzz, which tests/profiler/read/test_fuzz.py reads. Figures are written to benchmarks/results/fuzz_traces.json.
 """
 
 from __future__ import annotations

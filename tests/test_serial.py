@@ -15,7 +15,7 @@ from rooflines.profiler.records import RunFile
 from rooflines.profiler.training.records import Training
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import from_plain, part, read_json, to_plain, write_json
-from rooflines.sweeps.results import Result
+from rooflines.sweeps.records import PointResult
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ def records_in(kind):
             yield from records_in(inner)
 
 
-@pytest.mark.parametrize("stored", [Analysis, RunFile, MonitorFile, Training, Result, History, CompiledCode])
+@pytest.mark.parametrize("stored", [Analysis, RunFile, MonitorFile, Training, PointResult, History, CompiledCode])
 def test_what_may_be_absent_from_a_file_has_a_default(stored):
     """What is None is left out, and a record without a default for it could not be read again."""
     fields = [(kind, field) for kind in set(records_in(stored)) for field in msgspec.structs.fields(kind)]

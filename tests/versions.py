@@ -23,7 +23,7 @@ PINNED = ("torch==2.14.*", "torchvision==0.29.*")
 TOOLS = (
     "pytest>=8.0", "pytest-xdist>=3.5", "hypothesis>=6.100", "pypdf>=5.0", "hatchling>=1.24", "fvcore>=0.1.5.post20221221", "timm>=1.0",
 )  # fmt: skip
-UNIT = ("tests/roofline", "tests/device_specs/test_catalog.py", "tests/profiler/trace", "tests/profiler/dispatch", "tests/reports")
+UNIT = ("tests/roofline", "tests/device_specs/test_catalog.py", "tests/profiler/read", "tests/profiler/calls", "tests/reports")
 
 
 def outcome(command: list[str], what: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rooflines.roofline.analysis import Analysis, TracedStep
 from rooflines.serial import read_json, write_json
 from tests.cli.test_compare import slower_sample
 from tests.commands import call, quick, run
-from tests.roofline.comparison.steps import with_steps
+from tests.roofline.compare.steps import with_steps
 from tests.samples import analysis as sample
 
 NAME = "resnet50-training-batch4-224px-fp32-SGD"

@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.roofline.advise import categories
 from rooflines.roofline.judge.shapes import repeated_key, shapes_range
-from tests.roofline.advice.cases import case, row
+from tests.roofline.advise.cases import case, row
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rooflines.reports.views.comparison import comparison_csv, junit, page
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.compare.compare import compare
 from tests.printing import in_terminal
-from tests.roofline.comparison.steps import with_steps
+from tests.roofline.compare.steps import with_steps
 from tests.samples import analysis as sample
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.roofline.resolvers.test_related_calls import reasons, rows
+from tests.roofline.count.test_related_calls import reasons, rows
 from tests.roofline.rooms import attributed
 from tests.traces import add, op
 

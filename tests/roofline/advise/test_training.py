@@ -7,7 +7,7 @@ import pytest
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import communication, host, training
 from rooflines.roofline.analysis import Basis, CollectiveRow, HostWork, Memory, PageFaults, Recomputation, StepDivision, Steps, Timeline
-from tests.roofline.advice.cases import case, kernel, row, unmodelled
+from tests.roofline.advise.cases import case, kernel, row, unmodelled
 
 
 @pytest.mark.parametrize("name", ["aten::zero_", "aten::_foreach_zero_", "aten::fill_"])

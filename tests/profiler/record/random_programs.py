@@ -1,6 +1,6 @@
 """Random programs with profilers of their own, each profiled in a forked copy of a process that has imported torch and not used it.
 
-``python -m tests.profiler.recording.random_programs 200`` runs so many, in the working directory, which has a ``ceilings.json``.
+``python -m tests.profiler.record.random_programs 200`` runs so many, in the working directory, which has a ``ceilings.json``.
 """
 
 import json

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 import rooflines
 from rooflines.profiler.record.own_profilers import _is_profiling
 from tests.commands import quick, run, write_ceilings
-from tests.profiler.recording import random_programs
+from tests.profiler.record import random_programs
 
 # Two products forward, two gradients of weights, one of an input.
 STEP_FLOPS = 2 * (2 * 4 * 16 * 32) + 3 * (2 * 4 * 32 * 8)

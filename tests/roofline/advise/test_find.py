@@ -17,7 +17,7 @@ from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronization
 from rooflines.roofline.judge.step.interference import noise_s, unsteady
 from rooflines.roofline.predict.change import Change, predict
-from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
+from tests.roofline.advise.cases import STEP_S, analysis, kernel, row
 from tests.roofline.real import DATA, TRACES, analysis_of
 
 RUNS = DATA.parent / "gpu_runs"

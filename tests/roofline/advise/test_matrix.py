@@ -7,7 +7,7 @@ import pytest
 
 from rooflines.profiler.records import Environment
 from rooflines.roofline.advise import matrix
-from tests.roofline.advice.cases import analysis, case, kernel, row, unmodelled
+from tests.roofline.advise.cases import analysis, case, kernel, row, unmodelled
 
 ALIGN1 = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align1>"
 ALIGN2 = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2>"

@@ -12,7 +12,7 @@ import pytest
 from rooflines import analyze
 from rooflines.profiler.read.records import Scope
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, UNKNOWN, module_annotation
-from tests.roofline.attribution.test_graphs import captured, gaps, hip, module_calls, replay
+from tests.roofline.own.test_graphs import captured, gaps, hip, module_calls, replay
 from tests.roofline.rooms import divided
 from tests.traces import kernel, mm, span, trace
 

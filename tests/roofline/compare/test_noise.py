@@ -17,8 +17,8 @@ from rooflines.roofline.analysis import TracedStep
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.compare.noise import FEWEST_ROWS, PairTimes, calibrate, is_known, judge
-from tests.roofline.comparison.steps import with_steps
-from tests.roofline.comparison.test_compare import made, operator
+from tests.roofline.compare.steps import with_steps
+from tests.roofline.compare.test_compare import made, operator
 from tests.traces import add, kernel, launch, mm, span, trace
 
 

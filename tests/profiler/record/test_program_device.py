@@ -121,7 +121,7 @@ def train_in_a_loop(steps, directory):
 
 def train_in_a_script(steps, directory):
     script = directory.with_suffix(".py")
-    script.write_text(f"from tests.profiler.recording.test_program_device import train\ntrain({steps})\n")
+    script.write_text(f"from tests.profiler.record.test_program_device import train\ntrain({steps})\n")
     return profile_script(script, [], ProfileOptions(output=directory, ceilings="spec", formats=("json",)))
 
 

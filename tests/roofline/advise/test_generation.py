@@ -7,7 +7,7 @@ from rooflines.profiler.records import Workload
 from rooflines.roofline.advise import generation, host, small_kernels
 from rooflines.roofline.analysis import Basis, Coverage
 from rooflines.roofline.served_steps import DecodeReads, Generation, ServedSteps
-from tests.roofline.advice.cases import case, row
+from tests.roofline.advise.cases import case, row
 
 READS = DecodeReads(weight_bytes=15e9, kv_cache_bytes=1e9, lower_bound_s=0.002, efficiency=0.8)
 DECODE = ServedSteps(

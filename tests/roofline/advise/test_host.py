@@ -9,7 +9,7 @@ from rooflines.roofline.advise import host, small_kernels
 from rooflines.roofline.advise.usage import ranked
 from rooflines.roofline.analysis import Basis, Coverage, Finding, HostWork, Synchronization
 from rooflines.roofline.served_steps import ServedSteps, Serving
-from tests.roofline.advice.cases import case, kernel, row
+from tests.roofline.advise.cases import case, kernel, row
 
 
 def wait(operator="aten::item", idle_s=0.01, where="train.py(41): step", calls=4):

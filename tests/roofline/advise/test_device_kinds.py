@@ -11,7 +11,7 @@ from rooflines.roofline.advise.case import Case, device_kind
 from rooflines.roofline.advise.findings import RULES
 from rooflines.roofline.advise.usage import find_in_usage
 from rooflines.roofline.analysis import Basis, HostWork
-from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
+from tests.roofline.advise.cases import STEP_S, analysis, kernel, row
 from tests.roofline.real import TRACES, analysis_of
 from tests.usage_samples import machine_analysis
 

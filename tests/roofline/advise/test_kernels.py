@@ -11,7 +11,7 @@ from rooflines.roofline.advise import categories, copies, matrix, small_kernels
 from rooflines.roofline.advise.case import MORE_WORK, Setting
 from rooflines.roofline.advise.findings import find
 from rooflines.roofline.analysis import HostWork, ModuleRow
-from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
+from tests.roofline.advise.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
 CK_MOE = "_ZN2ck27kernel_moe_gemm_2lds"
 CHAINED = {"shapes": "8192x4096", "precision": "bf16", "bytes": 2**27, "category": "normalization"}
