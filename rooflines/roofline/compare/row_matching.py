@@ -44,22 +44,21 @@ class Pair(NamedTuple):
 def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True) -> list[Pair]:
     """All operators of both sides, in pairs or alone, those without a count included; modules are ignored
     unless ``by_module``."""
-    pairs: list[Pair] = []
+    matching = _Matching()
     ours, theirs = (
         _folded(_operators(side.operators, by_module), _OPERATOR_KEYS[0][1]) for side in (before, after)
     )
     for match, key in _OPERATOR_KEYS:
-        ours, theirs = _pair_off(pairs, match, key, ours, theirs)
+        ours, theirs = matching.pair_off(match, key, ours, theirs)
     gaps, their_gaps = (_folded(_unmodelled(side), _GAP_KEYS[0][1]) for side in (before, after))
     for match, key in _GAP_KEYS:
-        gaps, their_gaps = _pair_off(pairs, match, key, gaps, their_gaps)
+        gaps, their_gaps = matching.pair_off(match, key, gaps, their_gaps)
     # Rows with a count on one side only: one trace holds the shapes, or one version of rooflines has the
     # formula.
-    ours, their_gaps = _pair_off_names(pairs, ours, their_gaps, swapped=False)
-    theirs, gaps = _pair_off_names(pairs, theirs, gaps, swapped=True)
-    pairs += [Pair("none", row, None) for row in (*ours, *gaps)]
-    pairs += [Pair("none", None, row) for row in (*theirs, *their_gaps)]
-    return pairs
+    ours, their_gaps = matching.pair_off_names(ours, their_gaps, swapped=False)
+    theirs, gaps = matching.pair_off_names(theirs, gaps, swapped=True)
+    gone = [Pair("none", row, None) for row in (*ours, *gaps)]
+    return [*matching.pairs, *gone, *(Pair("none", None, row) for row in (*theirs, *their_gaps))]
 
 
 def match_modules(before: Analysis, after: Analysis, operators: Iterable[Pair]) -> list[Pair]:
@@ -216,31 +215,36 @@ _GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (
 )
 
 
-def _pair_off(
-    pairs: list[Pair], match: Match, key: _RowKey, before: list[SideRow], after: list[SideRow]
-) -> tuple[list[SideRow], list[SideRow]]:
-    """Add the pairs that agree in ``key`` to ``pairs``; returns the rows left over. Of several, the largest
-    work goes together."""
-    ours, theirs = grouped(before, key), grouped(after, key)
-    for value in [value for value in ours if value in theirs]:
-        old, new = ours[value], theirs[value]
-        most = min(len(old), len(new))
-        if max(len(old), len(new)) > 1:
-            old, new = sorted(old, key=_order), sorted(new, key=_order)
-        pairs += [Pair(match, *both) for both in zip(old[:most], new[:most], strict=True)]
-        ours[value], theirs[value] = old[most:], new[most:]
-    return list(chain.from_iterable(ours.values())), list(chain.from_iterable(theirs.values()))
+class _Matching:
+    """The pairs of rows that were found so far."""
 
+    def __init__(self) -> None:
+        self.pairs: list[Pair] = []
 
-def _pair_off_names(
-    pairs: list[Pair], counted: list[SideRow], gaps: list[SideRow], *, swapped: bool
-) -> tuple[list[SideRow], list[SideRow]]:
-    """The same for rows with a count and rows without one, all of a name together."""
-    with_count, without = grouped(counted, lambda row: row.name), grouped(gaps, lambda row: row.name)
-    for name in [name for name in with_count if name in without]:
-        one, other = fold(with_count.pop(name)), fold(without.pop(name))
-        pairs.append(Pair("name", other, one) if swapped else Pair("name", one, other))
-    return list(chain.from_iterable(with_count.values())), list(chain.from_iterable(without.values()))
+    def pair_off(
+        self, match: Match, key: _RowKey, before: list[SideRow], after: list[SideRow]
+    ) -> tuple[list[SideRow], list[SideRow]]:
+        """Pair the rows that agree in ``key``; returns those left over. Of several, the largest work goes
+        together."""
+        ours, theirs = grouped(before, key), grouped(after, key)
+        for value in [value for value in ours if value in theirs]:
+            old, new = ours[value], theirs[value]
+            most = min(len(old), len(new))
+            if max(len(old), len(new)) > 1:
+                old, new = sorted(old, key=_order), sorted(new, key=_order)
+            self.pairs += [Pair(match, *both) for both in zip(old[:most], new[:most], strict=True)]
+            ours[value], theirs[value] = old[most:], new[most:]
+        return list(chain.from_iterable(ours.values())), list(chain.from_iterable(theirs.values()))
+
+    def pair_off_names(
+        self, counted: list[SideRow], gaps: list[SideRow], *, swapped: bool
+    ) -> tuple[list[SideRow], list[SideRow]]:
+        """The same for rows with a count and rows without one, all of a name together."""
+        with_count, without = grouped(counted, lambda row: row.name), grouped(gaps, lambda row: row.name)
+        for name in [name for name in with_count if name in without]:
+            one, other = fold(with_count.pop(name)), fold(without.pop(name))
+            self.pairs.append(Pair("name", other, one) if swapped else Pair("name", one, other))
+        return list(chain.from_iterable(with_count.values())), list(chain.from_iterable(without.values()))
 
 
 def _order(row: SideRow) -> tuple[object, ...]:
