@@ -158,7 +158,7 @@ def add_rule(copy):
 
 def add_command(copy):
     copy.write("rooflines/cli/hello.py", COMMAND)
-    copy.insert("rooflines/cli/app.py", '"advise", "analyze"', '"hello", ')
+    copy.insert("rooflines/cli/app.py", '    "advise",\n', '    "hello",\n')
     assert "Hello from a new command." in copy.run("-m", "rooflines", "hello")
     assert "Greet." in copy.run("-m", "rooflines", "--help")
 
