@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from rooflines.device_specs.records import Ceilings
+from rooflines.serial import write_json
+from tests import samples
 from tests.pipeline.test_extension import NETWORK
 from tests.test_extending import DOCUMENT, ROOT, TRACE, documented
 
@@ -41,6 +44,24 @@ from rooflines.roofline.advise.case import Advice
 def half(case):
     saved = {ran.key: ran.left_s / 2 for ran in case.ran(lambda ran: True)}
     return Advice("Do half of the work", sum(saved.values()), "all of it was done", "half=True", saved)
+"""
+
+
+INPLACE = """    if options.inplace:
+        for module in network.modules():
+            if hasattr(module, "inplace"):
+                module.inplace = True
+"""
+ROW = """    RunOption(
+        "inplace", lambda run: [] if run.analysis.workload.inplace else [("activations in place", True)], alters=True,
+        facts=(WorkloadFact("inplace", "in place", "activations", "overwrite their input", flag=True),),
+    ),
+"""
+ACTIVATIONS = """
+import torch
+
+def network():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()), torch.rand(1, 3, 32, 32)
 """
 
 
@@ -163,6 +184,27 @@ def add_command(copy):
     assert "Greet." in copy.run("-m", "rooflines", "--help")
 
 
+def add_option(copy):
+    """``--inplace`` lets activations overwrite their input: declared, applied, recorded, and a row of the table of options."""
+    declared = '    inplace: Annotated[bool, Option("Let activations overwrite their input.", "Execution")] = False\n'
+    copy.insert("rooflines/profiler/options.py", "    compile: Annotated[Compile", declared)
+    copy.insert("rooflines/profiler/workloads/prepare.py", "    if options.checkpointing:\n        notes", INPLACE)
+    copy.insert("rooflines/profiler/workloads/prepare.py", "channels_last=options.channels_last, compiled", "inplace=options.inplace, ")
+    copy.insert("rooflines/profiler/workloads/prepare.py", '"channels_last", "compile", "quantize", "optimizer"', '"inplace", ')
+    copy.insert("rooflines/profiler/records.py", "    compiled: bool = False\n    compile_mode", "    inplace: bool = False\n")
+    copy.insert("rooflines/pipeline/options.py", '"checkpointing", "cuda_graphs"', '"inplace", ')
+    copy.insert("rooflines/roofline/predict/options.py", '    RunOption("data", facts', ROW)
+    (copy.folder / "network.py").write_text(ACTIVATIONS)
+    write_json(copy.folder / "ceilings.json", Ceilings(device="", kind="cpu", ceilings=samples.ceilings()))
+    for name, given in (("before", ()), ("after", ("--inplace",))):
+        options = ("--steps", "6", "--warmup", "1", "--ceilings", "ceilings.json", "--formats", "markdown", "-o", name, *given)
+        copy.run("-m", "rooflines", "profile", "--model", "network.py:network", *options)
+    assert "activations in place" in copy.run("-m", "rooflines", "advise", "before", "--only", "inplace")
+    comparison = json.loads(copy.run("-m", "rooflines", "compare", "before", "after", "--format", "json"))
+    assert {"name": "in place", "before": "no", "after": "yes", "unlike": False} in comparison["differs"]
+    assert "overwrite their input" in (copy.folder / "after" / "report.md").read_text(encoding="utf-8")
+
+
 def named(what):
     """The files that the document names for an addition: patterns, with ``*`` for a name in capitals."""
     table = DOCUMENT.read_text(encoding="utf-8").partition("## In rooflines itself")[2]
@@ -180,6 +222,7 @@ def named(what):
         ("a format", add_format),
         ("a rule", add_rule),
         ("a command", add_command),
+        ("an option that changes the work", add_option),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -69,7 +69,9 @@ def advise(
             progress.stage("predicting", None)
         predicted = predicted_changes(recorded, analysis) if recorded.facts.settings.options else ()
     if not trying:
-        print_page(advice.page(analysis, [one for one in predicted if not kinds or one[0].kind in kinds]))
+        print_page(
+            advice.page(analysis, [trial for trial in predicted if not kinds or trial.change.kind in kinds])
+        )
         return
     interrupted: Interrupted | None = None
     with progress_bar(False) as progress:
@@ -89,11 +91,9 @@ def advise(
 
 def _kinds(text: str | None) -> tuple[str, ...]:
     """Return the kinds in ``text``; raises UsageError for an unknown one."""
-    from typing import get_args
+    from rooflines.roofline.predict.options import OPTIONS
 
-    from rooflines.roofline.predict.change import Kind
-
-    known = [one for one in get_args(Kind) if one != "combination"]
+    known = [option.kind for option in OPTIONS if option.values is not None]
     kinds = tuple(part.strip() for part in (text or "").split(",") if part.strip())
     for kind in kinds:
         if kind not in known:

@@ -25,6 +25,7 @@ from rooflines.roofline.compare.compare import FEWEST_STEPS
 from rooflines.roofline.compare.compare import compare as _compare
 from rooflines.roofline.compare.records import Comparison
 from rooflines.roofline.judge.step.interference import WIDE
+from rooflines.roofline.predict.options import FACTS
 from rooflines.roofline.uncertainty import interval95, resampled_medians
 from rooflines.serial import write_json
 from rooflines.units import percent, seconds
@@ -171,13 +172,11 @@ def _baseline_file(workload: Workload, directory: Path) -> Path:
         f"batch{workload.batch_size}" if workload.batch_size else "",
         f"{workload.image_size}px" if workload.image_size else "",
         workload.precision,
-        "channels-last" if workload.channels_last else "",
-        "compiled" if workload.compiled else "",
-        workload.compile_mode or "",
-        "checkpointing" if workload.checkpointing else "",
-        "cuda-graph" if workload.cuda_graph else "",
-        workload.parallel or "",
-        workload.optimizer or "",
+        *(
+            fact.name.lower().replace(" ", "-") if fact.flag else fact.value(workload)
+            for fact in FACTS
+            if fact.in_baseline and getattr(workload, fact.field)
+        ),
     )
     return directory / f"{file_stem('-'.join(filter(None, conditions)))}.json"
 

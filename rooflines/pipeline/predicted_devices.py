@@ -93,12 +93,12 @@ def numbers_by_name(option: str, texts: Iterable[str]) -> dict[str, float]:
     """The numbers in ``NAME=NUMBER``, by name. Raises UsageError for any other text."""
     found = {}
     for text in texts:
-        name, equals, number = text.rpartition("=")
+        name, _, number = text.rpartition("=")
         try:
             found[name] = float(number)
         except ValueError:
-            equals = ""
-        if not equals or not name:
+            name = ""
+        if not name:
             raise UsageError(
                 f"{arg(option)} {text!r} is not NAME=NUMBER.",
                 hint=f'For example: {arg(option)} "NVIDIA H200=3.5"',

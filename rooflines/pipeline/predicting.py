@@ -25,6 +25,7 @@ from rooflines.roofline.predict.forecast import (
     DeviceFacts,
     DeviceForecast,
     Forecast,
+    LayoutBound,
     OperatorBound,
     StepBound,
 )
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.predict.efficiencies import Efficiencies
-    from rooflines.roofline.predict.layout import LayoutBound
 
 # The public traces of GPUs that come with the package, as a run to predict from.
 PUBLIC = "public"
@@ -109,16 +109,11 @@ def predict(
 
 def _combinations(options: Mapping[str, Any]) -> list[PointOptions]:
     """The options of each step: every combination of the lists."""
-    lists = {
-        name: value if isinstance(value, Sequence) else [value]
+    lists = [
+        value if name in PREDICTED_LISTS and isinstance(value, Sequence) else [value]
         for name, value in options.items()
-        if name in PREDICTED_LISTS
-    }
-    rest = {name: value for name, value in options.items() if name not in PREDICTED_LISTS}
-    return [
-        PointOptions(**rest, **dict(zip(lists, chosen, strict=True)))
-        for chosen in itertools.product(*lists.values())
     ]
+    return [PointOptions(**dict(zip(options, chosen, strict=True))) for chosen in itertools.product(*lists)]
 
 
 def _measured(source: Path | str, progress: Progress) -> Analysis:

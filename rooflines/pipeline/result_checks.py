@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.records import ResultError
 from rooflines.profiler.workloads.inputs import tensors_in
+from rooflines.roofline.predict.options import OPTIONS
 
 if TYPE_CHECKING:
     import torch
-
-# What a reference leaves out: all that may change the result.
-_PLAIN = ("precision", "quantize", "compile", "channels_last", "cuda_graphs", "checkpointing", "parallel")
 
 
 class FirstResult:
@@ -34,7 +32,8 @@ class FirstResult:
 
 def reference_options(options: PointOptions) -> PointOptions | None:
     """Return the options of the reference in fp32 for a run with ``options``; None if that is what it is."""
-    plain = dataclasses.replace(options, **{name: getattr(PointOptions, name) for name in _PLAIN})
+    altering = (option.name for option in OPTIONS if option.alters)
+    plain = dataclasses.replace(options, **{name: getattr(PointOptions, name) for name in altering})
     return None if plain == options else plain
 
 

@@ -1,14 +1,13 @@
-"""Try the advice for a run: which options may be changed, and each change measured in turn with the run as it
-was."""
+"""Try the advice for a run: each change of its options measured in turn with the run as it was."""
 
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Collection, Mapping, Sequence
-from ctypes.util import find_library
 from datetime import datetime, timezone
 from pathlib import Path
+
+from msgspec.structs import asdict, replace
 
 from rooflines.arguments import arg
 from rooflines.errors import Interrupted, UsageError
@@ -20,32 +19,19 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import ResultError, Run
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.judge.step.interference import shared_by
-from rooflines.roofline.predict.change import (
-    HUGE_PAGES,
-    Change,
-    PageCosts,
-    PredictedStep,
-    Prediction,
-    best_split,
-    predict,
-)
+from rooflines.roofline.predict.change import Change, PageCosts, Prediction
+from rooflines.roofline.predict.options import OPTIONS, Repeatable, predict
 from rooflines.roofline.predict.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
 from rooflines.sweeps.points import hash_of, point_id
 from rooflines.sweeps.records import PointResult, SweepPoint
 from rooflines.sweeps.results import estimate, read_results
 from rooflines.sweeps.run import load_sweep, run_sweep, write_record
-from rooflines.units import counted
 
 ROUNDS = 4
 COMBINATION = "combination"
 _CEILINGS = "ceilings.json"
-# Memory that the C library returns to the system only when 8 GB of it are free.
-_KEPT = {"MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_MMAP_THRESHOLD_": "8000000000"}
 # The kinds whose prediction asks what new memory costs.
 _WITH_PAGES = ("allocator", "precision")
-_ALLOCATORS = ("jemalloc", "tcmalloc", "tcmalloc_minimal")
-
-Predicted = tuple[Change, Prediction | None]
 
 
 def check_repeatable(run: Run) -> None:
@@ -65,95 +51,6 @@ def check_repeatable(run: Run) -> None:
         )
 
 
-def changes_of(run: Run, analysis: Analysis) -> tuple[Change, ...]:
-    """Return the changes of the options of ``run`` that its device and workload allow."""
-    given, workload, environment = run.facts.settings.options, analysis.workload, analysis.environment
-    cuda, training = environment.device.startswith("cuda"), workload.mode == "training"
-    found: list[Change] = []
-    if workload.precision in ("fp32", "tf32"):
-        found += [
-            Change(kind="precision", label=name, options={"precision": name}) for name in ("amp-bf16", "bf16")
-        ]
-    if not workload.channels_last and any(row.category == "convolution" for row in analysis.operators):
-        found.append(Change(kind="channels-last", label="channels last", options={"channels_last": True}))
-    if not analysis.compiled and not workload.compiled:
-        modes = ("on", "reduce-overhead") if cuda else ("on",)
-        found += [
-            Change(
-                kind="compile",
-                label="compiled" if mode == "on" else f"compiled ({mode})",
-                options={"compile": mode},
-            )
-            for mode in modes
-        ]
-    threads, cores = environment.threads, environment.cpu_cores
-    if environment.device.startswith("cpu") and threads and cores and cores > 1:
-        number = cores if threads != cores else cores // 2
-        found.append(
-            Change(
-                kind="threads",
-                label=f"{number} thread{'' if number == 1 else 's'}",
-                options={"threads": number},
-            )
-        )
-    if workload.batch_size is not None:
-        size = 2 * workload.batch_size
-        found.append(Change(kind="batch-size", label=f"batch {size}", options={"batch_size": size}))
-    if training and "," not in (name := str(given.get("optimizer", "sgd"))):
-        found += [
-            Change(kind="optimizer", label=f"{name}, {how}", options={"optimizer": f"{name},{how}"})
-            for how in (("fused", "foreach") if cuda else ("fused",))
-        ]
-    if "data" in given:
-        found += _of_loader(given, analysis, cuda)
-    if cuda:
-        if not workload.cuda_graph:
-            found.append(Change(kind="cuda-graphs", label="CUDA graph", options={"cuda_graphs": True}))
-        segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-        found.append(Change(kind="allocator", label="expandable segments", environment=segments))
-    elif environment.device.startswith("cpu"):
-        found += allocators()
-    return tuple(found)
-
-
-def _of_loader(given: Mapping[str, OptionValue], analysis: Analysis, cuda: bool) -> list[Change]:
-    """As many workers as deliver the batches as fast as the step takes them, and processors left for them;
-    and pinned memory."""
-    now, (workers, threads) = int(given.get("data_workers", 0)), best_split(PredictedStep(analysis))
-    found = []
-    if (workers, threads) != (now, analysis.environment.threads) and (threads is not None or workers != now):
-        options: dict[str, OptionValue] = {
-            "data_workers": workers,
-            **({"threads": threads} if threads is not None else {}),
-        }
-        labels = [
-            counted(workers, "loader worker"),
-            *([counted(threads, "thread")] if threads is not None else []),
-        ]
-        found.append(Change(kind="data-workers", label=" · ".join(labels), options=options))
-    if cuda and not given.get("pin_memory"):
-        found.append(Change(kind="pin-memory", label="pinned memory", options={"pin_memory": True}))
-    return found
-
-
-def allocators() -> list[Change]:
-    """Return the settings of the C library's allocator, huge pages, and the other allocators that are
-    installed (Linux)."""
-    if platform.system() != "Linux":
-        return []
-    found = []
-    if platform.libc_ver()[0] == "glibc":
-        found.append(Change(kind="allocator", label="glibc keeps memory", environment=_KEPT))
-    switch = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    if switch.is_file() and "[madvise]" in switch.read_text():
-        found.append(Change(kind="allocator", label="huge pages", environment={HUGE_PAGES: "1"}))
-    libraries = {name: path for name in _ALLOCATORS if (path := find_library(name)) is not None}
-    return found + [
-        Change(kind="allocator", label=name, environment={"LD_PRELOAD": path})
-        for name, path in libraries.items()
-    ]
-
-
 def page_costs() -> PageCosts | None:
     """Measure what new memory costs here; None where the system does not let a process choose the kind of
     pages."""
@@ -161,29 +58,30 @@ def page_costs() -> PageCosts | None:
     return PageCosts(page, page_s(huge=True)) if page is not None else None
 
 
-def predicted_changes(run: Run, analysis: Analysis) -> tuple[Predicted, ...]:
+def predicted_changes(run: Run, analysis: Analysis) -> tuple[Trial, ...]:
     """Return the changes of ``run`` with their predictions, best first; those without a prediction last."""
-    changes = changes_of(run, analysis)
+    repeatable = Repeatable(analysis, run.facts.settings.options)
+    changes = [change for option in OPTIONS for change in option.changes(repeatable)]
     costs = (
         page_costs()
         if any(one.kind in _WITH_PAGES for one in changes) and analysis.page_faults is not None
         else None
     )
-    found = [(change, predict(change, analysis, costs)) for change in changes]
-    return tuple(sorted(found, key=lambda one: -one[1].speedup if one[1] is not None else 0.0))
+    found = [Trial(change=change, prediction=predict(change, analysis, costs)) for change in changes]
+    return tuple(sorted(found, key=lambda trial: -(trial.predicted or 0.0)))
 
 
-def worth_trying(found: Sequence[Predicted], only: Collection[str] = ()) -> tuple[Predicted, ...]:
+def worth_trying(found: Sequence[Trial], only: Collection[str] = ()) -> tuple[Trial, ...]:
     """Return the changes to try: those of the kinds in ``only``, without it all but those that are predicted
     not to help."""
     if only:
-        return tuple(one for one in found if one[0].kind in only)
-    return tuple(one for one in found if one[1] is None or one[1].speedup >= 1 + WORTH)
+        return tuple(trial for trial in found if trial.change.kind in only)
+    return tuple(trial for trial in found if trial.predicted is None or trial.predicted >= 1 + WORTH)
 
 
 def try_changes(
     run: Run,
-    chosen: Sequence[Predicted],
+    chosen: Sequence[Trial],
     *,
     rounds: int = ROUNDS,
     output: Path | None = None,
@@ -211,7 +109,7 @@ def try_changes(
     trials: tuple[Trial, ...] = ()
     combination: Trial | None = None
 
-    def measure(changes: Sequence[Predicted], folder: Path) -> tuple[Trial, ...]:
+    def measure(changes: Sequence[Trial], folder: Path) -> tuple[Trial, ...]:
         points = _points(changes, settings, function)
         run_sweep("advise", points, repeats=rounds, output=folder, progress=progress)
         return _trials(changes, points, folder)
@@ -251,57 +149,47 @@ def try_changes(
     return made
 
 
-def combine(trials: Sequence[Trial]) -> Predicted | None:
+def combine(trials: Sequence[Trial]) -> Trial | None:
     """Return the best change of each kind that helped, as one change; None for fewer than two kinds.
 
     Its prediction is the product of theirs: they are taken as independent.
     """
     best: dict[str, Trial] = {}
-    for trial in trials:
-        if helped(trial) and _gain(trial) > _gain(best.get(trial.change.kind)):
-            best[trial.change.kind] = trial
+    for trial in sorted(filter(helped, trials), key=lambda trial: -trial.gain):
+        best.setdefault(trial.change.kind, trial)
     if len(best) < 2:
         return None
-    parts = sorted(best.values(), key=lambda trial: -_gain(trial))
+    changes = [trial.change for trial in best.values()]
     change = Change(
         kind="combination",
-        label=" + ".join(part.change.label for part in parts),
-        options={name: value for part in parts for name, value in part.change.options.items()},
-        environment={name: value for part in parts for name, value in part.change.environment.items()},
+        label=" + ".join(one.label for one in changes),
+        options={name: value for one in changes for name, value in one.options.items()},
+        environment={name: value for one in changes for name, value in one.environment.items()},
     )
-    predictions = [part.prediction for part in parts if part.prediction is not None]
-    if len(predictions) < len(parts):
-        return change, None
-    product = math.prod(one.speedup for one in predictions)
-    return change, Prediction(
-        speedup=product, reason="the product of the single predictions, as if they were independent"
-    )
-
-
-def _gain(trial: Trial | None) -> float:
-    return trial.speedup.value if trial is not None and trial.speedup is not None else 0.0
+    speedups = [trial.predicted for trial in best.values() if trial.predicted is not None]
+    reason = "the product of the single predictions, as if they were independent"
+    product = Prediction(speedup=math.prod(speedups), reason=reason) if len(speedups) == len(best) else None
+    return Trial(change=change, prediction=product)
 
 
 def _points(
-    chosen: Sequence[Predicted], settings: Mapping[str, OptionValue], function: str
+    chosen: Sequence[Trial], settings: Mapping[str, OptionValue], function: str
 ) -> tuple[SweepPoint, ...]:
     """The run as it was, and each change of it."""
     return tuple(
         SweepPoint(
-            id=point_id(label, hash_of([sorted(options.items()), sorted(variables.items())])),
-            label=label,
+            id=point_id(change.label, hash_of([sorted(options.items()), sorted(change.environment.items())])),
+            label=change.label,
             function=function,
             options=options,
-            environment=variables,
+            environment=change.environment,
         )
-        for label, options, variables in (
-            ("as it was", dict(settings), {}),
-            *((change.label, {**settings, **change.options}, change.environment) for change, _ in chosen),
-        )
+        for change in (Change(kind="", label="as it was"), *(trial.change for trial in chosen))
+        for options in ({**settings, **change.options},)
     )
 
 
-def _trials(chosen: Sequence[Predicted], points: Sequence[SweepPoint], directory: Path) -> tuple[Trial, ...]:
+def _trials(chosen: Sequence[Trial], points: Sequence[SweepPoint], directory: Path) -> tuple[Trial, ...]:
     """The trials in the results that there are; ``points`` are the run as it was and the changes
     ``chosen``."""
     sweep, (base, *changed) = load_sweep(directory), points
@@ -313,36 +201,28 @@ def _trials(chosen: Sequence[Predicted], points: Sequence[SweepPoint], directory
         raise UsageError(f"the run cannot be repeated: {failed}")
     numbers = range(sweep.repeats)
     return tuple(
-        trial_of(
-            change,
-            prediction,
-            [(results.get((base.id, number)), results.get((point.id, number))) for number in numbers],
+        measured(
+            trial, [(results.get((base.id, number)), results.get((point.id, number))) for number in numbers]
         )
-        for point, (change, prediction) in zip(changed, chosen, strict=True)
+        for point, trial in zip(changed, chosen, strict=True)
     )
 
 
-def trial_of(
-    change: Change,
-    prediction: Prediction | None,
-    rounds: Sequence[tuple[PointResult | None, PointResult | None]],
-) -> Trial:
-    """Return the trial of ``change`` from its ``rounds``, each the results of the run as it was and of the
+def measured(trial: Trial, rounds: Sequence[tuple[PointResult | None, PointResult | None]]) -> Trial:
+    """Return ``trial`` with what its ``rounds`` measured, each the results of the run as it was and of the
     changed one."""
-    ratios = [
-        then_rate / now_rate
+    rates = [
+        (now_rate, then_rate)
         for now, then in rounds
-        if (now_rate := _rate(now)) is not None and (then_rate := _rate(then)) is not None
+        if (now_rate := _rate(now)) and (then_rate := _rate(then))
     ]
     changed = [then for _, then in rounds if then is not None]
-    values = next((one.values for one in changed if "output_error" in one.values), None)
-    found = estimate(ratios) if ratios else None
-    return Trial(
-        change=change,
-        prediction=prediction,
-        speedup=Speedup(value=found.value, low=found.low, high=found.high) if found is not None else None,
-        output_error=ResultError(relative=values["output_error"], same_class=values.get("same_class"))
-        if values is not None
+    error = next((one.values for one in changed if "output_error" in one.values), None)
+    return replace(
+        trial,
+        speedup=Speedup(**asdict(estimate([then / now for now, then in rates]))) if rates else None,
+        output_error=ResultError(relative=error["output_error"], same_class=error.get("same_class"))
+        if error
         else None,
         reason=next((one.reason for one in changed if one.reason), None),
     )

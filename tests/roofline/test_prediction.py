@@ -8,7 +8,8 @@ import pytest
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import MemoryAtPeak
 from rooflines.roofline.analysis import DeviceUsage, Gauge, Input, Kernel, Memory, PageFaults, Rate, StepDivision, Timeline, Usage
-from rooflines.roofline.predict.change import HUGE_PAGES, Change, PageCosts, PredictedStep, best_split, predict, reorders
+from rooflines.roofline.predict.change import HUGE_PAGES, Change, PageCosts, PredictedStep, best_split, reorders
+from rooflines.roofline.predict.options import predict
 from tests import samples
 
 MIB = 1 << 20

@@ -9,11 +9,11 @@ from rooflines.profiler.directory import load, save
 from rooflines.profiler.records import RunFile, Settings, StepTimes
 from rooflines.reports.views import advice
 from rooflines.reports.views import run as run_view
+from rooflines.roofline.predict import options
 from rooflines.roofline.predict.change import Change, Prediction
 from rooflines.roofline.predict.trials import Speedup, Trial, outcome, read_trials
-from rooflines.sweeps import trying
 from rooflines.sweeps.records import PointResult
-from rooflines.sweeps.trying import changes_of, check_repeatable, combine, trial_of, try_changes, worth_trying
+from rooflines.sweeps.trying import check_repeatable, combine, measured, try_changes, worth_trying
 from tests import samples
 
 JOB = "tests.sweeps.jobs:change"
@@ -38,12 +38,14 @@ def labels(run, **facts):
     analysis = samples.analysis()
     workload = msgspec.structs.replace(analysis.workload, **facts.pop("workload", {}))
     environment = msgspec.structs.replace(analysis.environment, **facts.pop("environment", {}))
-    found = changes_of(run, msgspec.structs.replace(analysis, workload=workload, environment=environment, **facts))
+    analysis = msgspec.structs.replace(analysis, workload=workload, environment=environment, **facts)
+    run = options.Repeatable(analysis, run.facts.settings.options)
+    found = [change for option in options.OPTIONS for change in option.changes(run)]
     return [one.label for one in found]
 
 
 def test_the_changes_of_a_training_on_a_cpu_and_on_a_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(trying, "allocators", lambda: [KEPT])
+    monkeypatch.setattr(options, "allocators", lambda: iter([(KEPT.label, KEPT.environment)]))
     run = recorded(tmp_path / "run", mode="training")
     assert labels(run) == [
         "amp-bf16", "bf16", "channels last", "compiled", "1 thread", "batch 8", "sgd, fused", "glibc keeps memory"
@@ -60,10 +62,14 @@ def test_the_changes_of_a_training_on_a_cpu_and_on_a_gpu(tmp_path, monkeypatch):
     assert not {"1 thread", "glibc keeps memory"} & found
 
 
+def predicted(change, speedup=None):
+    return Trial(change=change, prediction=Prediction(speedup=speedup, reason="why") if speedup else None)
+
+
 def test_what_is_predicted_not_to_help_is_tried_if_its_kind_is_named():
-    found = [(LOW, Prediction(speedup=0.9, reason="")), (KEPT, None), (COMPILED, Prediction(speedup=1.1, reason=""))]
-    assert [change for change, _ in worth_trying(found)] == [KEPT, COMPILED]
-    assert [change for change, _ in worth_trying(found, ("precision",))] == [LOW]
+    found = [predicted(LOW, 0.9), predicted(KEPT), predicted(COMPILED, 1.1)]
+    assert [trial.change for trial in worth_trying(found)] == [KEPT, COMPILED]
+    assert [trial.change for trial in worth_trying(found, ("precision",))] == [LOW]
 
 
 def result(number, rate, **more):
@@ -76,12 +82,12 @@ def test_a_gain_is_that_of_rounds_in_pairs():
     pairs = [
         (result(n, rate), result(n, gain * rate)) for n, (rate, gain) in enumerate(zip(rates, (1.5, 1.52, 1.48, 1.5), strict=True))
     ]
-    found = trial_of(LOW, None, pairs).speedup
+    found = measured(predicted(LOW), pairs).speedup
     assert found.value == pytest.approx(1.5)
     assert 1.45 < found.low < 1.5 < found.high < 1.55
     # A round that one of them lacks is no pair.
-    assert trial_of(LOW, None, [(result(0, 10.0), result(0, 20.0)), (None, result(1, 90.0))]).speedup == Speedup(value=2.0)
-    assert trial_of(LOW, None, [(result(0, 10.0), None)]).speedup is None
+    assert measured(predicted(LOW), [(result(0, 10.0), result(0, 20.0)), (None, result(1, 90.0))]).speedup == Speedup(value=2.0)
+    assert measured(predicted(LOW), [(result(0, 10.0), None)]).speedup is None
 
 
 def trial(kind, label, value, low, predicted=1.5):
@@ -94,7 +100,8 @@ def test_the_best_of_each_kind_that_helped_is_combined():
         trial("precision", "amp", 1.2, 1.1), trial("precision", "bf16", 1.4, 1.3), trial("compile", "on", 1.1, 0.9),
         trial("batch-size", "8", 1.5, 1.4, predicted=2.0),
     ]  # fmt: skip
-    change, prediction = combine(tried)
+    combined = combine(tried)
+    change, prediction = combined.change, combined.prediction
     assert change.label == "8 + bf16"
     assert change.options == {"batch-size": "8", "precision": "bf16"}
     assert prediction.speedup == pytest.approx(3.0)
@@ -103,7 +110,7 @@ def test_the_best_of_each_kind_that_helped_is_combined():
 
 def test_changes_are_measured_in_turn_with_the_run_and_the_best_are_combined(tmp_path):
     run = recorded(tmp_path / "run")
-    chosen = [(LOW, Prediction(speedup=1.9, reason="why")), (KEPT, None), (COMPILED, None)]
+    chosen = [predicted(LOW, 1.9), predicted(KEPT), predicted(COMPILED)]
     made = try_changes(run, chosen, rounds=3, output=tmp_path / "tried", function=JOB)
     low, kept, compiled = made.trials
     assert low.speedup.value == pytest.approx(2.0, rel=0.01)
@@ -132,7 +139,7 @@ def test_changes_are_measured_in_turn_with_the_run_and_the_best_are_combined(tmp
 def test_an_interruption_keeps_what_was_measured(tmp_path):
     run = recorded(tmp_path / "run", model="interrupted")
     with pytest.raises(Interrupted, match=r"what was measured is in .*advice\.json"):
-        try_changes(run, [(LOW, None)], rounds=4, output=tmp_path / "tried", function=JOB)
+        try_changes(run, [predicted(LOW)], rounds=4, output=tmp_path / "tried", function=JOB)
     made = read_trials(run.directory)
     assert not made.complete
     assert made.trials[0].speedup.low is not None  # three rounds

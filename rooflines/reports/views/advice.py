@@ -22,18 +22,13 @@ from rooflines.reports.document import (
 from rooflines.reports.words import sentences
 from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Analysis, Finding
-from rooflines.roofline.predict.change import Change, Prediction
 from rooflines.roofline.predict.trials import Speedup, Trial, Trials, helped, outcome
 from rooflines.units import counted, interval, percent, significant
 
 _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple of the run's")
 
 
-def page(
-    analysis: Analysis,
-    predicted: Sequence[tuple[Change, Prediction | None]] = (),
-    trials: Trials | None = None,
-) -> Page:
+def page(analysis: Analysis, predicted: Sequence[Trial] = (), trials: Trials | None = None) -> Page:
     """Return the page of ``rooflines advise``: the recommendations, and what was predicted or tried."""
     tried = trials_section(trials) if trials is not None else predictions_section(predicted)
     return Page(
@@ -73,16 +68,16 @@ def recommended(
     return Findings(items=items) if items else Paragraph(none, "absent", "always")
 
 
-def predictions_section(predicted: Sequence[tuple[Change, Prediction | None]]) -> Section:
+def predictions_section(predicted: Sequence[Trial]) -> Section:
     """The changes of the run's options that can be tried, each with its prediction and the reason."""
     rows = [
         (
-            change.label,
-            change.kind,
-            found.speedup if found is not None else None,
-            found.reason if found is not None else "no prediction",
+            trial.change.label,
+            trial.change.kind,
+            trial.predicted,
+            trial.prediction.reason if trial.prediction else "no prediction",
         )
-        for change, found in predicted
+        for trial in predicted
     ]
     columns = (
         Column("change", format="text", least=18),
@@ -126,30 +121,26 @@ def trials_section(trials: Trials) -> Section:
         if trials.complete
         else Paragraph("Interrupted: not every round was measured.", "alert", "always"),
         Paragraph(_best(trials), show="always"),
-        table("trials", columns, map(_row, _every(trials)), caption, note=note, show="always"),
+        table("trials", columns, map(_row, trials.every), caption, note=note, show="always"),
         *said(trials.notes, "alert"),
         remark=counted(trials.rounds, "round")
         + (", every other one in the opposite order" if trials.rounds > 1 else ""),
     )
 
 
-def _every(trials: Trials) -> list[Trial]:
-    return [*trials.trials, *([trials.combination] if trials.combination is not None else [])]
-
-
 def _row(trial: Trial) -> Row:
-    predicted, found, error = trial.prediction, trial.speedup, trial.output_error
+    found, error = trial.speedup, trial.output_error
     same = (
         f", same class {percent(error.same_class)}"
         if error is not None and error.same_class is not None
         else ""
     )
-    reason = trial.reason or (predicted.reason if predicted is not None else "")
+    reason = trial.reason or (trial.prediction.reason if trial.prediction is not None else "")
     return Row(
         (
             trial.change.label,
-            predicted.speedup if predicted is not None else None,
-            found.value if found is not None else None,
+            trial.predicted,
+            trial.gain or None,
             _interval(found),
             Cell(value=outcome(trial), hover=reason),
             Cell(value=error.relative, text=f"{error.relative:.1e}{same}") if error is not None else None,
@@ -166,13 +157,10 @@ def _interval(found: Speedup | None) -> str | None:
 
 def _best(trials: Trials) -> str:
     """The best combination, or the best single change where it was not beaten."""
-    tried = [trial for trial in _every(trials) if helped(trial)]
-    best = max(
-        tried, key=lambda trial: trial.speedup.value if trial.speedup is not None else 0.0, default=None
-    )
-    if best is None or best.speedup is None:
+    best = max(filter(helped, trials.every), key=lambda trial: trial.gain, default=None)
+    if best is None:
         return "No change helped: no interval of a measured gain lies above 1."
     return (
-        f"Best: {best.change.label}, {significant(best.speedup.value)} × ({_interval(best.speedup)}) "
-        "the throughput of the run."
+        f"Best: {best.change.label}, {significant(best.gain)} × ({_interval(best.speedup)}) the "
+        "throughput of the run."
     )

@@ -34,10 +34,10 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.compare.compare import count_of_calls, place_of, signed_seconds
 from rooflines.roofline.compare.records import (
     CHANGE_COLUMNS,
+    ChangedRow,
     Comparison,
     Figures,
     Noise,
-    RowChange,
     StepPace,
     Subject,
 )
@@ -203,7 +203,7 @@ def _bound_bars(comparison: Comparison) -> Bar | None:
     )
 
 
-def _changes_table(rows: Sequence[RowChange], by: By, top: int) -> Table:
+def _changes_table(rows: Sequence[ChangedRow], by: By, top: int) -> Table:
     """What changed, by its direction; the short form has ``top`` of each."""
     factor, decimals = _scale(rows)
     columns = (
@@ -234,7 +234,7 @@ def _changes_table(rows: Sequence[RowChange], by: By, top: int) -> Table:
     return table("changes", columns, shown, "What changed", printed=_MANY, first=_MANY, show="always")
 
 
-def _scale(rows: Sequence[RowChange]) -> tuple[float, int]:
+def _scale(rows: Sequence[ChangedRow]) -> tuple[float, int]:
     """The factor of one unit for all times, and as many decimals as three figures of the largest time and
     difference take."""
     largest_s = max(
@@ -247,7 +247,7 @@ def _scale(rows: Sequence[RowChange]) -> tuple[float, int]:
     )
 
 
-def _times(row: RowChange, factor: float, decimals: int) -> tuple[Cell, ...]:
+def _times(row: ChangedRow, factor: float, decimals: int) -> tuple[Cell, ...]:
     before, after = (side.time_s if side is not None else None for side in (row.before, row.after))
     sign = "+" if row.difference_s > 0 else "−" if row.difference_s < 0 else ""
     return (
@@ -260,7 +260,7 @@ def _times(row: RowChange, factor: float, decimals: int) -> tuple[Cell, ...]:
     )
 
 
-def _names(row: RowChange, by: By) -> tuple[str, str]:
+def _names(row: ChangedRow, by: By) -> tuple[str, str]:
     """The operator and its module, or the module and its class."""
     side = _side(row)
     if by == "module":
@@ -269,13 +269,13 @@ def _names(row: RowChange, by: By) -> tuple[str, str]:
     return short_name(row.name), side.module or outside
 
 
-def _side(row: RowChange) -> Figures:
+def _side(row: ChangedRow) -> Figures:
     side = row.after or row.before
     assert side is not None
     return side
 
 
-def _detail(row: RowChange) -> str:
+def _detail(row: ChangedRow) -> str:
     """Why, how well before and after, and which shapes."""
     before, after = row.before, row.after
     parts = [row.cause]
@@ -419,7 +419,7 @@ def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool
         xml.SubElement(case, "system-out").text = comparison.verdict
 
 
-def _row(suite: xml.Element, row: RowChange, by: By, failed: bool) -> None:
+def _row(suite: xml.Element, row: ChangedRow, by: By, failed: bool) -> None:
     side = _side(row)
     name = (side.module or "(all)") if by == "module" else _full_name(row)
     time_s = row.after.time_s if row.after else 0.0
@@ -432,14 +432,14 @@ def _row(suite: xml.Element, row: RowChange, by: By, failed: bool) -> None:
         xml.SubElement(case, "system-out").text = _sentence(row)
 
 
-def _full_name(row: RowChange) -> str:
+def _full_name(row: ChangedRow) -> str:
     """The operator with everything that tells it from others."""
     side = _side(row)
     facts = ", ".join(filter(None, (side.phase, side.shapes, side.precision)))
     return f"{place_of(row)}{f' ({facts})' if facts else ''}"
 
 
-def _sentence(row: RowChange) -> str:
+def _sentence(row: ChangedRow) -> str:
     """What happened to the row: ``Slower: 1.20 ms instead of 1.00 ms (ratio 1.20, 95 % interval 1.15 to 1.26;
     other shapes).``"""
     if row.before is None or row.after is None:

@@ -16,6 +16,7 @@ from rooflines.reports.document import CurvePoint, Measured
 from rooflines.reports.words.text import csv_text
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.judge.usage.device_usage import THROTTLED, MonitorAnalysis, held_down
+from rooflines.roofline.predict.options import FACTS
 
 # TensorBoard itself shows a thousand points of a curve; samples.csv has all.
 MOST_READINGS = 5_000
@@ -146,24 +147,16 @@ def _settings(analysis: Analysis) -> dict[str, Any]:
         "mode": workload.mode,
         "batch_size": workload.batch_size,
         "precision": workload.precision,
-        "optimizer": workload.optimizer,
         "image_size": workload.image_size,
-        "channels_last": _yes(workload.channels_last),
-        "quantized": workload.quantized,
-        "compiled": workload.compile_mode or _yes(workload.compiled),
-        "checkpointing": _yes(bool(workload.checkpointing)),
-        "cuda_graph": _yes(bool(workload.cuda_graph)),
-        "data": workload.data,
+        # TensorBoard would show a bool as 0.0 or 1.0.
+        **{fact.field: fact.value(workload) for fact in FACTS if fact.field != "compile_mode"},
         "device": environment.device_name,
         "threads": environment.threads,
         "torch": environment.torch,
     }
+    if workload.compile_mode:
+        settings["compiled"] = workload.compile_mode
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def _yes(value: bool) -> str:
-    # TensorBoard would show a bool as 0.0 or 1.0.
-    return "yes" if value else "no"
 
 
 def write_csv(analysis: Analysis, directory: Path) -> list[Path]:

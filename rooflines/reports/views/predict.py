@@ -33,6 +33,7 @@ from rooflines.roofline.predict.counted_step import MASKED, UNFUSED
 from rooflines.roofline.predict.forecast import (
     DeviceForecast,
     Forecast,
+    LayoutBound,
     Operator,
     OperatorBound,
     PhaseBound,
@@ -40,7 +41,6 @@ from rooflines.roofline.predict.forecast import (
     StepBound,
     forecast_rows,
 )
-from rooflines.roofline.predict.layout import LayoutBound
 from rooflines.units import binary_bytes, interval, percent, quantity, seconds, sentence, si
 
 _BRIEF = 12

@@ -54,7 +54,9 @@ from rooflines.reports.words.text import size_text
 from rooflines.roofline.advise.host import WAITS
 from rooflines.roofline.advise.verdict import rates_sentence
 from rooflines.roofline.analysis import PARTS, Analysis
+from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.judge.step.input_pipeline import input_fraction
+from rooflines.roofline.predict.options import FACTS
 from rooflines.roofline.predict.trials import Trials
 from rooflines.units import counted, percent, seconds, sentence, si
 
@@ -479,23 +481,15 @@ def _device(analysis: Analysis) -> Section:
     device = (
         f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device
     )
-    compiled = (
-        f"torch.compile{f', {workload.compile_mode}' if workload.compile_mode else ''}"
-        if workload.compiled
-        else None
-    )
+    told = grouped((fact for fact in FACTS if getattr(workload, fact.field)), lambda fact: fact.label)
     facts: tuple[tuple[str, object], ...] = (
         ("workload", f"{workload.name}, {workload.mode}, {workload.precision}"),
         ("batch", batch),
         ("image size", workload.image_size),
-        ("memory format", "channels last" if workload.channels_last else None),
-        ("compiled", compiled),
-        ("optimizer", workload.optimizer),
-        ("quantized", workload.quantized),
-        ("activations", "checkpointed" if workload.checkpointing else None),
-        ("CUDA graph", "one per step" if workload.cuda_graph else None),
-        ("several GPUs", "DataParallel" if workload.parallel == "dp" else None),
-        ("data", workload.data),
+        *(
+            (label, ", ".join(fact.word or fact.value(workload) for fact in facts))
+            for label, facts in told.items()
+        ),
         ("device", device),
         ("device inferred from", environment.device_inferred),
         ("device memory", size_text(environment.device_memory_bytes)),

@@ -18,6 +18,8 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.judge.shapes import tensors
+from rooflines.roofline.predict.options import BY_NAME
+from rooflines.roofline.predict.rows import transfers
 from rooflines.units import percent, seconds
 
 # The place of a row in ``Analysis.rows``, or a cause of idle time.
@@ -27,13 +29,6 @@ Key = int | str
 WORTH_SAYING = 0.01
 _AMD = re.compile(r"\bAMD\b|Instinct|\bMI\d{3}|gfx\d")
 _AMD_KERNEL = re.compile(r"Cijk_|.*\bck(?:_tile)?::|.*\d+ck(?:\d|_tile)|rccl|miopen", re.IGNORECASE)
-# The equivalent of an option in the user's code.
-_IN_CODE = {
-    "compile": "in the code: torch.compile the model",
-    "channels_last": "in the code: memory_format=torch.channels_last for the model and its images",
-    "precision": "in the code: run the step under torch.autocast",
-    "batch_size": "a larger batch",
-}
 MORE_WORK = "more work in each call: larger tensors, or several calls in one"
 
 
@@ -121,9 +116,7 @@ class Ran(NamedTuple):
     @property
     def transfers(self) -> bool:
         """Whether it copies between host and device."""
-        return any(
-            kernel.name.startswith("Memcpy") and "DtoD" not in kernel.name for kernel in self.row.kernels
-        )
+        return transfers(self.row)
 
     @property
     def tensors(self) -> tuple[tuple[int, ...], ...]:
@@ -306,7 +299,7 @@ def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting
     compiled of what is mostly on complex numbers."""
     if option == "compile" and analysis.basis.is_complex:
         return larger_batch(analysis)
-    return Setting(option, value, None if analysis.workload.source == "model" else _IN_CODE[option])
+    return Setting(option, value, None if analysis.workload.source == "model" else BY_NAME[option].in_code)
 
 
 def larger_batch(analysis: Analysis) -> Setting | str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from rooflines.installed import load_all
 from rooflines.roofline.advise import (
@@ -28,7 +28,8 @@ from rooflines.roofline.advise import (
 from rooflines.roofline.advise.case import Advice, Case, Setting
 from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.judge.step.interference import delayed, noise_s
-from rooflines.roofline.predict.change import Change, Kind, predict
+from rooflines.roofline.predict.change import Change
+from rooflines.roofline.predict.options import predict
 
 # What is below this share of a step is not worth a sentence.
 WORTH = 0.02
@@ -167,7 +168,8 @@ def _predicted_s(suggestion: Setting | str, case: Case) -> float:
     no prediction."""
     if not isinstance(suggestion, Setting):
         return math.inf
-    kind = cast("Kind", suggestion.option.replace("_", "-"))
-    change = Change(kind=kind, label="", options={suggestion.option: suggestion.value})
+    change = Change(
+        kind=suggestion.option.replace("_", "-"), label="", options={suggestion.option: suggestion.value}
+    )
     found = predict(change, case.analysis)
     return case.step_s * (1 - 1 / found.speedup) if found is not None else math.inf

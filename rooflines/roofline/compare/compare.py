@@ -4,7 +4,7 @@ whole exceeds the noise."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from rooflines.roofline.compare.noise import (
 )
 from rooflines.roofline.compare.noise import FEWEST_STEPS as FEWEST_TRACED
 from rooflines.roofline.compare.records import (
+    ChangedRow,
     Comparison,
     Direction,
     Drift,
@@ -32,11 +33,11 @@ from rooflines.roofline.compare.records import (
     Kind,
     Match,
     Noise,
-    RowChange,
     StepPace,
     Subject,
 )
 from rooflines.roofline.compare.row_matching import Pair, match_modules, match_operators
+from rooflines.roofline.predict.options import FACTS, OPTIONS
 from rooflines.roofline.uncertainty import interval95, resampled_medians
 from rooflines.units import percent, seconds, significant
 
@@ -102,17 +103,17 @@ def compare(
         and (bool(disturbed) or any(side.other_programs is not None for side in sides.values()))
     )
     calibration = None if unsure else calibration
-    spans_s: tuple[float, float] | None = None
-    if before.timeline is not None and after.timeline is not None:
-        spans_s = before.timeline.span_s, after.timeline.span_s
+    spans: dict[str, Any] = {}
+    if (a := before.timeline) is not None and (b := after.timeline) is not None:
+        spans = {
+            "span_before_s": a.span_s,
+            "span_after_s": b.span_s,
+            "span_difference_s": b.span_s - a.span_s,
+        }
         # The host's own time does not drift as the operators do: of these rows the noise is not known.
-        rows.append(
-            (_time("idle", before.timeline.idle_s, after.timeline.idle_s, _idle_cause(before, after)), None)
-        )
-        if (
-            before.timeline.overlap_s or after.timeline.overlap_s
-        ):  # time that two rows have both; none on a CPU
-            rows.append((_time("overlap", -before.timeline.overlap_s, -after.timeline.overlap_s), None))
+        rows.append((_time("idle", a.idle_s, b.idle_s, _idle_cause(before, after)), None))
+        if a.overlap_s or b.overlap_s:  # time that two rows have both; none on a CPU
+            rows.append((_time("overlap", -a.overlap_s, -b.overlap_s), None))
     modules = [
         (_change(pair), _step_times(pair))
         for pair in (match_modules(before, after, pairs) if timelines and by_module else ())
@@ -128,9 +129,7 @@ def compare(
         differs=differs,
         pace=_apart(pace, before, after) if unsure else _with_noise(pace, before, after, calibration),
         drift=drift,
-        span_before_s=spans_s and spans_s[0],
-        span_after_s=spans_s and spans_s[1],
-        span_difference_s=spans_s and spans_s[1] - spans_s[0],
+        **spans,
         rows=with_noise(rows, noise_of),
         modules=with_noise(modules, noise_of),
         notes=tuple(_notes(sides, disturbed, drift, by_module=by_module, judged=judged)),
@@ -143,7 +142,7 @@ def signed_seconds(value: float) -> str:
     return f"{'+' if value > 0 else '−' if value < 0 else ''}{seconds(abs(value))}"
 
 
-def place_of(row: RowChange) -> str:
+def place_of(row: ChangedRow) -> str:
     """The operator with its module, as a sentence would name it: ``conv2d of layer1.0``."""
     side = row.after or row.before
     name = row.name.removeprefix("aten::")
@@ -168,9 +167,10 @@ def _generated(analysis: Analysis) -> dict[str, float] | None:
     found = analysis.generation
     if found is None or found.latency is None:
         return None
-    latency = found.latency
-    names = ("ttft_s", "itl_median_s", "itl_p90_s", "itl_p99_s")
-    figures = {**{name: getattr(latency, name) for name in names}, "tokens_per_s": found.tokens_per_s}
+    figures = {
+        name: getattr(found.latency, name) for name in ("ttft_s", "itl_median_s", "itl_p90_s", "itl_p99_s")
+    }
+    figures["tokens_per_s"] = found.tokens_per_s
     return {name: value for name, value in figures.items() if value is not None}
 
 
@@ -254,14 +254,14 @@ def _with_noise(
     ]
     idle = max((timeline.idle_s / timeline.span_s for timeline in timelines), default=0.0)
     (noise,) = judge([steps], calibration, STEP_LEVEL, idle)
-    same_way = (pace.ratio > 1) == (noise.ratio > 1)
-    return msgspec.structs.replace(pace, noise=noise, exceeds_noise=noise.significant and same_way)
+    exceeds = noise.significant and (pace.ratio > 1) == (noise.ratio > 1)
+    return msgspec.structs.replace(pace, noise=noise, exceeds_noise=exceeds)
 
 
 # --- rows -------------------------------------------------------------------------------------------------
 
 
-def _change(pair: Pair) -> RowChange:
+def _change(pair: Pair) -> ChangedRow:
     """A pair as a row, with a plain cause where its figures show one."""
     side = pair.before or pair.after
     assert side is not None
@@ -288,9 +288,9 @@ def _step_times(pair: Pair) -> PairTimes | None:
 
 
 def with_noise(
-    rows: Sequence[tuple[RowChange, PairTimes | None]],
+    rows: Sequence[tuple[ChangedRow, PairTimes | None]],
     noise_of: Callable[[list[PairTimes]], Sequence[Noise | None]],
-) -> tuple[RowChange, ...]:
+) -> tuple[ChangedRow, ...]:
     """The rows with their noise, where it is known, and with the direction that follows from it, the largest
     differences first."""
     noises, changes = iter(noise_of([times for _, times in rows if times is not None])), []
@@ -302,18 +302,18 @@ def with_noise(
     return tuple(sorted(changes, key=lambda row: (-abs(row.difference_s), row.kind, row.name, place_of(row))))
 
 
-def _time(name: Literal["idle", "overlap"], before_s: float, after_s: float, cause: str = "") -> RowChange:
+def _time(name: Literal["idle", "overlap"], before_s: float, after_s: float, cause: str = "") -> ChangedRow:
     return row_of(name, name, "same", Figures(time_s=before_s), Figures(time_s=after_s), cause)
 
 
 def row_of(
     kind: Kind, name: str, match: Match, before: Figures | None, after: Figures | None, cause: str
-) -> RowChange:
+) -> ChangedRow:
     """A row whose noise is not known yet."""
     before_s, after_s = (side.time_s if side is not None else 0.0 for side in (before, after))
     both = before is not None and after is not None
     unsure: Direction = "unknown" if after_s != before_s else "same"
-    return RowChange(
+    return ChangedRow(
         kind=kind,
         name=name,
         direction=unsure if both else "new" if before is None else "gone",
@@ -405,7 +405,15 @@ def differing_facts(before: Analysis, after: Analysis) -> tuple[Fact, ...]:
     )
 
 
-_UNLIKE = ("device", "device name", "times", "multiprocessors", "threads", "mode")
+# Facts of the machine, and options, with which times are not comparable.
+_UNLIKE = (
+    "device",
+    "device name",
+    "times",
+    "multiprocessors",
+    "mode",
+    *(option.name for option in OPTIONS if not option.comparable),
+)
 
 
 def _facts(analysis: Analysis) -> dict[str, str | int | None]:
@@ -432,15 +440,7 @@ def _facts(analysis: Analysis) -> dict[str, str | int | None]:
         "batch size": workload.batch_size,
         "image size": workload.image_size,
         "precision": workload.precision or None,
-        "compiled": None if traced else _yes(workload.compiled),
-        "channels last": None if traced else _yes(workload.channels_last),
-        "quantized": workload.quantized,
-        "compile mode": workload.compile_mode,
-        "checkpointing": None if traced else _yes(bool(workload.checkpointing)),
-        "CUDA graph": None if traced else _yes(bool(workload.cuda_graph)),
-        "parallel": workload.parallel,
-        "data": workload.data,
-        "optimizer": workload.optimizer,
+        **{fact.name: None if traced and fact.flag else fact.value(workload) for fact in FACTS},
         "torch": environment.torch,
         "driver": environment.driver,
         "cuda": environment.cuda,
@@ -448,10 +448,6 @@ def _facts(analysis: Analysis) -> dict[str, str | int | None]:
         "python": environment.python,
         "cpu": None if kind == "cpu" else environment.cpu,
     }
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
 
 
 def _noise_notes(
@@ -606,7 +602,7 @@ def verdict_of(comparison: Comparison) -> str:
     return " ".join(sentences)
 
 
-def _part(row: RowChange) -> str:
+def _part(row: ChangedRow) -> str:
     why = {"new": "new", "gone": "gone"}.get(row.direction, row.cause)
     return f"{place_of(row)}, {signed_seconds(row.difference_s)}{f' ({why})' if why else ''}"
 

@@ -129,7 +129,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class RowChange(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row. ``before`` is absent from what is new, ``after`` from what is gone.
 
     ``match`` names the facts that matched the two sides: ``same`` is all of module, phase, name, shapes and
@@ -151,14 +151,14 @@ class RowChange(msgspec.Struct, frozen=True, kw_only=True):
     after: Figures | None = None
 
 
-def _sure_s(row: RowChange) -> float:
+def _sure_s(row: ChangedRow) -> float:
     """The seconds of a change that exceeds the noise; 0 for any other."""
     if row.direction in ("slower", "faster") and row.noise is not None and row.before is not None:
         return row.before.time_s * (row.noise.ratio - 1)
     return row.difference_s if row.direction in ("new", "gone") else 0.0
 
 
-_FACTS = tuple(name for name in RowChange.__struct_fields__ if name not in ("before", "after"))
+_FACTS = tuple(name for name in ChangedRow.__struct_fields__ if name not in ("before", "after"))
 CHANGE_COLUMNS = [
     "a",
     "b",
@@ -188,8 +188,8 @@ class Comparison(Shown, frozen=True, kw_only=True):
     span_before_s: float | None = None
     span_after_s: float | None = None
     span_difference_s: float | None = None
-    rows: tuple[RowChange, ...] = ()
-    modules: tuple[RowChange, ...] = ()
+    rows: tuple[ChangedRow, ...] = ()
+    modules: tuple[ChangedRow, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -256,7 +256,7 @@ class Comparison(Shown, frozen=True, kw_only=True):
             columns=CHANGE_COLUMNS,
         )
 
-    def cells(self, row: RowChange) -> list[Any]:
+    def cells(self, row: ChangedRow) -> list[Any]:
         """What was compared, a change, and the figures of both sides, as ``CHANGE_COLUMNS`` names them."""
         cells = [self.a.source, self.b.source, *(getattr(row, name) for name in _FACTS)]
         for side in (row.before, row.after):

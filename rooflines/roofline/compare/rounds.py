@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rooflines.roofline.compare.compare import cause_of, row_of, verdict_of, with_noise
 from rooflines.roofline.compare.noise import PairTimes, judge_rounds
-from rooflines.roofline.compare.records import Comparison, Figures, RowChange, StepPace, Subject
+from rooflines.roofline.compare.records import ChangedRow, Comparison, Figures, StepPace, Subject
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.uncertainty import half_width, quantile
 from rooflines.units import si
@@ -28,22 +28,16 @@ def combine(rounds: Sequence[Comparison], small: float) -> Comparison:
     ``small``.
     """
     first = rounds[0]
-    spans = [
-        (one.span_before_s, one.span_after_s)
-        for one in rounds
-        if one.span_before_s is not None and one.span_after_s is not None
-    ]
-    before_s, after_s = (
-        (fmean(times) for times in zip(*spans, strict=True)) if len(spans) == len(rounds) else (None, None)
-    )
+    spans = {
+        name: [getattr(one, name) for one in rounds]
+        for name in ("span_before_s", "span_after_s", "span_difference_s")
+    }
     comparison = replace(
         first,
         a=_subject([one.a for one in rounds]),
         b=_subject([one.b for one in rounds]),
         pace=_pace([one.pace for one in rounds if one.pace is not None], small),
-        span_before_s=before_s,
-        span_after_s=after_s,
-        span_difference_s=after_s - before_s if before_s is not None and after_s is not None else None,
+        **{name: None if None in times else fmean(times) for name, times in spans.items()},
         rows=_rows(rounds, "rows"),
         modules=_rows(rounds, "modules"),
         notes=tuple(dict.fromkeys(note for one in rounds for note in one.notes)),
@@ -86,11 +80,11 @@ def _pace(paces: Sequence[StepPace], small: float) -> StepPace:
     )
 
 
-def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple[RowChange, ...]:
+def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple[ChangedRow, ...]:
     """The rows of all rounds with their mean times, which add up as those of each round do, the largest
     differences first."""
     every = (row for one in rounds for row in (one.rows if of == "rows" else one.modules))
-    rows: list[tuple[RowChange, PairTimes | None]] = []
+    rows: list[tuple[ChangedRow, PairTimes | None]] = []
     for each in grouped(
         every, lambda row: (row.kind, row.name, _place(row.before), _place(row.after))
     ).values():
@@ -109,7 +103,7 @@ def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple
     return with_noise(rows, judge_rounds)
 
 
-def _computes(row: RowChange) -> bool:
+def _computes(row: ChangedRow) -> bool:
     return row.kind not in ("idle", "overlap")
 
 
@@ -117,7 +111,7 @@ def _place(side: Figures | None) -> tuple[object, ...] | None:
     return None if side is None else (side.module, side.phase, side.shapes, side.precision, side.reason)
 
 
-def _mean(rows: Sequence[RowChange], rounds: int) -> RowChange:
+def _mean(rows: Sequence[ChangedRow], rounds: int) -> ChangedRow:
     first = rows[0]
     before = _figures([row.before for row in rows if row.before], rounds)
     after = _figures([row.after for row in rows if row.after], rounds)

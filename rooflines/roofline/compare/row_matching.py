@@ -12,7 +12,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from rooflines.roofline.analysis import Analysis, OperatorRow
+import msgspec
+
+from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.compare.records import Figures, Kind, Match
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.judge.operator_rows import with_ancestors
@@ -95,20 +97,18 @@ def _renamed(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 def _operators(rows: Iterable[OperatorRow], by_module: bool) -> Iterator[SideRow]:
     for row in rows:
-        figures = Figures(
-            module=row.module if by_module else "",
-            phase=row.phase,
-            shapes=row.shapes,
-            precision=row.precision,
-            calls=row.calls,
-            time_s=row.time_s,
-            flops=row.flops,
-            bytes=row.bytes,
-            lower_bound_s=row.lower_bound_s,
-            efficiency=_efficiency(row.lower_bound_s, row.time_s),
-            bound=row.bound,
+        efficiency = _efficiency(row.lower_bound_s, row.time_s)
+        yield SideRow(
+            "operator",
+            row.name,
+            _figures(row, module=row.module if by_module else "", efficiency=efficiency),
+            row.step_times_s,
         )
-        yield SideRow("operator", row.name, figures, row.step_times_s)
+
+
+def _figures(row: OperatorRow | ModuleRow, **others: Any) -> Figures:
+    """The figures of ``row``, but for ``others``."""
+    return msgspec.structs.replace(msgspec.convert(row, Figures, from_attributes=True), **others)
 
 
 def _unmodelled(analysis: Analysis) -> Iterator[SideRow]:
@@ -129,15 +129,7 @@ def _modules(analysis: Analysis) -> dict[str, SideRow]:
             below[path].append(row.step_times_s)
     found = {}
     for module in analysis.modules:
-        figures = Figures(
-            module=module.path,
-            calls=module.calls,
-            time_s=module.time_s,
-            flops=module.flops,
-            bytes=module.bytes,
-            lower_bound_s=module.lower_bound_s,
-            efficiency=module.efficiency,
-        )
+        figures = _figures(module, module=module.path)
         found[module.path] = SideRow("module", module.type, figures, _summed(below[module.path]))
     return found
 

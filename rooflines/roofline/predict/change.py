@@ -1,42 +1,28 @@
-"""What a change of a run's options would gain, a rule and a row of ``_RULES`` for each kind of change."""
+"""What a change of a run's options would gain: a rule for each kind of change, which a row of ``options.py``
+names."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.options import OptionValue
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.judge.bounds import memory_seconds, place_on_roofline
 from rooflines.roofline.judge.shapes import tensor_bytes, tensors
 from rooflines.roofline.judge.step.interference import busy_cores, paging_s
-from rooflines.roofline.predict.rows import FUSABLE, chains, conversion_s, in_loop
+from rooflines.roofline.predict.rows import FUSABLE, chains, conversion_s, in_loop, transfers
 from rooflines.units import counted, percent, seconds, significant
-
-Kind = Literal[
-    "precision",
-    "channels-last",
-    "compile",
-    "threads",
-    "batch-size",
-    "optimizer",
-    "data-workers",
-    "pin-memory",
-    "allocator",
-    "cuda-graphs",
-    "combination",
-]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``profile`` and variables of the environment that differ from those of the run."""
 
-    kind: Kind
+    kind: str
     label: str
     options: dict[str, OptionValue] = {}
     environment: dict[str, str] = {}
@@ -50,7 +36,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # The speedup of a change and its reason; None where nothing in the analysis gives one.
-_Gain = tuple[float, str] | None
+Gain = tuple[float, str] | None
 
 
 class PageCosts(NamedTuple):
@@ -81,6 +67,7 @@ HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 # The tensors of a parameter's size that one update reads and writes: parameter, gradient and state (the
 # momentum; two moments).
 _TENSORS = {"sgd": 5, "adam": 7, "adamw": 7}
+_REORDERING = "reading and writing each at the rate that the element-wise operators reach"
 # Which of its tensors is the weight of an operator, where it is not the second.
 _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
 
@@ -159,35 +146,21 @@ class PredictedStep:
 
 
 def new_time_s(
-    row: OperatorRow,
-    ceilings: Ceilings,
-    *,
-    flops: float = 1.0,
-    size: Callable[[float], float] = float,
-    precision: str | None = None,
+    row: OperatorRow, ceilings: Ceilings, size: float, *, flops: float = 1.0, precision: str | None = None
 ) -> float:
-    """The time of ``row`` at its present efficiency with ``flops`` times its FLOPs, ``size`` of its bytes and
+    """The time of ``row`` at its present efficiency with ``flops`` times its FLOPs, ``size`` bytes and
     another precision.
 
     That is its time multiplied by the ratio of the two lower bounds; its time where no ceiling bounds it.
     """
-    now = _bound_s(row, ceilings, 1.0, row.bytes, row.precision)
-    then = _bound_s(row, ceilings, flops, size(row.bytes), precision or row.precision) if now else None
-    return row.time_s * then / now if now and then else row.time_s
-
-
-def _bound_s(
-    row: OperatorRow, ceilings: Ceilings, flops: float, size: float, precision: str | None
-) -> float | None:
-    calls = row.calls or 1
-    work = Work(
-        matrix_flops=round(row.matrix_flops * flops / calls),
-        other_flops=round((row.flops - row.matrix_flops) * flops / calls),
-        bytes_read=round(size / calls),
-        precision=precision,
-    )
-    placed = place_on_roofline(work, ceilings, precision=precision)
-    return placed.lower_bound_s if placed is not None else None
+    bounds_s, calls = [], row.calls or 1
+    for times, moved, kind in ((1.0, row.bytes, row.precision), (flops, size, precision or row.precision)):
+        figures = (row.matrix_flops * times, (row.flops - row.matrix_flops) * times, moved)
+        matrix, other, read = (round(figure / calls) for figure in figures)
+        placed = place_on_roofline(Work(matrix, other, read, precision=kind), ceilings, precision=kind)
+        bounds_s.append(placed.lower_bound_s if placed is not None else 0.0)
+    now_s, then_s = bounds_s
+    return row.time_s * then_s / now_s if now_s and then_s else row.time_s
 
 
 def weight_bytes(row: OperatorRow) -> float:
@@ -203,25 +176,22 @@ def weight_bytes(row: OperatorRow) -> float:
 def parameter_bytes(analysis: Analysis) -> float:
     """Return the bytes of the parameters; where the memory of a step was not followed, of the weights of its
     matrix operators."""
-    memory = analysis.memory
-    if memory is not None and memory.at_peak is not None and memory.at_peak.parameters:
-        return memory.at_peak.parameters
+    peak = analysis.memory.at_peak if analysis.memory is not None else None
+    if peak is not None and peak.parameters:
+        return peak.parameters
     return sum(weight_bytes(row) for row in analysis.operators if row.phase in ("", "forward", "prefill"))
 
 
-def _threads_changed(change: Change, step: PredictedStep) -> _Gain:
+def threads_changed(change: Change, step: PredictedStep) -> Gain:
     """Amdahl's law, with the serial share of the step; a thread beyond the cores gains nothing."""
-    busy, serial, then_s = (
-        busy_computing(step),
-        _serial_share(step),
-        computing_s(step, int(change.options["threads"])),
-    )
-    if busy is None or serial is None or then_s is None:
+    found, then_s = _shared_by_threads(step), computing_s(step, int(change.options["threads"]))
+    if found is None or then_s is None:
         return None
+    busy, serial, threads = found
     return (
         step.speedup(then_s),
-        f"the process kept {significant(busy)} of {_threads(step)} cores busy while it computed, "
-        f"so {percent(1 - serial)} of "
+        f"the process kept {significant(busy)} of {threads} cores busy while it computed, so "
+        f"{percent(1 - serial)} of "
         "its work runs in parallel",
     )
 
@@ -229,39 +199,31 @@ def _threads_changed(change: Change, step: PredictedStep) -> _Gain:
 def computing_s(step: PredictedStep, threads: int) -> float | None:
     """The time that the step computes for with this number of ``threads``; None where its serial share is not
     known."""
-    serial, now = _serial_share(step), _threads(step)
-    if serial is None or now is None:
+    found = _shared_by_threads(step)
+    if found is None:
         return None
+    _, serial, now = found
     then = min(threads, step.analysis.environment.cpu_cores or threads)
     return step.compute_s * (serial + (1 - serial) / then) / (serial + (1 - serial) / now)
 
 
-def busy_computing(step: PredictedStep) -> float | None:
-    """The processors that the process kept busy while it computed: loading without workers keeps one busy,
-    other waits none."""
-    found, now = step.analysis.input, _threads(step)
-    if step.busy_cores is None or step.compute_s <= 0 or now is None:
+def _shared_by_threads(step: PredictedStep) -> tuple[float, float, int] | None:
+    """The processors that the process kept busy while it computed, the share of the computing that one of
+    them does alone, which follows from it, and the threads that compute at once; None on a device and where
+    it is not known.
+
+    Loading without workers keeps one processor busy, other waits none.
+    """
+    loading, environment = step.analysis.input, step.analysis.environment
+    threads = min(environment.threads or 0, environment.cpu_cores or 0)
+    if step.on_device or step.busy_cores is None or step.compute_s <= 0 or threads < 2:
         return None
-    loading_s = step.wait_s if found is not None and not found.workers else 0.0
-    return min(max((step.busy_cores * step.whole_s - loading_s) / step.compute_s, 1.0), float(now))
+    loading_s = step.wait_s if loading is not None and not loading.workers else 0.0
+    busy = min(max((step.busy_cores * step.whole_s - loading_s) / step.compute_s, 1.0), threads)
+    return busy, (threads / busy - 1) / (threads - 1), threads
 
 
-def _serial_share(step: PredictedStep) -> float | None:
-    """The share of the computing that one processor does alone, which follows from how many are busy; None on
-    a device."""
-    busy, now = busy_computing(step), _threads(step)
-    if step.on_device or busy is None or now is None or now < 2:
-        return None
-    return (now / busy - 1) / (now - 1)
-
-
-def _threads(step: PredictedStep) -> int | None:
-    """The threads that compute at once."""
-    now, cores = step.analysis.environment.threads, step.analysis.environment.cpu_cores
-    return min(now, cores) if now and cores else None
-
-
-def workers(change: Change, step: PredictedStep) -> _Gain:
+def workers(change: Change, step: PredictedStep) -> Gain:
     """A step as long as the slowest of three: its own work, the loading shared by the workers, and the
         processor time of both.
 
@@ -317,27 +279,19 @@ def _load_s(step: PredictedStep) -> float | None:
     return None if found is None or step.load_s is None else step.load_s * max(1, found.workers or 0)
 
 
-def pinned(change: Change, step: PredictedStep) -> _Gain:
+def pinned(change: Change, step: PredictedStep) -> Gain:
     """Copies to the device at the rate of pinned memory."""
-    division = step.analysis.division
-    link, pageable = _link(step, ""), _link(step, "pageable")
-    if division is None or not division.host_to_device_s or link is None or pageable is None:
+    division, roofs = step.analysis.division, reversed(step.analysis.ceilings)
+    rates = {
+        roof.variant: roof.value for roof in roofs if roof.kind == "link" and roof.name.startswith("H2D")
+    }
+    copies_s = division.host_to_device_s if division is not None else None
+    if not copies_s or not {"", "pageable"} <= rates.keys():
         return None
-    saved_s = division.host_to_device_s * (1 - pageable.value / link.value)
     return (
-        step.speedup(step.compute_s - saved_s),
-        f"copies to the device that nothing hides ({seconds(division.host_to_device_s)}) at the "
-        "rate of pinned memory",
+        step.speedup(step.compute_s - copies_s * (1 - rates["pageable"] / rates[""])),
+        f"copies to the device that nothing hides ({seconds(copies_s)}) at the rate of pinned memory",
     )
-
-
-def _link(step: PredictedStep, variant: str) -> Ceiling | None:
-    found = (
-        one
-        for one in step.analysis.ceilings
-        if one.kind == "link" and one.name.startswith("H2D") and one.variant == variant
-    )
-    return next(found, None)
 
 
 class Reorders(NamedTuple):
@@ -348,16 +302,13 @@ class Reorders(NamedTuple):
     weights_s: float = 0.0
 
 
-def _channels_last(change: Change, step: PredictedStep) -> _Gain:
+def channels_last(change: Change, step: PredictedStep) -> Gain:
     """The conversions of activations around convolutions: kernels of their own on a GPU, inside the operator
     on a CPU."""
-    if step.on_device:
-        saved_s, how = sum(conversion_s(row) for row in step.rows), "the kernels that convert them"
-    else:
-        saved_s, how = (
-            sum(reorders(row, step).activations_s for row in step.rows),
-            "reading and writing each at the rate that the element-wise operators reach",
-        )
+    how = "the kernels that convert them" if step.on_device else _REORDERING
+    saved_s = sum(
+        conversion_s(row) if step.on_device else reorders(row, step).activations_s for row in step.rows
+    )
     if not saved_s:
         return None
     return (
@@ -392,7 +343,7 @@ def reorders(row: OperatorRow, step: PredictedStep) -> Reorders:
     return Reorders(found[0] * part, found[1] * part)
 
 
-def _lower_precision(change: Change, step: PredictedStep) -> _Gain:
+def lower_precision(change: Change, step: PredictedStep) -> Gain:
     """Operators near their bound keep their efficiency under the roofs of the new precision, with half the
     bytes; and the casts.
 
@@ -436,9 +387,7 @@ def _low_s(row: OperatorRow, step: PredictedStep, low: str) -> float:
     faults_s = step.faults_s() * row.bytes / size if size else 0.0
     moves_s = min(row.time_s, sum(reorders(row, step)) + faults_s)
     follows = step.on_device or row.bound in ("compute", "memory")
-    rest_s = (
-        new_time_s(row, step.ceilings, size=lambda size: size / 2, precision=low) if follows else row.time_s
-    )
+    rest_s = new_time_s(row, step.ceilings, row.bytes / 2, precision=low) if follows else row.time_s
     return moves_s / 2 + (1 - moves_s / row.time_s) * rest_s
 
 
@@ -446,7 +395,7 @@ def _kept(row: OperatorRow, step: PredictedStep) -> bool:
     return step.on_device and not row.matrix_flops and any(part in row.name for part in _KEPT_ON_CUDA)
 
 
-def _allocator(change: Change, step: PredictedStep) -> _Gain:
+def allocator(change: Change, step: PredictedStep) -> Gain:
     """The page faults of a step at the measured cost of one, divided among the busy threads; huge pages leave
     a part of it."""
     faults, costs = step.analysis.page_faults, step.costs
@@ -468,7 +417,7 @@ def _allocator(change: Change, step: PredictedStep) -> _Gain:
     )
 
 
-def _larger_batch(change: Change, step: PredictedStep) -> _Gain:
+def larger_batch(change: Change, step: PredictedStep) -> Gain:
     """Every operator with more FLOPs and activations and the same weights; the optimizer and the host's time
     stay."""
     now = step.analysis.workload.batch_size
@@ -493,16 +442,15 @@ def _grown_s(row: OperatorRow, step: PredictedStep, times: float) -> float:
     if row.lower_bound_s is None:
         return row.time_s * times
     weights, fixed_s = weight_bytes(row), reorders(row, step).weights_s
-    then_s = new_time_s(row, step.ceilings, flops=times, size=lambda size: times * (size - weights) + weights)
+    then_s = new_time_s(row, step.ceilings, times * (row.bytes - weights) + weights, flops=times)
     return fixed_s + (then_s - fixed_s * then_s / row.time_s if row.time_s else 0.0)
 
 
-def _compiled(change: Change, step: PredictedStep) -> _Gain:
+def compiled(change: Change, step: PredictedStep) -> Gain:
     """Chains of fusable operators become one kernel each: the tensors between them are not written and read,
     their calls go."""
-    if step.analysis.compiled or not step.rows:
-        return None
-    if not any(row.category in FUSABLE and row.bytes and tensors(row) for row in step.rows):
+    fusable = any(row.category in FUSABLE and row.bytes and tensors(row) for row in step.rows)
+    if step.analysis.compiled or not fusable:
         return None
     traffic_s = calls = 0.0
     for chain in chains(step.rows, training=step.analysis.workload.mode == "training"):
@@ -522,7 +470,7 @@ def _compiled(change: Change, step: PredictedStep) -> _Gain:
     )
 
 
-def _graphed(change: Change, step: PredictedStep) -> _Gain:
+def graphed(change: Change, step: PredictedStep) -> Gain:
     """The time in which the device waits for launches."""
     if not step.on_device:
         return None
@@ -532,7 +480,7 @@ def _graphed(change: Change, step: PredictedStep) -> _Gain:
     ), f"the device waits {seconds(waits_s)} a step for the host and its launches, which one graph replaces"
 
 
-def _fused_optimizer(change: Change, step: PredictedStep) -> _Gain:
+def fused_optimizer(change: Change, step: PredictedStep) -> Gain:
     """One pass over parameters, gradients and state at the rate of memory instead of a loop over the
     parameters."""
     kind = str(change.options["optimizer"]).partition(",")[0]
@@ -544,42 +492,16 @@ def _fused_optimizer(change: Change, step: PredictedStep) -> _Gain:
         return None
     now_s = sum(row.time_s for row in looped)
     fused_s = _TENSORS[kind] * size / memory.value
-    host_s = step.host_s(sum(row.calls for row in looped))
+    calls = sum(row.calls for row in looped)
+    host_s = step.host_s(calls)
     return (
         step.saved(max(0.0, now_s - fused_s) + host_s),
         f"one pass over {_TENSORS[kind]} tensors for each parameter takes {seconds(fused_s)} at "
         "the rate of memory; the "
-        f"{sum(row.calls for row in looped):,.0f} calls take {seconds(now_s)}, and the host "
-        f"{seconds(host_s)} between them",
+        f"{calls:,.0f} calls take {seconds(now_s)}, and the host {seconds(host_s)} between them",
     )
 
 
 def _takes_time(row: OperatorRow) -> bool:
     """Whether a step is shorter without it: a copy, or what no other kernel hides."""
-    copies = any(kernel.name.startswith("Memcpy") and "DtoD" not in kernel.name for kernel in row.kernels)
-    return row.time_s > 0 and (copies or row.exposed_s is None or row.exposed_s > 0)
-
-
-_RULES: dict[str, Callable[[Change, PredictedStep], _Gain]] = {
-    "allocator": _allocator,
-    "precision": _lower_precision,
-    "channels-last": _channels_last,
-    "compile": _compiled,
-    "threads": _threads_changed,
-    "batch-size": _larger_batch,
-    "optimizer": _fused_optimizer,
-    "data-workers": workers,
-    "pin-memory": pinned,
-    "cuda-graphs": _graphed,
-}
-
-
-def predict(change: Change, analysis: Analysis, costs: PageCosts | None = None) -> Prediction | None:
-    """Return the gain of ``change`` for the run of ``analysis``; None where nothing in the analysis gives
-    one.
-
-    ``costs`` are those of new memory on this machine; without them a page costs what it did in the run.
-    """
-    step, rule = PredictedStep(analysis, costs), _RULES.get(change.kind)
-    gain = rule(change, step) if step.whole_s and rule is not None else None
-    return Prediction(speedup=gain[0], reason=gain[1]) if gain is not None else None
+    return row.time_s > 0 and (row.exposed_s is None or row.exposed_s > 0 or transfers(row))

@@ -37,8 +37,7 @@ from rooflines.roofline.dry_run.served_attention import FLASH, KERNEL
 from rooflines.roofline.judge.network_parts import Part, part_of
 from rooflines.roofline.judge.shapes import sizes_in
 from rooflines.roofline.predict.device_bounds import bound_operator, folded
-from rooflines.roofline.predict.forecast import Operator
-from rooflines.roofline.predict.layout import Layout, LayoutBound, LayoutPhase
+from rooflines.roofline.predict.forecast import Layout, LayoutBound, LayoutPhase, Operator
 from rooflines.roofline.predict.weights import is_grouped, item_bytes, weights_held, weights_read
 
 if TYPE_CHECKING:

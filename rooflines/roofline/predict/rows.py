@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.roofline.analysis import OperatorRow, Unmodelled
 from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.judge.shapes import tensor_bytes, tensors
@@ -66,6 +67,19 @@ def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
 def conversion_s(row: OperatorRow | Unmodelled) -> float:
     """Return the time of the kernels of ``row`` that only change the layout."""
     return sum(kernel.time_s for kernel in row.kernels if CONVERTS.search(kernel.name))
+
+
+def exchanges_data(row: OperatorRow | Unmodelled) -> bool:
+    """Whether it exchanges data with other devices."""
+    if isinstance(row, OperatorRow):
+        return "communication" in (row.bound, row.category)
+    exchanging_s = sum(kernel.time_s for kernel in row.kernels if communicates(kernel.name))
+    return communicates(row.name) or exchanging_s > 0.5 * sum(kernel.time_s for kernel in row.kernels)
+
+
+def transfers(row: OperatorRow | Unmodelled) -> bool:
+    """Whether it copies between host and device."""
+    return any(kernel.name.startswith("Memcpy") and "DtoD" not in kernel.name for kernel in row.kernels)
 
 
 def in_loop(row: OperatorRow | Unmodelled) -> bool:

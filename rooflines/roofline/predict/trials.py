@@ -34,7 +34,8 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A change with its predicted and measured gain. ``reason`` is why it could not be measured.
+    """A change with its predicted and, once it was tried, its measured gain. ``reason`` is why it could not
+    be measured.
 
     ``output_error`` is the difference of the result from that in fp32, absent where the change does not alter
     the computation.
@@ -45,6 +46,16 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     speedup: Speedup | None = None
     output_error: ResultError | None = None
     reason: str | None = None
+
+    @property
+    def gain(self) -> float:
+        """The measured throughput as a multiple of the run's; 0 where it was not measured."""
+        return self.speedup.value if self.speedup is not None else 0.0
+
+    @property
+    def predicted(self) -> float | None:
+        """The predicted one; None without a prediction."""
+        return self.prediction.speedup if self.prediction is not None else None
 
 
 class Trials(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +77,11 @@ class Trials(msgspec.Struct, frozen=True, kw_only=True):
     combination: Trial | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def every(self) -> tuple[Trial, ...]:
+        """All trials, the combination last."""
+        return (*self.trials, self.combination) if self.combination is not None else self.trials
+
 
 def outcome(trial: Trial) -> Outcome:
     """Return how the measured gain compares with the predicted one.
@@ -73,14 +89,13 @@ def outcome(trial: Trial) -> Outcome:
     ``none`` is an interval that contains no gain and excludes the predicted one, ``unclear`` one that
     contains both.
     """
-    found, predicted = trial.speedup, trial.prediction
+    found, expected = trial.speedup, trial.predicted and math.log(trial.predicted)
     if trial.reason is not None:
         return "failed"
     if found is None:
         return "not measured"
     if found.low is None or found.high is None:
         return "unclear"
-    expected = math.log(predicted.speedup) if predicted is not None else None
     if found.low <= 1 <= found.high:
         if expected is None:
             return "none"
@@ -90,16 +105,14 @@ def outcome(trial: Trial) -> Outcome:
     measured = math.log(found.value)
     if expected is None:
         return "faster" if measured > 0 else "worse"
-    if measured * expected <= 0:
-        return "more" if measured > 0 else "worse"
-    if abs(measured) > FACTOR * abs(expected):
+    if measured * expected <= 0 or abs(measured) > FACTOR * abs(expected):
         return "more" if measured > 0 else "worse"
     return "as predicted" if abs(measured) >= abs(expected) / FACTOR else "less" if measured > 0 else "more"
 
 
 def helped(trial: Trial) -> bool:
     """Whether the whole interval of the measured gain lies above one."""
-    return trial.speedup is not None and trial.speedup.low is not None and trial.speedup.low > 1
+    return trial.speedup is not None and (trial.speedup.low or 0.0) > 1
 
 
 def read_trials(directory: Path) -> Trials | None:

@@ -16,7 +16,8 @@ from rooflines.roofline.advise.findings import RULES, _found, find
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronization
 from rooflines.roofline.judge.step.interference import noise_s, unsteady
-from rooflines.roofline.predict.change import Change, predict
+from rooflines.roofline.predict.change import Change
+from rooflines.roofline.predict.options import predict
 from tests.roofline.advise.cases import STEP_S, analysis, kernel, row
 from tests.roofline.real import DATA, TRACES, analysis_of
 
