@@ -157,6 +157,17 @@ def test_the_folders_of_a_package_have_an_order(package):
     assert circle(within(package, import_graph())) == []
 
 
+def test_predictions_know_nothing_of_advice():
+    """Advice asks for predictions: nothing that they import, directly or through others, is a rule or what collects the rules."""
+    graph = import_graph()
+    found, names = set(), [name for name in graph if name.startswith("rooflines.roofline.predict")]
+    while names:
+        found.add(name := names.pop())
+        names += graph[name] - found
+    above = tuple(f"rooflines.roofline.{name}" for name in ("advise", "analyze", "compare", "ranks"))
+    assert [name for name in found if name.startswith(above)] == []
+
+
 def test_a_circle_is_found_between_modules_and_between_folders():
     graph = {"a.b.one": {"a.c.one"}, "a.c.two": {"a.b.two"}, "a.d": {"a.b.one"}}
     assert circle(graph) == []

@@ -221,6 +221,13 @@ def test_a_fused_optimizer_passes_once_over_its_tensors():
     assert predict(change("optimizer", optimizer="sgd,fused"), case(product(), mode="training")) is None
 
 
+def test_a_fused_optimizer_exchanges_as_much_as_before():
+    exchange = row("c10d::broadcast_", "optimizer", time_s=0.06, size=10**6, calls=9, phase="optimizer", bound="communication")
+    memory = Memory(peak_bytes=1, at_peak=MemoryAtPeak(parameters=90_000_000))
+    analysis = case(product(time_s=0.04), exchange, mode="training", memory=memory)
+    assert predict(change("optimizer", optimizer="sgd,fused"), analysis) is None
+
+
 def test_pages_cost_what_they_were_measured_to_cost():
     analysis = case(product(), page_faults=PageFaults(timed=10_000.0), usage=busy(2.0))
     keep, huge = change("allocator", {"MALLOC_TRIM_THRESHOLD_": "1"}), change("allocator", {HUGE_PAGES: "1"})

@@ -15,11 +15,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.judge.shapes import tensors
 from rooflines.roofline.predict.options import BY_NAME
-from rooflines.roofline.predict.rows import transfers
+from rooflines.roofline.predict.rows import exchanges_data, transfers
 from rooflines.units import percent, seconds
 
 # The place of a row in ``Analysis.rows``, or a cause of idle time.
@@ -106,12 +105,7 @@ class Ran(NamedTuple):
     @property
     def communicates(self) -> bool:
         """Whether it exchanges data with other devices."""
-        if isinstance(self.row, OperatorRow):
-            return self.row.bound == "communication" or self.row.category == "communication"
-        exchanging_s = sum(kernel.time_s for kernel in self.kernels if communicates(kernel.name))
-        return communicates(self.row.name) or exchanging_s > 0.5 * sum(
-            kernel.time_s for kernel in self.kernels
-        )
+        return exchanges_data(self.row)
 
     @property
     def transfers(self) -> bool:

@@ -485,9 +485,7 @@ def fused_optimizer(change: Change, step: PredictedStep) -> Gain:
     parameters."""
     kind = str(change.options["optimizer"]).partition(",")[0]
     memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
-    looped = [
-        row for row in step.rows if in_loop(row) and row.category != "communication" and _takes_time(row)
-    ]
+    looped = [row for row in step.rows if in_loop(row) and _takes_time(row)]
     if memory is None or not size or not looped:
         return None
     now_s = sum(row.time_s for row in looped)

@@ -84,7 +84,7 @@ def transfers(row: OperatorRow | Unmodelled) -> bool:
 
 def in_loop(row: OperatorRow | Unmodelled) -> bool:
     """Whether it updates one parameter after the other."""
-    return row.phase == "optimizer" and not updates_at_once(row, _AT_ONCE)
+    return row.phase == "optimizer" and not exchanges_data(row) and not updates_at_once(row, _AT_ONCE)
 
 
 def updates_at_once(row: OperatorRow | Unmodelled, fused: re.Pattern[str] = _FUSED) -> bool:
