@@ -113,7 +113,8 @@ def _mnist(data_dir: str | None) -> LabeledImages:
         train, test, remark = read_images("mnist", data_dir, "MNIST")
     except DataError as error:
         raise DataError(
-            error.message, hint=f"{error.hint} Or FOLDER/train.csv with the columns label, pixel0, ..."
+            error.marked_message,
+            hint=f"{error.marked_hint} Or FOLDER/train.csv with the columns label, pixel0, ...",
         ) from None
     images, test_images = np.asarray(train.images), np.asarray(test.images)
     return LabeledImages(
