@@ -56,7 +56,7 @@ def test_backends_on_mnist_from_a_folder(tmp_path):
     assert losses[:2] == pytest.approx(losses[2:], rel=1e-4)
     speeds = results(out, "speed")
     assert [row["point"]["options"]["backend"] for row in speeds] == ["numba-cpu", "torch-cpu"]
-    assert all(row["facts"]["data"] == "MNIST" for row in speeds)
+    assert all(row["facts"]["data"] == "MNIST, 90 samples for training" for row in speeds)
     (loader,) = results(out, "loader")
     assert loader["estimates"]["timed_samples"]["value"] == 90
     assert results(out, "accuracy") == []
