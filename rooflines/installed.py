@@ -18,33 +18,37 @@ from rooflines.errors import UsageError
 
 def entries(group: str) -> dict[str, str]:
     """The entry points of a group: ``module`` or ``module:object`` by name. Imports none of them."""
-    if not _are_mentioned(group, tuple(sys.path)):
+    mentioned = _mentioned(tuple(sys.path))
+    if mentioned is not None and group not in mentioned:
         return {}
     from importlib.metadata import entry_points
 
     return {entry.name: entry.value for entry in entry_points(group=f"rooflines.{group}")}
 
 
-@cache
-def _are_mentioned(group: str, folders: tuple[str, ...]) -> bool:
-    """Whether a distribution in ``folders`` may have entry points of this group of ours.
+_OURS = re.compile(rb"^\s*\[\s*rooflines\.(\w+)\s*\]", re.MULTILINE)
+_INFORMATION = (".dist-info", ".egg-info", "EGG-INFO")
 
-    Parsing those of all distributions takes as long as a small trace.
+
+@cache
+def _mentioned(folders: tuple[str, ...]) -> frozenset[str] | None:
+    """The groups of ours in which a distribution in ``folders`` has entry points; None where that is not
+    known.
+
+    The files are read once and not parsed: parsing those of all distributions takes as long as a small trace.
     """
-    heading = re.compile(rf"^\s*\[\s*rooflines\.{group}\s*\]".encode(), re.MULTILINE)
-    ends = (".dist-info", ".egg-info", "EGG-INFO")
+    groups: set[str] = set()
     for folder in folders:
         try:
-            found = [entry.path for entry in os.scandir(folder or ".") if entry.name.endswith(ends)]
+            found = [entry.path for entry in os.scandir(folder or ".") if entry.name.endswith(_INFORMATION)]
         except NotADirectoryError:  # an archive
-            return True
+            return None
         except OSError:
             continue
         for path in found:
             with contextlib.suppress(OSError), open(os.path.join(path, "entry_points.txt"), "rb") as file:
-                if heading.search(file.read()):
-                    return True
-    return False
+                groups.update(name.decode() for name in _OURS.findall(file.read()))
+    return frozenset(groups)
 
 
 @cache

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 _IMPORT = re.compile(r"^from (\S+) import (\w+) as (\w+)$", re.MULTILINE)
@@ -31,7 +31,9 @@ def stubbed(module: str, file: str) -> tuple[Callable[[str], Any], list[str], Ca
     """Return ``__getattr__``, ``__all__`` and ``__dir__`` of ``module``: the names that its stub, the
     ``.pyi`` beside ``file``, imports ``as`` its own, one a line. So one list serves type checkers and the
     interpreter."""
-    text = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
+    # By the loader, because the package may lie in an archive.
+    loader: Any = sys.modules[module].__spec__.loader  # type: ignore[union-attr]
+    text = loader.get_data(f"{os.path.splitext(file)[0]}.pyi").decode()
     homes = {own: f"{home}:{name}" for home, name, own in _IMPORT.findall(text)}
     names = sorted(homes)
     return lazy(module, homes), names, lambda: sorted({*vars(sys.modules[module]), *names})

@@ -189,9 +189,7 @@ def _why_no_cuda(backend: str) -> str | None:
             return unusable()
         if cuda.is_available():
             return None
-    except (
-        Exception
-    ) as error:  # whatever Numba raises when it looks for a driver means that there is none for it
+    except Exception as error:  # of any class, when Numba looks for a driver: it has none
         return f"Numba finds no CUDA ({error})"
     return "no NVIDIA GPU that Numba can use"
 

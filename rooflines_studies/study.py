@@ -66,8 +66,7 @@ RECORD_FILE = "study.json"
 SCHEMA = "rooflines.study/2"
 HERE = Path(__file__).parent
 NO_GPU = "this machine has no GPU that torch can use"
-# In a study's points, the GPU of the machine, whatever its kind, and the data with labels that mean
-# something.
+# In a study's points, the GPU of the machine, of any kind, and the data with real labels.
 GPU, REAL = "gpu", "real"
 _WITHOUT_FOLDER = ("digits", "resident", None)
 

@@ -187,12 +187,16 @@ def add_command(copy):
 def add_option(copy):
     """``--inplace`` lets activations overwrite their input: declared, applied, recorded, and a row of the table of options."""
     declared = '    inplace: Annotated[bool, Option("Let activations overwrite their input.", "Execution")] = False\n'
-    copy.insert("rooflines/profiler/options.py", "    compile: Annotated[Compile", declared)
+    copy.insert("rooflines/profiler/options.py", "    compile: Annotated[\n        Compile", declared)
     copy.insert("rooflines/profiler/workloads/prepare.py", "    if options.checkpointing:\n        notes", INPLACE)
-    copy.insert("rooflines/profiler/workloads/prepare.py", "channels_last=options.channels_last, compiled", "inplace=options.inplace, ")
-    copy.insert("rooflines/profiler/workloads/prepare.py", '"channels_last", "compile", "quantize", "optimizer"', '"inplace", ')
-    copy.insert("rooflines/profiler/records.py", "    compiled: bool = False\n    compile_mode", "    inplace: bool = False\n")
-    copy.insert("rooflines/pipeline/options.py", '"checkpointing", "cuda_graphs"', '"inplace", ')
+    copy.insert(
+        "rooflines/profiler/workloads/prepare.py",
+        "        channels_last=options.channels_last,\n        compiled",
+        "        inplace=options.inplace,\n",
+    )
+    copy.insert("rooflines/profiler/workloads/prepare.py", '        "channels_last",\n        "compile",', '        "inplace",\n')
+    copy.insert("rooflines/profiler/records.py", "    #: Whether ``torch.compile`` compiled", "    inplace: bool = False\n")
+    copy.insert("rooflines/pipeline/options.py", '    "checkpointing",\n', '    "inplace",\n')
     copy.insert("rooflines/roofline/predict/options.py", '    RunOption("data", facts', ROW)
     (copy.folder / "network.py").write_text(ACTIVATIONS)
     write_json(copy.folder / "ceilings.json", Ceilings(device="", kind="cpu", ceilings=samples.ceilings()))

@@ -19,9 +19,9 @@ LONG = 110
 SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
-    ".": (3_798, 54, 12, 0, 0),
-    "all": (578_309, 4_119, 431, 0, 0),
-    "cli": (13_699, 76, 24, 0, 0),
+    ".": (3_860, 54, 12, 0, 0),
+    "all": (578_383, 4_119, 431, 0, 0),
+    "cli": (13_711, 76, 24, 0, 0),
     "device_specs": (34_385, 287, 22, 0, 0),
     "integrations": (5_916, 63, 11, 0, 0),
     "kernels": (14_840, 166, 18, 0, 0),

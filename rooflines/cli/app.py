@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import shlex
 import sys
 from importlib import import_module
@@ -123,7 +124,11 @@ def load(arguments: list[str]) -> None:
 
 
 def _is_command(name: str) -> bool:
-    return name.startswith("-") or name in COMMANDS or (name.isidentifier() and name in entries("commands"))
+    return (
+        name.startswith("-")
+        or name in COMMANDS
+        or (not {".", os.sep} & {*name} and name in entries("commands"))
+    )
 
 
 def print_error(error: RooflinesError) -> None:

@@ -82,8 +82,8 @@ def train(
     ``model`` is a torchvision model, ``timm:NAME``, or ``path/to/file.py:factory`` that returns (module,
     inputs). With an ``output`` that holds an earlier, unfinished training with the same options, that one is
     continued after its last whole epoch. A loss that is not finite ends its seed with a ``Failure``. ``each``
-    is called after every epoch. Raises UsageError, DataError, and Interrupted on Ctrl-C after what there is
-    was written.
+    is called after every epoch. Raises UsageError, DataError, and Interrupted on Ctrl-C, after the
+    results so far were written.
     """
     options = options or TrainOptions(**keywords)
     options.check()

@@ -160,7 +160,7 @@ def run_tuning(
 
     The study is in ``directory``, or in ``storage`` (a URL for SQLAlchemy). A study that is there already is
     continued, and processes that share it make ``budget`` trials together. Raises UsageError, and Interrupted
-    on Ctrl-C after what there is was written.
+    on Ctrl-C, after the results so far were written.
     """
     check(tuning)
     progress = progress or Silent()

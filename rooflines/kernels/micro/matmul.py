@@ -116,8 +116,8 @@ def multiplication(
 
 
 def float32_matmul(precision: str) -> AbstractContextManager[None]:
-    """Inside, float32 matrices are multiplied exactly (``fp32``) or by TF32 tensor cores (``tf32``), whatever
-    the user has set."""
+    """Inside, float32 matrices are multiplied exactly (``fp32``) or by TF32 tensor cores (``tf32``). The
+    user's setting is put back."""
     return tf32(precision == "tf32")
 
 

@@ -191,7 +191,7 @@ def gpus_of(
     The first is where most of its parameters are, else most of its memory, else the current one of a program
     that has used CUDA without either: a rank holds a little memory on GPU 0, too, where it was not told to
     keep off. Between equals, the local rank and the current GPU decide. Parameters on the CPU and no memory
-    on a GPU are a program on the CPU, whatever it has asked CUDA.
+    on a GPU are a program on the CPU, also where it has used CUDA.
     """
     on_gpus = {
         int(name.partition(":")[2] or 0): count

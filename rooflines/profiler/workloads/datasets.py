@@ -2,7 +2,7 @@
 of the same size.
 
 Nothing is downloaded. A name without a folder gives synthetic images of the same number, size, encoding and
-classes; its label says so wherever a figure of it is shown.
+classes, and each figure of it is labeled as synthetic.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _construction(name: str, options: PointOptions) -> Iterator[None]:
 
 
 def _classification(network: Any, batch: int, size: int, frames: tuple[int, ...] = ()) -> NetworkTask:
-    """A network that classifies images, or clips of so many ``frames``."""
+    """A network that classifies images, or with ``frames`` clips of that length."""
     import torch
 
     inputs = torch.randn(batch, 3, *frames, size, size)

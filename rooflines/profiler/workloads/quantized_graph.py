@@ -193,8 +193,8 @@ def _for_inference(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def _keep_operands(graph: torch.fx.GraphModule) -> None:
     """Copy each tensor that a fused addition takes as its second operand.
 
-    The operator writes its result into that tensor, whatever else is a view of it, and reads it as if it were
-    contiguous (channels-last for convolutions).
+    The operator writes its result into that tensor, which other views may share, and reads it as contiguous
+    (channels-last for convolutions).
     """
     onednn = torch.ops.onednn
     formats = {

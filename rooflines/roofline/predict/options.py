@@ -1,4 +1,5 @@
-"""The table of the options that change what a step computes or how it runs; whatever lists options reads it.
+"""The table of the options that change what a step computes or how it runs. All lists of options are made
+from it.
 
 A row says what an option is called, where it applies, what to try, what that would gain, which facts of a
 workload tell its value, and whether another value gives another result. What to try stands here, what it

@@ -213,7 +213,10 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """``module.function`` of this package."""
+    """``module.function`` of this package.
+
+    By its name, because a row is data: the module loads when one of its operators is first counted.
+    """
     module, _, function = name.rpartition(".")
     found: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), function)
     return found
