@@ -63,9 +63,9 @@ from rooflines.reports.charts.curves import Curves as Curves
 from rooflines.reports.charts.curves import CurveSeries as CurveSeries
 from rooflines.reports.charts.palette import SERIES_COLORS as SERIES_COLORS
 from rooflines.reports.charts.palette import category_color as category_color
-from rooflines.reports.charts.roofline import RooflineChart as RooflineChart
 from rooflines.reports.charts.roofline import roofline_drawing as roofline_drawing
-from rooflines.reports.charts.roofline_parts import RooflinePoint as RooflinePoint
+from rooflines.reports.charts.roofline_figure import RooflineChart as RooflineChart
+from rooflines.reports.charts.roofline_figure import RooflinePoint as RooflinePoint
 from rooflines.reports.document import ABSENT as ABSENT
 from rooflines.reports.document import Bar as Bar
 from rooflines.reports.document import BarRow as BarRow

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,12 @@ _PAGES = ("html", "pdf", "markdown", "text")
 DIRECTORY_FORMATS = ("html", "json")
 RECORD_SUFFIXES = {".json": "json", ".csv": "csv"}
 # By name, because only the view that is asked for is imported.
+_VIEWS = {
+    "Analysis": "rooflines.reports.views.run",
+    "RankAnalysis": "rooflines.reports.views.ranks",
+    "MonitorAnalysis": "rooflines.reports.views.monitor",
+    "SweepAnalysis": "rooflines.sweeps.page",
+}
 
 
 def print_page(page: Page, *, stderr: bool = False) -> None:
@@ -181,24 +188,5 @@ def sweep_of(sources: Sequence[str]) -> SweepAnalysis | None:
 
 def page_of(analysis: Analysis | RankAnalysis | MonitorAnalysis | SweepAnalysis) -> Page:
     """The page of a record, made by the view of its kind."""
-    from rooflines.roofline.analysis import Analysis
-
-    if isinstance(analysis, Analysis):
-        from rooflines.reports.views import run
-
-        return run.page(analysis)
-    from rooflines.roofline.ranks.records import RankAnalysis
-
-    if isinstance(analysis, RankAnalysis):
-        from rooflines.reports.views import ranks
-
-        return ranks.page(analysis)
-    from rooflines.sweeps.records import SweepAnalysis
-
-    if isinstance(analysis, SweepAnalysis):
-        from rooflines.sweeps.page import page
-
-        return page(analysis)
-    from rooflines.reports.views import monitor
-
-    return monitor.page(analysis)
+    page: Page = import_module(_VIEWS[type(analysis).__name__]).page(analysis)
+    return page

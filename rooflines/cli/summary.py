@@ -17,7 +17,7 @@ from rooflines.errors import UsageError
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
-    from rooflines.reports.summary import Said
+    from rooflines.reports.statements import Said
 
 # Options of reading a trace, with the number of their values.
 _READING: Final = {

@@ -15,7 +15,7 @@ import msgspec
 
 from rooflines.device_specs.records import DISTURBED
 from rooflines.reports.charts.palette import BOUNDS, bound_style
-from rooflines.reports.words.text import count_text, decimals_of, efficiency_text, fixed
+from rooflines.reports.words.text import count_text, decimals_of, efficiency_text, fixed, given
 from rooflines.units import quantity, scale, seconds, significant
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ Kind = Literal["text", "note", "absent", "alert", "code", "title"]
 Words = Literal["text", "name", "path", "shapes", "middle"]
 Numbers = Literal["given", "own", "scaled", "figures", "count", "share", "efficiency"]
 
+# What a format that is not text lays out: names with strings, numbers, lists and such again.
+Plain: TypeAlias = dict[str, Any]
+
 ABSENT = "–"
 _MOST_DECIMALS = 3
 # What is left of a difference of equal times.
@@ -47,23 +50,24 @@ _FIGURE_SPACE, _POINT_SPACE = "\u2007", "\u2008"
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a table.
-
-    ``key`` names it in data; without one it is made of the label. ``priority`` says which columns give way
-    where there is no room: those of 0 are always there, the highest go first. ``least`` is the width in
-    characters that words keep, ``help`` what the header says longer, ``note`` what stands below a table that
-    shows the column.
-    """
+    """A column of a table."""
 
     label: str
     unit: str = ""
     format: Words | Numbers = "given"
+    #: Names it in data; without one the name is made of the label.
     key: str = ""
+    #: Which columns give way where there is no room: those of 0 are always there, the highest go first.
     priority: int = 0
+    #: What the header says longer.
     help: str = ""
+    #: What stands below a table that shows the column.
     note: str = ""
+    #: The width in characters that words keep.
     least: int = 12
+    #: Whether it stands back.
     quiet: bool = False
+    #: Scaled columns of one unit and group share a prefix.
     group: str = ""
     show: Show = "always"
 
@@ -80,66 +84,90 @@ class Column(msgspec.Struct, frozen=True):
         )
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell that is more than its value.
+# Columns that several tables have.
+SHARE, TIME = Column("share", "%", "share"), Column("time", "s", "scaled")
+PART, CALLS = Column("part", format="text"), Column("calls", format="count")
 
-    ``text`` replaces what the format of the column would make of the value, ``prefix`` stands before it,
-    ``hover`` says more, ``bar`` is a length from 0 to 1 behind it, ``letter`` that of a bound class,
-    ``warning`` why the value should not be believed, ``sort`` what it is sorted by.
-    """
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell that is more than its value."""
 
     value: CellValue = None
+    #: Replaces what the format of the column would make of the value.
     text: str = ""
+    #: Stands before the text.
     prefix: str = ""
+    #: Says more.
     hover: str = ""
+    #: A length from 0 to 1 behind the text.
     bar: float | None = None
+    #: That of a bound class.
     letter: str = ""
+    #: Why the value should not be believed.
     warning: str = ""
+    #: What it is sorted by, if not by its value.
     sort: CellValue = None
 
 
+# What a row or a total holds, a value or more for each column.
+Cells: TypeAlias = tuple[CellValue | Cell, ...]
+
+
 class Row(msgspec.Struct, frozen=True):
-    """A row.
+    """A row."""
 
-    ``color`` names the category or backend whose color marks it; ``muted`` rows stand back; ``depth`` indents
-    the words of a tree; ``heading`` rows have a title in their first cell and nothing else; ``show`` and
-    ``printed`` say which forms have it; ``detail`` is what stands below it, opened on demand; ``points`` are
-    the keys of its points in the roofline of the page.
-    """
-
-    cells: tuple[CellValue | Cell, ...]
+    cells: Cells
+    #: The category or backend whose color marks it.
     color: str = ""
+    #: Whether it stands back.
     muted: bool = False
+    #: How far the words of a tree are indented.
     depth: int = 0
+    #: Whether it has a title in its first cell and nothing else.
     heading: bool = False
+    #: Which forms have it, and whether print does.
     show: Show = "always"
     printed: bool = True
+    #: What stands below it, opened on demand.
     detail: tuple[Paragraph | Table, ...] = ()
+    #: The keys of its points in the roofline of the page.
     points: tuple[int, ...] = ()
+
+    def cell(self, place: int) -> Cell:
+        """What it has in a column; a short row leaves out the last ones."""
+        given = self.cells[place] if place < len(self.cells) else ""
+        return given if isinstance(given, Cell) else Cell(value=given)
+
+    @property
+    def remarks(self) -> list[Paragraph]:
+        """What its ``detail`` says in words."""
+        return [part for part in self.detail if isinstance(part, Paragraph)]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A table.
-
-    ``title`` stands above it, ``caption`` says what it is to those who do not see it, ``order`` how its rows
-    are sorted and ``sorted_by`` by which column. ``total`` is its last row. A short form has ``brief`` rows
-    at most, print has ``printed``. The rows of a ``tree`` are indented and fold, those of a ``main`` table
-    can be sorted and filtered, the first numbers of ``parts`` are bars of one whole. A page folds the rows
-    after the ``first`` ones.
-    """
+    """A table."""
 
     name: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    #: Stands above it.
     title: str = ""
+    #: Says what it is to those who do not see it.
     caption: str = ""
+    #: Stands below it.
     note: str = ""
+    #: How its rows are sorted, in words, and the name of the column by which they are.
     order: str = ""
     sorted_by: str = ""
-    total: tuple[CellValue | Cell, ...] = ()
+    #: The last row.
+    total: Cells = ()
+    #: The rows of a tree are indented and fold, those of a main table can be sorted and filtered, the first
+    #: numbers of parts are bars of one whole.
     kind: Literal["plain", "main", "tree", "parts"] = "plain"
+    #: The most rows of a short form, and of print.
     brief: int | None = None
     printed: int | None = None
+    #: A page folds the rows after these.
     first: int | None = None
     show: Show = "full"
 
@@ -158,46 +186,49 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paragraph(msgspec.Struct, frozen=True):
-    """A paragraph. ``meter`` is a share shown as a bar below it."""
+    """A paragraph."""
 
     text: str
     kind: Kind = "text"
     show: Show = "full"
+    #: A share shown as a bar below it.
     meter: float | None = None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Names with what they are: short ``facts`` side by side, or ``definitions`` in sentences. A third text
-        is a remark.
+    """Names with what they are."""
 
-    ``reports`` are the HTML pages of the rows, to which a page links if they are there.
-    """
-
+    #: A name and what it is; a third text is a remark.
     rows: tuple[tuple[str, ...], ...]
+    #: The HTML pages of the rows, to which a page links if they are there.
     reports: tuple[str, ...] = ()
+    #: Short facts side by side, or definitions in sentences.
     kind: Literal["facts", "definitions"] = "facts"
     show: Show = "full"
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure: what to see in it, what to draw (one of the kinds that ``charts`` draws), and a remark below
-    it."""
+    """A figure."""
 
     name: str
+    #: What to draw: one of the kinds that ``charts`` draws.
     drawing: Drawing
+    #: What to see in it.
     caption: str = ""
+    #: A remark below it.
     note: str = ""
     show: Show = "full"
     kind: ClassVar[str] = "picture"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a bar: its share of the whole bar, in words as well, and the pattern that it is drawn
-    with."""
+    """A part of a bar."""
 
     name: str
+    #: Its share of the whole bar, and how much it is in words.
     share: float
     text: str
+    #: What it is drawn with.
     pattern: str
     letter: str = ""
     meaning: str = ""
@@ -232,9 +263,10 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
-    """A recommendation with what it saves, in words and as a share."""
+    """A recommendation."""
 
     title: str
+    #: What it saves, in words and as a share.
     saves: str
     share: float
     evidence: str
@@ -242,9 +274,10 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """Recommendations, the first ``first`` in any form."""
+    """Recommendations."""
 
     items: tuple[Recommendation, ...]
+    #: How many any form has.
     first: int = 3
     show: Show = "always"
     kind: ClassVar[str] = "findings"
@@ -254,22 +287,23 @@ Block: TypeAlias = Paragraph | Facts | Table | Figure | Bar | Findings
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks under a title, with a remark next to it. What a short form takes of a section with ``under``
-    stands at its end, below that."""
+    """Blocks under a title."""
 
     name: str
     title: str
     blocks: tuple[Block, ...] = ()
+    #: Stands next to the title.
     remark: str = ""
+    #: What a short form takes of the section stands at its end, below this title.
     under: str = ""
+
+    def of_full_form(self) -> list[Block]:
+        """The blocks that a full report has."""
+        return [block for block in self.blocks if block.show != "brief"]
 
 
 def table(
-    name: str,
-    columns: Iterable[Column],
-    rows: Iterable[Row | tuple[CellValue | Cell, ...]],
-    caption: str = "",
-    **more: Any,
+    name: str, columns: Iterable[Column], rows: Iterable[Row | Cells], caption: str = "", **more: Any
 ) -> Table:
     """A table whose rows may be plain tuples of cells; ``more`` are further fields of ``Table``."""
     made = tuple(row if isinstance(row, Row) else Row(row) for row in rows)
@@ -277,11 +311,7 @@ def table(
 
 
 def filled(
-    name: str,
-    columns: Sequence[Column],
-    rows: Iterable[Row | tuple[CellValue | Cell, ...]],
-    caption: str = "",
-    **more: Any,
+    name: str, columns: Sequence[Column], rows: Iterable[Row | Cells], caption: str = "", **more: Any
 ) -> Table:
     """A table of those of the ``columns`` in which a row has a value; otherwise like ``table``."""
     whole = table(name, columns, rows, caption, **more)
@@ -300,18 +330,17 @@ def filled(
 
 def section(name: str, title: str, *blocks: Block | None, remark: str = "", under: str = "") -> Section:
     """A section of the ``blocks`` that are there."""
-    return Section(
-        name=name,
-        title=title,
-        blocks=tuple(block for block in blocks if block is not None),
-        remark=remark,
-        under=under,
-    )
+    return Section(name=name, title=title, blocks=tuple(filter(None, blocks)), remark=remark, under=under)
 
 
 def sections_of(*parts: Section | None) -> tuple[Section, ...]:
     """The sections of a page that have something to show."""
-    return tuple(part for part in parts if part is not None and part.blocks)
+    return tuple(part for part in parts if part and part.blocks)
+
+
+def facts_of(known: Iterable[tuple[str, object]]) -> Facts:
+    """Short facts side by side: those that are known."""
+    return Facts(rows=tuple((name, str(value)) for name, value in known if value not in (None, "")))
 
 
 def said(texts: Iterable[str], kind: Kind = "text", show: Show = "always") -> list[Paragraph]:
@@ -342,20 +371,22 @@ def bound_parts(times: Mapping[str, float], whole_s: float) -> tuple[Part, ...]:
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A report of one ``kind`` of record. ``title`` is its subject in one line, ``name`` a short one,
-    ``label`` what data it is of.
+    """A report of one record."""
 
-    ``status`` is what to know before reading it: a word and a sentence.
-    """
-
+    #: The kind of record.
     kind: str
+    #: A short title, and the subject in one line.
     name: str
     title: str
     verdict: str
     created: str = ""
+    #: The version that made it.
     rooflines: str = ""
+    #: What to know before reading it: a word and a sentence.
     status: tuple[str, str] | None = None
+    #: What data it is of.
     label: str = ""
+    #: Sentences below the verdict.
     said: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
     footer: str = ""
@@ -363,16 +394,12 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def status_ink(self) -> str:
         """The color of the status: what other programs did is no fault of the report."""
-        return "notice" if self.status is not None and self.status[0] == DISTURBED else "warning"
+        return "notice" if self.status and self.status[0] == DISTURBED else "warning"
 
     @property
     def made(self) -> str:
         """When it was made, and by which version."""
-        return " · ".join(
-            text
-            for text in (self.created[:10], f"rooflines {self.rooflines}" if self.rooflines else "")
-            if text
-        )
+        return " · ".join(filter(None, (self.created[:10], given("rooflines {}", self.rooflines))))
 
     def blocks(self) -> Iterator[Block]:
         """All blocks in their order."""
@@ -392,24 +419,25 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CurvePoint(NamedTuple):
-    """A value of a curve; ``wall_s`` is seconds since the epoch."""
+    """A value of a curve."""
 
     tag: str
     value: float
     step: int = 0
+    #: Seconds since the epoch.
     wall_s: float = 0.0
 
 
 class Measured(NamedTuple):
-    """What a record has besides its page: curves, the figures by which records are compared, and what was
-        run.
+    """What a record has besides its page."""
 
-    Without ``pictures`` nothing is drawn.
-    """
-
+    #: Its curves.
     points: Iterable[CurvePoint] = ()
+    #: The figures by which records are compared.
     summary: Mapping[str, float] = {}
+    #: What was run.
     settings: Mapping[str, Any] = {}
+    #: Whether figures are drawn.
     pictures: bool = True
 
 
@@ -417,10 +445,12 @@ class Measured(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The columns shown with their places among all, their units, and the cells as they are read."""
+    """The columns shown, and the cells as they are read."""
 
     columns: tuple[Column, ...]
+    #: The places of the columns among all.
     places: tuple[int, ...]
+    #: Their units with prefixes.
     units: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     total: tuple[str, ...]
@@ -458,10 +488,7 @@ def texts(
             if column.format == "own"
             else column.unit
         )
-        cells = [
-            row.cells[index] if index < len(row.cells) else ""
-            for row in (*chosen, *([Row(table.total)] if table.total else []))
-        ]
+        cells = [row.cell(index) for row in (*chosen, *([Row(table.total)] if table.total else []))]
         found.append(_column_texts(column, cells, len(chosen), factor, aligned))
     lines = tuple(zip(*found, strict=True)) if found else ()
     return Texts(columns, tuple(shown), tuple(units), lines[: len(chosen)], lines[-1] if table.total else ())
@@ -493,7 +520,7 @@ def _factors(table: Table) -> dict[tuple[str, str], tuple[float, str]]:
     largest: dict[tuple[str, str], float] = {}
     for index, column in enumerate(table.columns):
         if column.format == "scaled":
-            values = (value_of(row.cells[index]) for row in table.rows if index < len(row.cells))
+            values = (row.cell(index).value for row in table.rows)
             key = (column.unit, column.group)
             largest[key] = max(
                 [largest.get(key, 0.0), *(abs(value) for value in values if isinstance(value, int | float))]
@@ -502,10 +529,10 @@ def _factors(table: Table) -> dict[tuple[str, str], tuple[float, str]]:
 
 
 def _column_texts(
-    column: Column, cells: Sequence[CellValue | Cell], rows: int, factor: float, aligned: bool
+    column: Column, cells: Sequence[Cell], rows: int, factor: float, aligned: bool
 ) -> list[str]:
     """The cells of a column in words, of which the first ``rows`` are not the total."""
-    values = [value_of(cell) for cell in cells]
+    values = [cell.value for cell in cells]
     numbers = [value / factor if isinstance(value, int | float) else None for value in values]
     if column.format == "scaled" and not aligned:
         # One number of decimals for all, three significant figures of the largest.
@@ -516,9 +543,8 @@ def _column_texts(
     else:
         made = [_text(column, value) for value in values]
     return [
-        (cell.prefix if isinstance(cell, Cell) else "")
-        + (cell.text if isinstance(cell, Cell) and cell.text else value if isinstance(value, str) else text)
-        for cell, value, text in zip(cells, values, made, strict=True)
+        cell.prefix + (cell.text or (cell.value if isinstance(cell.value, str) else text))
+        for cell, text in zip(cells, made, strict=True)
     ]
 
 

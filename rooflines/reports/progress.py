@@ -87,7 +87,7 @@ class ProgressBar:
         """Begin a stage of ``total`` steps, None if their number is unknown."""
         self._name, self._done, self._total = name, 0, total or 0
         self._stage_began = time.monotonic()
-        if self._live is not None and self._live.step_trace is not None:  # here it delays no step
+        if self._live and self._live.step_trace is not None:  # here it delays no step
             self._slowest, self._live.step_trace = list(_slowest(self._live.step_trace)), None
         self._draw()
 
@@ -122,7 +122,7 @@ class ProgressBar:
         yield " ".join(filter(None, parts))
         if total:
             yield ("━" * (_WIDTH * done // total)).ljust(_WIDTH, "─")[:_WIDTH]
-        if self._live is None:
+        if not self._live:
             return
         times_ns = self._live.timed_ns[-_LATEST_STEPS:]
         if len(times_ns) > 1:

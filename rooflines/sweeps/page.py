@@ -14,9 +14,8 @@ from rooflines.errors import RooflinesError
 from rooflines.profiler.directory import load
 from rooflines.reports.charts.curves import Choice, Choices, Curves, CurveSeries
 from rooflines.reports.charts.palette import SERIES_COLORS
-from rooflines.reports.charts.roofline import RooflineChart
 from rooflines.reports.charts.roofline import roofline_drawing as roofline_chart
-from rooflines.reports.charts.roofline_parts import RooflinePoint
+from rooflines.reports.charts.roofline_figure import RooflineChart, RooflinePoint
 from rooflines.reports.document import (
     Block,
     Cell,
@@ -31,7 +30,7 @@ from rooflines.reports.document import (
     section,
     sections_of,
 )
-from rooflines.reports.summary import Said
+from rooflines.reports.statements import Said
 from rooflines.reports.views.roofline import rate_lines, roofline_warning
 from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.sweeps.records import SweepAnalysis, SweepRow

@@ -5,20 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from rooflines.device_specs.compare import RoofComparison
 from rooflines.device_specs.records import Ceilings, marks_of
 from rooflines.reports.charts.palette import Ink
-from rooflines.reports.charts.paper import (
-    POINTS_PER_INCH,
-    SMALL,
-    TEXT,
-    Drawing,
-    PaperSheet,
-    decades,
-    logarithmic,
-)
+from rooflines.reports.charts.paper import SMALL, TEXT, Drawing, PaperSheet, Style, decades, logarithmic
 from rooflines.reports.words.ceilings import SOURCE_WORDS, ceiling_name, roof_order
 from rooflines.units import percent, scale, si
 
@@ -32,15 +24,16 @@ _PANELS = (("compute", "arithmetic", "FLOP/s"), ("memory", "memory", "B/s"), ("l
 # What a value is drawn as; the first lie above the others.
 _MARKS = {"measured": "o", "spec": "|", "derived": "D"}
 _WIDTH_IN = 8.4
-_ROW_IN = 0.2
-_LEFT_IN, _RIGHT_IN = 1.75, 2.5
-_ABOVE_IN, _BELOW_IN, _KEY_IN = 0.34, 0.3, 0.2
+# In points.
+_WIDTH, _ROW = 604.8, 14.4
+_LEFT, _RIGHT = 126.0, 180.0
+_ABOVE, _BELOW, _KEY = 24.48, 21.6, 14.4
 
 
 class CeilingMarks(Drawing, frozen=True, kw_only=True):
     """The measured ceilings with what they are compared with."""
 
-    widths_in: ClassVar[tuple[float, ...]] = (_WIDTH_IN,)
+    widths_in = (_WIDTH_IN,)
 
     measured: Ceilings
     compared: tuple[RoofComparison, ...] = ()
@@ -49,17 +42,14 @@ class CeilingMarks(Drawing, frozen=True, kw_only=True):
         """A panel for arithmetic, memory and links each: measured as a dot, the sheet's as a bar, the derived
         one a diamond."""
         panels = [(title, unit, rows) for kind, title, unit in _PANELS if (rows := self._rows(kind))]
-        heights = [_ABOVE_IN + _ROW_IN * len(rows) + _BELOW_IN for _, _, rows in panels]
-        top = sum(heights)
-        figure = sheet.figure(_WIDTH_IN * POINTS_PER_INCH, (_KEY_IN + top) * POINTS_PER_INCH)
+        top = sum(_ABOVE + _ROW * len(rows) + _BELOW for _, _, rows in panels)
+        figure = sheet.figure(_WIDTH, _KEY + top)
         _key(sheet, figure, [row for _, _, rows in panels for row in rows])
-        for (title, unit, rows), tall in zip(panels, heights, strict=True):
-            place = (_LEFT_IN, top - tall + _BELOW_IN, _WIDTH_IN - _LEFT_IN - _RIGHT_IN, _ROW_IN * len(rows))
-            left, bottom, width, height = (inches * POINTS_PER_INCH for inches in place)
-            _panel(
-                sheet, sheet.axes(figure, (left, bottom, width, height), sides=("bottom",)), title, unit, rows
-            )
-            top -= tall
+        for title, unit, rows in panels:
+            tall = _ROW * len(rows)
+            place = (_LEFT, top - tall - _ABOVE, _WIDTH - _LEFT - _RIGHT, tall)
+            _panel(sheet, sheet.axes(figure, place, sides=("bottom",)), title, unit, rows)
+            top -= _ABOVE + tall + _BELOW
         return figure
 
     def _rows(self, kind: str) -> list[RoofComparison]:
@@ -70,7 +60,7 @@ class CeilingMarks(Drawing, frozen=True, kw_only=True):
             if roof.kind == kind and roof.value > 0 and math.isfinite(roof.value):
                 held = next((row for row in self.compared if row.measured is roof), None)
                 rows.append(held or RoofComparison(measured=roof))
-        return rows + [row for row in self.compared if row.measured is None and row.any.kind == kind]
+        return rows + [row for row in self.compared if not row.measured and row.any.kind == kind]
 
 
 def _key(sheet: PaperSheet, figure: Figure, rows: Sequence[RoofComparison]) -> None:
@@ -81,7 +71,7 @@ def _key(sheet: PaperSheet, figure: Figure, rows: Sequence[RoofComparison]) -> N
     x, y = 0.2, height - 0.1
 
     def text(words: str, color: str) -> None:
-        style: dict[str, Any] = {
+        style: Style = {
             "size": SMALL,
             "color": color,
             "family": sheet.family,
@@ -101,12 +91,12 @@ def _key(sheet: PaperSheet, figure: Figure, rows: Sequence[RoofComparison]) -> N
     if held:
         of_sheet = "reached: of the data sheet's figure" if "spec" in held else "reached:"
         of_derived = "* of the derived figure" if "derived" in held else ""
-        text(", ".join(part for part in (of_sheet, of_derived) if part), sheet.ink.muted)
+        text(", ".join(filter(None, (of_sheet, of_derived))), sheet.ink.muted)
 
 
-def _mark(kind: str, ink: Ink, *, further: bool) -> dict[str, Any]:
+def _mark(kind: str, ink: Ink, *, further: bool) -> Style:
     """How a value of a kind is drawn: measured a dot, the sheet a bar, derived a hollow diamond."""
-    style: dict[str, Any] = {"markersize": 9, "color": ink.roof, "markeredgewidth": 1.6}
+    style: Style = {"markersize": 9, "color": ink.roof, "markeredgewidth": 1.6}
     if kind == "o":
         style = {
             "markersize": 3.6 if further else 5.5,
@@ -149,7 +139,7 @@ def _panel(sheet: PaperSheet, axes: Axes, title: str, unit: str, rows: Sequence[
         if len(drawn) > 1:
             axes.plot([min(drawn), max(drawn)], [index, index], color=ink.line, linewidth=1.2, zorder=2)
         for order, (source, kind) in enumerate(_MARKS.items()):
-            if (one := getattr(row, source)) is not None:
+            if one := getattr(row, source):
                 axes.plot(
                     one.value,
                     index,
@@ -158,7 +148,7 @@ def _panel(sheet: PaperSheet, axes: Axes, title: str, unit: str, rows: Sequence[
                     **_mark(kind, ink, further=bool(roof.variant)),
                 )
         spread = f" ±{percent(roof.spread, 1)}" if row.measured and roof.spread is not None else ""
-        warned = row.measured is not None and marks_of(roof)
+        warned = row.measured and marks_of(roof)
         value = si(roof.value, roof.unit) if row.measured else f"{si(roof.value, roof.unit)}, not measured"
         text(1.03, index, f"{value}{spread}{'  !' if warned else ''}", color=ink.warning if warned else color)
         if row.fraction is not None:

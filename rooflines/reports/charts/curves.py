@@ -18,6 +18,7 @@ from rooflines.reports.charts.paper import (
     Drawing,
     Mark,
     PaperSheet,
+    Style,
     decades,
     logarithmic,
     pushed_apart,
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_CURVES_IN, _CHOICES_IN = 2.5, 3.2
-_STEPS_SHAPE, _LOWEST_STEPS_IN = 0.235, 1.5
-_BAR_IN, _BARS_MARGIN_IN = 0.3, 0.55
-_LEFT_IN, _RIGHT_IN, _TOP_IN, _BOTTOM_IN = 0.55, 1.75, 0.3, 0.4
-_LABEL_IN = 1.35
-_LABEL_GAP_IN, _PLOT_IN = 0.35, 1.2
-_LINE_POINTS = 9.0
+# In points.
+_CURVES, _CHOICES = 180.0, 230.4
+_STEPS_SHAPE, _LOWEST_STEPS = 0.235, 108.0
+_BAR, _BARS_MARGIN = 21.6, 39.6
+_LEFT, _RIGHT, _TOP, _BOTTOM = 39.6, 126.0, 21.6, 28.8
+_LABEL = 97.2
+_LABEL_GAP, _PLOT = 25.2, 86.4
+_LINE = 9.0
 # From this ratio of the largest to the smallest value on, an axis is logarithmic.
 _WIDE = 12.0
 _MOST_MARKS = 12
@@ -50,28 +52,29 @@ _MEMORY = {**dict(zip(_HELD, SERIES_COLORS, strict=False)), "allocated": SERIES_
 
 
 class CurveSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve of a backend through ``x`` and ``y``, with the ends of the interval of each ``y``.
-
-    ``paper`` is a level that a paper printed for it, ``paper_points`` are (x, y) that it printed. ``color``
-    is the name of its color if that is not the backend.
-    """
+    """A curve of a backend."""
 
     backend: str
     x: tuple[float, ...]
     y: tuple[float, ...]
+    #: The ends of the interval of each ``y``.
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    #: A level that a paper printed for it, and points (x, y) that it printed.
     paper: float | None = None
     paper_points: tuple[tuple[float, float], ...] = ()
+    #: The name of its color if that is not the backend.
     color: str = ""
 
 
 class Curves(Drawing, frozen=True, kw_only=True):
-    """Curves over epochs, iterations or an option. ``fraction`` says that y is a share, shown in percent."""
+    """Curves over epochs, iterations or an option."""
 
+    is_data = True
     x_title: str
     y_title: str
     series: tuple[CurveSeries, ...]
+    #: Whether y is a share, shown in percent.
     fraction: bool = False
     log_x: bool = False
 
@@ -83,7 +86,7 @@ class Curves(Drawing, frozen=True, kw_only=True):
             one.backend + (", paper" if one.paper is not None or one.paper_points else "")
             for one in self.series
         ]
-        figure, axes = _axes(sheet, _CURVES_IN, right=_LABEL_GAP_IN + _width_in(sheet, names, SMALL))
+        figure, axes = _axes(sheet, _CURVES, right=_LABEL_GAP + _longest(sheet, names))
         values = [
             value
             for one in self.series
@@ -98,7 +101,8 @@ class Curves(Drawing, frozen=True, kw_only=True):
         ]
         if not values:
             return _empty(sheet, figure, axes)
-        low, high, y_title = _y_axis(sheet, axes, values, self.y_title, fraction=self.fraction)
+        y_title = _y_axis(sheet, axes, values, self.y_title, fraction=self.fraction)
+        low, high = axes.get_ylim()
         xs = sorted({x for one in self.series for x in (*one.x, *(x for x, _ in one.paper_points))})
         first, last = xs[0], xs[-1]
         if self.log_x:
@@ -116,50 +120,44 @@ class Curves(Drawing, frozen=True, kw_only=True):
         ends = []
         for one in self.series:
             named = one.color or one.backend
-            style: dict[str, Any] = {
-                "color": sheet.color(named),
-                "marker": category_mark(named),
-                "markersize": 4,
-            }
-            dashed: dict[str, Any] = {
-                "color": style["color"],
+            color, mark = sheet.color(named), category_mark(named)
+            dashed: Style = {
+                "color": color,
                 "linewidth": 0.9,
                 "linestyle": _PAPER_DASH,
                 "zorder": 2,
+                "markersize": 4,
             }
             if one.low and one.high:
                 intervals = ([max(value, low) for value in one.low], [min(value, high) for value in one.high])
-                axes.vlines(one.x, *intervals, color=style["color"], linewidth=1.0, alpha=0.7, zorder=2.5)
-            axes.plot(
-                one.x,
-                one.y,
-                linewidth=1.3,
-                markevery=max(1, len(one.x) // _MOST_MARKS),
-                markeredgewidth=0,
-                zorder=3,
-                **style,
-            )
-            ends.append((one.y[-1], one.backend, style["color"]))
+                axes.vlines(one.x, *intervals, color=color, linewidth=1.0, alpha=0.7, zorder=2.5)
+            solid: Style = {"markevery": max(1, len(one.x) // _MOST_MARKS), "markeredgewidth": 0, "zorder": 3}
+            axes.plot(one.x, one.y, color=color, marker=mark, markersize=4, linewidth=1.3, **solid)
+            ends.append((one.y[-1], one.backend, color))
             if one.paper is not None:
                 axes.plot(axes.get_xlim(), [one.paper] * 2, **dashed)
-                ends.append((one.paper, f"{one.backend}, paper", style["color"]))
+                ends.append((one.paper, f"{one.backend}, paper", color))
             if one.paper_points:
                 axes.plot(
-                    *zip(*one.paper_points, strict=True), markerfacecolor=sheet.ink.page, **(style | dashed)
+                    *zip(*one.paper_points, strict=True),
+                    marker=mark,
+                    markerfacecolor=sheet.ink.page,
+                    **dashed,
                 )
-                ends.append((one.paper_points[-1][1], f"{one.backend}, paper", style["color"]))
-        _end_labels(sheet, axes, ends, low, high)
+                ends.append((one.paper_points[-1][1], f"{one.backend}, paper", color))
+        _end_labels(sheet, axes, ends)
         _titles(sheet, axes, self.x_title, y_title)
         return figure
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A point of a scatter chart; those on the ``front`` are not worse than any other in both directions."""
+    """A point of a scatter chart."""
 
     label: str
     x: float
     y: float
     color: str = ""
+    #: Not worse than any other in both directions.
     front: bool = False
 
 
@@ -174,11 +172,11 @@ class Choices(Drawing, frozen=True, kw_only=True):
 
     def figure(self, sheet: PaperSheet) -> Figure:
         """Points with their names where there is room, and the Pareto front as a line."""
-        figure, axes = _axes(sheet, _CHOICES_IN, right=0.3)
+        figure, axes = _axes(sheet, _CHOICES, right=21.6)
         xs, ys = [one.x for one in self.choices], [one.y for one in self.choices if one.y > 0]
         if not xs or not ys:
             return _empty(sheet, figure, axes)
-        _, _, y_title = _y_axis(sheet, axes, ys, self.y_title, fraction=self.fraction)
+        y_title = _y_axis(sheet, axes, ys, self.y_title, fraction=self.fraction)
         if self.log_x:
             axes.set(xscale="log", xlim=(min(xs) / 1.4, max(xs) * 1.4))
         else:
@@ -200,7 +198,7 @@ class Choices(Drawing, frozen=True, kw_only=True):
                 one.x, one.y, mark, color=color, markersize=size, alpha=opacity, markeredgewidth=0, zorder=3
             )
         self._names(sheet, axes, front)
-        _titles(sheet, axes, _with_prefix(self.x_title, prefix), y_title)
+        _titles(sheet, axes, self.x_title.replace(", ", f", {prefix}", 1), y_title)
         return figure
 
     def _names(self, sheet: PaperSheet, axes: Axes, points: Sequence[Choice]) -> None:
@@ -209,16 +207,16 @@ class Choices(Drawing, frozen=True, kw_only=True):
         width, height = _size(axes)
         taken: list[tuple[float, float, float]] = []
         for one in points:
-            across, up = axes.transAxes.inverted().transform(axes.transData.transform((one.x, one.y)))
+            across, up = _fractions(axes, (one.x, one.y))
             x, y = across * width, up * height
-            length = sheet.length(one.label, SMALL)
+            length = sheet.length(one.label)
             to_right = x + 6 + length < width or width - x > x
             room = (width - x if to_right else x) - 8
             text = one.label if length < room else clip(one.label, int(len(one.label) * room / length))
             length = min(length, room)
             first = x + 6 if to_right else x - 6 - length
             if any(
-                abs(y - other) < _LINE_POINTS and first < end and begin < first + length
+                abs(y - other) < _LINE and first < end and begin < first + length
                 for begin, end, other in taken
             ):
                 continue
@@ -227,12 +225,13 @@ class Choices(Drawing, frozen=True, kw_only=True):
 
 
 class Beam(msgspec.Struct, frozen=True, kw_only=True):
-    """A horizontal bar with its value in words; ``paper`` is what a paper printed for it."""
+    """A horizontal bar with its value in words."""
 
     backend: str
     label: str
     value: float
     text: str
+    #: What a paper printed for it.
     paper: float | None = None
     paper_text: str = ""
     color: str = ""
@@ -241,14 +240,15 @@ class Beam(msgspec.Struct, frozen=True, kw_only=True):
 class Beams(Drawing, frozen=True, kw_only=True):
     """Horizontal bars."""
 
+    is_data = True
     x_title: str
     beams: tuple[Beam, ...]
 
     def figure(self, sheet: PaperSheet) -> Figure:
         """Bars with their values at their ends, and what a paper printed below them in outline."""
-        left = max(_LABEL_IN, _width_in(sheet, (bar.label for bar in self.beams), TEXT) + 0.15)
-        height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(self.beams))
-        figure, axes = _axes(sheet, height, left=left, right=_RIGHT_IN, bottom=0.25)
+        left = max(_LABEL, _longest(sheet, (bar.label for bar in self.beams), TEXT) + 10.8)
+        height = _BARS_MARGIN + _BAR * max(1, len(self.beams))
+        figure, axes = _axes(sheet, height, left=left, right=_RIGHT, bottom=18.0)
         largest = (
             max([value for bar in self.beams for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
         )
@@ -264,7 +264,7 @@ class Beams(Drawing, frozen=True, kw_only=True):
             if bar.paper is not None:
                 # Below our bar, or in its place.
                 down = 0.25 if bar.value > 0 else 0.0
-                outline: dict[str, Any] = {
+                outline: Style = {
                     "facecolor": sheet.ink.page,
                     "edgecolor": color,
                     "linewidth": 0.8,
@@ -298,9 +298,8 @@ class StepTimesCurve(Drawing, frozen=True, kw_only=True):
         from matplotlib.ticker import MaxNLocator
 
         steps, ink = self.steps, sheet.ink
-        height_in = max(_STEPS_SHAPE * sheet.width_in, _LOWEST_STEPS_IN)
-        figure, axes = _axes(sheet, height_in, right=1.4, top=0.24, bottom=0.36)
-        _, height = _size(axes)
+        height = max(_STEPS_SHAPE * sheet.width, _LOWEST_STEPS)
+        figure, axes = _axes(sheet, height, right=100.8, top=17.28, bottom=25.92)
         factor, prefix = scale(max(steps.quiet_s))
         # Half a step of room at both ends; the vertical axis ends where the data ends, and is never so short
         # that noise looks like a trend.
@@ -308,7 +307,7 @@ class StepTimesCurve(Drawing, frozen=True, kw_only=True):
         middle, half = (low + high) / 2 / factor, max((high - low) / 2 * 1.15, steps.median_s * 0.02) / factor
         axes.set(xlim=(0.5, len(steps.durations_s) + 0.5), ylim=(middle - half, middle + half))
         axes.axhspan(steps.p10_s / factor, steps.p90_s / factor, color=ink.band, linewidth=0)
-        if steps.ci95_s is not None:
+        if steps.ci95_s:
             axes.axhspan(steps.ci95_s[0] / factor, steps.ci95_s[1] / factor, color=ink.line, linewidth=0)
         axes.axhline(steps.median_s / factor, color=ink.roof, linewidth=0.9)
         drawn = self._drawn()
@@ -317,16 +316,13 @@ class StepTimesCurve(Drawing, frozen=True, kw_only=True):
         durations = [time_s / factor for time_s in drawn.values()]
         axes.plot([*drawn], durations, "o", markersize=size, color=ink.accent, markeredgewidth=0, gid=gid)
 
-        def level(value_s: float) -> float:
-            return (value_s / factor - middle + half) / (2 * half) * height
-
-        apart, at_median = TEXT + 2.5, level(steps.median_s)
+        apart, at_median = (TEXT + 2.5) / _size(axes)[1] * 2 * half, steps.median_s / factor
         for y, text, color in (
             (at_median, f"median {seconds(steps.median_s)}", ink.text),
-            (max(level(steps.p90_s), at_median + apart), f"90 % below {seconds(steps.p90_s)}", ink.muted),
-            (min(level(steps.p10_s), at_median - apart), f"10 % below {seconds(steps.p10_s)}", ink.muted),
+            (max(steps.p90_s / factor, at_median + apart), f"90 % below {seconds(steps.p90_s)}", ink.muted),
+            (min(steps.p10_s / factor, at_median - apart), f"10 % below {seconds(steps.p10_s)}", ink.muted),
         ):
-            sheet.write(axes, 1.01, y / height, text, transform=axes.transAxes, color=color, size=SMALL)
+            sheet.write(axes, 1.01, y, text, transform=axes.get_yaxis_transform(), color=color, size=SMALL)
         _titles(sheet, axes, "timed step", f"step time, {prefix}s")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
@@ -382,11 +378,7 @@ class Areas(Drawing, frozen=True, kw_only=True):
             if len(parts) > 1
             else []
         )
-        figure, axes = _axes(
-            sheet,
-            _CURVES_IN,
-            right=_LABEL_GAP_IN + _width_in(sheet, names, SMALL) if len(parts) > 1 else _LABEL_GAP_IN,
-        )
+        figure, axes = _axes(sheet, _CURVES, right=_LABEL_GAP + _longest(sheet, names))
         in_time = self.curve.unit == "s"
         (unit, x_prefix), (factor, prefix) = (
             scale(self.curve.at[-1]) if in_time else (1.0, ""),
@@ -439,21 +431,17 @@ class Areas(Drawing, frozen=True, kw_only=True):
 
 def _axes(
     sheet: PaperSheet,
-    height_in: float,
+    height: float,
     *,
     right: float,
-    left: float = _LEFT_IN,
-    top: float = _TOP_IN,
-    bottom: float = _BOTTOM_IN,
+    left: float = _LEFT,
+    top: float = _TOP,
+    bottom: float = _BOTTOM,
 ) -> tuple[Figure, Axes]:
     # Long names make a narrow sheet wider.
-    width_in = max(sheet.width_in, left + right + _PLOT_IN)
-    figure = sheet.figure(width_in * POINTS_PER_INCH, height_in * POINTS_PER_INCH)
-    left, bottom, width, height = (
-        inches * POINTS_PER_INCH
-        for inches in (left, bottom, width_in - left - right, height_in - top - bottom)
-    )
-    return figure, sheet.axes(figure, (left, bottom, width, height))
+    width = max(sheet.width, left + right + _PLOT)
+    figure = sheet.figure(width, height)
+    return figure, sheet.axes(figure, (left, bottom, width - left - right, height - top - bottom))
 
 
 def _size(axes: Axes) -> tuple[float, float]:
@@ -461,6 +449,11 @@ def _size(axes: Axes) -> tuple[float, float]:
     place = axes.get_window_extent()
     points = POINTS_PER_INCH / axes.figure.get_dpi()
     return place.width * points, place.height * points
+
+
+def _fractions(axes: Axes, places: Any) -> Any:
+    """Where values are, as shares of the axes' width and height."""
+    return (axes.transScale + axes.transLimits).transform(places)
 
 
 def _empty(sheet: PaperSheet, figure: Figure, axes: Axes) -> Figure:
@@ -471,13 +464,9 @@ def _empty(sheet: PaperSheet, figure: Figure, axes: Axes) -> Figure:
     return figure
 
 
-def _with_prefix(title: str, prefix: str) -> str:
-    return title.replace(", ", f", {prefix}", 1)
-
-
 def _titles(sheet: PaperSheet, axes: Axes, x_title: str, y_title: str) -> None:
     """What the axes show: above the vertical one, and below the numbers of the horizontal one."""
-    style: Any = {
+    style: Style = {
         "size": SMALL,
         "color": sheet.ink.muted,
         "family": sheet.family,
@@ -487,13 +476,11 @@ def _titles(sheet: PaperSheet, axes: Axes, x_title: str, y_title: str) -> None:
     axes.annotate(x_title, (1, 0), (0, -17), xycoords="axes fraction", ha="right", va="top", **style)
 
 
-def _y_axis(
-    sheet: PaperSheet, axes: Axes, values: Sequence[float], title: str, *, fraction: bool
-) -> tuple[float, float, str]:
+def _y_axis(sheet: PaperSheet, axes: Axes, values: Sequence[float], title: str, *, fraction: bool) -> str:
     """Number the vertical axis: logarithmic where values lie far apart, else from 0, and near the curves
         where they are shares.
 
-    Returns its ends and its title with the prefix of the unit.
+    Returns its title with the prefix of the unit.
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -510,26 +497,20 @@ def _y_axis(
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
     axes.grid(axis="y", which="major", color=sheet.ink.grid, linewidth=0.6)
-    return low, high, title if fraction else _with_prefix(title, prefix)
+    return title if fraction else title.replace(", ", f", {prefix}", 1)
 
 
-def _end_labels(
-    sheet: PaperSheet, axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, high: float
-) -> None:
+def _end_labels(sheet: PaperSheet, axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """The names at the right ends of their lines, moved apart where they would touch, in the order of the
     lines."""
     _, height = _size(axes)
-    is_log = axes.get_yscale() == "log"
-
-    def up(value: float) -> float:
-        return math.log(value / low) / math.log(high / low) if is_log else (value - low) / (high - low)
-
-    ordered = sorted(ends, key=lambda end: up(end[0]))
-    places = pushed_apart([up(value) * height for value, _, _ in ordered], _LINE_POINTS, height)
-    for (value, text, color), place in zip(ordered, places, strict=True):
+    ordered = sorted(ends, key=lambda end: end[0])
+    ups = _fractions(axes, [(1, value) for value, _, _ in ordered])[:, 1].tolist()
+    places = pushed_apart([up * height for up in ups], _LINE, height)
+    for (_, text, color), up, place in zip(ordered, ups, places, strict=True):
         axes.annotate(
             text,
-            xy=(1, up(value)),
+            xy=(1, up),
             xytext=(1.035, place / height),
             xycoords="axes fraction",
             textcoords="axes fraction",
@@ -542,6 +523,6 @@ def _end_labels(
         )
 
 
-def _width_in(sheet: PaperSheet, texts: Iterable[str], size: float) -> float:
-    """The width in inches of the longest of ``texts``."""
-    return max((sheet.length(text, size) for text in texts), default=0.0) / POINTS_PER_INCH
+def _longest(sheet: PaperSheet, texts: Iterable[str], size: float = SMALL) -> float:
+    """The width in points of the longest of ``texts``."""
+    return max((sheet.length(text, size) for text in texts), default=0.0)

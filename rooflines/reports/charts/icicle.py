@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, WIDTH_IN, Drawing, PaperSheet
-from rooflines.reports.words.text import clip
+from rooflines.reports.charts.paper import SMALL, WIDTH_IN, Drawing, PaperSheet
+from rooflines.reports.words.text import clip, given
 from rooflines.roofline.analysis import ModuleRow
 from rooflines.units import percent, seconds, si
 
@@ -22,10 +22,11 @@ _FAINT, _STRONG = 0.06, 0.55
 
 
 class Node(NamedTuple):
-    """A module with everything below it: its path from its parent (empty: the model), and the place of that
-    (-1: none)."""
+    """A module with everything below it."""
 
+    #: Its path from its parent; empty for the model.
     name: str
+    #: The place of that; -1 without any.
     parent: int
     row: ModuleRow
 
@@ -50,15 +51,14 @@ class Icicle(Drawing, frozen=True, kw_only=True):
 
     nodes: tuple[Node, ...]
     whole_s: float
-    widths_in: ClassVar[tuple[float, ...]] = (WIDTH_IN,)
+    widths_in = (WIDTH_IN,)
 
     def figure(self, sheet: PaperSheet) -> Figure:
         """Cells by time with as many labels as fit; time of a module that is in none of its children stays
         empty."""
         from matplotlib.colors import to_rgba
 
-        width = sheet.width_in * POINTS_PER_INCH
-        places = zip(self.nodes, self.cells(), strict=True)
+        width, places = sheet.width, zip(self.nodes, self.cells(), strict=True)
         cells = [
             (node, cell) for node, cell in places if cell.level < _LEVELS and cell.width * width >= _LEAST
         ]
@@ -79,7 +79,7 @@ class Icicle(Drawing, frozen=True, kw_only=True):
         )
         for node, (x, share, level) in cells:
             label = node.name or node.row.type
-            length, room = sheet.length(label, SMALL), share * width - _PAD
+            length, room = sheet.length(label), share * width - _PAD
             if length <= room or room >= _LABEL:
                 label = label if length <= room else clip(label, int(len(label) * room / length))
                 sheet.write(axes, x + share / 2, (level + 0.5) * _ROW, label, size=SMALL, ha="center")
@@ -104,8 +104,8 @@ class Icicle(Drawing, frozen=True, kw_only=True):
             f"time {seconds(row.time_s)}, {percent(row.time_s / self.whole_s)} of the step",
             f"work {si(row.flops, 'FLOP')}",
             f"traffic {si(row.bytes, 'B')}",
-            f"headroom {'unknown' if row.headroom_s is None else seconds(row.headroom_s)}",
-            f"efficiency {'unknown' if row.efficiency is None else percent(row.efficiency)}",
+            f"headroom {given('{}', row.headroom_s, seconds) or 'unknown'}",
+            f"efficiency {given('{}', row.efficiency, percent) or 'unknown'}",
         )
         return "\n".join(lines)
 

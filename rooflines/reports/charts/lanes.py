@@ -3,12 +3,13 @@ samples of the device."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from rooflines.reports.charts.palette import category_order
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, Drawing, Mark, PaperSheet
+from rooflines.reports.charts.paper import SMALL, WIDE, Drawing, Mark, PaperSheet
 from rooflines.reports.charts.timeline import TimelineFigure
 from rooflines.roofline.analysis import Lane
 from rooflines.units import percent, scale
@@ -26,48 +27,47 @@ _LEAST, _LEAST_IDLE, _SEEN = 0.4, 1.0, 0.3
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """What a segment is; without a ``category`` it is gray. ``key`` is its mark in the roofline."""
+    """What a segment is."""
 
     name: str
+    #: Has its color; without one it is gray.
     category: str = ""
     module: str = ""
     launched: str = ""
+    #: Its mark in the roofline.
     key: str | None = None
 
 
 class Lanes(Drawing, frozen=True, kw_only=True):
-    """Lanes with their names above each other on one axis of time from the begin of ``whole``: a step or a
-    trace.
+    """Lanes with their names above each other on one axis of time."""
 
-    ``items`` are what segments are, ``unplaced`` the keys of work without segments. ``usage`` is what samples
-    say of the same time.
-    """
-
-    widths_in: ClassVar[tuple[float, ...]] = (9.0, 4.2)
+    widths_in = WIDE
 
     lanes: tuple[tuple[str, Lane], ...]
+    #: What segments are.
     items: tuple[Item, ...]
     duration_s: float
+    #: What begins with the axis: a step or a trace.
     whole: str
+    #: The keys of work without segments.
     unplaced: tuple[str, ...] = ()
+    #: What samples say of the same time.
     usage: TimelineFigure = TimelineFigure()
 
     @property
-    def legend(self) -> tuple[tuple[str], ...]:
+    def legend(self) -> list[str]:
         """The categories of the segments."""
-        return tuple(
-            (name,) for name in sorted({item.category for item in self.items} - {""}, key=category_order)
-        )
+        return sorted({item.category for item in self.items} - {""}, key=category_order)
 
     def figure(self, sheet: PaperSheet) -> Figure:
         """The lanes, and the rows of the samples below them."""
         rows = self.usage.rows
         # A page has the key as switches above the figure.
         top = _TOP if sheet.page or not self.legend else _TOP + _KEY
-        width, lanes = sheet.width_in * POINTS_PER_INCH, len(self.lanes) * _LANE
+        lanes = len(self.lanes) * _LANE
         height = top + lanes + len(rows) * (_ROW + _GAP) + _BOTTOM
-        figure = sheet.figure(width, height)
-        across = width - _LEFT - (_NAMES if rows else _RIGHT)
+        figure = sheet.figure(sheet.width, height)
+        across = sheet.width - _LEFT - (_NAMES if rows else _RIGHT)
         every = [sheet.axes(figure, (_LEFT, height - top - lanes, across, lanes), sides=("bottom",))]
         self._draw(sheet, every[0], across)
         if not sheet.page:
@@ -88,12 +88,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             )
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / factor:g}")
         # Not the label of the axis, which is gone where a page numbers a part of it.
-        style: dict[str, Any] = {
-            "size": SMALL,
-            "color": sheet.ink.muted,
-            "ha": "right",
-            "transform": axes.transAxes,
-        }
+        style = {"size": SMALL, "color": sheet.ink.muted, "ha": "right", "transform": axes.transAxes}
         sheet.write(
             axes,
             1,
@@ -108,7 +103,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         marks = {
             f"lane:{number}-{name}": Mark(to=name)
             for number in range(len(self.lanes))
-            for (name,) in self.legend
+            for name in self.legend
         }
         return marks | self.usage.page_marks()
 
@@ -117,11 +112,15 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         usage = self.usage.page_facts()
         return usage | {
             "x": {"log": False, "factor": scale(self.duration_s)[0]},
-            "lanes": [msgspec.structs.asdict(lane) | {"label": label} for label, lane in self.lanes],
-            "items": [msgspec.structs.asdict(item) for item in self.items],
+            "lanes": [asdict(lane) | {"label": label} for label, lane in self.lanes],
+            "items": [*map(asdict, self.items)],
             "unplaced": self.unplaced,
             "rows": [[], *usage["rows"]],
         }
+
+    def page_switches(self) -> dict[str, Any]:
+        """The categories of the segments."""
+        return {"categories": self.legend}
 
     def _draw(self, sheet: PaperSheet, axes: Axes, across: float) -> None:
         from matplotlib.ticker import MaxNLocator
@@ -129,7 +128,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         ink = sheet.ink
         axes.set(xlim=(0, self.duration_s), ylim=(len(self.lanes), 0), yticks=[])
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
-        style: dict[str, Any] = {"size": SMALL, "transform": axes.get_yaxis_transform()}
+        style = {"size": SMALL, "transform": axes.get_yaxis_transform()}
         for number, (label, lane) in enumerate(self.lanes):
             middle = number + 0.5
             axes.axhline(middle, color=ink.grid, linewidth=0.5, zorder=0)
@@ -158,7 +157,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
 
         from rooflines.roofline.judge.step.activity import Line, merged
 
-        categories = ["", *(name for (name,) in self.legend)]
+        categories = ["", *self.legend]
         of = np.array([categories.index(self.items[item].category) for item in lane.items])
         least_ns = 1 + int(point_ns * (_LEAST_IDLE if lane.kind == "idle" else _LEAST))
         _, begin, lasting, category = merged(
@@ -181,7 +180,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
     def _key(self, sheet: PaperSheet, axes: Axes, across: float, up: float) -> None:
         """Which color is which category, in a line above the lanes."""
         entries = [
-            *((name, sheet.color(name)) for (name,) in self.legend),
+            *((name, sheet.color(name)) for name in self.legend),
             ("nothing launched, idle", sheet.ink.faint_roof),
         ]
         x, y = 8.0 - _LEFT, 1 + 9 / up
@@ -190,4 +189,4 @@ class Lanes(Drawing, frozen=True, kw_only=True):
                 (x - 6) / across, y, "s", markersize=5, color=color, transform=axes.transAxes, clip_on=False
             )
             sheet.write(axes, x / across, y, text, size=SMALL, transform=axes.transAxes)
-            x += sheet.length(text, SMALL) + 18
+            x += sheet.length(text) + 18

@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -28,7 +28,13 @@ SERIF = "STIXGeneral"
 TEXT, SMALL = 7.5, 6.8
 POINTS_PER_INCH = 72.0
 WIDTH_IN = 7.6
+# The widths of a figure with many marks, for wide and for narrow windows.
+WIDE = (9.0, 4.2)
 _PNG_DPI = 160
+
+
+# Keywords of Matplotlib.
+Style: TypeAlias = dict[str, Any]
 
 
 class PaperSheet(NamedTuple):
@@ -38,6 +44,11 @@ class PaperSheet(NamedTuple):
     width_in: float = WIDTH_IN
     family: str = SANS
     page: bool = False
+
+    @property
+    def width(self) -> float:
+        """The width in points."""
+        return self.width_in * POINTS_PER_INCH
 
     @property
     def theme(self) -> Theme:
@@ -107,7 +118,7 @@ class PaperSheet(NamedTuple):
         }
         axes.text(x, y, text, **{**own, **style})
 
-    def length(self, text: str, size: float) -> float:
+    def length(self, text: str, size: float = SMALL) -> float:
         """The width of ``text`` in points."""
         from matplotlib.font_manager import FontProperties
         from matplotlib.textpath import text_to_path
@@ -133,6 +144,8 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
     # The widths that a page has it in: for windows of any size, or for wide and for narrow ones.
     widths_in: ClassVar[tuple[float, ...]] = (WIDTH_IN, 4.2)
+    # Whether the page as data has it, because no table does.
+    is_data: ClassVar[bool] = False
 
     def figure(self, sheet: PaperSheet) -> Figure:
         """Draw it with Matplotlib."""
@@ -145,6 +158,11 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
     def page_facts(self) -> dict[str, Any]:
         """What else the script of a page has to know of it."""
+        return {}
+
+    def page_switches(self) -> dict[str, Any]:
+        """The switches beside it on a page: ``categories``, groups of ``roofs``, names of ``ranks``,
+        ``devices`` with a ``focus``."""
         return {}
 
 

@@ -1,27 +1,21 @@
-"""The roofline as data: roofs, points, names and the reach of the axes, from points and ceilings of any
-origin."""
+"""The roofline of points and ceilings of any origin: which roofs are drawn and how, which points have names,
+the reach of the axes."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.charts.palette import SERIES_COLORS, category_order
-from rooflines.reports.charts.paper import Mark, PaperSheet
-from rooflines.reports.charts.roofline_parts import Limits, Ridge, Ring, Roof, RooflineParts, RooflinePoint
-from rooflines.reports.words.ceilings import SOURCE_WORDS, shares_of_roofs
-from rooflines.reports.words.text import clip
-from rooflines.roofline.count.by_key import grouped, longest_first
-from rooflines.units import scale, si
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from rooflines.reports.charts.roofline_figure import Limits, Ridge, Ring, Roof, RooflineChart, RooflinePoint
+from rooflines.reports.words.ceilings import shares_of_roofs
+from rooflines.roofline.count.by_key import longest_first
+from rooflines.units import scale
 
 MOST_LABELS = 10
 MOST_POINTS = 1500
@@ -35,70 +29,6 @@ _OUTLIER_SHARE = 0.01
 _FULL_SHARE = 0.15
 # Room around the outermost mark, and the least that an axis spans, in decades.
 _MARGIN, _LEAST_SPAN = 0.25, 2.0
-
-
-class RooflineChart(RooflineParts, frozen=True, kw_only=True):
-    """The chart: what it has on a page, and how it is drawn."""
-
-    def figure(self, sheet: PaperSheet) -> Figure:
-        """Draw it with Matplotlib."""
-        from rooflines.reports.charts.roofline_figure import roofline_figure  # with Matplotlib
-
-        return roofline_figure(self, sheet)
-
-    def page_marks(self) -> dict[str, Mark]:
-        """Points tell all of their operator, roofs their source; categories and groups of roofs are
-        switches."""
-        found = {}
-        for point in self.points:
-            found[f"point:{point.key}"] = Mark(
-                (clip(" ".join(point.name.split()), 80), point.lines), point.category
-            )
-            found |= {
-                f"{kind}:{point.key}": Mark(to=point.category) for kind in ("name", "leader", "warning")
-            }
-        for number, roof in enumerate(self.roofs):
-            ceiling, off = roof.ceiling, not roof.shown
-            lines = (
-                ("ceiling", si(ceiling.value, ceiling.unit)),
-                (SOURCE_WORDS[ceiling.source.kind], ceiling.source.detail),
-            )
-            found[f"roof:{number}"] = Mark((ceiling.name, lines), roof.group, off)
-            found[f"roofname:{number}"] = Mark(to=roof.group, off=off)
-        for number, ridge in enumerate(self.ridges):
-            value = (("ridge point", ridge.text.removeprefix("ridge ")),)
-            found[f"ridge:{number}"] = Mark((f"{ridge.memory} meets {ridge.compute}", value))
-        found |= {f"ring:{number}": Mark((ring.name, ring.lines)) for number, ring in enumerate(self.rings)}
-        return found
-
-    def page_facts(self) -> dict[str, Any]:
-        """How the axes are numbered, and how far up and down they reach with roofs that are off from the
-        start."""
-        off = {number: roof for number, roof in enumerate(self.roofs) if not roof.shown}
-        return {
-            "x": {"log": True, "factor": 1},
-            "y": {"log": True, "factor": self.y_factor},
-            "wide": {
-                "with": sorted({roof.group for roof in off.values()}),
-                "y": [round(math.log10(value), 4) for value in (self.wide.y_low, self.wide.y_high)],
-            },
-            # Matplotlib leaves out what lies off the sheet.
-            "lines": {
-                f"roof:{number}": [
-                    [round(math.log10(value), 4) for value in corner]
-                    for corner in zip(roof.x, roof.y, strict=True)
-                ]
-                for number, roof in off.items()
-            },
-        }
-
-    def roof_groups(self) -> list[tuple[str, str, bool]]:
-        """The groups of roofs that can be switched, with what they hold and whether they are on from the
-        start."""
-        groups = grouped((roof for roof in self.roofs if not roof.primary), lambda roof: roof.group)
-        return [
-            (name, "; ".join(roof.text for roof in roofs), roofs[0].shown) for name, roofs in groups.items()
-        ]
 
 
 def roofline_drawing(
@@ -126,39 +56,32 @@ def roofline_drawing(
     caches = [level for level in known.memory_levels() if level is not outermost]
     primary, others = _compute_in_run(compute, known, points)
     top = max((c.value for c in primary), default=None)
-    ridges: list[Ridge] = []
-    if outermost is not None:
-        ridges = [
-            Ridge(
-                memory=outermost.name,
-                compute=roof.name,
-                intensity=roof.value / outermost.value,
-                flop_per_s=roof.value,
-            )
-            for roof in primary
-        ]
-    drawn = _worth_drawing(points)
-    marks = [(point.intensity, point.flop_per_s) for point in drawn] + [
-        (ridge.intensity, ridge.flop_per_s) for ridge in ridges
+    ridges = [
+        Ridge(memory=level.name, compute=roof.name, intensity=roof.value / level.value, flop_per_s=roof.value)
+        for level in ([outermost] if outermost else [])
+        for roof in primary
     ]
-    marks += [(ring.intensity, ring.flop_per_s) for ring in rings]
+    drawn = _worth_drawing(points)
+    placed: tuple[RooflinePoint | Ridge | Ring, ...] = (*drawn, *ridges, *rings)
+    marks = [(one.intensity, one.flop_per_s) for one in placed]
     marks += [(top / cache.value, top) for cache in caches] if top else []
     levels = [c.value for c in (*primary, *others)]
     limits, wide = _limits(marks, levels), _limits(marks, levels + [c.value for c in compute])
     band: tuple[tuple[float, float], ...] = ()
-    if outermost is not None and top is not None:
+    if outermost and top is not None:
         band = tuple(
-            (x, min(top, outermost.value * x)) for x in (wide.x_low, top / outermost.value, wide.x_high)
+            (x, min(top, outermost.value * x)) for x in (wide.x[0], top / outermost.value, wide.x[1])
         )
     # Where many points take the same time, they would cover each other with the full area: the longest still
     # has a fifth of it.
-    longest = max((point.time_s for point in points), default=1.0)
+    longest, all_s = (
+        max((point.time_s for point in points), default=1.0),
+        sum(point.time_s for point in points),
+    )
     y_factor, prefix = scale(max([point.flop_per_s for point in drawn] + levels))
     # In the legend categories are in the order of the palette; points of a series have names instead.
-    time_of, total_s = (
-        longest_first((point.category, point.time_s) for point in drawn),
-        total_s or sum(one.time_s for one in points),
-    )
+    time_of = longest_first((point.category, point.time_s) for point in drawn)
+    legend = sorted((name for name in time_of if name not in SERIES_COLORS), key=category_order)
     return RooflineChart(
         roofs=(
             *_memory_roofs(memory, outermost, caches, top, wide),
@@ -173,12 +96,8 @@ def roofline_drawing(
         wide=wide,
         y_factor=y_factor,
         y_unit=f"{prefix}FLOP/s",
-        legend=tuple(
-            (name, time_of[name] / total_s)
-            for name in sorted(time_of, key=category_order)
-            if name not in SERIES_COLORS
-        ),
-        full_s=max(longest, min(_FULL_SHARE * sum(point.time_s for point in points), 5 * longest)),
+        legend=tuple((name, time_of[name] / (total_s or all_s)) for name in legend),
+        full_s=max(longest, min(_FULL_SHARE * all_s, 5 * longest)),
         left_out=len(points) - len(drawn),
         missing=missing,
         paths=paths,
@@ -212,28 +131,25 @@ def _memory_roofs(
     caches: Sequence[Ceiling],
     top: float | None,
     limits: Limits,
-) -> Iterable[Roof]:
+) -> Iterator[Roof]:
     """Slanted lines that end at the top primary compute roof."""
     outwards = [*caches, *([outermost] if outermost else [])]
+    (left, right), (bottom, _) = limits
     for ceiling in memory:
-        start, end = (
-            max(limits.x_low, limits.y_low / ceiling.value),
-            min(limits.x_high, top / ceiling.value) if top else limits.x_high,
-        )
+        start, end = max(left, bottom / ceiling.value), min(right, top / ceiling.value) if top else right
         x = (start, end) if start < end else (end,)
         y = tuple(value * ceiling.value for value in x)
-        cache = any(ceiling is level for level in caches)
-        if cache and top:
+        following = next(
+            (outwards[index + 1 :] for index, level in enumerate(caches) if level is ceiling), None
+        )
+        if following is not None and top:
             # A faster level reaches the compute roof earlier: draw the piece of that roof which only it makes
             # reachable, up to where the next level outwards does.
-            following = outwards[
-                next(index for index, level in enumerate(outwards) if level is ceiling) + 1 :
-            ]
             knee = top / max((level.value for level in following), default=ceiling.value)
             if knee > end:
-                x, y = (*x, min(knee, limits.x_high)), (*y, top)
+                x, y = (*x, min(knee, right)), (*y, top)
         if len(x) > 1:
-            primary = ceiling is outermost
+            primary, cache = ceiling is outermost, following is not None
             group = "" if primary else "caches" if cache else "other access patterns"
             yield Roof(ceiling=ceiling, primary=primary, shown=primary or cache, group=group, x=x, y=y)
 
@@ -244,15 +160,17 @@ def _compute_roofs(
     others: Sequence[Ceiling],
     outermost: Ceiling | None,
     limits: Limits,
-) -> Iterable[Roof]:
+) -> Iterator[Roof]:
     """Flat lines that begin at the primary memory roof."""
     top = max((c.value for c in primary), default=None)
     for ceiling in compute:
-        start = max(limits.x_low, ceiling.value / outermost.value) if outermost else limits.x_low
-        x, y = (start, limits.x_high), (ceiling.value, ceiling.value)
-        dark, shown = ceiling in primary, ceiling in primary or ceiling in others
-        if not dark and outermost is not None and top and ceiling.value > top:
-            x, y = (top / outermost.value, *x), (top, *y)  # type: ignore[assignment]
+        left, right = limits.x
+        x: tuple[float, ...] = (max(left, ceiling.value / outermost.value) if outermost else left, right)
+        y: tuple[float, ...] = (ceiling.value, ceiling.value)
+        dark = ceiling in primary
+        shown = dark or ceiling in others
+        if not dark and outermost and top and ceiling.value > top:
+            x, y = (top / outermost.value, *x), (top, *y)
         group = "" if dark else "other precisions used" if shown else "other precisions and engines"
         yield Roof(ceiling=ceiling, primary=dark, shown=shown, group=group, x=x, y=y)
 
@@ -292,15 +210,12 @@ def _ranked(points: Iterable[RooflinePoint]) -> list[RooflinePoint]:
     return sorted(candidates, key=lambda point: point.gain_s, reverse=True)[:MOST_LABELS]
 
 
-def _labelled(points: Iterable[RooflinePoint]) -> Iterable[RooflinePoint]:
+def _labelled(points: Iterable[RooflinePoint]) -> Iterator[RooflinePoint]:
     """The points to name, each with a name of its own."""
     taken: set[str] = set()
     for point in _ranked(points):
-        label = next(
-            text
-            for number in itertools.count(1)
-            if (text := point.label if number == 1 else f"{point.label} #{number}") not in taken
-        )
+        numbered = (f"{point.label} #{number}" for number in itertools.count(2))
+        label = next(text for text in itertools.chain([point.label], numbered) if text not in taken)
         taken.add(label)
         yield replace(point, label=label)
 
@@ -308,9 +223,7 @@ def _labelled(points: Iterable[RooflinePoint]) -> Iterable[RooflinePoint]:
 def _limits(marks: Sequence[tuple[float, float]], levels: Sequence[float]) -> Limits:
     """The smallest axes that hold every mark and level with a margin. They end where the data ends, so no
     empty decade is left."""
-    x_low, x_high = _padded([x for x, _ in marks])
-    y_low, y_high = _padded([*(y for _, y in marks), *levels])
-    return Limits(x_low=x_low, x_high=x_high, y_low=y_low, y_high=y_high)
+    return Limits(_padded([x for x, _ in marks]), _padded([*(y for _, y in marks), *levels]))
 
 
 def _padded(values: Sequence[float]) -> tuple[float, float]:

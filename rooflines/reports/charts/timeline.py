@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, Drawing, Mark, PaperSheet, pushed_apart
+from rooflines.reports.charts.paper import (
+    POINTS_PER_INCH,
+    SMALL,
+    WIDE,
+    Drawing,
+    Mark,
+    PaperSheet,
+    pushed_apart,
+)
 from rooflines.units import significant
 
 if TYPE_CHECKING:
@@ -57,12 +65,10 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineFigure(Drawing, frozen=True, kw_only=True):
-    """All rows share the time, in seconds from the window's begin.
+    """All rows share the time, in seconds from the window's begin."""
 
-    ``marks`` are the ends of steps, ``focus`` is the device that is drawn strongly.
-    """
-
-    widths_in: ClassVar[tuple[float, ...]] = (9.0, 4.2)
+    widths_in = WIDE
+    is_data = True
 
     rows: tuple[TimelineRow, ...] = ()
     begin: float = 0.0
@@ -70,15 +76,17 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
     window: tuple[float, float] = (0.0, 0.0)
     window_text: str = ""
     time_text: str = ""
+    #: The ends of steps.
     marks: tuple[float, ...] = ()
     held: tuple[Held, ...] = ()
     devices: tuple[str, ...] = ()
+    #: The device that is drawn strongly.
     focus: str = ""
 
     def figure(self, sheet: PaperSheet) -> Figure:
         """The rows below each other; what belongs to a device that is not in focus is drawn for pages only,
         which can change it."""
-        width = sheet.width_in * POINTS_PER_INCH
+        width = sheet.width
         height = _TOP + len(self.rows) * _ROW + (len(self.rows) - 1) * _GAP + _BOTTOM
         figure = sheet.figure(width, height)
         for number, row in enumerate(self.rows):
@@ -139,6 +147,10 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
             "rows": rows,
         }
 
+    def page_switches(self) -> dict[str, Any]:
+        """Several devices, of which one is in focus."""
+        return {"devices": self.devices if len(self.devices) > 1 else [], "focus": self.focus}
+
     def draw_row(self, sheet: PaperSheet, axes: Axes, number: int, row: TimelineRow) -> None:
         """Draw row ``number`` into its axes."""
         from matplotlib.ticker import FixedLocator, MaxNLocator
@@ -165,13 +177,12 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
                     level.value, color=ink.text, linewidth=0.6, dashes=(5, 3), gid=f"own-level:{number}-{at}"
                 )
                 text = f" {level.text} {significant(level.value)} {row.unit}"
-                style_of: dict[str, Any] = {
-                    "size": SMALL,
-                    "color": ink.muted,
+                place = {
+                    "transform": axes.get_yaxis_transform(),
                     "va": "bottom",
                     "gid": f"at-own-level:{number}-{at}",
                 }
-                sheet.write(axes, 0, level.value, text, transform=axes.get_yaxis_transform(), **style_of)
+                sheet.write(axes, 0, level.value, text, size=SMALL, color=ink.muted, **place)
         if row.name == "clock":
             for at, held in enumerate(self.held):
                 if held.device == self.focus or sheet.page:
@@ -208,7 +219,7 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
             lines, pushed_apart([share * _ROW for share in shares], SMALL + 1.2, _ROW), strict=True
         ):
             strong = line.device == self.focus or gid.startswith("at-own")
-            style: dict[str, Any] = {
+            style = {
                 "size": SMALL,
                 "color": sheet.ink.accent if strong else sheet.ink.muted,
                 "gid": f"{gid}-{at}",

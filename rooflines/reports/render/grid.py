@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from rooflines.reports.charts.palette import COLORED
-from rooflines.reports.document import Cell, Column, Paragraph, Row, Table, texts
+from rooflines.reports.document import Column, Paragraph, Plain, Row, Table, texts
 from rooflines.reports.render.layout import CUTS
 
 _SHOWN_AT_FIRST = 50
@@ -38,7 +38,7 @@ def slug(color: str) -> str:
     return color if color in COLORED else "other"
 
 
-def drawn(table: Table) -> dict[str, Any]:
+def drawn(table: Table) -> Plain:
     """``table`` as the template lays it out: the rows in its HTML, and under ``data`` what its script makes
     the others of."""
     found = texts(table, aligned=True)
@@ -76,7 +76,7 @@ def drawn(table: Table) -> dict[str, Any]:
 
 def _rows(
     table: Table, columns: list[Column], places: tuple[int, ...], lines: tuple[tuple[str, ...], ...]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Plain]:
     words = next((index for index, column in enumerate(columns) if not column.numeric), 0)
     shown = table.of_form(full=True)
     depths = [*(row.depth for row in shown), 0]
@@ -100,7 +100,7 @@ def _rows(
             "points": " ".join(f"point:{point}" for point in row.points),
             "heading": line[0] if row.heading else "",
             "detail": detail,
-            "remarks": [] if detail else [part.text for part in row.detail if isinstance(part, Paragraph)],
+            "remarks": [] if detail else [part.text for part in row.remarks],
             "depth": row.depth,
             "parent": parent,
             "open": parent and row.depth < open_to,
@@ -110,14 +110,8 @@ def _rows(
         }
 
 
-def _given(row: Row, place: int) -> Cell:
-    """What the table has at a place, which a short row leaves out."""
-    given = row.cells[place] if place < len(row.cells) else ""
-    return given if isinstance(given, Cell) else Cell(value=given)
-
-
-def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_name: bool) -> dict[str, Any]:
-    cell = _given(row, place)
+def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_name: bool) -> Plain:
+    cell = row.cell(place)
     inset = not column.numeric and text.startswith(" ")
     sort = cell.value if cell.sort is None else cell.sort
     sort = f"{sort:.5g}" if isinstance(sort, int | float) else sort
@@ -145,7 +139,7 @@ def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_n
 _CELL = ("text", "sort", "hover", "bar", "letter", "warning", "color")
 
 
-def _as_data(row: dict[str, Any]) -> dict[str, Any]:
+def _as_data(row: Plain) -> Plain:
     """A row for the script: its ``cells`` if they are not in the HTML, its place in a tree, and what opens
     below it."""
     made = {name: row[name] for name in ("depth", "parent", "open")} | {
@@ -169,7 +163,7 @@ def _part(part: Paragraph | Table) -> Any:
             for column, unit in zip(found.columns, found.units, strict=True)
         ],
         "rows": [
-            [_short([text, _given(row, place).hover]) for text, place in zip(line, found.places, strict=True)]
+            [_short([text, row.cell(place).hover]) for text, place in zip(line, found.places, strict=True)]
             for row, line in zip(part.of_form(full=True), found.rows, strict=True)
         ],
     }

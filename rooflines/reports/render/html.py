@@ -10,14 +10,10 @@ import re
 from functools import partial
 from os.path import relpath
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from rooflines.reports.charts.lanes import Lanes
 from rooflines.reports.charts.palette import BOUNDS, COLORED, INK, THEMES, category_color
-from rooflines.reports.charts.roofline import RooflineChart
-from rooflines.reports.charts.timeline import TimelineFigure
-from rooflines.reports.document import Figure, Page
+from rooflines.reports.document import Figure, Page, Plain
 from rooflines.reports.render.figures import page_svg
 from rooflines.reports.render.grid import drawn, packed, slug
 from rooflines.units import percent
@@ -44,9 +40,7 @@ def render(page: Page, directory: Path | None = None) -> str:
     environment.filters["flush"] = lambda text: re.sub(r"\n +", "\n", text)
     return environment.get_template("page.html.j2").render(
         page=page,
-        sections=[
-            section for section in page.sections if any(block.show != "brief" for block in section.blocks)
-        ],
+        sections=[section for section in page.sections if section.of_full_form()],
         drawn=drawn,
         picture_of=partial(_picture, page),
         link=lambda file: (
@@ -64,7 +58,7 @@ def render(page: Page, directory: Path | None = None) -> str:
 # --- figures ----------------------------------------------------------------------------------------------
 
 
-def _picture(page: Page, figure: Figure) -> dict[str, Any]:
+def _picture(page: Page, figure: Figure) -> Plain:
     """A figure as the template lays it out: for windows of any size, or for wide and for narrow ones, with
     what its script knows."""
     drawing, number = figure.drawing, page.figures().index(figure)
@@ -81,19 +75,20 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         for key, mark in drawing.page_marks().items()
         if mark.text
     }
+    switches: Plain = {
+        "categories": [],
+        "roofs": [],
+        "ranks": [],
+        "devices": [],
+        "focus": "",
+        **drawing.page_switches(),
+    }
     return {
+        **switches,
         "size": sizes[0],
         "svg": svgs[sizes[0]],
         "narrow": packed(svgs["narrow"]) if "narrow" in svgs else "",
         "facts": packed({**facts, "said": [*lines], "texts": texts}) if facts or texts else "",
         "zooms": "x" in facts,
-        "categories": [(name, slug(name)) for name, *_ in drawing.legend]
-        if isinstance(drawing, RooflineChart | Lanes)
-        else [],
-        "roofs": drawing.roof_groups() if isinstance(drawing, RooflineChart) else [],
-        "ranks": [point.label for point in drawing.labeled] if isinstance(drawing, RooflineChart) else [],
-        "devices": drawing.devices
-        if isinstance(drawing, TimelineFigure) and len(drawing.devices) > 1
-        else [],
-        "focus": drawing.focus if isinstance(drawing, TimelineFigure) else "",
+        "categories": [(name, slug(name)) for name in switches["categories"]],
     }

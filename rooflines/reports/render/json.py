@@ -8,9 +8,18 @@ from typing import Any
 
 import msgspec
 
-from rooflines.reports.charts.curves import Beams, Curves
-from rooflines.reports.charts.timeline import TimelineFigure
-from rooflines.reports.document import Block, Figure, Page, Paragraph, Row, Table, factor_of, texts, value_of
+from rooflines.reports.document import (
+    Block,
+    Figure,
+    Page,
+    Paragraph,
+    Plain,
+    Row,
+    Table,
+    factor_of,
+    texts,
+    value_of,
+)
 from rooflines.serial import to_json, write_text
 
 SCHEMA = "rooflines.page/1"
@@ -25,11 +34,7 @@ def write(page: Page, path: Path) -> Path:
 def render(page: Page) -> str:
     """The page as text."""
     sections = [
-        {
-            "name": one.name,
-            "title": one.title,
-            "blocks": [plain(block) for block in one.blocks if block.show != "brief"],
-        }
+        {"name": one.name, "title": one.title, "blocks": [plain(block) for block in one.of_full_form()]}
         for one in page.sections
     ]
     facts = {
@@ -41,7 +46,7 @@ def render(page: Page) -> str:
     )
 
 
-def plain(block: Block) -> dict[str, Any]:
+def plain(block: Block) -> Plain:
     """A block as containers. A value times its column's ``factor`` is the figure in the unit without a
     prefix."""
     match block:
@@ -50,11 +55,7 @@ def plain(block: Block) -> dict[str, Any]:
         case Figure():
             # The operators of a roofline are in the table of operators, the ceilings of a chart in that of
             # ceilings.
-            drawn = (
-                msgspec.to_builtins(block.drawing)
-                if isinstance(block.drawing, Curves | Beams | TimelineFigure)
-                else None
-            )
+            drawn = msgspec.to_builtins(block.drawing) if block.drawing.is_data else None
             return {
                 "block": "figure",
                 "name": block.name,
@@ -62,14 +63,14 @@ def plain(block: Block) -> dict[str, Any]:
                 "note": block.note,
                 "data": drawn,
             }
-    found: dict[str, Any] = msgspec.to_builtins(block)
+    found: Plain = msgspec.to_builtins(block)
     return {
         "block": type(block).__name__.lower(),
         **{name: value for name, value in found.items() if name not in ("show", "first")},
     }
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table) -> Plain:
     found = texts(table)
     factors = [factor_of(table, column) for column in found.columns]
     columns = [

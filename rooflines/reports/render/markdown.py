@@ -38,7 +38,7 @@ def _page(page: Page) -> Iterator[str]:
     if page.said:
         yield "\n".join(f"- {inert(sentence)}" for sentence in page.said)
     for section in page.sections:
-        blocks = [block for block in section.blocks if block.show != "brief"]
+        blocks = section.of_full_form()
         if blocks:
             yield f"## {inert(section.title)}"
         for block in blocks:
@@ -95,11 +95,7 @@ def table(block: Table, most: int | None = None) -> str:
     for row, cells in zip(rows, found.rows, strict=True):
         indented = [inert("\u2003" * row.depth * (place == 1) + text) for place, text in enumerate(cells)]
         lines.append([f"**{inert(cells[0])}**", *[""] * (len(cells) - 1)] if row.heading else indented)
-        lines += [
-            ["", inert(part.text), *[""] * (len(cells) - 2)][: len(cells)]
-            for part in row.detail
-            if isinstance(part, Paragraph)
-        ]
+        lines += [["", inert(part.text), *[""] * (len(cells) - 2)][: len(cells)] for part in row.remarks]
     if found.total:
         lines.append([f"**{inert(text)}**" if text else "" for text in found.total])
     return _lines(found.titles(), ruler, lines)

@@ -23,13 +23,13 @@ from rooflines.reports.charts.paper import SERIF, as_svg, draw
 from rooflines.reports.document import (
     Bar,
     Block,
-    Cell,
     Facts,
     Figure,
     Findings,
     Page,
     Paragraph,
     Part,
+    Plain,
     Row,
     Table,
     section,
@@ -79,7 +79,7 @@ def write(page: Page, path: Path) -> Path:
     return path
 
 
-def _set(content: dict[str, Any]) -> bytes:
+def _set(content: Plain) -> bytes:
     """The document."""
     import typst
 
@@ -93,7 +93,7 @@ def _set(content: dict[str, Any]) -> bytes:
         )
 
 
-def content(page: Page, appendix: str = "", most: int | None = None) -> dict[str, Any]:
+def content(page: Page, appendix: str = "", most: int | None = None) -> Plain:
     """What the template shows, in words and formatted numbers, with ``most`` rows of a table; ``appendix`` is
     the file with all."""
     return {
@@ -110,7 +110,7 @@ def content(page: Page, appendix: str = "", most: int | None = None) -> dict[str
         "sections": [
             {"title": part.title, "blocks": blocks}
             for part in page.sections
-            if (blocks := [_block(block, appendix, most) for block in part.blocks if block.show != "brief"])
+            if (blocks := [_block(block, appendix, most) for block in part.of_full_form()])
         ],
     }
 
@@ -135,7 +135,7 @@ def _date(created: str) -> list[int] | None:
     return [day.year, day.month, day.day]
 
 
-def _block(block: Block, appendix: str, most: int | None) -> dict[str, Any]:
+def _block(block: Block, appendix: str, most: int | None) -> Plain:
     match block:
         case Paragraph(kind="code"):
             return {"kind": "code", "code": block.text}
@@ -154,13 +154,11 @@ def _block(block: Block, appendix: str, most: int | None) -> dict[str, Any]:
             return _table(block, appendix, most)
 
 
-def _bar(block: Bar) -> dict[str, Any]:
+def _bar(block: Bar) -> Plain:
     single = len(block.rows) == 1
     return {
         "kind": "bar",
-        "title": ", ".join(text for text in (block.title, block.caption) if text)
-        if block.title or not single
-        else "",
+        "title": ", ".join(filter(None, (block.title, block.caption))) if block.title or not single else "",
         "rows": [
             {"label": row.label, "text": row.text, "parts": [_part(part) for part in row.parts]}
             for row in block.rows
@@ -169,7 +167,7 @@ def _bar(block: Bar) -> dict[str, Any]:
     }
 
 
-def _part(part: Part, *, in_full: bool = True) -> dict[str, Any]:
+def _part(part: Part, *, in_full: bool = True) -> Plain:
     fill = _FILLS.get(part.pattern) or bound_style(part.pattern).light
     pattern = "solid" if part.pattern in _FILLS else bound_style(part.pattern).pattern
     on = max(("#ffffff", _INK.text), key=lambda color: contrast(color, fill))
@@ -185,7 +183,7 @@ def _part(part: Part, *, in_full: bool = True) -> dict[str, Any]:
     }
 
 
-def _table(table: Table, appendix: str, most: int | None) -> dict[str, Any]:
+def _table(table: Table, appendix: str, most: int | None) -> Plain:
     rows = table.on_paper()[:most]
     columns = fitted(table, _CHARACTERS, rows, full=True)
     # Sentences and names that have no room are wrapped; paths and shapes are cut, as everywhere.
@@ -200,7 +198,7 @@ def _table(table: Table, appendix: str, most: int | None) -> dict[str, Any]:
         if len(rows) < count
         else ""
     )
-    caption = ", ".join(text for text in (some, table.order) if text)
+    caption = ", ".join(filter(None, (some, table.order)))
     return {
         "kind": "table",
         "title": table.title,
@@ -212,7 +210,7 @@ def _table(table: Table, appendix: str, most: int | None) -> dict[str, Any]:
                 "unit": one.unit,
                 "numeric": one.column.numeric,
                 "wraps": one.width if one in wrapped else None,
-                "bar": any(_bar_of(row, one) is not None for row in rows),
+                "bar": any(row.cell(one.place).bar is not None for row in rows),
                 "quiet": one.column.quiet,
             }
             for one in columns
@@ -224,27 +222,22 @@ def _table(table: Table, appendix: str, most: int | None) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, number: int, columns: list[Fitted], wrapped: list[Fitted]) -> dict[str, Any]:
+def _row(row: Row, number: int, columns: list[Fitted], wrapped: list[Fitted]) -> Plain:
     if row.heading:
         return {"heading": columns[0].cells[number], "cells": [], "remarks": []}
     words = next((one for one in columns if not one.column.numeric), None)
     cells = []
     for one in columns:
-        cell = row.cells[one.place]
+        cell = row.cell(one.place)
         text = one.cells[number] if one in wrapped else one.cut(one.cells[number])
         cells.append(
             {
                 "text": text.strip(),
-                "bar": _bar_of(row, one),
-                "warned": isinstance(cell, Cell) and bool(cell.warning),
+                "bar": cell.bar,
+                "warned": bool(cell.warning),
                 "color": category_color(row.color) if row.color and one is words and not row.muted else None,
                 "depth": min(row.depth, 6) if one is words else 0,
             }
         )
-    remarks = [part.text for part in row.detail if isinstance(part, Paragraph) and part.show != "full"]
+    remarks = [part.text for part in row.remarks if part.show != "full"]
     return {"heading": None, "muted": row.muted, "cells": cells, "remarks": remarks}
-
-
-def _bar_of(row: Row, one: Fitted) -> float | None:
-    cell = row.cells[one.place] if one.place < len(row.cells) else None
-    return cell.bar if isinstance(cell, Cell) else None

@@ -72,7 +72,7 @@ def _texts(page: Page) -> Iterable[tuple[str, str]]:
     said += [inert(text) for text in (page.status[1] if page.status else "", page.label, *page.said) if text]
     tables: dict[str, list[str]] = {}
     for section in page.sections:
-        blocks = [block for block in section.blocks if block.show != "brief"]
+        blocks = section.of_full_form()
         for block in blocks:
             if isinstance(block, Table):
                 tables.setdefault(block.name, []).extend(markdown(block, _ROWS))

@@ -68,7 +68,7 @@ def print_page(page: Page, console: Console) -> None:
     """Print ``page`` on ``console``, in its width."""
     lines = _Lines(console)
     lines.heading(page.title, page.made)
-    if page.status is not None:
+    if page.status:
         lines.line((page.status[1], "bold red" if page.status_ink == "warning" else "bold yellow"))
     if page.label:
         lines.line((page.label, "dim"))
@@ -259,9 +259,9 @@ def _table(lines: _Lines, table: Table) -> None:
             else []
         )
         for one in columns:
-            cell = row.cells[one.place]
-            warned = isinstance(cell, Cell) and bool(cell.warning)
-            style = "bold red" if warned else "dim" if row.muted or one.column.quiet else ""
+            style = (
+                "bold red" if row.cell(one.place).warning else "dim" if row.muted or one.column.quiet else ""
+            )
             text = sentence[0] if one is last and sentence else one.cells[number]
             parts += [(one.padded(text), style), " " * GAP]
         share = next((cell.bar for cell in row.cells if isinstance(cell, Cell) and cell.bar is not None), 0.0)
@@ -270,9 +270,9 @@ def _table(lines: _Lines, table: Table) -> None:
         lines.row(*parts)
         for rest in sentence[1:]:
             lines.row((" " * (sum(one.width + GAP for one in columns) - GAP - last.width) + rest, style))
-        for block in row.detail:
-            if isinstance(block, Paragraph) and block.show != "full":
-                lines.line((block.text, "dim"), indent=2 * _INDENT, hang=2 * _INDENT)
+        for remark in row.remarks:
+            if remark.show != "full":
+                lines.line((remark.text, "dim"), indent=2 * _INDENT, hang=2 * _INDENT)
     if any(one.total for one in columns):
         lines.row(("  ".join(one.padded(one.total) for one in columns), "bold"))
     if note := table.note_with(one.column for one in columns):
@@ -293,4 +293,4 @@ def _rows_shown(table: Table) -> str:
     """How many rows of how many the short form has, and in which order."""
     shown = len(table.of_form(full=False))
     counted = f"{shown} of {len(table.rows)}" if table.order else ""
-    return ", ".join(text for text in (counted, table.order) if text)
+    return ", ".join(filter(None, (counted, table.order)))

@@ -10,7 +10,18 @@ from msgspec.structs import replace
 from rooflines.reports.charts.lanes import Item, Lanes
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.timeline import TimelineFigure
-from rooflines.reports.document import Cell, Column, Figure, Paragraph, Section, Table, said, section, table
+from rooflines.reports.document import (
+    SHARE,
+    Cell,
+    Column,
+    Figure,
+    Paragraph,
+    Section,
+    Table,
+    said,
+    section,
+    table,
+)
 from rooflines.reports.views.timeline import usage_timeline
 from rooflines.reports.words.sentences import RUNS_NOTHING
 from rooflines.reports.words.text import clip, operator_name, shorten_path
@@ -46,7 +57,7 @@ _ON_HOST = {
 def timeline_section(analysis: Analysis) -> Section:
     """The timeline of one step with its table, or why there is none."""
     found = analysis.activity
-    if found is None:
+    if not found:
         return section("timeline", "Timeline", Paragraph("No timeline: no work was traced.", "absent"))
     items = [_item(analysis, name, row) for name, row in zip(found.names, found.rows, strict=True)]
     meanings = _ON_HOST if analysis.idle_breakdown is None else _ON_DEVICE
@@ -165,7 +176,7 @@ def _table(found: Activity, drawing: Lanes) -> Table:
     columns = (
         Column("row", format="text"),
         Column("traced time", "s", "scaled"),
-        Column("share", "%", "share"),
+        SHARE,
         Column("segments", format="count"),
         Column("longest", format="middle", least=30),
     )
@@ -183,7 +194,7 @@ def _usage(analysis: Analysis, found: Activity) -> tuple[TimelineFigure, str]:
     """Power, clock and memory during the step, in seconds from its begin, or why they are not shown."""
     whole, usage, duration_s = usage_timeline(analysis), analysis.usage, found.duration_ns / 1e9
     nothing = "Power, clock and memory are not shown"
-    if whole is None or usage is None:
+    if not whole or not usage:
         return TimelineFigure(), f"{nothing}: the run has no device samples."
     begin_s = (found.began_ns - usage.began_ns) / 1e9
     rows = []

@@ -40,7 +40,7 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.words.ceilings import SOURCE_WORDS, ago, ceiling_name, roof_order
 from rooflines.reports.words.sentences import listed
-from rooflines.reports.words.text import csv_text
+from rooflines.reports.words.text import csv_text, given
 from rooflines.roofline.count.by_key import grouped
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, counted, percent, si
@@ -67,7 +67,7 @@ def page(
     first, second = _heading(ceilings, now)
     drawing = CeilingMarks(measured=ceilings, compared=tuple(rows))
     figure = Figure(name="ceilings", caption="The ceilings on a logarithmic scale.", drawing=drawing)
-    show: Show = "always" if references is None else "full"
+    show: Show = "always" if not references else "full"
     hows: dict[str, int] = {}
     measured = ceilings_table(ceilings, hows, show=show)
     how = Facts(
@@ -78,10 +78,10 @@ def page(
         for text in _remarks(roof_order(ceilings.ceilings))
     )
     sections = [
-        section("ceilings", "Ceilings", measured, figure if references is None else None),
+        section("ceilings", "Ceilings", measured, figure if not references else None),
         section("how", "How they were measured", how, *remarks),
     ]
-    if references is not None:
+    if references:
         compared = comparison_table(rows) if rows else None
         texts = said(_comparison_sentences(rows, references, ceilings))
         sections.insert(0, section("compared", "Measured and reference values", compared, figure, *texts))
@@ -107,14 +107,14 @@ def _heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
         if ceilings.measurements > 1
         else ""
     )
-    method = f"method {ceilings.method}" if ceilings.method is not None else ""
-    driver = f"driver {ceilings.driver}" if ceilings.driver else ""
+    method = given("method {}", ceilings.method)
+    driver = given("driver {}", ceilings.driver)
     packages = [
         f"{name} {ceilings.packages[name]}" for name in ("torch", "numba") if name in ceilings.packages
     ]
     return [
-        " · ".join(part for part in (ceilings.device, ceilings.kind, threads, clock, which, held) if part),
-        ", ".join(part for part in (when, again, method, driver, *packages) if part),
+        " · ".join(filter(None, (ceilings.device, ceilings.kind, threads, clock, which, held))),
+        ", ".join(filter(None, (when, again, method, driver, *packages))),
     ]
 
 
@@ -123,7 +123,7 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
     number."""
     roofs = roof_order(ceilings.ceilings)
     dated = len({roof.source.date for roof in roofs}) > 1
-    has_state = any(roof.conditions is not None for roof in roofs)
+    has_state = any(roof.conditions for roof in roofs)
     state = (
         Column("clock", "GHz", key="clock_ghz"),
         Column("power", "W"),
@@ -148,7 +148,7 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
             for roof in group:
                 number = hows.setdefault(_how(roof, ceilings, dated), len(hows) + 1)
                 marks, held = ", ".join(marks_of(roof)), roof.conditions or Conditions()
-                scope = f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
+                scope = given("up to {}", roof.capacity_bytes, binary_bytes)
                 cells = (
                     ceiling_name(roof),
                     f"sums in {roof.accumulate}" if _sums_elsewhere(roof) else scope,
@@ -326,11 +326,11 @@ def _remarks(roofs: Sequence[Ceiling]) -> Iterator[str]:
 
 
 def _value(one: Ceiling | None) -> str:
-    return ABSENT if one is None else si(one.value, one.unit)
+    return ABSENT if not one else si(one.value, one.unit)
 
 
 def _sources(title: str, ceilings: Iterable[Ceiling | None]) -> Iterator[str]:
     """Where the figures of one column come from: those of one origin together."""
-    named = dict.fromkeys((one.source.detail, ceiling_name(one)) for one in ceilings if one is not None)
+    named = dict.fromkeys((one.source.detail, ceiling_name(one)) for one in ceilings if one)
     for detail, pairs in grouped(named, itemgetter(0)).items():
         yield f"{title}: {', '.join(name for _, name in pairs)}: {detail}"

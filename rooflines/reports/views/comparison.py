@@ -12,6 +12,7 @@ from typing import Literal
 from xml.etree import ElementTree as xml
 
 from rooflines.reports.document import (
+    PART,
     Bar,
     BarRow,
     Cell,
@@ -28,8 +29,8 @@ from rooflines.reports.document import (
     sections_of,
     table,
 )
-from rooflines.reports.words.sentences import subject
-from rooflines.reports.words.text import csv_text, decimals_of, fixed, short_name, shorten_shapes
+from rooflines.reports.words.sentences import ratio_text, subject
+from rooflines.reports.words.text import csv_text, decimals_of, fixed, given, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.compare.compare import count_of_calls, place_of, signed_seconds
 from rooflines.roofline.compare.records import (
@@ -42,7 +43,7 @@ from rooflines.roofline.compare.records import (
     Subject,
 )
 from rooflines.roofline.judge.step.interference import shared_by
-from rooflines.units import counted, interval, percent, quantity, scale, seconds, sentence, significant
+from rooflines.units import counted, percent, quantity, scale, seconds, sentence, significant
 
 By = Literal["operator", "module"]
 _GENERATED = {
@@ -64,7 +65,7 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
     first = comparisons[0]
     several = len(comparisons) > 1
     # A and B of rounds are several runs each.
-    sides = "versions" if first.pace is not None and first.pace.rounds else "runs"
+    sides = "versions" if first.pace and first.pace.rounds else "runs"
     return Page(
         kind="comparison",
         name=f"{first.a.source} and {first.b.source}",
@@ -86,7 +87,7 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
 def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Section, ...]:
     sides = (("A", comparison.a), ("B", comparison.b))
     sources = (comparison.a.source, comparison.b.source)
-    rounds = comparison.pace.rounds if comparison.pace is not None else ()
+    rounds = comparison.pace.rounds if comparison.pace else ()
     facts = Facts(
         rows=tuple((letter, side.source, _subject(side)) for letter, side in sides),
         # A run and its analysis have a page next to them; rounds have several.
@@ -104,11 +105,8 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
         "What was compared",
         facts,
         _bound_bars(comparison),
-        *said([f"differs: {differs}" if differs else ""]),
-        *said(
-            [f"Compared as requested, but {unlike} make these times hard to compare." if unlike else ""],
-            "alert",
-        ),
+        *said([given("differs: {}", differs)]),
+        *said([given("Compared as requested, but {} make these times hard to compare.", unlike)], "alert"),
         *said([comparison.command], "code", "full"),
     )
     rows = (
@@ -149,21 +147,13 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
 def _subject(side: Subject) -> str:
     """What ran, where and when."""
     words = subject(Analysis(workload=side.workload, environment=side.environment))
-    return " · ".join(
-        part
-        for part in (
-            words,
-            f"torch {side.environment.torch}" if side.environment.torch else "",
-            side.created[:10],
-        )
-        if part
-    )
+    return " · ".join(filter(None, (words, given("torch {}", side.environment.torch), side.created[:10])))
 
 
 def _generated(comparison: Comparison) -> Table | None:
     """Latencies and rates of both sides where both generate text."""
     before, after = comparison.a.generated, comparison.b.generated
-    if before is None or after is None:
+    if not before or not after:
         return None
     columns = (Column("figure", format="text"), Column("A"), Column("B"), Column("ratio", format="figures"))
     rows = [
@@ -187,7 +177,7 @@ def _bound_bars(comparison: Comparison) -> Bar | None:
     """The time of both sides by bound class on one scale; None if it is not known of both."""
     pace, classes = comparison.pace, [side.bound_breakdown or {} for side in (comparison.a, comparison.b)]
     traced = [sum(times.values()) for times in classes]
-    if pace is None or not all(traced):
+    if not pace or not all(traced):
         return None
     rows, longest_s = [], max(pace.before_s, pace.after_s)
     for letter, times, whole, time_s in zip(
@@ -237,9 +227,7 @@ def _changes_table(rows: Sequence[ChangedRow], by: By, top: int) -> Table:
 def _scale(rows: Sequence[ChangedRow]) -> tuple[float, int]:
     """The factor of one unit for all times, and as many decimals as three figures of the largest time and
     difference take."""
-    largest_s = max(
-        (side.time_s for row in rows for side in (row.before, row.after) if side is not None), default=0.0
-    )
+    largest_s = max((side.time_s for row in rows for side in (row.before, row.after) if side), default=0.0)
     factor, _ = scale(largest_s)
     difference_s = max((abs(row.difference_s) for row in rows), default=0.0)
     return factor, min(
@@ -248,7 +236,7 @@ def _scale(rows: Sequence[ChangedRow]) -> tuple[float, int]:
 
 
 def _times(row: ChangedRow, factor: float, decimals: int) -> tuple[Cell, ...]:
-    before, after = (side.time_s if side is not None else None for side in (row.before, row.after))
+    before, after = (side.time_s if side else None for side in (row.before, row.after))
     sign = "+" if row.difference_s > 0 else "−" if row.difference_s < 0 else ""
     return (
         *(
@@ -271,7 +259,7 @@ def _names(row: ChangedRow, by: By) -> tuple[str, str]:
 
 def _side(row: ChangedRow) -> Figures:
     side = row.after or row.before
-    assert side is not None
+    assert side
     return side
 
 
@@ -279,21 +267,16 @@ def _detail(row: ChangedRow) -> str:
     """Why, how well before and after, and which shapes."""
     before, after = row.before, row.after
     parts = [row.cause]
-    if row.noise is not None and row.direction in ("slower", "faster"):
-        parts.append(f"ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}")
-    if (
-        before is not None
-        and after is not None
-        and before.efficiency is not None
-        and after.efficiency is not None
-    ):
+    if row.noise and row.direction in ("slower", "faster"):
+        parts.append(ratio_text(row.noise))
+    if before and after and before.efficiency is not None and after.efficiency is not None:
         parts.append(f"efficiency {percent(before.efficiency)} → {percent(after.efficiency)}")
-    if before is None or after is None:
+    if not before or not after:
         side = _side(row)
         parts += [count_of_calls(side.calls) if side.calls else "", side.reason or ""]
-    shapes = [shorten_shapes(side.shapes, 40) for side in (before, after) if side is not None and side.shapes]
+    shapes = [shorten_shapes(side.shapes, 40) for side in (before, after) if side and side.shapes]
     parts.append(" → ".join(dict.fromkeys(shapes)))
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, parts))
 
 
 def _sum(comparison: Comparison) -> Table:
@@ -326,11 +309,7 @@ def _sum(comparison: Comparison) -> Table:
     *cells, total = (
         (name, Cell(value=moved_s, text=signed_seconds(moved_s)), why) for name, moved_s, why in rows
     )
-    columns = (
-        Column("part", format="text"),
-        Column("change", format="given"),
-        Column("why", format="text", quiet=True, priority=1),
-    )
+    columns = (PART, Column("change", format="given"), Column("why", format="text", quiet=True, priority=1))
     return table(
         "sum",
         columns,
@@ -413,7 +392,7 @@ def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool
     if failed:
         message = f"Slower by {percent(comparison.slowdown, 1)}, more than {percent(above, 1)}."
         xml.SubElement(case, "failure", type="slower", message=message).text = comparison.verdict
-    elif pace is not None and pace.exceeds_noise is None:
+    elif pace and pace.exceeds_noise is None:
         xml.SubElement(case, "skipped", message=comparison.verdict)
     else:
         xml.SubElement(case, "system-out").text = comparison.verdict
@@ -436,17 +415,17 @@ def _full_name(row: ChangedRow) -> str:
     """The operator with everything that tells it from others."""
     side = _side(row)
     facts = ", ".join(filter(None, (side.phase, side.shapes, side.precision)))
-    return f"{place_of(row)}{f' ({facts})' if facts else ''}"
+    return f"{place_of(row)}{given(' ({})', facts)}"
 
 
 def _sentence(row: ChangedRow) -> str:
     """What happened to the row: ``Slower: 1.20 ms instead of 1.00 ms (ratio 1.20, 95 % interval 1.15 to 1.26;
     other shapes).``"""
-    if row.before is None or row.after is None:
+    if not row.before or not row.after:
         return f"{row.direction.title()}: {seconds(_side(row).time_s)}."
     why = [row.cause] if row.cause else []
-    if row.noise is not None:
-        why.insert(0, f"ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}")
+    if row.noise:
+        why.insert(0, ratio_text(row.noise))
     return (
         f"{row.direction.title()}: {seconds(row.after.time_s)} instead of "
         f"{seconds(row.before.time_s)} ({'; '.join(why)})."
@@ -468,13 +447,11 @@ def benchmark(comparison: Comparison, top: int) -> str:
             "extra": "counted operators",
         }
     ]
-    if pace is not None:
+    if pace:
         entries.insert(0, _entry(basis, pace.before_s, pace.after_s, pace.noise or pace, comparison.verdict))
-    rows = [
-        row for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.after is not None
-    ]
+    rows = [row for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.after]
     for row in sorted(rows, key=lambda row: -_side(row).time_s)[:top]:
-        before_s = row.before.time_s if row.before is not None else 0.0
+        before_s = row.before.time_s if row.before else 0.0
         entries.append(_entry(_full_name(row), before_s, _side(row).time_s, row.noise, row.cause))
     machine = _subject(comparison.b)
     named = [
@@ -489,7 +466,7 @@ def _entry(
 ) -> dict[str, str | float]:
     """A time in milliseconds."""
     entry: dict[str, str | float] = {"name": name, "unit": "ms", "value": after_s * 1e3, "extra": words}
-    if noise is not None and noise.ci95 is not None:
+    if noise and noise.ci95:
         low, high = noise.ci95
         entry["range"] = f"± {(high - low) / 2 * before_s * 1e3:.6f}"
     return entry

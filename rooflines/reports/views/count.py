@@ -10,6 +10,9 @@ import msgspec
 
 from rooflines.reports.document import (
     ABSENT,
+    CALLS,
+    PART,
+    SHARE,
     CellValue,
     Column,
     Page,
@@ -22,7 +25,8 @@ from rooflines.reports.document import (
     sections_of,
     table,
 )
-from rooflines.reports.words.text import struct_csv
+from rooflines.reports.words.sentences import listed
+from rooflines.reports.words.text import given, short_name, struct_csv
 from rooflines.roofline.dry_run.count import Count, ModuleCount, OperatorCount
 from rooflines.units import counted, percent, sentence, si
 
@@ -48,7 +52,7 @@ def page(
     memory and other counters."""
     sections = sections_of(
         section(f"{by}s", f"{by.capitalize()}s", *_work(count, by, rows)),
-        _memory(count.memory) if count.memory is not None else None,
+        _memory(count.memory) if count.memory else None,
         _against(count, others) if others else None,
         _command(command),
     )
@@ -91,7 +95,7 @@ def _generation_memory(found: GenerationCount) -> Section:
             ("KV cache at the end", si(found.kv_bytes, "B"), f"{si(found.kv_bytes_per_token, 'B')} per token")
         )
     rows.append(("activations at the peak", si(found.activation_bytes, "B"), ""))
-    columns = (Column("part", format="text"), Column("size"), Column("remark", format="text"))
+    columns = (PART, Column("size"), Column("remark", format="text"))
     return section(
         "memory",
         "Memory of a generation",
@@ -104,10 +108,10 @@ def _work(count: Count, by: By, rows: int, name: str = "work") -> Iterator[Table
     lines = list(_by_operator(count) if by == "operator" else _by_module(count))
     columns = (
         Column(by, format="name" if by == "operator" else "text"),
-        Column("calls", format="count"),
+        CALLS,
         Column("FLOPs", "", "own", "flops"),
         Column("matrix", "", "own", "matrix_flops", priority=2),
-        Column("share", "%", "share"),
+        SHARE,
         Column("bytes", "", "own"),
         Column("intensity", "FLOP/B", "figures", priority=1),
     )
@@ -139,14 +143,14 @@ def _memory(memory: StepMemory) -> Section:
         (name, *((si(size, "B"), percent(size / memory.peak_bytes, 1)) if size else (ABSENT, ABSENT)))
         for name, size in msgspec.structs.asdict(memory.at_peak).items()
     )
-    columns = (Column("part", format="text"), Column("size"), Column("share"))
+    columns = (PART, Column("size"), Column("share"))
     names = ", ".join(memory.unknown)
     return section(
         "memory",
         "Memory of a step",
         *said([f"{si(memory.peak_bytes, 'B')} of memory at the peak, {_place(memory)}"]),
         table("memory", columns, rows, "Peak memory by kind", show="always"),
-        *said([f"Not included: memory that libraries allocate inside operators ({names})." if names else ""]),
+        *said([given("Not included: memory that libraries allocate inside operators ({}).", names)]),
     )
 
 
@@ -154,7 +158,7 @@ def _place(memory: StepMemory) -> str:
     """Where the peak is reached."""
     if not memory.operator:
         return "held before the step"
-    module = f" of {memory.module}" if memory.module else ""
+    module = given(" of {}", memory.module)
     return f"first reached by {memory.operator}{module} ({memory.phase})"
 
 
@@ -197,10 +201,9 @@ def _against(count: Count, others: Sequence[OtherCount]) -> Section:
             continue
         differences = []
         for difference in other.differences:
-            names = ", ".join(name.removeprefix("aten::") for name in difference.operators[:_MOST_NAMES])
-            more = len(difference.operators) - _MOST_NAMES
-            detail = Paragraph(f"{names} and {more} more" if more > 0 else names, "note", "always")
-            differences.append(Row((difference.ours, difference.theirs, difference.reason), detail=(detail,)))
+            names = listed([*map(short_name, difference.operators)], _MOST_NAMES)
+            detail = (Paragraph(names, "note", "always"),)
+            differences.append(Row((difference.ours, difference.theirs, difference.reason), detail=detail))
         title = f"{other.counter}: what makes the difference"
         here_and_there = (
             Column("here", "", "own"),
@@ -247,7 +250,7 @@ def _by_operator(count: Count) -> Iterator[_Line]:
     for name, (calls, flops, matrix, size) in sorted(
         sums.items(), key=lambda item: (-item[1][1], -item[1][3])
     ):
-        yield name.removeprefix("aten::"), 0, calls, flops, matrix, size
+        yield short_name(name), 0, calls, flops, matrix, size
 
 
 def _by_module(count: Count) -> Iterator[_Line]:

@@ -33,7 +33,13 @@ def page(found: Sequence[Match]) -> Page:
         if match.sheet.vendor != vendor:
             vendor = match.sheet.vendor
             rows.append(Row((vendor,), heading=True))
-        rows.append(Row((f"{match.sheet.name}{' (yours)' if match.user else ''}", *_cells(match.sheet))))
+        memory, power = match.sheet.memory, match.sheet.power
+        rates = (
+            _best(match.sheet, precisions) for precisions in (("fp32",), ("bf16", "fp16"), ("fp8", "int8"))
+        )
+        bandwidth, watts = _marked(memory.gb_per_s, memory), _marked(power.tdp_w, power) if power else _NONE
+        name = f"{match.sheet.name}{' (yours)' if match.user else ''}"
+        rows.append(Row((name, _capacity(match.sheet), bandwidth, *rates, watts)))
     notes = [
         "TFLOP/s (int8: TOP/s), dense, the faster of vector and matrix units, accumulated as torch does."
     ]
@@ -116,7 +122,7 @@ def device_page(match: Match) -> Page:
         kind="device",
         name=sheet.name,
         title=sheet.name,
-        verdict=" · ".join(fact for fact in facts if fact),
+        verdict=" · ".join(filter(None, facts)),
         said=tuple(texts),
         sections=tuple(sections),
     )
@@ -149,22 +155,13 @@ def to_csv(found: Sequence[Match]) -> str:
     return csv_text(header, (row for match in found for row in _csv_rows(match.sheet)))
 
 
-def _cells(sheet: Sheet) -> tuple[str, ...]:
-    return (
-        _capacity(sheet),
-        _marked(sheet.memory.gb_per_s, sheet.memory),
-        *(_best(sheet, precisions) for precisions in (("fp32",), ("bf16", "fp16"), ("fp8", "int8"))),
-        _marked(sheet.power.tdp_w, sheet.power) if sheet.power else _NONE,
-    )
-
-
 def _best(sheet: Sheet, precisions: Sequence[str]) -> str:
     """The highest rate of any of ``precisions``, in T(FL)OP/s."""
     found = [
         rate for one in precisions for engine in ("vector", "matrix") if (rate := sheet.rate(one, engine))
     ]
     best = max(found, key=lambda rate: rate.per_second, default=None)
-    return _NONE if best is None else _marked(best.tflop_per_s or best.top_per_s or 0.0, best)
+    return _NONE if not best else _marked(best.tflop_per_s or best.top_per_s or 0.0, best)
 
 
 def _marked(value: float, figure: SheetFigure) -> str:

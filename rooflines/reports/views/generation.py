@@ -23,20 +23,18 @@ _METHOD = (
 def generation_section(analysis: Analysis) -> Section | None:
     """The section; None for steps that do not generate text."""
     found = analysis.generation
-    if found is None:
+    if not found:
         return None
     latency = found.latency
     missing = (
-        ""
-        if latency is not None
-        else "Token times are not available: no generation was timed with the profiler off."
+        "" if latency else "Token times are not available: no generation was timed with the profiler off."
     )
     return section(
         "generation",
         "Generation",
         steps_table(found.phases, "generation", analysis.basis.steps),
         *said([*generation_sentences(analysis), missing]),
-        _figure(latency) if latency is not None and len(latency.context) > 1 else None,
+        _figure(latency) if latency and len(latency.context) > 1 else None,
         parts_table(found.phases, "generation"),
         Paragraph(_METHOD, "note") if found.phases else None,
         remark=(
@@ -49,22 +47,18 @@ def generation_section(analysis: Analysis) -> Section | None:
 def generation_sentences(analysis: Analysis) -> list[str]:
     """Latencies, rates, what decode must read, and memory, as far as they are known."""
     found = analysis.generation
-    if found is None:
+    if not found:
         return []
-    texts = _latency(found.latency) if found.latency is not None else []
+    texts = _latency(found.latency) if found.latency else []
     rates = ((found.tokens_per_s, "tokens/s"), (found.tokens_per_j, "tokens/J"))
     if told := ", ".join(f"{significant(rate)} {unit}" for rate, unit in rates if rate):
         texts.append(f"New tokens over whole steps: {told}.")
     decode = found.of("decode")
-    return [*texts, *([reads_sentence(decode)] if decode is not None else []), *_memory(found, analysis)]
+    return [*texts, *([reads_sentence(decode)] if decode else []), *_memory(found, analysis)]
 
 
 def _latency(latency: TokenLatency) -> list[str]:
-    error = (
-        f", {plus_minus(latency.ttft_s, *latency.ttft_ci95_s, seconds)}"
-        if latency.ttft_ci95_s is not None
-        else ""
-    )
+    error = f", {plus_minus(latency.ttft_s, *latency.ttft_ci95_s, seconds)}" if latency.ttft_ci95_s else ""
     first = (
         f"Time to first token: {seconds(latency.ttft_s)} (median of "
         f"{counted(latency.generations, 'generation')}{error})."
@@ -74,7 +68,7 @@ def _latency(latency: TokenLatency) -> list[str]:
     tail = ((90, latency.itl_p90_s), (99, latency.itl_p99_s))
     below = "".join(f", {share} % below {seconds(value)}" for share, value in tail if value is not None)
     more = f"Inter-token latency: median {seconds(latency.itl_median_s)}{below} ({latency.gaps:,} gaps)."
-    if latency.growth_s_per_token is None or latency.growth_ci95_s is None:
+    if latency.growth_s_per_token is None or not latency.growth_ci95_s:
         return [first, more]
     low, high = latency.growth_ci95_s
     ends = interval(1e6 * low, 1e6 * high)
@@ -88,13 +82,13 @@ def _latency(latency: TokenLatency) -> list[str]:
 
 def _memory(found: Generation, analysis: Analysis) -> list[str]:
     sizes, fits = found.sizes, found.fits
-    if sizes is None:
+    if not sizes:
         return []
     texts = [f"{si(sizes.parameters, '')} parameters take {si(sizes.parameter_bytes, 'B')}."]
     if sizes.kv_bytes_per_token is not None and sizes.kv_bytes is not None:
         per, end = si(sizes.kv_bytes_per_token, "B"), si(sizes.kv_bytes, "B")
         texts = [f"{texts[0].rstrip('.')}, the KV cache {per} per token of a sequence and {end} at the end."]
-    if fits is not None:
+    if fits:
         where = "main memory" if analysis.environment.device == "cpu" else "device memory"
         sequences, each = counted(fits.requests, "such sequence"), " each" if found.requests > 1 else ""
         most = ", the most that the model allows" if fits.context == sizes.longest_context else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.document import ABSENT, Cell, CellValue, Column, Row, Table, table, value_of
+from rooflines.reports.document import ABSENT, CALLS, TIME, Cell, Cells, Column, Row, Table, table, value_of
 from rooflines.reports.views.roofline import roofline_warning
 from rooflines.reports.words.rows import known_share
 from rooflines.reports.words.text import bound_words, is_kernel, operator_name
@@ -22,7 +22,7 @@ _MOST_HOVERED = 12
 _COPIES = ("Memcpy ", "Memset ")
 # The place of a row of the analysis, the row, and a kernel of it.
 _Launch: TypeAlias = tuple[int, OperatorRow | Unmodelled, Kernel]
-_UNKNOWN: tuple[CellValue | Cell, ...] = (None, None, None, "")
+_UNKNOWN: Cells = (None, None, None, "")
 _OCCUPANCY = (
     "warps in use over the warps that a multiprocessor holds, estimated by the profiler; the mean "
     "over the time of the calls"
@@ -56,8 +56,8 @@ def kernel_table(analysis: Analysis) -> Table | None:
     columns: tuple[Column, ...] = (
         Column("share", "%", "share", help="share of the step's time; kernels that overlap count in full"),
         Column("kernel", format="middle", least=26),
-        Column("time", "s", "scaled"),
-        Column("calls", format="count"),
+        TIME,
+        CALLS,
         Column("grid", priority=5),
         Column("block", priority=5),
         *(resources if recorded else ()),
@@ -109,7 +109,7 @@ def _row(
     )
     named = f"{operators[0]} +{len(operators) - 1}" if len(operators) > 1 else "".join(operators)
     occupancy = Cell(value=whole.occupancy, text="<1" if whole.occupancy == 0 else "")
-    cells: tuple[CellValue | Cell, ...] = (
+    cells: Cells = (
         Cell(value=known_share(whole.time_s, analysis), bar=whole.time_s / (most_s or 1.0)),
         Cell(value=name, hover=_lines(kernel.name for kernel in kernels)),
         Cell(value=whole.time_s, hover=seconds(whole.time_s)),
@@ -128,7 +128,7 @@ def _row(
     )
 
 
-def _rates(group: list[_Launch], time_s: float) -> tuple[CellValue | Cell, ...]:
+def _rates(group: list[_Launch], time_s: float) -> Cells:
     """Speed, intensity, efficiency and bound of a kernel that does all of its operators' work; empty cells
     where it does not."""
     rows = [

@@ -33,19 +33,19 @@ def of_program(analysis: MonitorAnalysis, samples: Sequence[DeviceSample]) -> Me
     """What was measured of a monitored program. Very long series are thinned evenly; nothing is drawn, which
     would load a library."""
     totals: dict[str, float | None] = {"wall_s": analysis.window_s}
-    if analysis.ending is not None:
+    if analysis.ending:
         totals["cpu_s"] = analysis.ending.user_cpu_s + analysis.ending.system_cpu_s
         totals["exit_code"] = analysis.ending.exit_code
-    for one in analysis.usage.devices if analysis.usage is not None else ():
+    for one in analysis.usage.devices if analysis.usage else ():
         totals |= {f"{one.device}/{name}_highest": gauge.highest for name, gauge in one.gauges.items()}
         totals |= {f"{one.device}/{name}": count for name, count in one.counts.items()}
-        totals[f"{one.device}/energy_j"] = one.energy.energy_j if one.energy is not None else None
+        totals[f"{one.device}/energy_j"] = one.energy.energy_j if one.energy else None
     summary = {name: float(value) for name, value in totals.items() if value is not None}
     return Measured(points=tuple(_samples(thinned(samples), of_run=False)), summary=summary, pictures=False)
 
 
 def _steps(analysis: Analysis) -> Iterator[CurvePoint]:
-    if analysis.steps is None:
+    if not analysis.steps:
         return
     for number, duration_s in enumerate(analysis.steps.durations_s):
         yield CurvePoint("step/time_s", duration_s, number)
@@ -101,7 +101,7 @@ def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator
     """How many timed steps had ended, on the axis of the samples, so that curves can be compared with
     steps."""
     usage, steps = analysis.usage, analysis.steps
-    if usage is None or usage.window != "timed pass" or steps is None or not samples:
+    if not usage or usage.window != "timed pass" or not steps or not samples:
         return
     start_ns = min(sample.time_ns for sample in samples)
     for number, ended_s in enumerate(accumulate(steps.durations_s, initial=0.0)):

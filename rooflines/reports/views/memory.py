@@ -7,8 +7,20 @@ import msgspec
 
 from rooflines.profiler.records import MemoryCurve
 from rooflines.reports.charts.curves import Areas
-from rooflines.reports.document import ABSENT, Cell, Column, Figure, Paragraph, Section, Table, section, table
-from rooflines.reports.words.text import short_name
+from rooflines.reports.document import (
+    ABSENT,
+    PART,
+    SHARE,
+    Cell,
+    Column,
+    Figure,
+    Paragraph,
+    Section,
+    Table,
+    section,
+    table,
+)
+from rooflines.reports.words.text import given, short_name
 from rooflines.roofline.analysis import Allocated, Analysis, Memory
 from rooflines.units import binary_bytes, percent
 
@@ -33,26 +45,21 @@ def memory_section(analysis: Analysis) -> Section:
     recorded."""
     memory = analysis.memory or Memory()
     figure = None
-    if memory.curve is not None:
+    if memory.curve:
         note = (
             "The sizes beside the figure are those at the peak. The step ran on fake tensors: "
             "what a kernel allocates for itself and"
             " frees again is not in it."
         )
         figure = _figure(memory.curve, memory, "Tensors of a step by category", note)
-    elif (traced := memory.allocated) is not None:
+    elif traced := memory.allocated:
         of = "on the device" if traced.of == "device" else "on the host since the recording began"
         note = (
             "The trace has the sum only: it does not say which tensors are parameters, gradients or "
             "activations."
         )
-        figure = _figure(
-            traced.curve,
-            traced,
-            f"Memory allocated {of}{f' over {traced.step}' if traced.step else ''}",
-            note,
-        )
-    missing = Paragraph(_NOT_RECORDED, "absent") if figure is None else None
+        figure = _figure(traced.curve, traced, f"Memory allocated {of}{given(' over {}', traced.step)}", note)
+    missing = Paragraph(_NOT_RECORDED, "absent") if not figure else None
     return section(
         "memory", "Memory", _peak(analysis, memory), figure, parts_table(memory), _largest(memory), missing
     )
@@ -60,10 +67,10 @@ def memory_section(analysis: Analysis) -> Section:
 
 def _peak(analysis: Analysis, memory: Memory) -> Paragraph | None:
     if memory.peak_bytes is None:
-        return None if memory.allocated is not None else Paragraph("Peak memory was not measured.")
+        return None if memory.allocated else Paragraph("Peak memory was not measured.")
     environment, text = (
         analysis.environment,
-        f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}",
+        f"Peak {binary_bytes(memory.peak_bytes)}{given(' ({})', memory.kind)}",
     )
     available = (
         environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
@@ -79,10 +86,7 @@ def _figure(curve: MemoryCurve, reached: Memory | Allocated, what: str, note: st
     most = binary_bytes(max(map(sum, zip(*curve.parts.values(), strict=True))))
     place = "before the first operator"
     if reached.operator:
-        module, phase = (
-            f" of {reached.module}" if reached.module else "",
-            f" ({reached.phase})" if reached.phase else "",
-        )
+        module, phase = given(" of {}", reached.module), given(" ({})", reached.phase)
         place = f"by {short_name(reached.operator)}{module}{phase}"
     caption = f"{what}: the peak of {most} is first reached {place}."
     return Figure(name="memory", drawing=Areas(curve=curve), caption=caption, note=note)
@@ -91,12 +95,12 @@ def _figure(curve: MemoryCurve, reached: Memory | Allocated, what: str, note: st
 def parts_table(memory: Memory) -> Table | None:
     """The measured peak by category, with what is held before the step and at most; None where it is not
     divided."""
-    if memory.at_peak is None or not memory.peak_bytes:
+    if not memory.at_peak or not memory.peak_bytes:
         return None
-    curve = memory.curve.parts if memory.curve is not None else {}
+    curve = memory.curve.parts if memory.curve else {}
     columns = (
-        Column("share", "%", "share"),
-        Column("part", format="text"),
+        SHARE,
+        PART,
         Column("at the peak", "B", "scaled"),
         Column("at the start", "B", "scaled"),
         Column("most", "B", "scaled", help="over the step"),

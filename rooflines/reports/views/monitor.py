@@ -19,6 +19,7 @@ from rooflines.reports.document import (
     Page,
     Paragraph,
     Section,
+    facts_of,
     said,
     section,
     sections_of,
@@ -26,6 +27,7 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.views.timeline import timeline_figure, usage_timeline
 from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
+from rooflines.reports.words.text import given, size_text
 from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.roofline.judge.usage.device_usage import HOST, MonitorAnalysis, figure, is_accelerator, is_host
@@ -96,7 +98,7 @@ def page(analysis: MonitorAnalysis) -> Page:
             section(
                 "usage", "Timeline", timeline_figure(timeline(analysis)) or Paragraph(_NO_TIMELINE, "absent")
             ),
-            section("machine", "Machine", Facts(rows=_facts(analysis))),
+            section("machine", "Machine", _facts(analysis)),
             _method(analysis),
         ),
         footer=f"Schema {analysis.schema}.",
@@ -105,13 +107,12 @@ def page(analysis: MonitorAnalysis) -> Page:
 
 def _others_cores(analysis: MonitorAnalysis) -> float | None:
     """The processors that other programs kept busy while this one ran; None where it was not sampled."""
-    host = analysis.usage.of(HOST) if analysis.usage is not None else None
+    host = analysis.usage.of(HOST) if analysis.usage else None
     whole, own = (
-        host.gauges.get(name) if host is not None else None
-        for name in ("cpu_utilization", "process_cpu_utilization")
+        host.gauges.get(name) if host else None for name in ("cpu_utilization", "process_cpu_utilization")
     )
     threads = analysis.environment.cpu_threads
-    return whole.mean * threads - own.mean if whole is not None and own is not None and threads else None
+    return whole.mean * threads - own.mean if whole and own and threads else None
 
 
 def _took(analysis: MonitorAnalysis) -> Section:
@@ -131,7 +132,7 @@ def _took(analysis: MonitorAnalysis) -> Section:
 
 def _gpus_section(analysis: MonitorAnalysis) -> Section:
     as_run, gpus = _as_run(analysis), _gpus(analysis)
-    if as_run.usage is None or not gpus:
+    if not as_run.usage or not gpus:
         return section("gpus", "GPUs")
     # The other table describes the host and its parts.
     as_run = msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=tuple(gpus)))
@@ -163,7 +164,7 @@ def title(analysis: MonitorAnalysis) -> str:
         if analysis.window_s is None
         else f"{'watched for ' if analysis.attached else ''}{seconds(analysis.window_s)}"
     )
-    return " · ".join(part for part in (what, lasted, ended(analysis)) if part)
+    return " · ".join(filter(None, (what, lasted, ended(analysis))))
 
 
 def headline(analysis: MonitorAnalysis) -> str:
@@ -172,14 +173,14 @@ def headline(analysis: MonitorAnalysis) -> str:
     parts = []
     if "cores busy" in rows:
         cores = rows["cores busy"]
-        parts.append(f"{cores.mean}{f' {cores.remark}' if cores.remark else ''} cores on average")
+        parts.append(f"{cores.mean}{given(' {}', cores.remark)} cores on average")
     if "resident memory" in rows:
         parts.append(f"up to {rows['resident memory'].peak} of memory")
     texts = [f"Used {' and '.join(parts)}."] if parts else []
     for one in _gpus(analysis):
         busy = one.gauges.get("gpu_utilization")
         worked = f"was busy {percent(busy.mean)} of the time" if busy else ""
-        took = f"used {energy_text(one.energy)}" if one.energy else ""
+        took = given("used {}", one.energy, energy_text)
         if worked or took:
             texts.append(f"{one.device} {' and '.join(filter(None, (worked, took)))}.")
     return " ".join(texts) or "Nothing was sampled."
@@ -187,7 +188,7 @@ def headline(analysis: MonitorAnalysis) -> str:
 
 def ended(analysis: MonitorAnalysis) -> str:
     """How the program ended; empty if that was not observed."""
-    if analysis.ending is None:
+    if not analysis.ending:
         return ""
     number = analysis.ending.signal
     if number is None:
@@ -198,11 +199,11 @@ def ended(analysis: MonitorAnalysis) -> str:
 def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
     """Resources that the program used and the load of the host; only what was measured."""
     usage, ending, environment = analysis.usage, analysis.ending, analysis.environment
-    host = usage.of(HOST) if usage is not None else None
-    gauges, counts = (host.gauges, host.counts) if host is not None else ({}, {})
+    host = usage.of(HOST) if usage else None
+    gauges, counts = (host.gauges, host.counts) if host else ({}, {})
 
     def of_gauge(name: str, key: str, form: Callable[[float], str], remark: str = "") -> Iterator[HostRow]:
-        if (gauge := gauges.get(key)) is not None:
+        if gauge := gauges.get(key):
             yield HostRow(name, form(gauge.mean), form(gauge.highest), remark=remark)
 
     busy, resident = gauges.get("process_cpu_utilization"), gauges.get("process_rss_bytes")
@@ -216,28 +217,21 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
     )
     if mean is not None:
         peak = _cores(max(busy.highest, mean)) if busy else ""
-        yield HostRow(
-            "cores busy",
-            _cores(mean),
-            peak,
-            remark=f"of {environment.cpu_threads}" if environment.cpu_threads else "",
-        )
-    if ending is not None and (spent_s := ending.user_cpu_s + ending.system_cpu_s) > 0:
+        yield HostRow("cores busy", _cores(mean), peak, remark=given("of {}", environment.cpu_threads))
+    if ending and (spent_s := ending.user_cpu_s + ending.system_cpu_s) > 0:
         yield HostRow(
             "CPU time",
             total=seconds(spent_s),
             remark=f"{percent(ending.system_cpu_s / spent_s)} in the system",
         )
-    largest = ending.largest_rss_bytes if ending is not None else None
-    if resident is not None or largest is not None:
-        mean_bytes, sampled = (
-            (binary_bytes(resident.mean), resident.highest) if resident is not None else ("", 0.0)
-        )
+    largest = ending.largest_rss_bytes if ending else None
+    if resident or largest is not None:
+        mean_bytes, sampled = (binary_bytes(resident.mean), resident.highest) if resident else ("", 0.0)
         # The kernel keeps the peak of every process, between two readings as well.
         remark = "its largest process (kernel)" if (largest or 0) > sampled else "RSS of all its processes"
         yield HostRow("resident memory", mean_bytes, binary_bytes(max(sampled, largest or 0)), remark=remark)
     yield from of_gauge("unique memory", "process_uss_bytes", binary_bytes, "USS, not shared")
-    if (threads := gauges.get("process_threads")) is not None:
+    if threads := gauges.get("process_threads"):
         yield HostRow("threads", significant(threads.mean), f"{threads.highest:.0f}")
     for name, field in (
         ("read from disk", "process_read_bytes"),
@@ -250,14 +244,14 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
         yield HostRow(
             "page faults", total=f"{counts['process_major_faults']:,.0f}", remark="that waited for the disk"
         )
-    memory = f"of {binary_bytes(environment.memory_bytes)}" if environment.memory_bytes else ""
+    memory = given("of {}", environment.memory_bytes, binary_bytes)
     yield from of_gauge("machine busy", "cpu_utilization", percent, "all processes together")
     yield from of_gauge("machine memory", "memory_used_bytes", binary_bytes, memory)
     yield from of_gauge("CPU temperature", "temperature_c", "{:.0f} °C".format)
     # Every device's energy but the GPUs', a row each: the board's counter holds the packages, so they are not
     # to be added up.
-    for one in usage.devices if usage is not None else ():
-        if not is_accelerator(one) and one.energy is not None:
+    for one in usage.devices if usage else ():
+        if not is_accelerator(one) and one.energy:
             name, remark = _COUNTED.get(
                 one.device, (f"{one.device} power", "RAPL" if is_host(one.device) else "")
             )
@@ -265,9 +259,7 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
             peak = "" if watts is None else si(watts, "W")
             yield HostRow(name, si(one.mean_power_w or 0.0, "W"), peak, energy_text(one.energy), remark)
     # The fields that samplers of other packages declare, a row for each device that has them.
-    for one, (key, declared) in (
-        itertools.product(usage.devices, usage.fields.items()) if usage is not None else ()
-    ):
+    for one, (key, declared) in itertools.product(usage.devices, usage.fields.items()) if usage else ():
         read = {
             summary: figure(one, key, summary) for summary in declared.summary if "table" in declared.shown
         }
@@ -293,22 +285,20 @@ def _gpu_names(analysis: MonitorAnalysis) -> Iterator[str]:
 
 def missing(analysis: MonitorAnalysis) -> Iterator[str]:
     """The reason for a missing figure, unless the sampler has given one."""
-    if analysis.usage is None:
+    if not analysis.usage:
         if not analysis.notes:
             yield "Nothing was sampled: the program ended before the first reading."
         return
     host = analysis.usage.of(HOST)
-    if host is not None and host.energy is None:
-        if host.no_energy is not None:
+    if host and not host.energy:
+        if host.no_energy:
             yield f"No CPU energy is given: {refusal_text(host.no_energy)}."
         elif not any("CPU power" in note for note in analysis.notes):
             yield "CPU power is not measured: this system shows no RAPL energy counters."
 
 
 def _gpus(analysis: MonitorAnalysis) -> list[DeviceUsage]:
-    return (
-        [one for one in analysis.usage.devices if is_accelerator(one)] if analysis.usage is not None else []
-    )
+    return [one for one in analysis.usage.devices if is_accelerator(one)] if analysis.usage else []
 
 
 def _cores(busy: float) -> str:
@@ -318,7 +308,7 @@ def _cores(busy: float) -> str:
 def timeline(analysis: MonitorAnalysis) -> TimelineFigure | None:
     """The timeline of a run, with a row for the cores that the program itself kept busy on top."""
     found = usage_timeline(_as_run(analysis))
-    if found is None or analysis.usage is None:
+    if not found or not analysis.usage:
         return None
     own = [
         one
@@ -345,18 +335,19 @@ def _as_run(analysis: MonitorAnalysis) -> Analysis:
     )
 
 
-def _facts(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
+def _facts(analysis: MonitorAnalysis) -> Facts:
     environment = analysis.environment
-    facts = (
-        ("CPU", environment.cpu),
-        ("CPU cores", None if environment.cpu_cores is None else str(environment.cpu_cores)),
-        ("hardware threads", None if environment.cpu_threads is None else str(environment.cpu_threads)),
-        ("CPU instructions", environment.cpu_isa),
-        ("main memory", None if environment.memory_bytes is None else binary_bytes(environment.memory_bytes)),
-        *((device, name) for device, name in analysis.gpus.items()),
-        ("host", environment.host),
-        ("system", environment.os),
-        ("rooflines", environment.rooflines),
-        ("read every", f"{significant(analysis.period_s, 2)} s, or as often as a counter changes"),
+    return facts_of(
+        (
+            ("CPU", environment.cpu),
+            ("CPU cores", environment.cpu_cores),
+            ("hardware threads", environment.cpu_threads),
+            ("CPU instructions", environment.cpu_isa),
+            ("main memory", size_text(environment.memory_bytes)),
+            *analysis.gpus.items(),
+            ("host", environment.host),
+            ("system", environment.os),
+            ("rooflines", environment.rooflines),
+            ("read every", f"{significant(analysis.period_s, 2)} s, or as often as a counter changes"),
+        )
     )
-    return tuple((name, text) for name, text in facts if text)

@@ -1,4 +1,5 @@
-"""The operators and modules of a run or a trace as tables, their kernels, and what has no count."""
+"""The operators and modules of a run or a trace as tables, operators against their bounds, their kernels, and
+what has no count."""
 
 from __future__ import annotations
 
@@ -10,11 +11,18 @@ from rooflines.reports.charts.icicle import Icicle, Node
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import (
     ABSENT,
+    CALLS,
+    SHARE,
+    TIME,
+    Bar,
+    BarRow,
     Cell,
+    Cells,
     CellValue,
     Column,
     Figure,
     Paragraph,
+    Part,
     Row,
     Section,
     Show,
@@ -22,6 +30,7 @@ from rooflines.reports.document import (
     said,
     section,
     table,
+    timed_parts,
 )
 from rooflines.reports.views.roofline import roofline_warning
 from rooflines.reports.words import rows as rows_of
@@ -35,7 +44,17 @@ from rooflines.reports.words.rows import (
     share_of_step,
     table_rows,
 )
-from rooflines.reports.words.text import is_graph, is_kernel, marked_name
+from rooflines.reports.words.text import (
+    efficiency_text,
+    given,
+    is_graph,
+    is_kernel,
+    marked_name,
+    operator_name,
+    shorten_name,
+    shorten_path,
+    shorten_shapes,
+)
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.count.formulas.counter import NO_FORMULA
@@ -53,6 +72,9 @@ _MODULES_PRINTED = 30
 _MODULES_DRAWN, _SEEN = 400, 0.001
 _UNCOUNTED_BRIEF, _UNCOUNTED_PRINTED = 5, 12
 _GRAPHS, _NAMED = 3, 3
+# Rows in the figure of times against bounds, names below it, and the lengths of a name and a place.
+_MOST_BARS, _MOST_NAMED = 12, 5
+_NAME, _PLACE = 28, 24
 # A terminal lists the operators without a count from this share of the time on; a full report always does.
 _WORTH_A_TABLE = 0.02
 # Below this share of the time of graphs, their operators are missed.
@@ -64,7 +86,7 @@ _EFFICIENCY = Column("eff.", "%", "efficiency", "efficiency", help="efficiency: 
 def operators_section(analysis: Analysis) -> Section:
     """The table of operators, what is doubtful in it, and what its marks mean."""
     operators = operator_table(analysis)
-    if operators is None:
+    if not operators:
         return section(
             "operators", "Operators", *said([sentences.missing_operators(analysis) or ""], "absent")
         )
@@ -90,7 +112,7 @@ def operator_table(analysis: Analysis) -> Table | None:
     most_headroom_s = max((row.row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
     index_of = {id(row): index for index, row in enumerate(analysis.operators)}
     title = rows_of.table_title(rows)
-    phases = (Column("phase", format="text", least=7, priority=1),) if analysis.generation is not None else ()
+    phases = (Column("phase", format="text", least=7, priority=1),) if analysis.generation else ()
     columns = (
         _SHARE,
         *phases,
@@ -132,8 +154,8 @@ def _operator_row(
     folded: TableRow, analysis: Analysis, most_s: float, most_headroom_s: float, index_of: dict[int, int]
 ) -> Row:
     row, wrong, module = folded.row, flagged(folded), module_text(folded)
-    inferred = f" · inferred: {row.inferred}" if row.inferred else ""
-    inferred += f" · assumed: {row.assumption}" if row.assumption else ""
+    inferred = given(" · inferred: {}", row.inferred)
+    inferred += given(" · assumed: {}", row.assumption)
     above = roofline_warning(row.efficiency, row.flag)
     doubt = above or (wrong[0].flag or "" if wrong else "")
     return Row(
@@ -142,7 +164,7 @@ def _operator_row(
                 value=known_share(row.time_s, analysis),
                 bar=row.time_s / most_s if analysis.whole_s > 0 else None,
             ),
-            *([row.phase] if analysis.generation is not None else []),
+            *([row.phase] if analysis.generation else []),
             Cell(value=marked_name(row), hover=f"{row.name} · {row.category}{inferred}", sort=row.name),
             Cell(value=module, hover=module, sort=row.module),
             Cell(value=row.time_s, hover=seconds(row.time_s)),
@@ -186,8 +208,8 @@ def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Ce
         operators_summary(analysis),
     )
     time_s = rows_of.table_time(analysis, everything)
-    phase = [""] if analysis.generation is not None else []
-    counts = analysis.totals is None or analysis.totals.flops is not None
+    phase = [""] if analysis.generation else []
+    counts = not analysis.totals or analysis.totals.flops is not None
     return (
         known_share(time_s, analysis),
         *phase,
@@ -212,20 +234,20 @@ def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ..
     """What a row stands for: remarks, the modules of a folded one, its kernels."""
     row = folded.row
     remarks = (
-        f"No count: {folded.reason}." if folded.reason else "",
-        f"Work inferred from other events in the trace: {row.inferred}." if row.inferred else "",
-        f"Work estimated: {row.assumption}." if row.assumption else "",
+        given("No count: {}.", folded.reason),
+        given("Work inferred from other events in the trace: {}.", row.inferred),
+        given("Work estimated: {}.", row.assumption),
         f"{sentences.flag_sentence(folded)}." if flagged(folded) else "",
     )
     members = None
     if folded.modules > 1:
         columns = (
             Column("module", format="path"),
-            Column("share", "%", "share"),
-            Column("time", "s", "scaled"),
+            SHARE,
+            TIME,
             Column("headroom", "s", "scaled"),
             Column("eff.", "%", "efficiency", "efficiency"),
-            Column("calls", format="count"),
+            CALLS,
         )
         cells = (
             (
@@ -241,7 +263,7 @@ def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ..
         )
         members = table("members", columns, cells, "Modules in this row")
     tables = (members, kernels_table(row, analysis))
-    return (*said(remarks, show="full"), *(found for found in tables if found is not None))
+    return (*said(remarks, show="full"), *(filter(None, tables)))
 
 
 def _bound_title(folded: TableRow) -> str:
@@ -266,7 +288,7 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
     groups = grouped(row.kernels, lambda kernel: short_kernel(kernel.name))
     merged = {name: merged_kernel(group) for name, group in groups.items()}
     longest = sorted(groups, key=lambda name: -merged[name].time_s)
-    rows: list[tuple[CellValue | Cell, ...]] = [
+    rows: list[Cells] = [
         (
             known_share(one.time_s, analysis),
             Cell(value=name, hover="\n".join(kernel.name for kernel in groups[name])),
@@ -279,15 +301,94 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
     if len(longest) > _MOST_KERNELS:
         rows.append(("", f"and {len(longest) - _MOST_KERNELS} more in analysis.json", "", "", ""))
     columns = (
-        Column("share", "%", "share"),
+        SHARE,
         Column("kernel", format="text"),
-        Column("time", "s", "scaled"),
-        Column("calls", format="count"),
+        TIME,
+        CALLS,
         Column("stream", priority=1),
     )
     return table(
         "kernels", columns, rows, title or "Kernels of this row", title=title, brief=_KERNELS_BRIEF, show=show
     )
+
+
+# --- time against bound -----------------------------------------------------------------------------------
+
+
+def against_section(analysis: Analysis) -> Section:
+    """The operators with the most time, each with its lower bound and its headroom, and those that have no
+    bound."""
+    rows = sorted(table_rows(analysis), key=lambda row: -row.row.time_s)
+    bounded = [row for row in rows if row.row.lower_bound_s is not None and row.row.time_s > 0]
+    title = "Time against bound"
+    # Views need no time on any device: their bound of zero says nothing of this one.
+    if not any(row.row.lower_bound_s for row in bounded):
+        missing = (
+            sentences.missing_operators(analysis)
+            or sentences.missing_ceilings(analysis)
+            or "No operator has a lower bound."
+        )
+        return section("against", title, Paragraph(missing, "absent"))
+    if len(bounded) == 1:
+        judged: Paragraph | Bar = Paragraph(f"{_bar_label(bounded[0])}: {_bar_text(bounded[0])}.")
+    else:
+        shown, longest_s = bounded[:_MOST_BARS], bounded[0].row.time_s
+        of = f": {len(shown)} of {len(bounded)} rows with a bound" if len(bounded) > len(shown) else ""
+        caption = f"Lower bound and headroom of the operators with the most time, on one linear scale{of}"
+        bars = tuple(
+            BarRow(label=_bar_label(row), text=_bar_text(row), parts=_bar_parts(row, longest_s))
+            for row in shown
+        )
+        judged = Bar(name="against-rows", caption=caption, rows=bars)
+    return section("against", title, judged, *said([_without_bound(rows)], "note", "full"))
+
+
+def _bar_label(row: TableRow) -> str:
+    """The name of the operator and its module, without one its shapes."""
+    name = shorten_name(operator_name(row.row), _NAME)
+    place = (
+        shorten_path(module_text(row), _PLACE) if row.row.module else shorten_shapes(row.row.shapes, _PLACE)
+    )
+    return f"{name}, {place}" if place else name
+
+
+def _bar_text(row: TableRow) -> str:
+    text = f"{seconds(row.row.time_s)}, bound {seconds(row.row.lower_bound_s or 0.0)}"
+    if row.row.efficiency is not None:
+        text += f", {efficiency_text(row.row.efficiency)} %"
+    return text
+
+
+def _bar_parts(row: TableRow, longest_s: float) -> tuple[Part, ...]:
+    """The time of a row: lower bound, headroom, and the rest of it that has no bound or that computation
+    hides."""
+    time_s = row.row.time_s
+    if roofline_warning(row.row.efficiency, row.row.flag):
+        meaning = "a wrong count, a wrong ceiling, or less work than the formula assumes"
+        return timed_parts([("faster than its bound", time_s, "doubt", meaning)], longest_s)
+    lower_s = min(row.row.lower_bound_s or 0.0, time_s)
+    headroom_s = min(row.row.headroom_s or 0.0, time_s - lower_s)
+    parts = [
+        ("lower bound", lower_s, "bound", "the least time that this device needs for the work"),
+        ("headroom", headroom_s, "headroom", "time above the lower bound"),
+        (
+            "not judged",
+            time_s - lower_s - headroom_s,
+            "unknown",
+            f"{bound_style('unknown').meaning}, or hidden by computation",
+        ),
+    ]
+    return timed_parts(parts, longest_s)
+
+
+def _without_bound(rows: list[TableRow]) -> str:
+    """The operators without a bound, with their time."""
+    without = [row.row for row in rows if row.row.lower_bound_s is None and row.row.time_s > 0]
+    times = list(longest_first((operator_name(row), row.time_s) for row in without).items())
+    named = [f"{name} {seconds(time_s)}" for name, time_s in times[:_MOST_NAMED]]
+    if rest := times[_MOST_NAMED:]:
+        named.append(f"{len(rest)} more {seconds(sum(time_s for _, time_s in rest))}")
+    return f"Without a bound: {sentences.listed(named)}." if named else ""
 
 
 # --- modules ----------------------------------------------------------------------------------------------
@@ -340,7 +441,7 @@ def module_table(analysis: Analysis) -> Table | None:
         _SHARE,
         Column("module", format="text", least=20),
         Column("class", format="text"),
-        Column("time", "s", "scaled"),
+        TIME,
         Column("headroom", "s", "scaled"),
         _EFFICIENCY,
         Column("work", "FLOP", "scaled", priority=1),
@@ -408,13 +509,13 @@ def coverage_section(analysis: Analysis, under: str) -> Section:
     if groups:
         blocks += [_uncounted_table(groups, analysis, show), *_how_to_add(groups, show)]
     blocks += _read_only(analysis)
-    if coverage is not None and coverage.orphan_device_events:
+    if coverage and coverage.orphan_device_events:
         text = (
             f"{coverage.orphan_device_events} device events have no launch in the trace and belong to "
             "no operator."
         )
         blocks.append(Paragraph(text))
-    if coverage is not None and coverage.graph_launch_time_s:
+    if coverage and coverage.graph_launch_time_s:
         known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
         text = (
             f"Graphs ran for {seconds(coverage.graph_launch_time_s)}; operators are known for {known} "
@@ -428,9 +529,7 @@ def coverage_section(analysis: Analysis, under: str) -> Section:
             ][:_GRAPHS]
             tables = (kernels_table(row, analysis, f"Kernels of {row.name}", "always") for row in graphs)
             blocks += [
-                replace(kernels, name=f"graph_{at}")
-                for at, kernels in enumerate(tables, 1)
-                if kernels is not None
+                replace(kernels, name=f"graph_{at}") for at, kernels in enumerate(tables, 1) if kernels
             ]
         else:
             blocks.append(Paragraph(text))
@@ -450,10 +549,10 @@ def _rows_s(members: Iterable[TableRow]) -> float:
 
 def _uncounted_table(groups: dict[tuple[str, str], list[TableRow]], analysis: Analysis, show: Show) -> Table:
     columns = (
-        Column("share", "%", "share"),
+        SHARE,
         Column("operator", format="text", least=20),
-        Column("time", "s", "scaled"),
-        Column("calls", format="count"),
+        TIME,
+        CALLS,
         Column("shapes", format="shapes", priority=1, help="the first of its shapes"),
         Column("reason", format="text", least=20),
     )
@@ -482,14 +581,12 @@ def _read_only(analysis: Analysis) -> list[Paragraph]:
     )
     if not times:
         return []
-    longest = list(times)
-    more = f" and {len(longest) - _NAMED} more" if len(longest) > _NAMED else ""
     share = percent(share_of_step(sum(times.values()), analysis))
     return [
         Paragraph(
             f"Work models for {share} of the {analysis.basis.per} follow the source code of a "
             "library and were not compared with a"
-            f" recorded call: {', '.join(longest[:_NAMED])}{more}."
+            f" recorded call: {sentences.listed(list(times), _NAMED)}."
         )
     ]
 

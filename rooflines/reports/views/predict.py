@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rooflines.reports.charts.curves import Curves, CurveSeries
 from rooflines.reports.charts.palette import SERIES_COLORS
 from rooflines.reports.charts.roofline import roofline_drawing as roofline_chart
-from rooflines.reports.charts.roofline_parts import RooflinePoint
+from rooflines.reports.charts.roofline_figure import RooflinePoint
 from rooflines.reports.document import (
     Cell,
     Column,

@@ -14,13 +14,13 @@ from rooflines.reports.document import (
     Paragraph,
     Part,
     Row,
-    Section,
     Table,
     said,
     section,
     table,
 )
 from rooflines.reports.views.advice import recommended
+from rooflines.reports.words.text import given
 from rooflines.roofline.advise.findings import WORTH
 from rooflines.roofline.advise.verdict import bound_of_classes
 from rooflines.roofline.ranks.analyze import EVEN, hosts_apart, in_steps_s
@@ -76,6 +76,7 @@ _COLLECTIVES_NOTE = (
     "that entered last. Skew: the longest "
     "less the shortest. Bandwidths are size / transfer, and that times nccl-tests' factor for the bus."
 )
+_NO_FINDING = "No single change is expected to save a noticeable part of the time."
 
 
 def page(analysis: RankAnalysis) -> Page:
@@ -83,15 +84,13 @@ def page(analysis: RankAnalysis) -> Page:
     verdict, *more = (text for text, _ in sentences(analysis))
     remarks = (
         *(
-            (
-                f"not matched: {row.count:,} "
-                f"{row.kind}{f' of group {row.group}' if row.group is not None else ''}: {row.reason}"
-            )
+            f"not matched: {row.count:,} {row.kind}{given(' of group {}', row.group)}: {row.reason}"
             for row in analysis.unmatched
         ),
         *analysis.notes,
     )
     shown, matched = len(_most_waited_for(analysis.ranks)), bool(analysis.collectives)
+    per = "a step" if analysis.per == "step" else "of the trace"
     fewer = (
         f"the {shown} of {len(analysis.ranks)} ranks that kept the others waiting longest (--format "
         "json: all)"
@@ -105,7 +104,11 @@ def page(analysis: RankAnalysis) -> Page:
         said=tuple(more),
         sections=(
             section("bars", "Time by rank", bars(analysis)),
-            _findings(analysis),
+            section(
+                "findings",
+                "Recommendations",
+                recommended(analysis.findings, _NO_FINDING, analysis.spread["span_s"].mean, per),
+            ),
             section(
                 "ranks",
                 "Ranks",
@@ -144,7 +147,7 @@ def sentences(analysis: RankAnalysis) -> Iterator[tuple[str, str]]:
     """
     yield _division(analysis), "/bound_breakdown" if analysis.bound_breakdown is not None else "/spread"
     waiting = analysis.waiting
-    if waiting is None:
+    if not waiting:
         yield "No collective in which ranks wait for each other was matched across ranks.", "/unmatched"
     else:
         text = (
@@ -206,20 +209,13 @@ def _late(analysis: RankAnalysis) -> str:
             "ranks wait later, and a host that began"
             " late stays late until the others wait for their devices. Record several steps."
         )
-    if late is None:
+    if not late:
         return "No single rank is late: the others wait now for one and now for another."
     return (
         f"Rank {late.rank} is late: last into {late.times_last} of {late.of} matched collectives; "
         "the others together waited"
         f" {seconds(late.waited_s)} for it, {percent(late.share)} of all later waiting."
     )
-
-
-def _findings(analysis: RankAnalysis) -> Section:
-    """The recommendations for the job, each with what it could save at most in the mean over the ranks."""
-    per, span_s = "a step" if analysis.per == "step" else "of the trace", analysis.spread["span_s"].mean
-    none = "No single change is expected to save a noticeable part of the time."
-    return section("findings", "Recommendations", recommended(analysis.findings, none, span_s, per))
 
 
 def bars(analysis: RankAnalysis) -> Bar:
@@ -288,8 +284,7 @@ def _collective_table(rows: Sequence[MatchedRow]) -> Table:
     """What the collectives of each kind, group (``allreduce pg 0 of 8``) and size took and reached."""
     cells = (
         (
-            f"{row.kind}{f' pg {row.group}' if row.group is not None else ''}"
-            f"{f' of {row.group_size}' if row.group_size else ''}",
+            f"{row.kind}{given(' pg {}', row.group)}{given(' of {}', row.group_size)}",
             si(row.bytes, "B") if row.bytes is not None else None,
             f"{row.count:,}",
             # The last to enter may be a rank that was not given.

@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, RooflineChart, roofline_drawing
-from rooflines.reports.charts.roofline_parts import Ring, RooflinePoint
+from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, roofline_drawing
+from rooflines.reports.charts.roofline_figure import Ring, RooflineChart, RooflinePoint
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import share_of_step, table_rows
-from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
+from rooflines.reports.words.text import clip, count_text, given, short_name, shorten_middle, shorten_path
 from rooflines.roofline.advise.verdict import category_efficiency, plural, runs
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.count.by_key import grouped, longest_first
@@ -134,7 +134,7 @@ def chart_note(analysis: Analysis, chart: RooflineChart) -> str:
             else ""
         )
         texts.append(f"{chart.left_out} more, short and far from the rest{crowded}, are in the table only.")
-    return " ".join(text for text in texts if text)
+    return " ".join(filter(None, texts))
 
 
 def _can_be_placed(row: OperatorRow) -> bool:
@@ -144,25 +144,19 @@ def _can_be_placed(row: OperatorRow) -> bool:
 def _lines(row: OperatorRow) -> tuple[tuple[str, str], ...]:
     """The hover text of an operator: labels and values."""
     bound = bound_style(row.bound)
-    lines: list[tuple[str, str | None]] = [
-        ("module", row.module or None),
-        ("phase", row.phase or None),
-        ("shapes", clip(row.shapes, 70) or None),
+    lines = [
+        ("module", row.module),
+        ("phase", row.phase),
+        ("shapes", clip(row.shapes, 70)),
         ("calls", count_text(row.calls)),
         *rate_lines(row.flops, row.bytes, row.time_s, row.flop_per_s),
-        (
-            "attainable",
-            None if row.attainable_flop_per_s is None else si(row.attainable_flop_per_s, "FLOP/s"),
-        ),
-        ("efficiency", None if row.efficiency is None else percent(row.efficiency)),
-        ("headroom", None if row.headroom_s is None else seconds(row.headroom_s)),
-        (
-            "bound",
-            f"{bound.name} ({bound.letter})" + (f", against {row.memory_level}" if row.memory_level else ""),
-        ),
-        ("warning", roofline_warning(row.efficiency, row.flag) or None),
+        ("attainable", "" if row.attainable_flop_per_s is None else si(row.attainable_flop_per_s, "FLOP/s")),
+        ("efficiency", given("{}", row.efficiency, percent)),
+        ("headroom", given("{}", row.headroom_s, seconds)),
+        ("bound", f"{bound.name} ({bound.letter})" + given(", against {}", row.memory_level)),
+        ("warning", roofline_warning(row.efficiency, row.flag)),
     ]
-    return tuple((name, text) for name, text in lines if text is not None)
+    return tuple((name, text) for name, text in lines if text)
 
 
 def _placed(analysis: Analysis) -> tuple[dict[int, OperatorRow], dict[int, tuple[str, float]]]:
@@ -199,7 +193,7 @@ def _placed(analysis: Analysis) -> tuple[dict[int, OperatorRow], dict[int, tuple
 
 def _rings(analysis: Analysis) -> tuple[Ring, ...]:
     """The phases of a generation, or else the whole run."""
-    phases = analysis.generation.phases if analysis.generation is not None else ()
+    phases = analysis.generation.phases if analysis.generation else ()
     rings = tuple(
         Ring(
             name=phase.kind,
@@ -208,19 +202,19 @@ def _rings(analysis: Analysis) -> tuple[Ring, ...]:
             lines=rate_lines(phase.work.flops, phase.work.bytes, phase.step_s),
         )
         for phase in phases
-        if phase.work is not None and phase.work.flops > 0 and phase.work.bytes > 0 and phase.step_s > 0
+        if phase.work and phase.work.flops > 0 and phase.work.bytes > 0 and phase.step_s > 0
     )
     whole = _ring(analysis)
-    return rings or ((whole,) if whole is not None else ())
+    return rings or ((whole,) if whole else ())
 
 
 def _ring(analysis: Analysis) -> Ring | None:
     """The whole run, on the clock of its points."""
     totals = analysis.totals
-    if totals is None or not totals.flops or not totals.bytes or totals.time_s is None:
+    if not totals or not totals.flops or not totals.bytes or totals.time_s is None:
         return None
     time_s, basis = totals.time_s, "over the time of all operators"
-    if analysis.timeline is not None:
+    if analysis.timeline:
         time_s = analysis.timeline.span_s
         basis = "over the median step, profiler off" if analysis.basis.timed else "over the traced span"
     if time_s <= 0:

@@ -11,6 +11,9 @@ from rooflines.device_specs.records import DISTURBED, MARKS, marks_of
 from rooflines.reports.charts.palette import BOUNDS, bound_style
 from rooflines.reports.document import (
     ABSENT,
+    PART,
+    SHARE,
+    TIME,
     Bar,
     Cell,
     Column,
@@ -23,6 +26,7 @@ from rooflines.reports.document import (
     Table,
     bar_of,
     bound_parts,
+    facts_of,
     or_absent,
     said,
     section,
@@ -33,7 +37,6 @@ from rooflines.reports.document import (
 from rooflines.reports.views import generation, operators, serving
 from rooflines.reports.views.activity import timeline_section
 from rooflines.reports.views.advice import findings_section, trials_section
-from rooflines.reports.views.against import against_section
 from rooflines.reports.views.kernels import kernel_table
 from rooflines.reports.views.memory import memory_section
 from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
@@ -126,7 +129,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         trials_section(trials) if trials else None,
         _parts(analysis),
         _roofline(analysis),
-        against_section(analysis),
+        operators.against_section(analysis),
         operators.operators_section(analysis),
         section("kernels", "Kernels", kernel_table(analysis)),
         operators.modules_section(analysis),
@@ -215,7 +218,7 @@ def bound_bar(analysis: Analysis) -> Bar | None:
     if not times or analysis.whole_s <= 0:
         return None
     parts = bound_parts(times, max(analysis.whole_s, sum(times.values())))
-    if analysis.division is not None and analysis.division.of == "host":
+    if analysis.division and analysis.division.of == "host":
         parts = tuple(replace(part, meaning=_MEANINGS["host"].get(part.name, part.meaning)) for part in parts)
     return bar_of("classes", parts, caption="Time by what bounds it", show="always")
 
@@ -263,7 +266,7 @@ def division_rows(analysis: Analysis) -> list[DivisionRow]:
     """The parts that the trace shows, in the order of a step; empty without a trace, and where there is but
     one part."""
     division = analysis.division
-    if division is None or division.step_s <= 0:
+    if not division or division.step_s <= 0:
         return []
     times: dict[str, float | None] = {part: getattr(division, f"{part}_s") for part in PARTS}
     rows = [
@@ -282,9 +285,9 @@ def division_table(analysis: Analysis) -> Table | None:
     if not rows:
         return None
     columns = (
-        Column("share", "%", "share"),
-        Column("part", format="text"),
-        Column("time", "s", "scaled"),
+        SHARE,
+        PART,
+        TIME,
         Column("what", format="text", quiet=True, show="full"),
     )
     cells = (
@@ -305,11 +308,11 @@ def division_table(analysis: Analysis) -> Table | None:
 def input_sentences(analysis: Analysis) -> list[str]:
     """How long a step waits for its data, and what loader and step reach alone."""
     found, division = analysis.input, analysis.division
-    if found is None:
+    if not found:
         return []
     who = found.loader if found.workers is None else f"{found.loader}, {counted(found.workers, 'worker')}"
     texts = [f"The program waits for data for {seconds(found.wait_s)} of a step ({who})."]
-    if found.rare_waits is not None:
+    if found.rare_waits:
         rare = found.rare_waits
         texts.append(
             f"In addition, {rare.steps} of {counted(rare.of, 'timed step')} waited {seconds(rare.wait_s)}: "
@@ -320,14 +323,14 @@ def input_sentences(analysis: Analysis) -> list[str]:
             f"{found.ready_batches} batches were ready when the timed pass began: with more steps "
             "the share would be larger."
         )
-    if division is not None and division.of == "device" and found.delay_s is not None:
+    if division and division.of == "device" and found.delay_s is not None:
         texts.append(
             f"It delays the device by {seconds(found.delay_s)}; the rest is hidden behind the device's work."
         )
     rates = rates_sentence(analysis)
     if rates and input_fraction(analysis) < WAITS:  # else the advice says them
         texts.append(sentence(rates))
-    if found.step_rate is not None:
+    if found.step_rate:
         measured = found.step_rate.how == "measured"
         how = (
             "measured on a batch in memory" if measured else "derived: the timed steps less what they waited"
@@ -343,9 +346,9 @@ def input_sentences(analysis: Analysis) -> list[str]:
 def _roofline(analysis: Analysis) -> Section:
     chart = roofline_of(analysis)
     missing = " ".join(
-        text for text in (sentences.missing_operators(analysis), sentences.missing_ceilings(analysis)) if text
+        filter(None, (sentences.missing_operators(analysis), sentences.missing_ceilings(analysis)))
     )
-    if chart is None:
+    if not chart:
         text = missing or "No operator has both FLOPs and bytes, so none has an intensity."
         return section("roofline", "Roofline", Paragraph(text, "absent"))
     caption = f"{chart_caption(analysis)} {missing}".strip()
@@ -434,7 +437,7 @@ def ceilings_table(analysis: Analysis) -> Table:
 def _device_time(analysis: Analysis) -> Section:
     """The step of the device and, without shares, the trace as recorded."""
     timeline, whole = analysis.timeline, analysis.trace_timeline
-    if timeline is None:
+    if not timeline:
         missing = Paragraph("No device timeline: nothing was traced.", "absent")
         return section("device-time", "Device time", missing, under=_QUALITY)
     always = (
@@ -452,7 +455,7 @@ def _device_time(analysis: Analysis) -> Section:
     )
     facts = (*always, *(fact for fact in optional if fact[1] > 0))
     recorded: tuple[tuple[str, float], ...] = ()
-    if whole is not None:
+    if whole:
         recorded = (
             ("trace as recorded", whole.span_s),
             ("busy in it", whole.busy_s),
@@ -470,7 +473,7 @@ def _device_time(analysis: Analysis) -> Section:
             "Busy and idle add up to the span; operators, unmodelled and idle time less the overlap do too.",
             "note",
         ),
-        *said(sentences.device_sentences(analysis)),
+        *said(text for text, _ in sentences.device_sentences(analysis)),
         under=_QUALITY,
     )
 
@@ -509,9 +512,8 @@ def _device(analysis: Analysis) -> Section:
         ("rooflines", environment.rooflines),
         ("commit", environment.git_commit),
     )
-    rows = tuple((name, str(value)) for name, value in facts if value not in (None, ""))
     return section(
-        "device", "Device and environment", Facts(rows=rows), *said(analysis.notes, "absent"), under=_QUALITY
+        "device", "Device and environment", facts_of(facts), *said(analysis.notes, "absent"), under=_QUALITY
     )
 
 

@@ -3,8 +3,19 @@ read."""
 
 from __future__ import annotations
 
-from rooflines.reports.document import Cell, Column, Paragraph, Section, Table, filled, said, section
-from rooflines.reports.words.text import INFERRED_MARK
+from rooflines.reports.document import (
+    PART,
+    SHARE,
+    Cell,
+    Column,
+    Paragraph,
+    Section,
+    Table,
+    filled,
+    said,
+    section,
+)
+from rooflines.reports.words.text import INFERRED_MARK, given
 from rooflines.roofline.advise.verdict import plural, rate_text
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.count.by_key import longest_first
@@ -14,14 +25,14 @@ from rooflines.units import counted, percent, seconds, si
 
 def serving_section(analysis: Analysis) -> Section | None:
     """The section; None for a trace without a server's marks."""
-    if analysis.serving is None:
+    if not analysis.serving:
         return None
     kinds, rate, between = (
         analysis.serving.kinds,
         analysis.serving.generated_per_s,
         analysis.serving.generated_per_s_range,
     )
-    generated = rate_text(between) if between is not None else f"{rate:,.0f}" if rate is not None else ""
+    generated = rate_text(between) if between else f"{rate:,.0f}" if rate is not None else ""
     return section(
         "serving",
         "Serving",
@@ -101,15 +112,15 @@ def steps_table(kinds: tuple[ServedSteps, ...], of: str, steps: int = 1) -> Tabl
 def bound_of(steps: ServedSteps) -> float | None:
     """The least time of one of the steps: the larger one of the bounds of its operators and of what decode
     must read."""
-    reads = steps.reads if steps.reads is not None and steps.reads.assumption is None else None
-    bounds = (one.lower_bound_s for one in (steps.work, reads) if one is not None)
+    reads = steps.reads if steps.reads and steps.reads.assumption is None else None
+    bounds = (one.lower_bound_s for one in (steps.work, reads) if one)
     return max((bound for bound in bounds if bound is not None), default=None)
 
 
 def _rate(rate: float | None, between: tuple[float, float] | None, one: ServedSteps) -> Cell | float | None:
     return (
         rate
-        if between is None
+        if not between
         else Cell(value=None, text=rate_text(between), hover=f"no single rate: {one.rate_doubt}")
     )
 
@@ -117,7 +128,7 @@ def _rate(rate: float | None, between: tuple[float, float] | None, one: ServedSt
 def reads_sentence(one: ServedSteps) -> str:
     """What a decode step must read, or why that is not known."""
     reads = one.reads
-    if reads is None:
+    if not reads:
         share = 1 - one.modelled_time_fraction if one.modelled_time_fraction is not None else 0.0
         why = f": {percent(share)} of the busy time is in operators without a work model" if share else ""
         also = " If the step replays graphs, add their capture trace with --capture." if share else ""
@@ -127,7 +138,7 @@ def reads_sentence(one: ServedSteps) -> str:
         f"A decode step {read} {si(reads.weight_bytes, 'B')} of weights and "
         f"{si(reads.kv_cache_bytes, 'B')} of KV cache"
     )
-    mark = f" (assumed: {reads.assumption})" if reads.assumption else ""
+    mark = given(" (assumed: {})", reads.assumption)
     if reads.lower_bound_s is None or reads.efficiency is None:
         return f"{what}{mark}."
     return (
@@ -150,8 +161,8 @@ def parts_table(kinds: tuple[ServedSteps, ...], of: str) -> Table | None:
         return None
     columns = (
         Column(_UNITS[of][0], format="text", least=7),
-        Column("part", format="text"),
-        Column("share", "%", "share"),
+        PART,
+        SHARE,
         Column("time", "s", "own"),
         Column("FLOPs", "FLOP", "own", "flops", 2),
         Column("traffic", "B", "scaled", "bytes", 2),
@@ -165,7 +176,7 @@ def parts_table(kinds: tuple[ServedSteps, ...], of: str) -> Table | None:
             kind.kind,
             Cell(
                 value=f"{part}{f' {INFERRED_MARK}' if work.assumption else ''}",
-                hover=f"assumed: {work.assumption}" if work.assumption else "",
+                hover=given("assumed: {}", work.assumption),
             ),
             work.time_s / kind.step_s if kind.step_s > 0 else None,
             work.time_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rooflines.reports.charts.curves import StepTimesCurve
 from rooflines.reports.document import (
+    TIME,
     Bar,
     BarRow,
     CellValue,
@@ -43,7 +44,7 @@ def steps_section(analysis: Analysis, under: str) -> Section:
     """The step times of the timed pass and the traced steps by part, below the heading ``under`` in a short
     form."""
     figure = None
-    if analysis.steps is not None and analysis.steps.durations_s:
+    if analysis.steps and analysis.steps.durations_s:
         figure = Figure(
             name="steps",
             drawing=StepTimesCurve(steps=analysis.steps),
@@ -90,7 +91,7 @@ def steps_table(analysis: Analysis) -> Table | None:
     if not kinds:
         return None
     by_kind = (Column(_KINDS[kind][0], "s", "scaled", priority=1) for kind in kinds)
-    columns = (Column("step", format="text"), Column("time", "s", "scaled"), *by_kind)
+    columns = (Column("step", format="text"), TIME, *by_kind)
     rows: list[tuple[CellValue, ...]] = [
         (step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps
     ]

@@ -28,13 +28,13 @@ _TOP_PERCENT = 104.0
 def usage_timeline(analysis: Analysis) -> TimelineFigure | None:
     """The timeline of ``analysis``; None where nothing that can be drawn was sampled twice."""
     usage = analysis.usage
-    if usage is None:
+    if not usage:
         return None
     of = {(series.device, series.field): series for series in usage.series if len(series.times_s) > 1}
     # The busy cores of the run's processes are a share of the machine's, or left out if that number is
     # unknown.
     busy, threads = of.pop(_BUSY, None), analysis.environment.cpu_threads
-    if busy is not None and threads:
+    if busy and threads:
         of[_BUSY] = msgspec.structs.replace(busy, values=tuple(value / threads for value in busy.values))
     devices = tuple(
         dict.fromkeys(
@@ -43,13 +43,11 @@ def usage_timeline(analysis: Analysis) -> TimelineFigure | None:
     )
     groups = _groups(FIELDS | usage.fields)
     rows = tuple(
-        row
-        for (name, unit), lines in groups.items()
-        if (row := _row(name, unit, lines, devices, of)) is not None
+        row for (name, unit), lines in groups.items() if (row := _row(name, unit, lines, devices, of))
     )
     if not rows:
         return None
-    steps = analysis.steps.durations_s if analysis.steps is not None else ()
+    steps = analysis.steps.durations_s if analysis.steps else ()
     times = [time for row in rows for line in row.lines for time in (line.x[0], line.x[-1])]
     return TimelineFigure(
         rows=rows,
@@ -68,7 +66,7 @@ def usage_timeline(analysis: Analysis) -> TimelineFigure | None:
 
 def timeline_figure(timeline: TimelineFigure | None) -> Figure | None:
     """The figure of a timeline, if there is one, whose caption says what its marks mean."""
-    if timeline is None:
+    if not timeline:
         return None
     texts = []
     if timeline.window_text:
@@ -108,7 +106,7 @@ def _row(
     for device in devices:
         for what, keys in groups.items():
             series = next((of[device, key] for key in reversed(keys) if (device, key) in of), None)
-            if series is not None:
+            if series:
                 curves.append((device, f"{device}, {what}" if what else device, series))
     if not curves:
         return None
@@ -163,7 +161,7 @@ def _scale(unit: str, highest: float) -> tuple[float, str]:
 def _held(series: Series | None) -> list[Held]:
     """The stretches in which the series is 1, each up to the next reading."""
     stretches: list[Held] = []
-    if series is None:
+    if not series:
         return stretches
     for begin, end, value in zip(
         series.times_s, (*series.times_s[1:], series.times_s[-1]), series.values, strict=True

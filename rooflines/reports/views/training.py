@@ -39,7 +39,7 @@ def page(training: Training) -> Page:
 def sentences(training: Training) -> list[str]:
     """The result, and what the time goes to."""
     epochs = [epoch for one in training.results for epoch in one.epochs]
-    failures = [one.failure for one in training.results if one.failure is not None]
+    failures = [one.failure for one in training.results if one.failure]
     if not epochs and not failures:
         return ["No epoch was completed."]
     texts = [_outcome(training)] if training.accuracy is not None else []

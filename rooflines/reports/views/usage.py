@@ -10,7 +10,7 @@ from pathlib import Path
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample, Field, Summary
 from rooflines.reports.document import ABSENT, Column, Table, table
 from rooflines.reports.words.sentences import listed
-from rooflines.reports.words.text import csv_text
+from rooflines.reports.words.text import csv_text, given
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Unresolved, Usage
 from rooflines.roofline.judge.usage.device_usage import figure, is_host
 from rooflines.units import counted, percent, quantity, seconds, si
@@ -37,34 +37,30 @@ _NAMED = 0.005
 def usage_title(analysis: Analysis) -> str:
     """The heading of what the devices did."""
     return "Device activity" + (
-        " in the timed steps" if analysis.usage is None or analysis.usage.window == "timed pass" else ""
+        " in the timed steps" if not analysis.usage or analysis.usage.window == "timed pass" else ""
     )
 
 
 def missing_usage(analysis: Analysis) -> str:
     """Why there is nothing to say of the devices; empty where there is."""
-    return (
-        ""
-        if analysis.usage is not None
-        else "Nothing was sampled: power, load, memory and temperature are not known."
-    )
+    return "" if analysis.usage else "Nothing was sampled: power, load, memory and temperature are not known."
 
 
 def usage_remarks(analysis: Analysis) -> list[str]:
     """What ``usage_table`` leaves out: the energy of all devices, of a sample, how each was got or why not,
     what held a device back."""
     usage = analysis.usage
-    if usage is None:
+    if not usage:
         return []
     texts = _together(analysis, usage)
-    known = [one for one in usage.devices if one.energy is not None]
+    known = [one for one in usage.devices if one.energy]
     many = len(known) > _MOST_SINGLE
     if many:
         for method, how in _METHODS_OF_MANY.items():
-            names = [one.device for one in known if one.energy is not None and one.energy.method == method]
+            names = [one.device for one in known if one.energy and one.energy.method == method]
             texts += [f"Energy over {seconds(usage.window_s)} {how}: {listed(names, 12)}."] if names else []
     for one in devices_apart(usage.devices):
-        joules = [] if many and one.energy is not None else _joules(analysis, usage, one)
+        joules = [] if many and one.energy else _joules(analysis, usage, one)
         parts = [*joules, *_traffic(one), *_held(one), *_errors(one)]
         parts += ["its samples end before the window does"] if one.ended else []
         texts += [f"{one.device}: {'; '.join(parts)}."] if parts else []
@@ -94,7 +90,7 @@ def _per_sample(energy_j: float | None, analysis: Analysis) -> list[str]:
 
 def _joules(analysis: Analysis, usage: Usage, one: DeviceUsage) -> list[str]:
     texts = []
-    if one.energy is not None:
+    if one.energy:
         texts.append(f"{energy_text(one.energy)} in {seconds(usage.window_s)} {_METHODS[one.energy.method]}")
     if one.energy_per_step_j is not None:
         texts.append(
@@ -102,9 +98,9 @@ def _joules(analysis: Analysis, usage: Usage, one: DeviceUsage) -> list[str]:
                 (f"{si(one.energy_per_step_j, 'J')} a step", *_per_sample(one.energy_per_sample_j, analysis))
             )
         )
-    if one.no_energy is not None:
+    if one.no_energy:
         texts.append(f"no joules, because {refusal_text(one.no_energy)}")
-    elif one.device in usage.own and one.energy is None:
+    elif one.device in usage.own and not one.energy:
         texts.append("no joules, because neither energy nor power could be read")
     return texts
 
@@ -118,14 +114,14 @@ def refusal_text(refused: Unresolved) -> str:
     """Why no energy is given and what would help: ``... ; 0.9 s would do (--steps 42)``."""
     if refused.needs_s is None:
         return refused.reason
-    steps = f" (--steps {refused.needs_steps})" if refused.needs_steps is not None else ""
+    steps = given(" (--steps {})", refused.needs_steps)
     return f"{refused.reason}: {seconds(refused.needs_s, 2)} would do{steps}"
 
 
 def peak_power(one: DeviceUsage) -> float | None:
     """The highest power read: that of a moment where it was sampled, else the highest average."""
     gauge = one.gauges.get("power_instant_w") or one.gauges.get("power_w")
-    return None if gauge is None else gauge.highest
+    return None if not gauge else gauge.highest
 
 
 def _traffic(one: DeviceUsage) -> list[str]:
@@ -166,7 +162,7 @@ _FigureColumn = tuple[str, str, Callable[[DeviceUsage], str | None]]
 def usage_table(analysis: Analysis) -> Table | None:
     """A row a device, accelerators first, and only the columns in which some device has a figure; None where
     nothing was sampled."""
-    if analysis.usage is None or not analysis.usage.devices:
+    if not analysis.usage or not analysis.usage.devices:
         return None
     devices = devices_apart(analysis.usage.devices)
     energy = "a step" if analysis.usage.steps else "in all"
@@ -238,7 +234,7 @@ def _watts(power_w: float | None) -> str | None:
 
 
 def _energy_cell(one: DeviceUsage) -> str | None:
-    if one.energy is None:
+    if not one.energy:
         return None
     value = one.energy_per_step_j if one.energy_per_step_j is not None else one.energy.energy_j
     return f"{si(value, 'J')} ±{percent(one.energy.error_j / one.energy.energy_j)}"

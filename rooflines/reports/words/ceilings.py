@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
+from rooflines.reports.words.text import given
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.units import binary_bytes, counted, percent, si
 
@@ -55,7 +56,7 @@ def ceiling_scope(roof: Ceiling) -> str:
         f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else None,
         f"further roof: {roof.variant}" if roof.variant else None,
     )
-    return ", ".join(text for text in texts if text)
+    return ", ".join(filter(None, texts))
 
 
 def source_and_age(roof: Ceiling, created: str) -> str:
@@ -65,23 +66,26 @@ def source_and_age(roof: Ceiling, created: str) -> str:
     if roof.source.kind != "measured":
         return kind
     return ", ".join(
-        part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part
+        filter(None, (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)))
     )
 
 
 def conditions_words(conditions: Conditions | None) -> str:
     """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty
     where it is not known."""
-    if conditions is None:
+    if not conditions:
         return ""
-    parts = [
-        None if conditions.clock_hz is None else si(conditions.clock_hz, "Hz"),
-        None if conditions.memory_clock_hz is None else f"memory {si(conditions.memory_clock_hz, 'Hz')}",
-        None if conditions.power_w is None else si(conditions.power_w, "W"),
-        None if conditions.temperature_c is None else f"{conditions.temperature_c:.0f} °C",
-        f"throttled by {', '.join(conditions.throttled)}" if conditions.throttled else None,
+    held = (
+        ("", conditions.clock_hz, "Hz"),
+        ("memory ", conditions.memory_clock_hz, "Hz"),
+        ("", conditions.power_w, "W"),
+    )
+    parts = [f"{what}{si(value, unit)}" for what, value, unit in held if value is not None]
+    parts += [
+        given("{:.0f} °C", conditions.temperature_c, float),
+        given("throttled by {}", ", ".join(conditions.throttled)),
     ]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(filter(None, parts))
 
 
 def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
@@ -108,7 +112,7 @@ def shares_of_roofs(device: Ceilings, operators: Iterable[Any]) -> dict[Ceiling,
         for row in operators
         if row.precision
     )
-    time_of = longest_first((roof, row.time_s) for row, roof in judged if roof is not None)
+    time_of = longest_first((roof, row.time_s) for row, roof in judged if roof)
     whole_s = sum(time_of.values())
     return {roof: time_s / whole_s for roof, time_s in time_of.items()} if whole_s > 0 else {}
 

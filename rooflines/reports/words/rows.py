@@ -67,9 +67,11 @@ def table_rows(analysis: Analysis) -> list[TableRow]:
     reasons: dict[str, list[OperatorRow]] = {"": list(analysis.operators)}
     for row, gap in zip(without_count, analysis.unmodelled, strict=True):
         reasons.setdefault(gap.reason, []).append(row)
-    rows = [
-        _folded(members, reason) for reason, each in reasons.items() for members in repeated(each, analysis)
-    ]
+    folded = ((reason, members) for reason, each in reasons.items() for members in repeated(each, analysis))
+    rows = []
+    for reason, members in folded:
+        members.sort(key=lambda row: (-row.time_s, row.module))
+        rows.append(TableRow(summed(members), tuple(members), reason))
     judged = any(row.row.headroom_s is not None for row in rows)
     return sorted(
         rows, key=lambda one: (-one.gain_s if judged else 0.0, -one.row.time_s, one.row.name, one.row.module)
@@ -86,7 +88,7 @@ def table_order(rows: Sequence[TableRow]) -> str:
 
 def table_time(analysis: Analysis, rows: Sequence[TableRow]) -> float:
     """The seconds in which any of ``rows`` ran: their sum without overlaps."""
-    overlap_s = analysis.timeline.overlap_s if analysis.timeline is not None else 0.0
+    overlap_s = analysis.timeline.overlap_s if analysis.timeline else 0.0
     return max(0.0, sum(one.row.time_s for one in rows) - overlap_s)
 
 
@@ -122,14 +124,6 @@ def dominant_kernel(row: OperatorRow) -> str:
         return ""
     others = len(row.kernels) - 1
     return f"{short_kernel(row.kernels[0].name)} +{others}" if others else short_kernel(row.kernels[0].name)
-
-
-# --- folding ----------------------------------------------------------------------------------------------
-
-
-def _folded(members: list[OperatorRow], reason: str) -> TableRow:
-    members.sort(key=lambda row: (-row.time_s, row.module))
-    return TableRow(summed(members), tuple(members), reason)
 
 
 class OperatorsSummary(NamedTuple):
@@ -171,7 +165,7 @@ def operators_summary(analysis: Analysis) -> OperatorsSummary:
         if row.lower_bound_s is not None
     ]
     return OperatorsSummary(
-        is_judged=bool(judged) and (analysis.totals is None or analysis.totals.lower_bound_s is not None),
+        is_judged=bool(judged) and (not analysis.totals or analysis.totals.lower_bound_s is not None),
         judged_s=sum(time_s for time_s, _ in judged),
         lower_bound_s=sum(lower_s for _, lower_s in judged),
         headroom_s=sum(row.headroom_s for row in analysis.operators if row.headroom_s is not None),

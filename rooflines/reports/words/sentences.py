@@ -4,7 +4,7 @@ and what to type."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rooflines.arguments import arg, as_options
 from rooflines.device_specs.records import Ceiling, Ceilings
@@ -20,14 +20,15 @@ from rooflines.reports.words.rows import (
     share_of_step,
     table_rows,
 )
-from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
+from rooflines.reports.words.text import INFERRED_MARK, given, is_kernel, operator_name
 from rooflines.roofline.advise.findings import WORTH
 from rooflines.roofline.analysis import Analysis, Example, Finding
+from rooflines.roofline.compare.records import Noise
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.bounds import way_of
 from rooflines.roofline.judge.step.interference import noise_s, shared_machine
-from rooflines.units import counted, percent, seconds, significant
+from rooflines.units import counted, interval, percent, seconds, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
@@ -47,9 +48,7 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
         and not (isinstance(analysis, Analysis) and analysis.serving)
     )
     unknown = (
-        isinstance(analysis, Analysis)
-        and analysis.coverage is not None
-        and analysis.coverage.shapes_recorded is None
+        isinstance(analysis, Analysis) and analysis.coverage and analysis.coverage.shapes_recorded is None
     )
     # A trace does not tell what the pass was for, and without operators not what it was.
     parts = [workload.name, "" if forward and unknown else "forward only" if forward else workload.mode]
@@ -69,19 +68,19 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
         "channels last" if workload.channels_last else "",
         device,
     ]
-    return " · ".join(part for part in parts if part)
+    return " · ".join(filter(None, parts))
 
 
 def status_sentences(analysis: Analysis) -> str | None:
     """Warnings that the run did not end, or that other programs disturbed it; None without any."""
-    after = f" after {counted(analysis.steps.count, 'timed step')}" if analysis.steps is not None else ""
+    after = f" after {counted(analysis.steps.count, 'timed step')}" if analysis.steps else ""
     ended = {
         "interrupted": "This run was interrupted: the report covers the completed steps.",
         "failed": "This run failed: the report covers the steps before the error.",
         "running": f"This run has not ended or was killed{after}: the report covers the data so far.",
     }.get(analysis.status)
     others = analysis.other_programs
-    return " ".join(filter(None, (ended, shared_machine(others) if others is not None else None))) or None
+    return " ".join(filter(None, (ended, shared_machine(others) if others else None))) or None
 
 
 def per(analysis: Analysis) -> str:
@@ -93,7 +92,7 @@ def missing_operators(analysis: Analysis) -> str | None:
     """The reason why there is no operator table, or None."""
     if analysis.rows:
         return None
-    if analysis.steps is not None and analysis.steps.slowed_by:
+    if analysis.steps and analysis.steps.slowed_by:
         return (
             f"No operators: {analysis.steps.slowed_by} was on in all steps, and exported no trace of "
             "steps with shapes."
@@ -107,7 +106,7 @@ def missing_operators(analysis: Analysis) -> str | None:
 
 def missing_ceilings(analysis: Analysis) -> str | None:
     """The reason why nothing is compared with a roof, or None."""
-    if analysis.other_programs is not None and not analysis.other_programs.judged:
+    if analysis.other_programs and not analysis.other_programs.judged:
         return (
             "Not judged, because other programs delayed the steps: no bound, efficiency or headroom is given."
         )
@@ -125,7 +124,7 @@ def missing_ceilings(analysis: Analysis) -> str | None:
 
 def missing_bound(analysis: Analysis) -> str | None:
     """The reason why the step has no lower bound although there are ceilings, or None."""
-    if analysis.totals is None or analysis.totals.lower_bound_s is not None or analysis.timeline is None:
+    if not analysis.totals or analysis.totals.lower_bound_s is not None or not analysis.timeline:
         return None
     share = bound_times(analysis).get("unknown", 0.0) / (analysis.timeline.busy_s or 1.0)
     return (
@@ -140,11 +139,7 @@ def missing_findings(analysis: Analysis) -> str:
     if analysis.unrecorded:
         return "No advice: part of the work was not recorded."
     coverage = analysis.coverage
-    if (
-        coverage is not None
-        and coverage.modelled_time_fraction is not None
-        and coverage.modelled_time_fraction < 0.5
-    ):
+    if coverage and coverage.modelled_time_fraction is not None and coverage.modelled_time_fraction < 0.5:
         return f"No advice: most of the time is in {coverage.uncounted}."
     if (noise := share_of_step(noise_s(analysis), analysis)) >= 1:
         return "Too noisy to tell: the error of the step time is as long as the step."
@@ -162,11 +157,11 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
     """The share of the step in operators without a work model, with the names of the longest if ``named``;
     None without a trace."""
     coverage = analysis.coverage
-    if coverage is None or coverage.modelled_time_fraction is None:
+    if not coverage or coverage.modelled_time_fraction is None:
         return None
     if not coverage.unmodelled:
         return "Every operator has a work model."
-    busy_s = analysis.timeline.busy_s if analysis.timeline is not None else 0.0
+    busy_s = analysis.timeline.busy_s if analysis.timeline else 0.0
     share = share_of_step((1 - coverage.modelled_time_fraction) * busy_s, analysis)
     took = f"take {percent(share)} of the {analysis.basis.per}" if busy_s else "ran"
     text = f"{coverage.uncounted.capitalize()} {took}"
@@ -177,18 +172,16 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
         for one in table_rows(analysis)
         if one.reason and not any(communicates(kernel.name) for kernel in one.row.kernels)
     )
-    longest = list(times.items())
-    longest_named = ", ".join(
-        f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3]
+    return (
+        f"{text}: "
+        f"{listed([f'{name} ({seconds(time_s)}, {reason})' for (name, reason), time_s in times.items()], 3)}."
     )
-    more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
-    return f"{text}: {longest_named}{more}."
 
 
 def flag_sentence(one: TableRow) -> str:
     """A row with flagged operators: their module, their efficiency, and why it is not plausible."""
     wrong = flagged(one)
-    where = f" in {module_text(one)}" if module_text(one) else ""
+    where = given(" in {}", module_text(one))
     some = f" ({len(wrong)} of {len(one.members)})" if len(wrong) < len(one.members) else ""
     most = max((row.efficiency for row in wrong if row.efficiency is not None), default=None)
     reached = (
@@ -219,16 +212,16 @@ def inferred_sentence(analysis: Analysis) -> str:
 def steps_sentences(analysis: Analysis) -> list[str]:
     """The step times, their uncertainty and the overhead of the profiler."""
     steps = analysis.steps
-    if steps is None:
+    if not steps:
         why = "contains profiled steps only" if analysis.basis.per == "step" else "marks no steps"
         return [f"Step times are not available: the trace {why}."]
     known = steps.samples_per_s if steps.count > 1 else None
     rate = f"{significant(known)} {analysis.workload.unit}/s" if known is not None else ""
-    pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
+    pace = f"{seconds(steps.median_s)} a step{given(' ({})', rate)}"
     profiler = (
         "the profiler off" if steps.slowed_by is None else f"{steps.slowed_by} on, whose cost is in them"
     )
-    if steps.ci95_s is not None:
+    if steps.ci95_s:
         how = (
             f"median of {steps.count} with {profiler}, 95 % interval {seconds(steps.ci95_s[0])} "
             f"to {seconds(steps.ci95_s[1])}, "
@@ -244,9 +237,9 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         counted = "Warm-up" if "warm-up" in steps.rule else f"{steps.warmup_count} warm-up steps"
         texts.append(f"{counted}: {steps.rule}." if steps.rule else f"{counted} before them.")
     if steps.first_s is not None:
-        compiling = f", {seconds(steps.compile_s)} of it compiling" if steps.compile_s is not None else ""
+        compiling = given(", {} of it compiling", steps.compile_s, seconds)
         texts.append(f"The first step took {seconds(steps.first_s)}{compiling}; it is in no other figure.")
-    if analysis.output_error is not None:
+    if analysis.output_error:
         what = "loss of the first step" if analysis.workload.mode == "training" else "output"
         same = analysis.output_error.same_class
         text = f"Relative difference of the {what} from fp32: {analysis.output_error.relative:.2g}"
@@ -298,38 +291,51 @@ RUNS_NOTHING = {
 }
 
 
-def device_sentences(analysis: Analysis) -> list[str]:
-    """The device in the trace: causes of idle time, hidden work, launch queue, range of the steps'
-    durations."""
-    texts = idle_sentences(analysis)
-    texts += _hidden(analysis)
-    queue = analysis.launches
-    if queue is not None:
+def device_sentences(analysis: Analysis) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The device in the trace: causes of idle time, hidden work, launch queue, range of the steps' durations.
+
+    Each sentence comes with the JSON pointers of the figures that it rests on.
+    """
+    yield from idle_sentences(analysis)
+    if timeline := analysis.timeline:
+        for what, whole_s, exposed_s in (
+            ("Communication takes", timeline.communication_s, timeline.exposed_communication_s),
+            ("Copies take", timeline.memcpy_s, timeline.exposed_memcpy_s),
+        ):
+            if whole_s - exposed_s > _WORTH_SAYING * timeline.span_s:
+                text = (
+                    f"{what} {seconds(whole_s)} {per(analysis)}, of which other work hides "
+                    f"{seconds(whole_s - exposed_s)}."
+                )
+                yield text, ("/timeline",)
+    if queue := analysis.launches:
         ahead = (
             ": the host runs ahead of the device, as it should" if queue.queue_empty_fraction < _AHEAD else ""
         )
-        texts.append(
+        text = (
             f"Launched work waits {seconds(queue.delay_median_s)} until it begins (median; 90 % "
             f"wait {seconds(queue.delay_p90_s)} or "
             f"less){ahead}. Launch queue: {significant(queue.queue_mean)} launches on average, "
             f"{queue.queue_max:,} at most, empty "
             f"{percent(queue.queue_empty_fraction)} of the device's time."
         )
+        yield text, ("/launches/delay_median_s", "/launches/queue_mean")
     lasted = [step.duration_s for step in analysis.traced_steps]
-    if len(lasted) > 1 and analysis.steps is None:
-        texts.append(
+    if len(lasted) > 1 and not analysis.steps:
+        text = (
             f"Under the profiler the {len(lasted)} steps lasted {seconds(min(lasted))} to "
             f"{seconds(max(lasted))}."
         )
-    return texts
+        yield text, ("/traced_steps",)
 
 
-def idle_sentences(analysis: Analysis) -> list[str]:
-    """The idle time of the device by class of the bar, with its causes."""
+def idle_sentences(analysis: Analysis) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The idle time of the device by class of the bar, with its causes, and the pointers of these; nothing
+    without any."""
     causes = analysis.idle_breakdown or {}
     whole = sum(causes.values())
     if not whole:
-        return []
+        return
     parts = []
     for name, reasons in RUNS_NOTHING.items():
         found = {text: causes[cause] for cause, text in reasons.items() if causes.get(cause)}
@@ -337,26 +343,8 @@ def idle_sentences(analysis: Analysis) -> list[str]:
         why = longest if len(found) == 1 else [f"{seconds(found[text])} {text}" for text in longest]
         parts += [f"{name} {seconds(sum(found.values()))} ({', '.join(why)})"] if found else []
     share = percent(share_of_step(whole, analysis))
-    return [f"The device runs nothing for {seconds(whole)} {per(analysis)} ({share}): {'; '.join(parts)}."]
-
-
-def _hidden(analysis: Analysis) -> list[str]:
-    """The communication and copies that computation hides."""
-    timeline = analysis.timeline
-    if timeline is None:
-        return []
-    found = (
-        ("Communication takes", timeline.communication_s, timeline.exposed_communication_s),
-        ("Copies take", timeline.memcpy_s, timeline.exposed_memcpy_s),
-    )
-    return [
-        (
-            f"{what} {seconds(whole_s)} {per(analysis)}, of which other work hides "
-            f"{seconds(whole_s - exposed_s)}."
-        )
-        for what, whole_s, exposed_s in found
-        if whole_s - exposed_s > _WORTH_SAYING * timeline.span_s
-    ]
+    text = f"The device runs nothing for {seconds(whole)} {per(analysis)} ({share}): {'; '.join(parts)}."
+    yield text, tuple(f"/idle_breakdown/{name}" for name in causes)
 
 
 def headline(analysis: Analysis) -> str:
@@ -378,11 +366,11 @@ def example(where: Example | None, what: str = "the longest part of the operator
 
     The part is a call, or the longest of its kernels, whichever kernel the sentence is about.
     """
-    if where is None:
+    if not where:
         return ""
-    places = [where.step, f"stream {where.stream}" if where.stream is not None else ""]
-    within = ", ".join(text for text in places if text)
-    return f"; {what} at {where.at_s:.6f} s{f' ({within})' if within else ''}"
+    places = [where.step, given("stream {}", where.stream)]
+    within = ", ".join(filter(None, places))
+    return f"; {what} at {where.at_s:.6f} s{given(' ({})', within)}"
 
 
 def saving(finding: Finding, whole_s: float, per: str) -> str:
@@ -412,6 +400,11 @@ def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
     }
     links = [roof for roof in device.main("link") if roof.name in ways]
     return [*compute, *device.memory_levels(), *([latency] if latency else []), *links]
+
+
+def ratio_text(noise: Noise) -> str:
+    """How many times as long, with its error: ``ratio 1.20, 95 % interval 1.15 to 1.26``."""
+    return f"ratio {significant(noise.ratio)}, 95 % interval {interval(*noise.ci95)}"
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:

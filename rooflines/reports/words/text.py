@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -21,6 +22,7 @@ NUMBER_AND_UNIT = re.compile(
 # Behind the name of an operator whose work the trace does not tell by itself.
 INFERRED_MARK = "*"
 # Rows of graphs whose operators are not known (``roofline/own/graphs.py``).
+_Value = TypeVar("_Value")
 _GRAPH = re.compile(r"(?:CUDA|HIP) graph \d+")
 # A spreadsheet reads a cell that starts with one of these as a formula, and an operator's name comes from the
 # trace.
@@ -30,6 +32,11 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 def short_name(name: str) -> str:
     """An operator without its namespace: ``conv2d`` for ``aten::conv2d``."""
     return name.removeprefix("aten::")
+
+
+def given(form: str, value: _Value | None, words: Callable[[_Value], object] = str) -> str:
+    """``form`` with ``value`` in words in its place; empty where there is none, as in an empty text."""
+    return "" if value is None or value == "" else form.format(words(value))
 
 
 def clip(text: str, most: int) -> str:
@@ -78,7 +85,7 @@ def bound_words(row: OperatorRow) -> str:
 
 def operator_module(row: OperatorRow) -> str:
     """The module path; what ran outside every module is named after its phase."""
-    return row.module or (f"({row.phase})" if row.phase else "")
+    return row.module or given("({})", row.phase)
 
 
 def shorten_path(path: str, width: int) -> str:

@@ -8,7 +8,7 @@ import pytest
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_color, contrast
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, RooflineChart, roofline_drawing
-from rooflines.reports.charts.roofline_parts import RooflinePoint
+from rooflines.reports.charts.roofline_figure import RooflinePoint
 from rooflines.reports.views.roofline import chart_note, roofline_of
 from rooflines.roofline.analysis import CATEGORIES
 from rooflines.units import seconds
@@ -37,7 +37,7 @@ def test_ridge_and_primary_roofs():
     (ridge,) = CHARTS["sample"].ridges
     assert ridge.intensity == pytest.approx(460e9 / 45e9)
     assert ridge.flop_per_s == 460e9
-    assert "10.2 FLOP/byte" in ridge.text
+    assert ridge.value == "10.2 FLOP/byte"
     # Roofs that judge the time are primary.
     assert {roof.ceiling.name for roof in CHARTS["sample"].roofs if roof.primary} == {"DRAM triad", "FMA fp32"}
     assert {roof.ceiling.name for roof in CHARTS["large"].roofs if roof.primary} == {"HBM read", "BF16 tensor", "FP32 FMA"}
@@ -78,7 +78,7 @@ def test_caches_and_the_precisions_of_the_run_are_drawn_from_the_start():
     chart = chart_of(variants.replaced(operators=(*analysis.operators, product)))
     (roof,) = (roof for roof in chart.roofs if roof.ceiling.name == "GEMM bf16")
     assert (roof.primary, roof.shown, roof.group) == (False, True, "other precisions used")
-    assert chart.limits.y_high > roof.ceiling.value
+    assert chart.limits.y[1] > roof.ceiling.value
 
 
 def test_the_fastest_access_of_a_level_is_drawn_and_no_further_roof():
@@ -129,7 +129,7 @@ def test_what_cannot_be_placed_and_outliers_are_counted():
     assert with_outlier.limits == CHARTS["sample"].limits
     assert (with_outlier.left_out, CHARTS["sample"].left_out) == (1, 0)
     long_outlier = chart_of(variants.replaced(operators=(*analysis.operators, msgspec.structs.replace(outlier, time_s=0.05))))
-    assert long_outlier.limits.x_low < 1e-9
+    assert long_outlier.limits.x[0] < 1e-9
     # Points are bounded.
     analysis = variants.large(MOST_POINTS + 400)
     chart = chart_of(analysis)
@@ -146,14 +146,14 @@ def test_limits_hold_everything_and_cut_empty_decades(chart):
     assert all(chart.wide.contains(x, y) for x, y in marks)
     levels = [y for _, y in marks] + [roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "compute" and roof.primary]
     for low, high, values in (
-        (chart.limits.x_low, chart.limits.x_high, [x for x, _ in marks]),
-        (chart.limits.y_low, chart.limits.y_high, levels),
+        (*chart.limits.x, [x for x, _ in marks]),
+        (*chart.limits.y, levels),
     ):
         span = math.log10(max(values) / min(values))
         if span > 2:
             assert min(values) / low < 10
             assert high / max(values) < 10
-    assert all(chart.wide.y_high > roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "compute")
+    assert all(chart.wide.y[1] > roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "compute")
 
 
 def test_ring_is_the_whole_run_and_the_band_the_upper_half_of_the_roof(chart):

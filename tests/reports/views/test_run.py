@@ -122,7 +122,7 @@ def test_host_and_idle_are_the_same_words_in_the_bar_and_in_the_table():
         assert rows[name].time_s == analysis.bound_breakdown[name]
         assert rows[name].meaning == BOUNDS[name].meaning
     assert "other host" not in shown(analysis)
-    sentence = next(text for text in device_sentences(analysis) if "runs nothing" in text)
+    sentence = next(text for text, _ in device_sentences(analysis) if "runs nothing" in text)
     assert sentence == (
         "The device runs nothing for 40.0 ms a step (55 %): input 5.00 ms (the host was loading data); host 30.0 ms (20.0 ms the host "
         "had launched nothing, 10.0 ms the host was waiting for the device); idle 5.00 ms (4.00 ms launched work had not begun, "

@@ -11,10 +11,9 @@ from rooflines.reports.render.figures import page_svg
 from rooflines.reports.render.grid import packed
 from rooflines.reports.render.html import render
 from rooflines.reports.views import run as view
-from rooflines.reports.views.against import against_section
 from rooflines.reports.views.kernels import kernel_table
 from rooflines.reports.views.memory import memory_section, parts_table
-from rooflines.reports.views.operators import modules_figure
+from rooflines.reports.views.operators import against_section, modules_figure
 from rooflines.reports.views.steps import MOST_STEPS, steps_bar
 from rooflines.roofline.analysis import Memory, TracedStep
 from tests.reports.variants import HOSTILE, hostile, repeated
