@@ -87,7 +87,7 @@ def profile(arguments: tuple[str, ...], folder: Path, name: str, disturbed: bool
 
 def shares(analysis: dict[str, Any]) -> Counter[str]:
     """The share of the step of every row and of idle time."""
-    rows = [*analysis["operators"], *analysis["coverage"].get("unmodelled", ())]
+    rows = [*analysis["operators"], *analysis["coverage"].get("unmodeled", ())]
     found: Counter[str] = Counter({"idle": analysis["timeline"]["idle_s"]})
     for row in rows:
         found[" ".join((row["name"], row.get("module", ""), row.get("shapes", ""), row.get("phase", "")))] += row["time_s"]

@@ -139,7 +139,7 @@ def row_of(analysis: Analysis) -> dict[str, Any]:
     assert coverage is not None
     assert timeline is not None
     times: dict[tuple[str, str], float] = {}
-    for one in coverage.unmodelled:
+    for one in coverage.unmodeled:
         if one.reason == IS_COMMUNICATION:  # a class of its own, although no formula says how much it moves
             continue
         # Work that no operator launched has the name of its kernel.
@@ -153,7 +153,7 @@ def row_of(analysis: Analysis) -> dict[str, Any]:
         "device": analysis.environment.device_name,
         "busy_s": busy_s,
         "shapes_recorded": coverage.shapes_recorded,
-        "coverage": coverage.modelled_time_fraction,
+        "coverage": coverage.modeled_time_fraction,
         "estimated": estimated_s / busy_s if busy_s > 0 else None,
         "left": [{"name": name, "reason": reason, "share": time_s / busy_s} for (name, reason), time_s in longest],
     }

@@ -23,6 +23,10 @@ T = TypeVar("T")
 # Places in a list: 3,5-7
 _SELECTED: Final = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*")
 
+#: schemas that are read as another, whose spelling of some names they do not have
+OLDER_SCHEMAS: Final = {"rooflines.analysis/1": "rooflines.analysis/2"}
+_BRITISH: Final = re.compile(rb'"(?:unmodelled|modelled|synchronisation)\w*"')
+
 
 def to_plain(record: Any) -> Any:
     """``record`` as dicts, lists and scalars, without the fields that are None."""
@@ -32,6 +36,8 @@ def to_plain(record: Any) -> Any:
 def from_plain(plain: Any, kind: type[T]) -> T:
     """The record of ``kind`` in ``plain``; raises msgspec.ValidationError naming the field that does not
     fit."""
+    if isinstance(plain, dict) and plain.get("schema") in OLDER_SCHEMAS:
+        return msgspec.json.decode(_renewed(msgspec.json.encode(plain)), type=kind)
     return msgspec.convert(plain, kind)
 
 
@@ -102,7 +108,7 @@ def write_text(path: Path, text: str) -> None:
 def read_json(path: Path, kind: type[T]) -> T:
     """The record of ``kind`` in the file at ``path``; raises OSError, or msgspec.DecodeError with what does
     not fit."""
-    return msgspec.json.decode(path.read_bytes(), type=kind)
+    return msgspec.json.decode(_renewed(path.read_bytes()), type=kind)
 
 
 def read_json_if_whole(path: Path, kind: type[T]) -> T | None:
@@ -112,6 +118,15 @@ def read_json_if_whole(path: Path, kind: type[T]) -> T | None:
         return read_json(path, kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def _renewed(text: bytes) -> bytes:
+    """The JSON of a record as this version writes it."""
+    for older, newer in OLDER_SCHEMAS.items():
+        if f'"{older}"'.encode() in text[:1024]:
+            text = _BRITISH.sub(lambda name: name[0].replace(b"ll", b"l").replace(b"is", b"iz"), text)
+            text = text.replace(older.encode(), newer.encode(), 1)
+    return text
 
 
 def _without_none(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A small analysis built by hand for tests of reports: a training step with every bound class, a flag and an unmodelled operator."""
+"""A small analysis built by hand for tests of reports: a training step with every bound class, a flag and an unmodeled operator."""
 
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.profiler.records import Environment, Workload
@@ -13,7 +13,7 @@ from rooflines.roofline.analysis import (
     Steps,
     Timeline,
     Totals,
-    Unmodelled,
+    Unmodeled,
 )
 
 MEASURED = Source(kind="measured", detail="numba FMA kernel, 2 threads, median of 7", date="2026-11-20")
@@ -107,8 +107,8 @@ def analysis() -> Analysis:
         step_breakdown={"cpu_s": busy, "other_s": 0.004},
         bound_breakdown={"compute": 0.04895, "memory": 0.01932, "latency": 0.00136, "unknown": 0.0006, "host": 0.004},
         category_breakdown=category_breakdown(rows) | {"unknown": 0.0006},
-        coverage=Coverage(modelled_time_fraction=time_s / busy,
-                          unmodelled=(Unmodelled(name="mylib::secret_op", calls=2, time_s=0.0006, reason="no formula"),)),
+        coverage=Coverage(modeled_time_fraction=time_s / busy,
+                          unmodeled=(Unmodeled(name="mylib::secret_op", calls=2, time_s=0.0006, reason="no formula"),)),
         operators=rows,
         modules=(
             ModuleRow(path="", type="ResNet", calls=1, time_s=time_s, flops=9e9, matrix_flops=9e9, bytes=4e8, lower_bound_s=lower,

@@ -131,7 +131,7 @@ def update_baseline(
         operators=tuple(msgspec.structs.replace(row, kernels=()) for row in analysis.operators),
         usage=None,
         findings=(),
-        synchronisations=(),
+        synchronizations=(),
         host_work=(),
         collectives=(),
         notes=(),

@@ -28,7 +28,7 @@ from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.roofline.judge.judge import Judged
-from rooflines.serial import read_json
+from rooflines.serial import OLDER_SCHEMAS, read_json
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -251,10 +251,10 @@ def _stored_analysis(path: Path | str) -> Analysis | None:
             schema = _STORED.match(file.read(1024))
         if schema is None:
             return None
-        if schema[1].decode() != ANALYSIS_SCHEMA:
+        name = schema[1].decode()
+        if OLDER_SCHEMAS.get(name, name) != ANALYSIS_SCHEMA:
             raise DataError(
-                f"{str(path)!r} has schema {schema[1].decode()!r}; this version compares "
-                f"{ANALYSIS_SCHEMA!r}.",
+                f"{str(path)!r} has schema {name!r}; this version compares {ANALYSIS_SCHEMA!r}.",
                 hint="Give the run directory, a trace, or an analysis.json of this version.",
             )
         return read_json(Path(path), Analysis)

@@ -27,7 +27,7 @@ from rooflines.reports.words.rows import (
     table_rows,
 )
 from rooflines.reports.words.text import count_text, given, operator_name, shorten_shapes
-from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Unmodeled
 from rooflines.roofline.compare.compare import place_of, signed_seconds
 from rooflines.roofline.compare.records import Comparison
 from rooflines.roofline.dry_run.count import Count
@@ -109,7 +109,7 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
         yield Said("confidence", f"{caveat[:1].upper()}{caveat[1:]}.", ("/caveats",))
     yield from _operators(analysis)
     if coverage := sentences.coverage_sentence(analysis):
-        yield Said("coverage", coverage, ("/coverage/modelled_time_fraction",))
+        yield Said("coverage", coverage, ("/coverage/modeled_time_fraction",))
     for roof in sentences.roofs_of_run(analysis):
         at = f"/ceilings/{analysis.ceilings.index(roof)}"
         text = (
@@ -194,7 +194,7 @@ def _selection(numbers: Iterable[int]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in ends)
 
 
-def _key(row: OperatorRow | Unmodelled) -> tuple[object, ...]:
+def _key(row: OperatorRow | Unmodeled) -> tuple[object, ...]:
     """What tells the rows of an analysis apart."""
     return row.name, row.module, row.phase, row.shapes, row.caller, row.calls, row.time_s
 
@@ -203,7 +203,7 @@ def _places(analysis: Analysis) -> dict[tuple[object, ...], str]:
     """The pointer of each row, counted or not."""
     places = {_key(row): f"/operators/{number}" for number, row in enumerate(analysis.operators)}
     return places | {
-        _key(gap): f"/coverage/unmodelled/{number}" for number, gap in enumerate(analysis.unmodelled)
+        _key(gap): f"/coverage/unmodeled/{number}" for number, gap in enumerate(analysis.unmodeled)
     }
 
 
@@ -289,7 +289,7 @@ def _idle(analysis: Analysis) -> Iterator[Said]:
 
 
 def _host(analysis: Analysis) -> Iterator[Said]:
-    for number, call in enumerate(analysis.synchronisations):
+    for number, call in enumerate(analysis.synchronizations):
         text = (
             f"{call.call}{given(' in {}', call.operator)}{given(' ({})', call.where)}: {_times(call.calls)}"
         )
@@ -297,7 +297,7 @@ def _host(analysis: Analysis) -> Iterator[Said]:
             f", waits {seconds(call.wait_s)}; the device is then idle "
             f"{seconds(call.idle_s) if call.idle_s else 'at no time'}."
         )
-        yield Said("host", text, (f"/synchronisations/{number}/wait_s", f"/synchronisations/{number}/idle_s"))
+        yield Said("host", text, (f"/synchronizations/{number}/wait_s", f"/synchronizations/{number}/idle_s"))
     for number, work in enumerate(analysis.host_work):
         text = f"{work.name or 'No operator'} ({work.kind}){given(' ({})', work.where)}: {_times(work.calls)}"
         yield Said(
@@ -305,7 +305,7 @@ def _host(analysis: Analysis) -> Iterator[Said]:
             f"{text}; the device is idle {seconds(work.idle_s)} meanwhile.",
             (f"/host_work/{number}/idle_s",),
         )
-    if not analysis.synchronisations and not analysis.host_work:
+    if not analysis.synchronizations and not analysis.host_work:
         yield Said("host", "No work of the host was recorded during which a device was idle.")
 
 

@@ -30,7 +30,7 @@ from rooflines.shown import Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-ANALYSIS_SCHEMA = "rooflines.analysis/1"
+ANALYSIS_SCHEMA = "rooflines.analysis/2"
 # ``transfer`` is a copy between host and device, judged by the link; ``far`` is work that stays below a third
 # of every roof.
 Bound = Literal["compute", "memory", "far", "latency", "transfer", "communication", "unknown"]
@@ -175,7 +175,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """One device's time: ``span = busy + idle`` and ``busy = compute + exposed memcpy + exposed
     communication``.
 
-    The invariant of the whole analysis: operators + unmodelled + idle - overlap = span.
+    The invariant of the whole analysis: operators + unmodeled + idle - overlap = span.
     """
 
     span_s: float
@@ -262,7 +262,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     lanes: tuple[Lane, ...]
     #: the name of each item
     names: tuple[str, ...]
-    #: the row of each item, an index in ``Analysis.rows`` (``operators``, then ``coverage.unmodelled``; -1:
+    #: the row of each item, an index in ``Analysis.rows`` (``operators``, then ``coverage.unmodeled``; -1:
     #: none)
     rows: tuple[int, ...]
     #: the rows that ran and have no segment
@@ -537,7 +537,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     stream: int | None = None
 
 
-class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
+class Unmodeled(msgspec.Struct, frozen=True, kw_only=True):
     """An operator without a count in one module and phase. A kernel that no operator launched is a row of its
     own."""
 
@@ -588,11 +588,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """What of the busy time has a work model."""
 
     #: the share of the busy time with a work model or in communication or copies
-    modelled_time_fraction: float | None = None
+    modeled_time_fraction: float | None = None
     #: whether the trace has the shapes of its operators (``record_shapes=True``); absent without operators
     shapes_recorded: bool | None = None
     #: operators without a model, longest first
-    unmodelled: tuple[Unmodelled, ...] = ()
+    unmodeled: tuple[Unmodeled, ...] = ()
     orphan_device_events: int = 0
     #: device time of work that was launched as a CUDA or HIP graph
     graph_launch_time_s: float = 0.0
@@ -900,7 +900,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     idle_breakdown: dict[str, float] | None = None
     launches: Launches | None = None
     #: what explains part of the idle time of a device: waits of the host
-    synchronisations: tuple[Synchronization, ...] = ()
+    synchronizations: tuple[Synchronization, ...] = ()
     #: the same: work of the host
     host_work: tuple[HostWork, ...] = ()
     #: a single stretch that is most of the idle time
@@ -926,14 +926,14 @@ class Analysis(Shown, frozen=True, kw_only=True):
     unrecorded: tuple[str, ...] = ()
 
     @property
-    def unmodelled(self) -> tuple[Unmodelled, ...]:
+    def unmodeled(self) -> tuple[Unmodeled, ...]:
         """The operators without a count, those of most time first."""
-        return self.coverage.unmodelled if self.coverage is not None else ()
+        return self.coverage.unmodeled if self.coverage is not None else ()
 
     @property
-    def rows(self) -> tuple[OperatorRow | Unmodelled, ...]:
+    def rows(self) -> tuple[OperatorRow | Unmodeled, ...]:
         """All rows that have time: operators with a count, then those without one."""
-        return (*self.operators, *self.unmodelled)
+        return (*self.operators, *self.unmodeled)
 
     @property
     def whole_s(self) -> float:

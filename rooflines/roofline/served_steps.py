@@ -74,7 +74,7 @@ class ServedSteps(msgspec.Struct, frozen=True, kw_only=True):
     #: tell, else in ``unknown``
     category_breakdown: dict[str, float]
     #: the share of the busy time with a work model, communication and copies included
-    modelled_time_fraction: float | None = None
+    modeled_time_fraction: float | None = None
     attention: ServedWork | None = None
     moe: ServedWork | None = None
     reads: DecodeReads | None = None

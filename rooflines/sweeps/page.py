@@ -361,12 +361,12 @@ def _point(number: int, row: SweepRow, color: str, label: str) -> RooflinePoint:
 def choices_section(rows: Sequence[SweepRow]) -> Section:
     """Throughput against memory, energy and accuracy, with the points that no other beats."""
     _, found = by_axis(rows)
-    colour_of = {
+    color_of = {
         row.point.id: color for curve, color in zip(found, colors(found), strict=True) for row in curve.rows
     }
     blocks: list[Block] = []
     for against in _AGAINST:
-        drawing = choices_of(rows, against, OBJECTIVES["throughput"], colour_of)
+        drawing = choices_of(rows, against, OBJECTIVES["throughput"], color_of)
         if len(drawing.choices) > 2:
             caption = (
                 f"Throughput and {against.title.partition(',')[0]}. No point beats those on the line in both."

@@ -17,7 +17,7 @@ def test_main_job_end_to_end(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     analysis = json.loads((output / "analysis.json").read_text())
     assert analysis["totals"]["matrix_flops"] == pytest.approx(2 * 4.089e9 * 4, rel=1e-3)
-    assert analysis["coverage"]["modelled_time_fraction"] >= 0.97
+    assert analysis["coverage"]["modeled_time_fraction"] >= 0.97
     assert max(row.get("efficiency", 0) for row in analysis["operators"]) <= 1.1
     assert any(row["module"] == "layer1.0.conv2" for row in analysis["operators"] if row["category"] == "convolution")
     check_sums(analysis)

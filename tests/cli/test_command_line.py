@@ -387,7 +387,7 @@ def test_analyze_with_other_ceilings_and_elsewhere_leaves_the_run_alone(recorded
     before = (recorded / "analysis.json").read_bytes()
     answer = call(capsys, monkeypatch, "analyze", recorded, "--ceilings", write_ceilings(place), "-o", "other.json")
     assert answer.code == 0, answer
-    assert json.loads((place / "other.json").read_text())["schema"] == "rooflines.analysis/1"
+    assert json.loads((place / "other.json").read_text())["schema"] == "rooflines.analysis/2"
     assert (recorded / "analysis.json").read_bytes() == before
     refused(
         call(capsys, monkeypatch, "analyze", recorded, "-o", "no/such/other.json"), "directory not found: 'no/such'", "another file"

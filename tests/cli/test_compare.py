@@ -44,8 +44,8 @@ def compare(tmp_path, capsys, monkeypatch):
     whole = {"schemaVersion": 1, "traceEvents": [mm(100, 200, 4, 5, 6)]}
     (tmp_path / "whole.json").write_text(json.dumps(whole))
     (tmp_path / "count.json").write_text('{"schema": "rooflines.count/1"}')
-    (tmp_path / "newer.json").write_text('{"schema": "rooflines.analysis/2"}')
-    (tmp_path / "corrupt.json").write_text('{"schema": "rooflines.analysis/1", "workload": 3}')
+    (tmp_path / "newer.json").write_text('{"schema": "rooflines.analysis/3"}')
+    (tmp_path / "corrupt.json").write_text('{"schema": "rooflines.analysis/2", "workload": 3}')
 
     return lambda *arguments: call(capsys, monkeypatch, "compare", *arguments)
 
@@ -60,7 +60,7 @@ def test_two_analyses_or_traces(compare):
     assert max(len(line) for line in answer.out.splitlines()) <= 80
     # Two traces.
     found = json.loads(compare("trace.json.gz", "trace2.json.gz", "--format", "json").out)
-    assert (found["schema"], found["a"]["source"]) == ("rooflines.comparison/1", "trace.json.gz")
+    assert (found["schema"], found["a"]["source"]) == ("rooflines.comparison/2", "trace.json.gz")
     product = next(row for row in found["rows"] if row["name"] == "aten::mm")
     assert product["difference_s"] == pytest.approx(60e-6)
     assert any("timed without the profiler" in note for note in found["notes"])
@@ -142,8 +142,8 @@ def test_noise_does_not_fail_a_build(compare, tmp_path):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["a.json"], "compare needs at least two runs or traces, got 1."),
     (["a.json", "missing.json"], "missing.json"),
-    (["a.json", "count.json"], "'count.json' has schema 'rooflines.count/1'; this version compares 'rooflines.analysis/1'."),
-    (["a.json", "newer.json"], "'newer.json' has schema 'rooflines.analysis/2'"),
+    (["a.json", "count.json"], "'count.json' has schema 'rooflines.count/1'; this version compares 'rooflines.analysis/2'."),
+    (["a.json", "newer.json"], "'newer.json' has schema 'rooflines.analysis/3'"),
     (["a.json", "corrupt.json"], "the analysis 'corrupt.json' is corrupt: Expected `object`, got `int`"),
     (["trace.json.gz", "whole.json"], "'whole.json' has no step marks"),
     (["a.json", "trace.json.gz", "--ceilings", "spec"], "'a.json' is an analysis; --ceilings requires the run or trace."),

@@ -53,7 +53,7 @@ def test_one_source_is_analysed_as_ever(place, capsys, monkeypatch):
     shutil.copytree("job", "alone", ignore=shutil.ignore_patterns("rank7*"))
     for source in ("job/rank0.json.gz", "job/rank0*", "alone"):
         assert call(monkeypatch, "analyze", source, "--format", "json") == 0
-        assert json.loads(capsys.readouterr().out)["schema"] == "rooflines.analysis/1"
+        assert json.loads(capsys.readouterr().out)["schema"] == "rooflines.analysis/2"
 
 
 def test_analyze_names_the_function_for_several_ranks(place):

@@ -79,7 +79,7 @@ def times_add_up(profiled: Profiled) -> Verdict:
     timeline, coverage = profiled.analysis.timeline, profiled.analysis.coverage
     if timeline is None or coverage is None or not timeline.span_s:
         return "the analysis has no timeline"
-    parts = sum(row.time_s for row in profiled.analysis.operators) + sum(row.time_s for row in coverage.unmodelled)
+    parts = sum(row.time_s for row in profiled.analysis.operators) + sum(row.time_s for row in coverage.unmodeled)
     error = abs(parts + timeline.idle_s - timeline.overlap_s - timeline.span_s) / timeline.span_s
     return error < _SUM_TOLERANCE, f"off by {error:.2e}"
 
@@ -158,9 +158,9 @@ def covered(least: float) -> Law:
     @_law(f"coverage >= {percent(least)}")
     def verdict(profiled: Profiled) -> Verdict:
         coverage = profiled.analysis.coverage
-        if coverage is None or coverage.modelled_time_fraction is None:
+        if coverage is None or coverage.modeled_time_fraction is None:
             return "the analysis has no coverage"
-        return coverage.modelled_time_fraction >= least, percent(coverage.modelled_time_fraction, 1)
+        return coverage.modeled_time_fraction >= least, percent(coverage.modeled_time_fraction, 1)
 
     return verdict
 

@@ -48,7 +48,7 @@ def check_report(
     assert division is not None
     assert coverage is not None
     assert analysis.bound_breakdown is not None
-    parts = [*(row.time_s for row in analysis.operators), *(gap.time_s for gap in coverage.unmodelled), timeline.idle_s]
+    parts = [*(row.time_s for row in analysis.operators), *(gap.time_s for gap in coverage.unmodeled), timeline.idle_s]
     assert sum(parts) - timeline.overlap_s == pytest.approx(timeline.span_s, rel=1e-9)
     assert sum(getattr(division, f"{part}_s") or 0.0 for part in PARTS) == pytest.approx(division.step_s, rel=1e-9)
     assert sum(analysis.bound_breakdown.values()) == pytest.approx(timeline.span_s, rel=1e-9)

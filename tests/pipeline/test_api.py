@@ -1,4 +1,4 @@
-"""``rooflines`` from Python: the same job without a command line, and manners towards the program that calls it."""
+"""``rooflines`` from Python: the same job without a command line, and manners toward the program that calls it."""
 
 import itertools
 import subprocess

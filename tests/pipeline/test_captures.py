@@ -51,11 +51,11 @@ def test_operators_modules_and_times_of_a_replay():
     events = json.loads(gzip.decompress(SGLANG.read_bytes()))["traceEvents"]
     kernels = [event["dur"] for event in events if event["cat"] == "kernel"]
     analysis = rooflines.analyze(SGLANG, capture=SGLANG_CAPTURE)
-    divided = [row.time_s for row in (*analysis.operators, *analysis.coverage.unmodelled)]
+    divided = [row.time_s for row in (*analysis.operators, *analysis.coverage.unmodeled)]
     assert sum(divided) * 1e6 == pytest.approx(sum(kernels))
-    assert sum(kernel.calls for row in (*analysis.operators, *analysis.coverage.unmodelled) for kernel in row.kernels) == len(kernels)
+    assert sum(kernel.calls for row in (*analysis.operators, *analysis.coverage.unmodeled) for kernel in row.kernels) == len(kernels)
     # Without its capture a graph is one row.
-    (graph,) = rooflines.analyze(SGLANG).coverage.unmodelled
+    (graph,) = rooflines.analyze(SGLANG).coverage.unmodeled
     assert (graph.name, graph.calls, sum(kernel.calls for kernel in graph.kernels)) == ("HIP graph 1", 1, 32)
 
 
@@ -181,7 +181,7 @@ def test_a_graph_without_its_capture_is_shown_by_kernel_and_its_products_say_the
     assert analysis.workload.precision == "bf16"
     section = next(one for one in view.page(analysis).sections if one.name == "coverage")
     (table,) = (block for block in section.blocks if isinstance(block, Table) and block.title == "Kernels of HIP graph 1")
-    (graph,) = (one for one in analysis.coverage.unmodelled if one.name == "HIP graph 1")
+    (graph,) = (one for one in analysis.coverage.unmodeled if one.name == "HIP graph 1")
     time, calls = (next(at for at, column in enumerate(table.columns) if column.label == name) for name in ("time", "calls"))
     assert sum(row.cells[time] for row in table.rows) == pytest.approx(sum(kernel.time_s for kernel in graph.kernels))
     assert sum(row.cells[calls] for row in table.rows) == sum(kernel.calls for kernel in graph.kernels)

@@ -88,10 +88,10 @@ CASES = [
 @pytest.mark.parametrize(("make", "mode"), CASES)
 def test_nearly_all_time_has_a_count_and_every_module_the_products_of_the_eager_run(pair, make, mode):
     eager, compiled = pair(make, mode)
-    assert compiled.coverage.modelled_time_fraction >= 0.95
+    assert compiled.coverage.modeled_time_fraction >= 0.95
     fused = [row for row in compiled.operators if "cpp_fused" in row.name]
     assert {row.phase for row in fused} == ({"forward", "backward"} if mode == "training" else {"forward"})
-    assert not [item.name for item in compiled.coverage.unmodelled if "cpp_fused" in item.name]
+    assert not [item.name for item in compiled.coverage.unmodeled if "cpp_fused" in item.name]
     assert compiled.totals.matrix_flops == eager.totals.matrix_flops > 0
     assert sums(compiled) == sums(eager)
     types = {row.path: row.type for row in eager.modules}
@@ -169,7 +169,7 @@ def test_graphs_between_breaks_have_their_modules(tmp_path):
             network(x)
 
     found = record(step, tmp_path / "run")
-    assert found.coverage.modelled_time_fraction == 1
+    assert found.coverage.modeled_time_fraction == 1
     products = {row.module: row.matrix_flops for row in found.operators if row.matrix_flops}
     assert products == {"head.first": 2 * 8 * 32 * 64, "head.second": 2 * 8 * 64 * 32, "tail": 2 * 8 * 32 * 4}
     fused = sum(row.flops for row in found.operators if "cpp_fused" in row.name)
@@ -189,8 +189,8 @@ def test_sizes_that_vary_and_what_was_compiled_before_are_unknown_with_their_rea
     varying, before = (torch.compile(function, dynamic=dynamic) for function, dynamic in ((torch.relu, True), (torch.tanh, False)))
     x = torch.randn(64, 64)
     found = record(lambda: varying(x), tmp_path / "varying")
-    assert "dynamic=False" in {item.reason for item in found.coverage.unmodelled}.pop()
+    assert "dynamic=False" in {item.reason for item in found.coverage.unmodeled}.pop()
     before(x)
-    unknown = record(lambda: before(x), tmp_path / "before").coverage.unmodelled
+    unknown = record(lambda: before(x), tmp_path / "before").coverage.unmodeled
     assert any(item.name.startswith("Torch-Compiled Region") for item in unknown)
     assert all("not compiled by inductor in this recording" in item.reason for item in unknown)

@@ -50,7 +50,7 @@ def test_a_custom_operator_has_its_row(custom, profiled):
     assert row.lower_bound_s
     # What its implementation calls is part of it.
     assert not [row for row in analysis.operators if row.name == "aten::mul"]
-    assert analysis.coverage.unmodelled == ()
+    assert analysis.coverage.unmodeled == ()
 
 
 def test_a_custom_operator_is_counted_once(custom):
@@ -72,7 +72,7 @@ def test_a_declared_kernel_has_its_row(profiled):
     assert (row.name, row.calls, row.flops, row.bytes) == ("decay", 1, 2 * 65536, 3 * 4 * 65536)
     assert row.time_s > 0
     assert row.lower_bound_s
-    assert analysis.coverage.modelled_time_fraction == 1.0
+    assert analysis.coverage.modeled_time_fraction == 1.0
     assert analysis.totals.flops == 2 * 65536
 
 

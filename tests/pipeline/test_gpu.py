@@ -34,7 +34,7 @@ def profiled(tmp_path, ceilings_file, model, **options):
 
 def sums(analysis):
     timeline = analysis["timeline"]
-    parts = sum(row["time_s"] for row in analysis["operators"]) + sum(item["time_s"] for item in analysis["coverage"]["unmodelled"])
+    parts = sum(row["time_s"] for row in analysis["operators"]) + sum(item["time_s"] for item in analysis["coverage"]["unmodeled"])
     return parts + timeline["idle_s"] - timeline["overlap_s"], timeline["span_s"]
 
 
@@ -47,7 +47,7 @@ def slow(value):
 def test_inference_counts_do_not_depend_on_precision(tmp_path, ceilings_file, precision):
     _, analysis = profiled(tmp_path, ceilings_file, "resnet50", batch_size=4, precision=precision)
     assert analysis["totals"]["matrix_flops"] == 2 * 4 * 4_089_184_256
-    assert analysis["coverage"]["modelled_time_fraction"] >= 0.97
+    assert analysis["coverage"]["modeled_time_fraction"] >= 0.97
     left, right = sums(analysis)
     assert left == pytest.approx(right, rel=1e-3)
     convolutions = {row["precision"] for row in analysis["operators"] if row["category"] == "convolution"}
@@ -64,7 +64,7 @@ def test_training_phases_and_modules(tmp_path, ceilings_file, model):
     assert backward == forward
     left, right = sums(analysis)
     assert left == pytest.approx(right, rel=1e-3)
-    assert analysis["coverage"]["modelled_time_fraction"] >= 0.95
+    assert analysis["coverage"]["modeled_time_fraction"] >= 0.95
     assert run.facts.steps.clock == "cuda events"
     assert len(run.facts.steps.timed_ns) == 3
     assert run.facts.peak_memory_kind == "allocator"
@@ -89,7 +89,7 @@ def test_triton_kernels_have_the_work_of_their_graph(tmp_path, ceilings_file, mo
         sum(row["bytes"] for row in one["operators"] if row["category"] != "copy") for one in (eager, compiled)
     )
     assert compiled_bytes < eager_bytes
-    assert compiled["coverage"]["modelled_time_fraction"] >= 0.95
+    assert compiled["coverage"]["modeled_time_fraction"] >= 0.95
     products = [{row["path"]: row["matrix_flops"] for row in found["modules"] if row["matrix_flops"]} for found in (eager, compiled)]
     assert products[0] == products[1]
     left, right = sums(compiled)

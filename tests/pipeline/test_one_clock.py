@@ -161,7 +161,7 @@ def test_the_parts_of_the_step_add_up_to_it(reported):
     if analysis.basis.timed:
         assert step_s == pytest.approx(analysis.steps.median_s)
     division = sum(getattr(analysis.division, field) or 0.0 for field in analysis.division.__struct_fields__[2:-1])
-    rows_s = sum(row.time_s for row in analysis.operators) + sum(row.time_s for row in analysis.coverage.unmodelled)
+    rows_s = sum(row.time_s for row in analysis.operators) + sum(row.time_s for row in analysis.coverage.unmodeled)
     whole = (division, sum(analysis.bound_breakdown.values()), rows_s + analysis.timeline.idle_s - analysis.timeline.overlap_s)
     assert whole == pytest.approx((step_s,) * 3, rel=1e-9)
     assert sum(analysis.category_breakdown.values()) == pytest.approx(analysis.timeline.busy_s)

@@ -154,7 +154,7 @@ def test_the_terminal_gets_no_control_code(tmp_path):
 
 def test_the_analysis_is_json_with_the_names_as_they_are_but_for_control_characters(written):
     analysis = json.loads(written["analysis"].read_text(encoding="utf-8"))
-    names = {row["name"] for row in analysis["operators"]} | {row["name"] for row in analysis["coverage"]["unmodelled"]}
+    names = {row["name"] for row in analysis["operators"]} | {row["name"] for row in analysis["coverage"]["unmodeled"]}
     assert {name for name in NAMES if name.isprintable()} <= names
     assert "two\ufffdlines\ufffd\ufffdand three" in names
     assert "control characters in names were replaced" in analysis["notes"]

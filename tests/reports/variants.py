@@ -6,7 +6,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.analysis import CATEGORIES, Analysis, Kernel, ModuleRow, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import CATEGORIES, Analysis, Kernel, ModuleRow, OperatorRow, Unmodeled
 from tests.samples import analysis as sample
 from tests.samples import ceilings
 
@@ -95,8 +95,8 @@ def repeated() -> Analysis:
     orphan = Kernel(
         name="void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >(int)", calls=5, time_s=2e-4
     )
-    missing = Unmodelled(name=orphan.name, calls=5, time_s=2e-4, reason="launched outside any operator", kernels=(orphan,))
-    return replaced(operators=rows, coverage=msgspec.structs.replace(sample().coverage, unmodelled=(missing,)))
+    missing = Unmodeled(name=orphan.name, calls=5, time_s=2e-4, reason="launched outside any operator", kernels=(orphan,))
+    return replaced(operators=rows, coverage=msgspec.structs.replace(sample().coverage, unmodeled=(missing,)))
 
 
 def large(count: int = 80) -> Analysis:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
+import rooflines
 from rooflines.device_specs.records import Ceilings
+from rooflines.pipeline.reading import read_analysis
 from rooflines.profiler.records import Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.tree.tree import module_annotation
@@ -16,6 +19,7 @@ from rooflines.roofline.analyze import analyze
 from tests.samples import ceilings
 from tests.traces import add, mm, op, span
 
+DATA = Path(__file__).parents[1] / "data"
 FACTS = RunFile(
     status="complete",
     workload=Workload(name="net", mode="training", batch_size=8),
@@ -52,10 +56,10 @@ def test_figures_are_per_step_and_add_up(tmp_path):
     # A traced step of 120 µs, 48 of them idle, is fitted into a timed one of 100.
     assert (timeline.span_s, timeline.idle_s) == (pytest.approx(100e-6), pytest.approx(48e-6 * 100 / 120))
     operators = sum(row.time_s for row in found.operators)
-    unmodelled = sum(item.time_s for item in found.coverage.unmodelled)
-    assert operators + unmodelled + timeline.idle_s - timeline.overlap_s == pytest.approx(timeline.span_s, rel=1e-9)
-    assert found.coverage.modelled_time_fraction == pytest.approx(62 / 72)
-    assert [(u.name, u.calls, u.reason) for u in found.coverage.unmodelled] == [("mylib::mine", 1, "no formula")]
+    unmodeled = sum(item.time_s for item in found.coverage.unmodeled)
+    assert operators + unmodeled + timeline.idle_s - timeline.overlap_s == pytest.approx(timeline.span_s, rel=1e-9)
+    assert found.coverage.modeled_time_fraction == pytest.approx(62 / 72)
+    assert [(u.name, u.calls, u.reason) for u in found.coverage.unmodeled] == [("mylib::mine", 1, "no formula")]
     assert sum(found.step_breakdown.values()) == pytest.approx(120e-6)
     assert sum(found.bound_breakdown.values()) == pytest.approx(timeline.span_s)
 
@@ -141,9 +145,23 @@ def test_the_json_round_trips_and_holds_no_null(tmp_path):
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert Analysis.from_dict(plain) == found
     assert "null" not in json.dumps(plain)
-    assert plain["schema"] == "rooflines.analysis/1"
+    assert plain["schema"] == "rooflines.analysis/2"
     assert plain["coverage"]["orphan_device_events"] == 0  # measured and zero, so present
     assert "energy_j" not in plain["totals"]  # not measured, so absent
+
+
+def test_an_analysis_of_the_first_schema_is_read_with_the_names_of_today():
+    """Which spelled some keys and one cause of idle time another way."""
+    text = (DATA / "analysis_of_schema_1.json").read_text()
+    now, stored = (
+        rooflines.analyze(DATA / "traces/resnet50_h100_graph_joined.json.gz"),
+        read_analysis(DATA / "analysis_of_schema_1.json"),
+    )
+    assert stored.synchronizations
+    assert stored.coverage.unmodeled
+    assert Analysis.from_dict(json.loads(text)) == now
+    assert stored.to_dict()["coverage"] == now.to_dict()["coverage"]
+    assert (stored.synchronizations, stored.idle_breakdown, stored.schema) == (now.synchronizations, now.idle_breakdown, now.schema)
 
 
 def test_a_run_without_trace_still_has_its_steps(tmp_path):

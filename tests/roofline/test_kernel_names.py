@@ -186,9 +186,9 @@ def test_every_kernel_with_a_known_name_is_in_a_category(path):
     analysis = analysis_of(path)
     if analysis.idle_breakdown is None:  # the operators of a processor launch no kernels
         return
-    uncounted = [one for row in analysis.coverage.unmodelled for one in row.kernels]
+    uncounted = [one for row in analysis.coverage.unmodeled for one in row.kernels]
     nameless_s = sum(one.time_s for one in uncounted if not kernel_category(one.name))
-    others_s = sum(row.time_s for row in analysis.coverage.unmodelled if not row.kernels)  # ran during the steps of others
+    others_s = sum(row.time_s for row in analysis.coverage.unmodeled if not row.kernels)  # ran during the steps of others
     assert analysis.category_breakdown.get("unknown", 0.0) <= nameless_s + others_s + 1e-9
     assert sum(analysis.category_breakdown.values()) == pytest.approx(analysis.timeline.busy_s)
 
@@ -285,6 +285,6 @@ def test_communication_without_an_operator_is_communication_everywhere(tmp_path)
 def test_the_verdict_gives_no_efficiency_for_kernels_without_a_bound(tmp_path):
     analysis, _ = parts(tmp_path, work(1, 1, "ampere_sgemm_128x64_nn"), work(20, 2))
     assert analysis.category_breakdown["matmul"] == analysis.category_breakdown["unknown"] == pytest.approx(5e-6)
-    assert analysis.coverage.modelled_time_fraction == 0
+    assert analysis.coverage.modeled_time_fraction == 0
     assert "matrix products take" in analysis.verdict
     assert "of the bound" not in analysis.verdict

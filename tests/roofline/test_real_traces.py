@@ -187,7 +187,7 @@ def test_an_example_is_an_event_of_the_file(name):
     events = json.loads(gzip.decompress((DATA / f"{name}.json.gz").read_bytes()))["traceEvents"]
     there = {(event["name"], round(float(event["ts"]), 3)): event for event in events if event.get("ph") == "X"}
     analysis = named(name)
-    found = [(row, row.example) for row in (*analysis.operators, *analysis.coverage.unmodelled) if row.example is not None]
+    found = [(row, row.example) for row in (*analysis.operators, *analysis.coverage.unmodeled) if row.example is not None]
     assert found
     for row, example in found:
         names = [kernel.name for kernel in row.kernels] or [row.name]

@@ -383,8 +383,8 @@ def test_a_copy_from_pageable_memory_that_lasts_until_it_is_done_is_a_wait(tmp_p
     copy = [op("aten::copy_", 20, 300), runtime("cudaMemcpyAsync", 25, 200, 2), copied("Memcpy HtoD (Pageable -> Device)", 150, 60, 2)]
     events = [op("aten::a", 0, 15), launch(5, 5, 1), kernel("a", 12, 100, 1), *copy, op("aten::a", 400, 20), launch(405, 5, 3)]
     found = analyzed(tmp_path, *events, kernel("a", 412, 10, 3))
-    assert [(wait.call, wait.operator) for wait in found.synchronisations] == [("cudaMemcpyAsync", "aten::copy_")]
-    assert found.idle_breakdown["synchronisation_s"] > 0
+    assert [(wait.call, wait.operator) for wait in found.synchronizations] == [("cudaMemcpyAsync", "aten::copy_")]
+    assert found.idle_breakdown["synchronization_s"] > 0
 
 
 def test_a_long_allocation_begins_to_use_a_library_and_memory_that_takes_long_is_a_stall(tmp_path):
@@ -450,7 +450,7 @@ def test_a_call_whose_shapes_depend_on_the_data_is_one_row(tmp_path):
             profiler.step()
     analysis = rooflines.analyze(path)
     assert analysis.basis.steps == 6
-    rows = [*analysis.operators, *analysis.coverage.unmodelled]
+    rows = [*analysis.operators, *analysis.coverage.unmodeled]
     assert all(row.calls >= 1 for row in rows if row.phase == "forward")
     varying, same = sorted((row for row in rows if row.name == "aten::mm" and row.phase == "forward"), key=lambda row: row.shapes)
     assert (varying.shapes, same.shapes) == ("10–60x64, 64x32", "48x48, 48x48")
@@ -496,7 +496,7 @@ def test_a_first_step_that_only_starts_up_is_left_out(tmp_path, first, others, l
     assert (analysis.basis.steps, bool(told)) == (len(others) + (not left_out), left_out)
     if left_out:
         assert analysis.traced_steps[0].name == "ProfilerStep#1"
-        calls = sum(row.calls for row in (*analysis.operators, *analysis.coverage.unmodelled))
+        calls = sum(row.calls for row in (*analysis.operators, *analysis.coverage.unmodeled))
         assert calls == 10
         assert analysis.timeline.span_s == pytest.approx(sum(length for _, length in others) / len(others) * 1e-6, rel=0.1)
 

@@ -87,7 +87,7 @@ def test_the_largest_category_is_a_share_of_the_same_step():
 
 
 def test_graphs_without_a_capture_are_named_and_small_categories_beside_them_are_not():
-    known = Coverage(modelled_time_fraction=0.1, graph_launch_time_s=0.8, graph_matched_time_s=0.1)
+    known = Coverage(modeled_time_fraction=0.1, graph_launch_time_s=0.8, graph_matched_time_s=0.1)
     assert said({"unknown": 0.9, "host": 0.1}, {"copy": 0.05}, coverage=known) == (
         "Bound unknown: 70 % of the step is in CUDA or HIP graphs without a capture trace (--capture)."
     )

@@ -129,8 +129,8 @@ def test_bound_headroom_and_unjudged_add_up_to_the_operators(path):
     time_s = totals.time_s or 0.0  # nothing where nothing has a count
     assert (totals.lower_bound_s or 0.0) + (totals.headroom_s or 0.0) + totals.unjudged_s == near(time_s)
     assert sum(row.time_s for row in analysis.operators) == near(time_s)
-    unmodelled = sum(one.time_s for one in analysis.coverage.unmodelled)
-    assert time_s + unmodelled + timeline.idle_s - timeline.overlap_s == near(timeline.span_s)
+    unmodeled = sum(one.time_s for one in analysis.coverage.unmodeled)
+    assert time_s + unmodeled + timeline.idle_s - timeline.overlap_s == near(timeline.span_s)
 
 
 @every_trace
@@ -148,7 +148,7 @@ def test_a_step_of_which_more_than_a_fifth_is_unknown_has_no_bound_and_no_larges
         assert all(table.total[4:6] == (None, None) for table in total if table.name == "operators" and table.total)
     if unknown > 0.2 * whole_of(analysis):
         assert "Largest possible gain" not in analysis.verdict
-        every = (kernel.name for row in (*analysis.operators, *analysis.coverage.unmodelled) for kernel in row.kernels)
+        every = (kernel.name for row in (*analysis.operators, *analysis.coverage.unmodeled) for kernel in row.kernels)
         kernels = any(not name.startswith("Mem") and not communicates(name) for name in every)
         assert ("Computing kernels that take the most time of" in analysis.verdict) == kernels
     else:
@@ -309,8 +309,8 @@ def stated(analysis: Analysis) -> list[tuple[str, str, float]]:
     if analysis.idle_breakdown is not None:
         bounds["idle"] = sum(bounds.get(name, 0.0) for name in ("host", "idle", "input"))
     categories = {name: time_s / whole for name, time_s in (analysis.category_breakdown or {}).items()}
-    if analysis.coverage is not None and analysis.coverage.modelled_time_fraction is not None and analysis.timeline is not None:
-        bounds["uncounted"] = (1 - analysis.coverage.modelled_time_fraction) * analysis.timeline.busy_s / whole
+    if analysis.coverage is not None and analysis.coverage.modeled_time_fraction is not None and analysis.timeline is not None:
+        bounds["uncounted"] = (1 - analysis.coverage.modeled_time_fraction) * analysis.timeline.busy_s / whole
     take = rf"takes? {SHARE} of {WHOLE}"
     patterns = [
         *((name, rf"\b{name}-bound for {SHARE} of", name) for name in ("compute", "memory", "latency")),
@@ -324,8 +324,8 @@ def stated(analysis: Analysis) -> list[tuple[str, str, float]]:
         ("host", rf"host-bound: the device is idle [^.]*, for {SHARE} because", "host"),
         ("idle", rf"the device is idle for {SHARE} of {WHOLE}(?=, (?:mostly|for))", "idle"),
         ("idle", rf"the device is idle for {SHARE} of {WHOLE}(?= \([^)]*\)[^:]*: the host has not launched)", "idle"),
-        ("unmodelled", rf"operators without a work model {take}", "uncounted"),
-        ("unmodelled", rf"{SHARE} of {WHOLE} is in operators without a work model", "unknown"),
+        ("unmodeled", rf"operators without a work model {take}", "uncounted"),
+        ("unmodeled", rf"{SHARE} of {WHOLE} is in operators without a work model", "unknown"),
         ("input", rf"{SHARE} of {WHOLE} is waiting for data", "input"),
         ("input", rf"the device waits for data for {SHARE} of", "input"),
         ("input", rf"idle for {SHARE} of {WHOLE}[^.]{{0,30}}while the host (?:waits for|is in) the data loader", "input"),
@@ -353,7 +353,7 @@ def test_the_sentences_are_found():
     found = {
         what for path in TRACES for what, pattern, _ in stated(analysis_of(path)) if re.search(pattern, sentences_of(path).lower())
     }
-    assert found >= {"category", "communication", "host", "idle", "input", "unmodelled", "busy"}
+    assert found >= {"category", "communication", "host", "idle", "input", "unmodeled", "busy"}
 
 
 @every_trace
@@ -443,7 +443,7 @@ def test_faster_kernels_together_save_no_more_than_what_the_host_does_not_delay(
 def test_what_has_no_figure_is_absent_and_never_0(path):
     found = json.loads(to_json(analysis_of(path)))
     assert all(finding.get("saves_s") != 0 and finding.get("later_s") != 0 for finding in found["findings"])
-    assert all(not {"flops", "bytes", "matrix_flops"} & gap.keys() for gap in found["coverage"]["unmodelled"])
+    assert all(not {"flops", "bytes", "matrix_flops"} & gap.keys() for gap in found["coverage"]["unmodeled"])
     if not any(row["flops"] or row["bytes"] for row in found["operators"]):
         assert not {"flops", "matrix_flops", "bytes"} & found["totals"].keys()
 

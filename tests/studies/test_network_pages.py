@@ -69,7 +69,7 @@ class TestPage:
         ids = set(re.findall(r'\bid="([^"]+)"', text))
         assert set(re.findall(r"url\(#([^)]+)\)", text)) <= ids
 
-    def test_data_is_labelled_on_the_page_and_in_the_terminal(self, page, text):
+    def test_data_is_labeled_on_the_page_and_in_the_terminal(self, page, text):
         assert "synthetic images of MNIST&#39;s size" in text
         assert "synthetic images of MNIST's size" in " ".join(in_terminal(page).split())
 
@@ -191,7 +191,7 @@ def test_names_and_values_lie_inside_the_picture():
     assert all(text.get_window_extent().x0 >= 0 and text.get_window_extent().x1 <= width for text in picture.axes[0].texts)
 
 
-def test_backends_of_a_study_have_colours_and_shapes_of_their_own():
+def test_backends_of_a_study_have_colors_and_shapes_of_their_own():
     for names in (BACKENDS, LIBRARIES):
         assert len({category_mark(name) for name in names}) == len(names)
         for theme in THEMES:

@@ -213,7 +213,7 @@ def test_mnist_is_read_from_its_folder_or_said_to_be_missing(tmp_path):
 
 
 @pytest.mark.parametrize(("tests", "sizes", "remark"), [(False, (48, 12), "12 images held out for tests"), (True, (60, 20), "")])
-def test_mnist_as_csv_has_its_labelled_test_file_or_a_part_held_out(tmp_path, tests, sizes, remark):
+def test_mnist_as_csv_has_its_labeled_test_file_or_a_part_held_out(tmp_path, tests, sizes, remark):
     found = data.load("mnist", str(image_data.mnist_csv(tmp_path, tests=tests)))
     assert (len(found.train_images), len(found.test_images)) == sizes
     assert found.remark.endswith(remark)

@@ -2,10 +2,10 @@
 Metal.
 
 On a CPU int8 is added up in int32, by ``torch._int_mm`` or by ``onednn::qlinear_pointwise``, which torch's
-x86 quantisation compiles a linear layer to: it has its weights laid out for the matrix units beforehand and
+x86 quantization compiles a linear layer to: it has its weights laid out for the matrix units beforehand and
 rounds the sums to uint8 again. Which is faster depends on the CPU. On a GPU fp8 is e4m3 through
 ``torch._scaled_mm`` with fp32 scales and bf16 out, int8 is ``torch._int_mm`` with int32 out: these are what
-torch's own quantised layers call, and have no public name that all versions share.
+torch's own quantized layers call, and have no public name that all versions share.
 """
 
 from __future__ import annotations

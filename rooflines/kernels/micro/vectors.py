@@ -1,6 +1,6 @@
 """The vector registers of this CPU, and how to write LLVM vector instructions from a Numba kernel.
 
-A peak kernel written as a plain loop reaches the peak only when LLVM's vectoriser happens to choose the full
+A peak kernel written as a plain loop reaches the peak only when LLVM's vectorizer happens to choose the full
 register width, and on many AVX-512 parts it prefers half of it. These kernels therefore spell out vectors of
 the native width: LLVM has then nothing left to decide but the registers.
 """
@@ -83,7 +83,7 @@ def emitted_vectors(emit: Callable[..., None]) -> Any:
     """A Numba function whose instructions ``emit(code, *arguments)`` writes.
 
     Loops over eight or sixteen channels that Numba compiles as they are become vectors only as LLVM's
-    vectoriser sees fit, at half of the register width on many AVX-512 parts and with the accumulators in
+    vectorizer sees fit, at half of the register width on many AVX-512 parts and with the accumulators in
     memory. Such a function says which values are vectors and which of them live across a loop; the registers
     are all that is left to LLVM. One-dimensional contiguous arrays arrive as pointers to their first element,
     integers as 64-bit ones.

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 # Events on the stream of the steps miss work that runs on other streams. Where their sum differs by more than
-# this share from the time between two synchronisations (and by more than these take themselves), the latter
+# this share from the time between two synchronizations (and by more than these take themselves), the latter
 # is the time of the steps.
 EVENTS_SHARE = 0.03
-SYNCHRONISE_NS = 1_000_000
+SYNCHRONIZE_NS = 1_000_000
 NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
 
 
@@ -37,7 +37,7 @@ def wall_step_ns(events_ns: Sequence[int], wall_ns: int) -> int | None:
     """The time of one of these steps, which took ``wall_ns`` together, if their events do not account for it;
     otherwise None."""
     apart_ns = abs(wall_ns - sum(events_ns))
-    if not events_ns or apart_ns <= max(EVENTS_SHARE * wall_ns, SYNCHRONISE_NS):
+    if not events_ns or apart_ns <= max(EVENTS_SHARE * wall_ns, SYNCHRONIZE_NS):
         return None
     return round(wall_ns / len(events_ns))
 

@@ -61,7 +61,7 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
         "kernel_wait": intervals.union(waiting_from[~long], ends[~long]),
         "outside": intervals.union(waiting_from[long & ~by_graph], ends[long & ~by_graph]),
         "graph": intervals.union(waiting_from[long & by_graph], ends[long & by_graph]),
-        "synchronisation": synchronizing,
+        "synchronization": synchronizing,
         "data_loading": loading,
         "unknown": intervals.union(gaps[~known, 0], gaps[~known, 1]),
     }

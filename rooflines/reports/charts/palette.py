@@ -21,7 +21,7 @@ Theme = Literal["light", "dark", "page"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 
 # Every name with its color in the light and in the dark theme.
-_COLOURS = {
+_COLORS = {
     "convolution": ("#0069B9", "#60AAFC"),
     "matmul": ("#BC2A00", "#F23A00"),
     "attention": ("#A32890", "#BE45B5"),
@@ -59,8 +59,8 @@ SERIES_COLORS = (
     "series-7",
     "series-8",
 )
-_COLOURS |= {name: (light, dark) for name, (_, light, dark) in _BACKENDS.items()}
-_COLOURS |= dict(
+_COLORS |= {name: (light, dark) for name, (_, light, dark) in _BACKENDS.items()}
+_COLORS |= dict(
     zip(SERIES_COLORS, dict.fromkeys((light, dark) for _, light, dark in _BACKENDS.values()), strict=False)
 )
 _MARKS = {name: mark for name, (mark, _, _) in _BACKENDS.items()} | dict(
@@ -68,7 +68,7 @@ _MARKS = {name: mark for name, (mark, _, _) in _BACKENDS.items()} | dict(
 )
 
 # Everything with its own color.
-COLORED = frozenset(_COLOURS)
+COLORED = frozenset(_COLORS)
 
 
 class Ink(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +190,7 @@ BOUNDS: dict[str, BoundStyle] = {
 def category_color(category: str, theme: Theme = "light") -> str:
     """The color of ``category``, or of a study's backend; an unknown one is drawn as ``other``."""
     name = category if category in COLORED else "other"
-    return _VARIABLES[name] if theme == "page" else _COLOURS[name][THEMES.index(theme)]
+    return _VARIABLES[name] if theme == "page" else _COLORS[name][THEMES.index(theme)]
 
 
 def category_mark(category: str) -> str:

@@ -89,7 +89,7 @@ def roofline_drawing(
         ),
         ridges=tuple(ridges),
         points=tuple(drawn),
-        labeled=tuple(_labelled(drawn)),
+        labeled=tuple(_labeled(drawn)),
         rings=tuple(rings),
         band=band,
         limits=limits,
@@ -210,7 +210,7 @@ def _ranked(points: Iterable[RooflinePoint]) -> list[RooflinePoint]:
     return sorted(candidates, key=lambda point: point.gain_s, reverse=True)[:MOST_LABELS]
 
 
-def _labelled(points: Iterable[RooflinePoint]) -> Iterator[RooflinePoint]:
+def _labeled(points: Iterable[RooflinePoint]) -> Iterator[RooflinePoint]:
     """The points to name, each with a name of its own."""
     taken: set[str] = set()
     for point in _ranked(points):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DIRECTORY = "figures"
 _TAG = re.compile(r"<[^>]+>")
 _NUMBER = re.compile(r"-?\d+\.\d+")
-_COLOUR = re.compile("|".join(VARIABLE_OF))
+_COLOR = re.compile("|".join(VARIABLE_OF))
 _FONT = re.compile(r"font-family: [^;\"]+;? ?|(?<=font: )([\d.]+px)[^;\"]+")
 # Rotations by zero, the default shapes of line ends, and the ids of everything except the axes: the page does
 # not need them.
@@ -96,7 +96,7 @@ def page_svg(drawing: Drawing, width_in: float, name: str) -> str:
 def _short(tag: re.Match[str]) -> str:
     """A tag with short numbers, variables as colors and the font of the page."""
     text = _NUMBER.sub(lambda number: _rounded(float(number[0])), tag[0])
-    text = _COLOUR.sub(lambda color: f"var(--{VARIABLE_OF[color[0]]})", text)
+    text = _COLOR.sub(lambda color: f"var(--{VARIABLE_OF[color[0]]})", text)
     text = _FONT.sub(lambda font: font[1] or "", text).replace("font: ", "font-size: ")
     text = _NEEDLESS.sub("", text).replace(" \n", " ").replace("\n", "")
     return _PATH.sub(lambda path: _COMMAND.sub(r"\1", path[0]).rstrip(), text)

@@ -41,7 +41,7 @@ _NODE = "autograd::engine::evaluate_function: "
 _IDLE = {
     "data_loading": ("input", "data loading"),
     "host_bound": ("host", "host"),
-    "synchronisation": ("host", "host waits"),
+    "synchronization": ("host", "host waits"),
     "communication": ("communication", "exchange"),
     "kernel_wait": ("idle", "not begun"),
     "outside": ("idle", "other work"),

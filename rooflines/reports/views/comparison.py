@@ -112,7 +112,7 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
     rows = (
         comparison.modules
         if by == "module"
-        else [row for row in comparison.rows if row.kind in ("operator", "unmodelled")]
+        else [row for row in comparison.rows if row.kind in ("operator", "unmodeled")]
     )
     same = [row.difference_s == 0 for row in rows if row.direction == "same"]
     unchanged = [
@@ -253,7 +253,7 @@ def _names(row: ChangedRow, by: By) -> tuple[str, str]:
     side = _side(row)
     if by == "module":
         return side.module or "(all)", row.name
-    outside = f"({side.phase})" if side.phase else "(no count)" if row.kind == "unmodelled" else ""
+    outside = f"({side.phase})" if side.phase else "(no count)" if row.kind == "unmodeled" else ""
     return short_name(row.name), side.module or outside
 
 
@@ -286,7 +286,7 @@ def _sum(comparison: Comparison) -> Table:
         moved = [
             row.difference_s
             for row in comparison.rows
-            if row.kind in ("operator", "unmodelled") and row.direction == name
+            if row.kind in ("operator", "unmodeled") and row.direction == name
         ]
         if any(moved):
             rows.append((f"{title.lower()} ({len(moved) - moved.count(0)})", sum(moved), ""))
@@ -363,7 +363,7 @@ def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
         failed = comparison.slower_than(above)
         _step(suite, comparison, above, failed)
         for row in comparison.modules if by == "module" else comparison.rows:
-            if row.kind in ("operator", "unmodelled", "module"):
+            if row.kind in ("operator", "unmodeled", "module"):
                 _row(suite, row, by, failed)
         cases = suite.findall("testcase")
         suite.set("tests", str(len(cases)))
@@ -449,7 +449,7 @@ def benchmark(comparison: Comparison, top: int) -> str:
     ]
     if pace:
         entries.insert(0, _entry(basis, pace.before_s, pace.after_s, pace.noise or pace, comparison.verdict))
-    rows = [row for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.after]
+    rows = [row for row in comparison.rows if row.kind in ("operator", "unmodeled") and row.after]
     for row in sorted(rows, key=lambda row: -_side(row).time_s)[:top]:
         before_s = row.before.time_s if row.before else 0.0
         entries.append(_entry(_full_name(row), before_s, _side(row).time_s, row.noise, row.cause))

@@ -11,7 +11,7 @@ from rooflines.reports.document import ABSENT, CALLS, TIME, Cell, Cells, Column,
 from rooflines.reports.views.roofline import roofline_warning
 from rooflines.reports.words.rows import known_share
 from rooflines.reports.words.text import bound_words, is_kernel, operator_name
-from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodeled
 from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.call_sites import merged_kernel
@@ -21,7 +21,7 @@ _PRINTED = 20
 _MOST_HOVERED = 12
 _COPIES = ("Memcpy ", "Memset ")
 # The place of a row of the analysis, the row, and a kernel of it.
-_Launch: TypeAlias = tuple[int, OperatorRow | Unmodelled, Kernel]
+_Launch: TypeAlias = tuple[int, OperatorRow | Unmodeled, Kernel]
 _UNKNOWN: Cells = (None, None, None, "")
 _OCCUPANCY = (
     "warps in use over the warps that a multiprocessor holds, estimated by the profiler; the mean "

@@ -127,7 +127,7 @@ def _summary(analysis: Analysis) -> Iterator[tuple[str, float]]:
         "energy_per_sample_j": usage.energy_per_sample_j if usage else None,
         "flop_per_j": usage.flop_per_j if usage else None,
         "idle_s": timeline.idle_s if timeline else None,
-        "modelled_time_fraction": coverage.modelled_time_fraction if coverage else None,
+        "modeled_time_fraction": coverage.modeled_time_fraction if coverage else None,
     }
     for one in usage.devices if usage else ():
         busy = one.gauges.get("gpu_utilization") or one.gauges.get("cpu_utilization")

@@ -569,7 +569,7 @@ def _uncounted_table(groups: dict[tuple[str, str], list[TableRow]], analysis: An
     )
     caption = "Operators without a FLOP and byte count"
     return table(
-        "unmodelled", columns, rows, caption, brief=_UNCOUNTED_BRIEF, printed=_UNCOUNTED_PRINTED, show=show
+        "unmodeled", columns, rows, caption, brief=_UNCOUNTED_BRIEF, printed=_UNCOUNTED_PRINTED, show=show
     )
 
 

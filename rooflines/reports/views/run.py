@@ -470,7 +470,7 @@ def _device_time(analysis: Analysis) -> Section:
         "Device time",
         Facts(rows=rows),
         Paragraph(
-            "Busy and idle add up to the span; operators, unmodelled and idle time less the overlap do too.",
+            "Busy and idle add up to the span; operators, unmodeled and idle time less the overlap do too.",
             "note",
         ),
         *said(text for text, _ in sentences.device_sentences(analysis)),

@@ -129,7 +129,7 @@ def reads_sentence(one: ServedSteps) -> str:
     """What a decode step must read, or why that is not known."""
     reads = one.reads
     if not reads:
-        share = 1 - one.modelled_time_fraction if one.modelled_time_fraction is not None else 0.0
+        share = 1 - one.modeled_time_fraction if one.modeled_time_fraction is not None else 0.0
         why = f": {percent(share)} of the busy time is in operators without a work model" if share else ""
         also = " If the step replays graphs, add their capture trace with --capture." if share else ""
         return f"Bytes per decode step are not available{why}.{also}"

@@ -62,10 +62,10 @@ def table_rows(analysis: Analysis) -> list[TableRow]:
             caller=gap.caller,
             example=gap.example,
         )
-        for gap in analysis.unmodelled
+        for gap in analysis.unmodeled
     )
     reasons: dict[str, list[OperatorRow]] = {"": list(analysis.operators)}
-    for row, gap in zip(without_count, analysis.unmodelled, strict=True):
+    for row, gap in zip(without_count, analysis.unmodeled, strict=True):
         reasons.setdefault(gap.reason, []).append(row)
     folded = ((reason, members) for reason, each in reasons.items() for members in repeated(each, analysis))
     rows = []

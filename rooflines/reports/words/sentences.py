@@ -139,7 +139,7 @@ def missing_findings(analysis: Analysis) -> str:
     if analysis.unrecorded:
         return "No advice: part of the work was not recorded."
     coverage = analysis.coverage
-    if coverage and coverage.modelled_time_fraction is not None and coverage.modelled_time_fraction < 0.5:
+    if coverage and coverage.modeled_time_fraction is not None and coverage.modeled_time_fraction < 0.5:
         return f"No advice: most of the time is in {coverage.uncounted}."
     if (noise := share_of_step(noise_s(analysis), analysis)) >= 1:
         return "Too noisy to tell: the error of the step time is as long as the step."
@@ -157,12 +157,12 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
     """The share of the step in operators without a work model, with the names of the longest if ``named``;
     None without a trace."""
     coverage = analysis.coverage
-    if not coverage or coverage.modelled_time_fraction is None:
+    if not coverage or coverage.modeled_time_fraction is None:
         return None
-    if not coverage.unmodelled:
+    if not coverage.unmodeled:
         return "Every operator has a work model."
     busy_s = analysis.timeline.busy_s if analysis.timeline else 0.0
-    share = share_of_step((1 - coverage.modelled_time_fraction) * busy_s, analysis)
+    share = share_of_step((1 - coverage.modeled_time_fraction) * busy_s, analysis)
     took = f"take {percent(share)} of the {analysis.basis.per}" if busy_s else "ran"
     text = f"{coverage.uncounted.capitalize()} {took}"
     if not named:
@@ -278,7 +278,7 @@ RUNS_NOTHING = {
     "input": {"data_loading_s": "the host was loading data"},
     "host": {
         "host_bound_s": "the host had launched nothing",
-        "synchronisation_s": "the host was waiting for the device",
+        "synchronization_s": "the host was waiting for the device",
     },
     "idle": {
         "kernel_wait_s": "launched work had not begun",

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rooflines.roofline.analysis import OperatorRow, Unmodelled
+from rooflines.roofline.analysis import OperatorRow, Unmodeled
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.units import binary_bytes, significant
 
@@ -50,7 +50,7 @@ def count_text(value: float) -> str:
     return str(int(value)) if value == int(value) else significant(value)
 
 
-def operator_name(row: OperatorRow | Unmodelled) -> str:
+def operator_name(row: OperatorRow | Unmodeled) -> str:
     """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell
     it.
 
@@ -62,7 +62,7 @@ def operator_name(row: OperatorRow | Unmodelled) -> str:
     return f"{name} (backward)" if row.phase == "backward" and "backward" not in name.lower() else name
 
 
-def is_kernel(row: OperatorRow | Unmodelled) -> bool:
+def is_kernel(row: OperatorRow | Unmodeled) -> bool:
     """Whether the row is a kernel that no operator launched."""
     return not row.phase and bool(row.kernels) and row.kernels[0].name == row.name
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodeled
 from rooflines.roofline.judge.shapes import tensors
 from rooflines.roofline.predict.options import BY_NAME
 from rooflines.roofline.predict.rows import exchanges_data, transfers
@@ -60,7 +60,7 @@ class Ran(NamedTuple):
     yet."""
 
     key: Key
-    row: OperatorRow | Unmodelled
+    row: OperatorRow | Unmodeled
     left_s: float
 
     def saved(self, new_s: float) -> float:
@@ -146,8 +146,8 @@ class Case:
             return False
         return (
             coverage is None
-            or coverage.modelled_time_fraction is None
-            or coverage.modelled_time_fraction >= 0.5
+            or coverage.modeled_time_fraction is None
+            or coverage.modeled_time_fraction >= 0.5
         )
 
     @property

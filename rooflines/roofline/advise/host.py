@@ -56,7 +56,7 @@ _UNCACHED = (
     "torch.cuda.empty_cache() in the step"
 )
 _WITHOUT_STACKS = "record again without with_stack=True, which slows the host"
-_SYNCHRONISED = (
+_SYNCHRONIZED = (
     (
         ("item", "is_nonzero", "_local_scalar_dense"),
         "keep the value on the device, and read it only every hundred steps (.item(), print, if)",
@@ -193,8 +193,8 @@ def _needed(found: Input, workers: int) -> int:
 
 def synchronization(case: Case) -> Advice | None:
     """Waits for the device after which the device waits for the host."""
-    found = [wait for wait in case.analysis.synchronisations if wait.idle_s > 0]
-    waiting_s = case.idle_s("synchronisation")
+    found = [wait for wait in case.analysis.synchronizations if wait.idle_s > 0]
+    waiting_s = case.idle_s("synchronization")
     saves_s = min(max(sum(wait.idle_s for wait in found), waiting_s), waiting_s + case.idle_s("host_bound"))
     if saves_s <= 0:
         return None
@@ -206,13 +206,13 @@ def synchronization(case: Case) -> Advice | None:
     timeline = case.analysis.timeline
     copies = "; copies with non_blocking=True" if timeline is not None and timeline.memcpy_s else ""
     default = f"no .item(), .cpu(), print of a tensor or synchronize() inside the step{copies}"
-    remedy = next((advice for names, advice in _SYNCHRONISED if operator in names), default)
+    remedy = next((advice for names, advice in _SYNCHRONIZED if operator in names), default)
     return Advice(
         "Let the host run ahead of the device",
         saves_s,
         f"{case.idle(saves_s)} because the host waited for it before{f': {listed}' if listed else ''}",
         without_stacks(case, remedy),
-        {"synchronisation": min(waiting_s, saves_s), "host_bound": max(0.0, saves_s - waiting_s)},
+        {"synchronization": min(waiting_s, saves_s), "host_bound": max(0.0, saves_s - waiting_s)},
     )
 
 
@@ -415,8 +415,8 @@ def _launch_less(case: Case) -> Setting | str:
         return COMPILED_GRAPH if generates(case) else NOT_GENERATED
     if analysis.workload.source == "model":
         return larger
-    read = _SYNCHRONISED[0][0] + _SYNCHRONISED[1][0]
-    operators = (wait.operator for wait in analysis.synchronisations)
+    read = _SYNCHRONIZED[0][0] + _SYNCHRONIZED[1][0]
+    operators = (wait.operator for wait in analysis.synchronizations)
     waits = {operator for operator in operators if operator.removeprefix("aten::") in read}
     first = f"remove the waits ({', '.join(sorted(waits))}), which no graph can hold; then " if waits else ""
     return f"{first}{GRAPH}; or {larger}"

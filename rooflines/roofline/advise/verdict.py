@@ -283,7 +283,7 @@ def rate_text(between: tuple[float, float]) -> str:
 def _not_recorded(analysis: Analysis) -> str:
     """The data that the recording left out, and what remains; empty for a complete trace."""
     coverage, environment = analysis.coverage, analysis.environment
-    if coverage is None or not (analysis.operators or coverage.unmodelled):
+    if coverage is None or not (analysis.operators or coverage.unmodeled):
         return ""
     if coverage.shapes_recorded is None and not analysis.operators:
         if _unknown(analysis)[0] == "graphs":  # a replay has no operators of the host to record
@@ -373,7 +373,7 @@ def _bound(analysis: Analysis) -> str:
         least,
         without="communication" if bound == "communication" else "",
     )
-    uncounted = sum(row.time_s for row in analysis.unmodelled) > breakdown.get("unknown", 0.0) / 2
+    uncounted = sum(row.time_s for row in analysis.unmodeled) > breakdown.get("unknown", 0.0) / 2
     if unlimited and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
         both = f"{percent(shares[first[0]]).removesuffix(' %')} and {percent(shares[first[1]])} of {whole}"
         opening = f"{first[0].capitalize()}- and {first[1]}-bound for {both}"
@@ -477,7 +477,7 @@ def _unknown(analysis: Analysis) -> tuple[str, float]:
         because = {
             "graphs": coverage.graph_launch_time_s - coverage.graph_matched_time_s,
             "threads": analysis.basis.shared_s or 0.0,
-            "shapes": sum(row.time_s for row in coverage.unmodelled if "not recorded" in row.reason)
+            "shapes": sum(row.time_s for row in coverage.unmodeled if "not recorded" in row.reason)
             if coverage.shapes_recorded is False
             else 0.0,
         }

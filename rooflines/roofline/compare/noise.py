@@ -245,7 +245,7 @@ def _weights(count: int) -> Floats:
 
 
 def _moderated(variance: Floats, prior: float, rows: Sequence[PairTimes]) -> Floats:
-    """The variances, drawn towards that of all rows (Smyth 2004)."""
+    """The variances, drawn toward that of all rows (Smyth 2004)."""
     freedom = np.array([len(row.before) + len(row.after) - 2 for row in rows])
     moderated: Floats = (_PRIOR_STEPS * prior + freedom * variance) / (_PRIOR_STEPS + freedom)
     return moderated

@@ -17,8 +17,8 @@ from rooflines.shown import Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPARISON_SCHEMA = "rooflines.comparison/1"
-Kind = Literal["operator", "unmodelled", "idle", "overlap", "module"]
+COMPARISON_SCHEMA = "rooflines.comparison/2"
+Kind = Literal["operator", "unmodeled", "idle", "overlap", "module"]
 Match = Literal["same", "precision", "batch", "shapes", "module", "name", "none"]
 Direction = Literal["slower", "faster", "same", "unknown", "new", "gone"]
 

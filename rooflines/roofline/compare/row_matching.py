@@ -52,7 +52,7 @@ def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True
     )
     for match, key in _OPERATOR_KEYS:
         ours, theirs = matching.pair_off(match, key, ours, theirs)
-    gaps, their_gaps = (_folded(_unmodelled(side), _GAP_KEYS[0][1]) for side in (before, after))
+    gaps, their_gaps = (_folded(_unmodeled(side), _GAP_KEYS[0][1]) for side in (before, after))
     for match, key in _GAP_KEYS:
         gaps, their_gaps = matching.pair_off(match, key, gaps, their_gaps)
     # Rows with a count on one side only: one trace holds the shapes, or one version of rooflines has the
@@ -111,10 +111,10 @@ def _figures(row: OperatorRow | ModuleRow, **others: Any) -> Figures:
     return msgspec.structs.replace(msgspec.convert(row, Figures, from_attributes=True), **others)
 
 
-def _unmodelled(analysis: Analysis) -> Iterator[SideRow]:
-    for row in analysis.unmodelled:
+def _unmodeled(analysis: Analysis) -> Iterator[SideRow]:
+    for row in analysis.unmodeled:
         yield SideRow(
-            "unmodelled",
+            "unmodeled",
             row.name,
             Figures(calls=row.calls, time_s=row.time_s, reason=row.reason),
             row.step_times_s,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from rooflines.profiler.read.communication_kernels import communicates, function_of
-from rooflines.roofline.analysis import OperatorRow, Unmodelled
+from rooflines.roofline.analysis import OperatorRow, Unmodeled
 from rooflines.roofline.count.by_key import longest_first
 
 _LONGEST = 60
@@ -521,7 +521,7 @@ def kernel_category(name: str) -> str:
     return next((category for category, pattern in _FAMILIES if re.search(pattern, text)), "")
 
 
-def traced_precision(operators: Sequence[OperatorRow], unmodelled: Sequence[Unmodelled]) -> str:
+def traced_precision(operators: Sequence[OperatorRow], unmodeled: Sequence[Unmodeled]) -> str:
     """The precision in which matrix products, convolutions and attention run for most of their time; empty
     without any.
 
@@ -530,5 +530,5 @@ def traced_precision(operators: Sequence[OperatorRow], unmodelled: Sequence[Unmo
     are included if their names contain a precision.
     """
     known = [(row.precision, row.time_s) for row in operators if row.matrix_flops and row.precision]
-    named = [(matrix_precision(kernel.name), kernel.time_s) for gap in unmodelled for kernel in gap.kernels]
+    named = [(matrix_precision(kernel.name), kernel.time_s) for gap in unmodeled for kernel in gap.kernels]
     return next(filter(None, longest_first([*known, *named])), "")

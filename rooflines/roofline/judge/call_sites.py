@@ -16,12 +16,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from rooflines.profiler.read.records import Int64s
-from rooflines.roofline.analysis import Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Kernel, OperatorRow, Unmodeled
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.judge.shapes import path_pattern, shapes_range
 
 _LAUNCH = ("grid", "block", "registers", "shared_bytes")
-_AnyRow = TypeVar("_AnyRow", OperatorRow, Unmodelled)
+_AnyRow = TypeVar("_AnyRow", OperatorRow, Unmodeled)
 
 
 def by_call_site(
@@ -42,12 +42,12 @@ def by_call_site(
     return tuple(row for row, _ in found), place
 
 
-def _site(row: OperatorRow | Unmodelled) -> tuple[object, ...]:
+def _site(row: OperatorRow | Unmodeled) -> tuple[object, ...]:
     own = (row.precision, row.category) if isinstance(row, OperatorRow) else (row.reason,)
     return (row.name, row.module, row.phase, *own)
 
 
-def unmodelled(members: Sequence[Unmodelled]) -> Unmodelled:
+def unmodeled(members: Sequence[Unmodeled]) -> Unmodeled:
     """The row of ``members``, longest first."""
     return members[0] if len(members) == 1 else replace(members[0], **_shared(members))
 
@@ -102,7 +102,7 @@ def _rated(members: Sequence[OperatorRow], amount: str, rate: str) -> bool:
     return all(getattr(row, rate) is not None for row in members if getattr(row, amount))
 
 
-def _shared(members: Sequence[OperatorRow] | Sequence[Unmodelled]) -> dict[str, Any]:
+def _shared(members: Sequence[OperatorRow] | Sequence[Unmodeled]) -> dict[str, Any]:
     """What rows with and without a work model have."""
     by_name = grouped((kernel for row in members for kernel in row.kernels), lambda kernel: kernel.name)
     exposed = [row.exposed_s for row in members if row.exposed_s is not None]

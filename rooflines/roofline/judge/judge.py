@@ -27,15 +27,15 @@ from rooflines.roofline.analysis import (
     Steps,
     Synchronization,
     TracedStep,
-    Unmodelled,
+    Unmodeled,
 )
 from rooflines.roofline.count.kernel_names import traced_precision
 from rooflines.roofline.judge.bounds import with_shortest_kernel
-from rooflines.roofline.judge.call_sites import by_call_site, summed, unmodelled
-from rooflines.roofline.judge.operator_rows import module_rows, operator_row, total, unmodelled_row
+from rooflines.roofline.judge.call_sites import by_call_site, summed, unmodeled
+from rooflines.roofline.judge.operator_rows import module_rows, operator_row, total, unmodeled_row
 from rooflines.roofline.judge.step.activity import activity
 from rooflines.roofline.judge.step.generation import generation, phase_factors, timed_tokens
-from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronisations
+from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronizations
 from rooflines.roofline.judge.step.input_pipeline import delayed, feeding
 from rooflines.roofline.judge.step.interference import QuietSteps, page_faults, quiet_steps
 from rooflines.roofline.judge.step.partition import (
@@ -192,8 +192,8 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     lost = lost_work(timed, rows)
     served = bool(timed.calls.batches)
     operators, place = by_call_site(rows, summed, apart=served)
-    uncounted = [unmodelled_row(gap, timed) for gap in timed.gaps]
-    gaps, place_of_gaps = by_call_site(uncounted, unmodelled, apart=served)
+    uncounted = [unmodeled_row(gap, timed) for gap in timed.gaps]
+    gaps, place_of_gaps = by_call_site(uncounted, unmodeled, apart=served)
     coverage = msgspec.structs.replace(_coverage(timed, divided, gaps), lost=lost)
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(
@@ -231,7 +231,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         if len(trace.device)
         else None,
         launches=launch_queue(timed),
-        synchronisations=waits_for,
+        synchronizations=waits_for,
         host_work=works,
         # the timed steps say nothing of it
         gap=one_gap(timed, traced.causes["host_bound"]) if untraced.steps is None and traced.causes else None,
@@ -293,17 +293,17 @@ def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: 
     if recorded.source != "trace":
         return recorded
     return msgspec.structs.replace(
-        recorded, precision=traced_precision(operators, coverage.unmodelled) or recorded.precision
+        recorded, precision=traced_precision(operators, coverage.unmodeled) or recorded.precision
     )
 
 
-def _coverage(attribution: Attribution, divided: Partition, gaps: tuple[Unmodelled, ...]) -> Coverage:
+def _coverage(attribution: Attribution, divided: Partition, gaps: tuple[Unmodeled, ...]) -> Coverage:
     """The share of the busy time with a work model, and the time without one: ``gaps``."""
     count, busy_s = attribution.per, divided.timeline.busy_s
     return Coverage(
-        modelled_time_fraction=max(0.0, 1 - divided.uncounted_s / busy_s) if busy_s > 0 else None,
+        modeled_time_fraction=max(0.0, 1 - divided.uncounted_s / busy_s) if busy_s > 0 else None,
         shapes_recorded=attribution.trace.shapes_recorded,
-        unmodelled=gaps,
+        unmodeled=gaps,
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
         graph_matched_time_s=attribution.matched_ns / 1e9 / count,
@@ -380,7 +380,7 @@ def _on_host(
     if traced.of != "device" or traced.causes is None or not traced.timeline.idle_s:
         return (), ()
     left = min(1.0, divided.timeline.idle_s / traced.timeline.idle_s)
-    waits = synchronisations(attribution, traced.causes)
+    waits = synchronizations(attribution, traced.causes)
     works = host_work(attribution, traced.causes["host_bound"])
     return (
         tuple(msgspec.structs.replace(wait, idle_s=wait.idle_s * left) for wait in waits),

@@ -12,7 +12,7 @@ from typing import Any
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.tree.tree import PHASES
-from rooflines.roofline.analysis import Example, Kernel, ModuleRow, OperatorRow, Totals, Unmodelled
+from rooflines.roofline.analysis import Example, Kernel, ModuleRow, OperatorRow, Totals, Unmodeled
 from rooflines.roofline.count.kernel_names import matrix_precision
 from rooflines.roofline.judge.bounds import judge
 from rooflines.roofline.judge.step.times import per_step
@@ -64,9 +64,9 @@ def operator_row(
     )
 
 
-def unmodelled_row(gap: TimeRow, attribution: Attribution) -> Unmodelled:
+def unmodeled_row(gap: TimeRow, attribution: Attribution) -> Unmodeled:
     """A ``gap`` of ``attribution`` per step."""
-    return Unmodelled(reason=gap.reason, **_shared(gap, attribution))
+    return Unmodeled(reason=gap.reason, **_shared(gap, attribution))
 
 
 def _shared(row: TimeRow, attribution: Attribution) -> dict[str, Any]:

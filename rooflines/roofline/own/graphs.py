@@ -120,7 +120,7 @@ def _notes(
     first = {difference.text: replay for replay, difference in reversed(differences)}
     for text, number in different.most_common(_MOST_NOTES):
         replayed = f"{counted(number, 'replay')} (first: {_place(ran, first[text])}) without a captured graph"
-        yield f"Unmodelled: {replayed}. First difference: {text}."
+        yield f"Unmodeled: {replayed}. First difference: {text}."
     missing = sum(match.missing > 0 for _, match in matches)
     if missing:
         yield (

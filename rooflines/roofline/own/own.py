@@ -1,4 +1,4 @@
-"""The time of a trace divided: every nanosecond goes to one operator call, to the unmodelled list, or to
+"""The time of a trace divided: every nanosecond goes to one operator call, to the unmodeled list, or to
 idle.
 
 Calls are counted (``count/``), counted calls own what runs below them (``ownership.py``), and what they own

@@ -5,7 +5,7 @@ runs below it. Calls that only dispatch (composite) and calls without a count ar
 (``count/dispatchers.py``), so that a trace counts the operators that a dispatch mode would see. An ATen
 operator that is passed through to a single owner with work is a wrapper: all of its time is that owner's
 (``aten::conv2d`` is a way to call ``aten::convolution``). Everything else that is passed through keeps the
-time that it spends itself, as dispatch overhead or as unmodelled time.
+time that it spends itself, as dispatch overhead or as unmodeled time.
 """
 
 from __future__ import annotations

@@ -425,7 +425,7 @@ def larger_batch(change: Change, step: PredictedStep) -> Gain:
         return None
     times = int(change.options["batch_size"]) / now
     grown_s = sum(_grown_s(row, step, times) - row.time_s for row in step.rows if row.phase != "optimizer")
-    grown_s += (times - 1) * sum(one.time_s for one in step.analysis.unmodelled if one.phase != "optimizer")
+    grown_s += (times - 1) * sum(one.time_s for one in step.analysis.unmodeled if one.phase != "optimizer")
     after_s = step.compute_s + grown_s
     fixed = max(0.0, 1 - grown_s / ((times - 1) * step.compute_s))
     return (

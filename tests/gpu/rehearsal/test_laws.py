@@ -20,7 +20,7 @@ from rooflines.roofline.analysis import (
     Steps,
     Throttling,
     Timeline,
-    Unmodelled,
+    Unmodeled,
     Unresolved,
     Usage,
 )  # fmt: skip
@@ -119,8 +119,8 @@ STEP = [
     (lambda h100: laws.flops_equal(h100.totals.matrix_flops), lambda _: {}, "ok", ""),
     (lambda h100: laws.flops_equal(round(h100.totals.matrix_flops * 1.0011)), lambda _: {}, "failed", ""),
     (laws.flops_equal(1), lambda _: {"totals": None}, "left out", ""),
-    (lambda h100: laws.covered(h100.coverage.modelled_time_fraction), lambda _: {}, "ok", ""),
-    (lambda h100: laws.covered(h100.coverage.modelled_time_fraction + 1e-6), lambda _: {}, "failed", ""),
+    (lambda h100: laws.covered(h100.coverage.modeled_time_fraction), lambda _: {}, "ok", ""),
+    (lambda h100: laws.covered(h100.coverage.modeled_time_fraction + 1e-6), lambda _: {}, "failed", ""),
     (laws.covered(0.5), lambda _: {"coverage": None}, "left out", ""),
     (laws.nothing_beats_its_bound, lambda _: {}, "ok", ""),
     (laws.nothing_beats_its_bound, lambda h100: first_row(h100, efficiency=1.06, module="encoder.0"), "failed", " encoder.0"),
@@ -191,10 +191,10 @@ def products(*rows, **fields):
 def with_scaler(counted=True):
     name = "aten::_amp_foreach_non_finite_check_and_unscale_"
     (row,) = products((0, None, None)).analysis.operators
-    without_formula = (Unmodelled(name=name, calls=1, time_s=1.0, reason="x"),)
+    without_formula = (Unmodeled(name=name, calls=1, time_s=1.0, reason="x"),)
     if counted:
         return profiled(operators=(replaced(row, name=name),))
-    return profiled(coverage=Coverage(modelled_time_fraction=1.0, unmodelled=without_formula))
+    return profiled(coverage=Coverage(modeled_time_fraction=1.0, unmodeled=without_formula))
 
 
 def idle(idle_s, limit=None, **causes):

@@ -19,7 +19,7 @@ def recorder(folder):
     return Recorder(folder, Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU")), 60.0)
 
 
-def test_labelled_images_can_be_told_apart():
+def test_labeled_images_can_be_told_apart():
     x, y = networks.labeled(400)
     assert (x.shape, x.dtype, y.shape) == ((400, 1, 28, 28), np.float32, (400,))
     centers = np.stack([x[:200][y[:200] == number].mean(axis=0) for number in range(10)])

@@ -71,9 +71,9 @@ class Recordings:
 
 
 def check_sums(analysis):
-    """Operators + unmodelled + idle = span, and every total is the sum of its rows."""
+    """Operators + unmodeled + idle = span, and every total is the sum of its rows."""
     operators, timeline = analysis["operators"], analysis["timeline"]
-    parts = sum(row["time_s"] for row in operators) + sum(item["time_s"] for item in analysis["coverage"]["unmodelled"])
+    parts = sum(row["time_s"] for row in operators) + sum(item["time_s"] for item in analysis["coverage"]["unmodeled"])
     assert math.isclose(parts + timeline["idle_s"] - timeline["overlap_s"], timeline["span_s"], rel_tol=1e-3)
     for field in ("flops", "matrix_flops", "bytes"):
         assert sum(row[field] for row in operators) == analysis["totals"][field]

@@ -22,8 +22,8 @@ ENOUGH = 0.99  # of the operator time
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_nearly_all_operator_time_has_a_formula(recordings, name, mode):
     coverage = recordings.analysis(name, mode).coverage
-    without = [f"{row.name} {row.calls} x, {row.time_s * 1e6:.0f} us: {row.reason}" for row in coverage.unmodelled]
-    assert coverage.modelled_time_fraction >= ENOUGH, without
+    without = [f"{row.name} {row.calls} x, {row.time_s * 1e6:.0f} us: {row.reason}" for row in coverage.unmodeled]
+    assert coverage.modeled_time_fraction >= ENOUGH, without
 
 
 # --- operator calls, on fake tensors -----------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_inference_counts_what_torchvision_publishes(tmp_path, ceilings_file, mo
     analysis = profiled(tmp_path, ceilings_file, model, batch_size=1)
     # published to three decimals of 10⁹ multiply-accumulates
     assert analysis["totals"]["matrix_flops"] / 2e9 == pytest.approx(published_macs(model) / 1e9, abs=0.0006)
-    assert analysis["coverage"]["modelled_time_fraction"] >= 0.97
+    assert analysis["coverage"]["modeled_time_fraction"] >= 0.97
     check_sums(analysis)
 
 

@@ -93,4 +93,4 @@ def test_a_profile_and_a_count_agree_on_what_is_no_dense_tensor_and_no_operator_
     assert found.workload.batch_size == 3  # sequences, and not their elements
     for figure in ("matrix_flops", "flops", "bytes"):
         assert getattr(found.totals, figure) == getattr(counted, figure)
-    assert {row.name for row in found.coverage.unmodelled} <= {"forward", "rooflines_programs::product"}
+    assert {row.name for row in found.coverage.unmodeled} <= {"forward", "rooflines_programs::product"}

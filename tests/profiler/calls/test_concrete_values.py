@@ -122,7 +122,7 @@ def test_networks_are_built_without_data():
     assert network.rates == pytest.approx([0, 0.1, 0.2])
     assert network.layer.weight.shape == (5, 12)
     weight = torch.full((2, 2), 7.0)
-    assert initialize(weight).max() < 7, "the initialiser is as it was"
+    assert initialize(weight).max() < 7, "the initializer is as it was"
 
 
 def test_grouped_products_of_any_precision():

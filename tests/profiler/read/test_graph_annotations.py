@@ -53,9 +53,9 @@ def test_kernels_have_the_annotated_modules_and_all_of_their_time(path):
     )
     assert [row.calls for row in analysis.modules] == [1, 1, 1]
     assert analysis.timeline.busy_s == pytest.approx(sum(expected.values()), rel=1e-5)
-    assert {row.module: row.phase for row in analysis.unmodelled} == {name: "backward" * (name == "classifier") for name in expected}
+    assert {row.module: row.phase for row in analysis.unmodeled} == {name: "backward" * (name == "classifier") for name in expected}
     # The joiner keeps no stream but the lane.
-    streams = {stream for row in analysis.unmodelled for one in row.kernels for stream in one.streams}
+    streams = {stream for row in analysis.unmodeled for one in row.kernels for stream in one.streams}
     assert streams == ({7, 60, 61} if path is JOINED else {7})
 
 

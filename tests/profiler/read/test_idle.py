@@ -50,7 +50,7 @@ def test_the_cause_of_a_gap():
         launch(0, 2, 1), kernel("a", 5, 5, 1),
         runtime("cudaDeviceSynchronize", 8, 12), span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 15, 25, tid=2),
         launch(50, 2, 2), kernel("b", 52, 10, 2),
-    ) == {"synchronisation_s": 5.0, "data_loading_s": 25.0, "host_bound_s": 10.0, "kernel_wait_s": 2.0}  # fmt: skip
+    ) == {"synchronization_s": 5.0, "data_loading_s": 25.0, "host_bound_s": 10.0, "kernel_wait_s": 2.0}  # fmt: skip
     # The first launch of a kernel loads it.
     assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), launch(20, 5_000, 2), kernel("b", 5_030, 10, 2)) == {
         "host_bound_s": 5_010.0, "kernel_wait_s": 10.0,
@@ -65,7 +65,7 @@ def test_the_cause_of_a_gap():
 ])  # fmt: skip
 def test_which_calls_wait_for_the_device(name, waits):
     found = idle(launch(0, 2, 1), kernel("a", 5, 5, 1), runtime(name, 10, 20), launch(30, 2, 2), kernel("b", 30, 5, 2))
-    assert found == {"synchronisation_s" if waits else "host_bound_s": 20.0}
+    assert found == {"synchronization_s" if waits else "host_bound_s": 20.0}
 
 
 def test_copies_and_graphs_wait():

@@ -116,7 +116,7 @@ NETWORK, X = nn.Linear(4, 4), torch.ones(2, 4)
 def _short(monkeypatch):
     """Passes of a few steps."""
     monkeypatch.setattr(passes, "BUSY_S", 1e-9)  # one step
-    monkeypatch.setattr(device_module, "SYNCHRONISE_NS", 10**12)  # other processes do not make wall time of events
+    monkeypatch.setattr(device_module, "SYNCHRONIZE_NS", 10**12)  # other processes do not make wall time of events
     monkeypatch.setattr(step_counts, "SETTLE_LIMIT", 1e9)  # settled as soon as there are six to compare
     monkeypatch.setattr(step_counts, "GPU_TIMED_STEPS", 300)
     monkeypatch.setattr(step_counts, "GPU_ENERGY_S", 0.0)
@@ -298,8 +298,8 @@ def test_wall_time_counts_where_the_events_miss_more_than_three_percent(events_m
     assert found == (None if step_ms is None else step_ms * MS)
 
 
-def test_what_a_synchronise_takes_is_no_other_stream():
-    allowed_ns = device_module.SYNCHRONISE_NS
+def test_what_a_synchronize_takes_is_no_other_stream():
+    allowed_ns = device_module.SYNCHRONIZE_NS
     assert wall_step_ns([1000], 1000 + allowed_ns) is None
     assert wall_step_ns([1000], 1002 + allowed_ns) == 1002 + allowed_ns
 
@@ -307,7 +307,7 @@ def test_what_a_synchronise_takes_is_no_other_stream():
 @pytest.mark.parametrize("program", [False, True])
 def test_steps_on_other_streams_have_their_mean_wall_time_and_no_interval(tmp_path, monkeypatch, program):
     device = GpuDouble(found=not program, share=0.5)
-    monkeypatch.setattr(device_module, "SYNCHRONISE_NS", 0)
+    monkeypatch.setattr(device_module, "SYNCHRONIZE_NS", 0)
     run = loop(device, tmp_path / "run", monkeypatch, 2000) if program else model(device, tmp_path / "run", monkeypatch, steps=40)
     steps = run.facts.steps
     assert steps.clock == WALL_CLOCK

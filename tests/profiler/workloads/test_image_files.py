@@ -54,7 +54,7 @@ def test_photographs_are_found_in_the_layouts_of_their_archives(tmp_path, layout
     assert {data.train[index][1] for index in range(sizes[0])} == {0, 1}
 
 
-def test_an_unlabelled_test_folder_is_none(tmp_path):
+def test_an_unlabeled_test_folder_is_none(tmp_path):
     """Kaggle's dogs-vs-cats has test1 with numbers for names."""
     folder = image_data.photographs(tmp_path, "train/{name}.{index}.jpg", "")
     for index in range(3):

@@ -117,7 +117,7 @@ def test_a_data_set_feeds_the_step(name, mode):
     assert result.shape == ((2, 10) if mode == "inference" else ())
 
 
-def test_a_module_trains_on_labelled_images():
+def test_a_module_trains_on_labeled_images():
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
     before = copy.deepcopy(network.state_dict())
     prepared = from_module(network, torch.ones(2, 3, 32, 32), options(data="digits", mode="training", batch_size=4))

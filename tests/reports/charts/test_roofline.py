@@ -214,7 +214,7 @@ def test_roofs_without_points_points_without_roofs_and_roofs_of_the_wrong_kind()
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_palette_has_contrast_and_no_colour_twice(theme):
+def test_palette_has_contrast_and_no_color_twice(theme):
     ink = INK[theme]
     for ground in (ink.page, ink.panel):
         assert all(contrast(category_color(category, theme), ground) >= 3 for category in CATEGORIES)

@@ -85,7 +85,7 @@ def test_operator_table_is_sorted_by_headroom_and_totals_add_up():
     assert gains == sorted(gains, reverse=True)
     assert (table.order, table.sorted_by) == ("most headroom first, rows without a bound by time", "headroom")
     assert len(table.total) == len(table.columns) == len(table.rows[0].cells)
-    assert table.total[3] == pytest.approx(sum(row.time_s for row in (*analysis.operators, *analysis.coverage.unmodelled)), rel=5e-3)
+    assert table.total[3] == pytest.approx(sum(row.time_s for row in (*analysis.operators, *analysis.coverage.unmodeled)), rel=5e-3)
     assert texts(table).units[3] == "ms"
     assert all(0 <= row.cells[0].bar <= 1 and 0 <= row.cells[4].bar <= 1 for row in table.rows)
     assert [row.cells[5].warning != "" for row in table.rows].count(True) == 1
@@ -133,7 +133,7 @@ def facts_of(text: str, figure: str) -> dict:
     return unpacked(part.partition('class="marks">')[2].partition("</script>")[0])
 
 
-def test_a_mark_has_its_name_kind_and_switch_and_a_colour_that_follows_the_theme():
+def test_a_mark_has_its_name_kind_and_switch_and_a_color_that_follows_the_theme():
     text = render(view.page(sample()))
     svg = text[text.index('<figure id="figure-roofline">') :].split("</svg>")[0]
     points = re.findall(r'<circle data-mark="point:(\d+)" data-to="([^"]+)" cx="[\d.]+" cy="[\d.]+" r="[\d.]+" ?([^>]*)/>', svg)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from rooflines.reports.views import run as view
 from rooflines.reports.words import sentences
-from rooflines.roofline.analysis import Analysis, Coverage, Unmodelled
+from rooflines.roofline.analysis import Analysis, Coverage, Unmodeled
 from tests import samples
 from tests.printing import in_terminal
 
@@ -68,9 +68,9 @@ def test_how_sure_it_is():
 
 
 def test_coverage_is_never_rounded_up_to_everything():
-    item = Unmodelled(name="a", calls=1, time_s=1e-9, reason="no formula")
+    item = Unmodeled(name="a", calls=1, time_s=1e-9, reason="no formula")
     breakdown = {"compute": 0.1, "unknown": 1e-9}
-    coverage = Coverage(modelled_time_fraction=0.99999, unmodelled=(item,))
+    coverage = Coverage(modeled_time_fraction=0.99999, unmodeled=(item,))
     analysis = replace(samples.analysis(), coverage=coverage, category_breakdown=breakdown)
     assert sentences.coverage_sentence(analysis) == "Operators without a work model take <1 % of the step: a (1.00 ns, no formula)."
 
@@ -95,7 +95,7 @@ def test_columns_and_lines_fit_the_console():
         assert not broken
 
 
-def test_consoles_without_colour_or_unicode():
+def test_consoles_without_color_or_unicode():
     # A pipe gets no control codes and a terminal only ours.
     assert "\x1b" in shown(samples.analysis(), force_terminal=True, color_system="standard")
     assert "\x1b" not in shown(named("evil\x1b[31m\x07\rname"))

@@ -11,7 +11,7 @@ import pytest
 from rooflines.reports.document import Bar
 from rooflines.reports.formats import write_file
 from rooflines.reports.views.comparison import comparison_csv, junit, page
-from rooflines.roofline.analysis import Unmodelled
+from rooflines.roofline.analysis import Unmodeled
 from rooflines.roofline.compare.compare import compare
 from tests.printing import in_terminal
 from tests.roofline.compare.steps import with_steps
@@ -24,10 +24,10 @@ def changed(name="aten::roll"):
     first, second, _, *rest = whole.operators
     first = msgspec.structs.replace(first, time_s=first.time_s * 2)
     second = msgspec.structs.replace(second, time_s=second.time_s / 2, precision="bf16")
-    gap = Unmodelled(name=name, calls=3, time_s=0.004, reason="no formula")
-    coverage = msgspec.structs.replace(whole.coverage, unmodelled=(*whole.coverage.unmodelled, gap))
+    gap = Unmodeled(name=name, calls=3, time_s=0.004, reason="no formula")
+    coverage = msgspec.structs.replace(whole.coverage, unmodeled=(*whole.coverage.unmodeled, gap))
     operators = (first, second, *rest)
-    busy = sum(row.time_s for row in (*operators, *coverage.unmodelled))
+    busy = sum(row.time_s for row in (*operators, *coverage.unmodeled))
     timeline = msgspec.structs.replace(whole.timeline, span_s=busy + 0.005, busy_s=busy, idle_s=0.005)
     fc = msgspec.structs.replace(whole.modules[3], time_s=whole.modules[3].time_s * 3)
     modules = (*whole.modules[:3], fc)

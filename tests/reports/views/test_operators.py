@@ -12,7 +12,7 @@ from rooflines.reports.views import operators, run
 from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.sentences import inferred_sentence
-from rooflines.roofline.analysis import Unmodelled
+from rooflines.roofline.analysis import Unmodeled
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.families import load_file
 from tests import samples
@@ -21,11 +21,11 @@ from tests.printing import in_terminal
 
 def without_count(*missing):
     sample = samples.analysis()
-    return replace(sample, coverage=replace(sample.coverage, unmodelled=missing))
+    return replace(sample, coverage=replace(sample.coverage, unmodeled=missing))
 
 
 def one(name, time_s, reason="no formula", **more):
-    return Unmodelled(name=name, calls=2, time_s=time_s, reason=reason, phase="forward", **more)
+    return Unmodeled(name=name, calls=2, time_s=time_s, reason=reason, phase="forward", **more)
 
 
 def section_of(*missing):

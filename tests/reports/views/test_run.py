@@ -112,7 +112,7 @@ def test_the_verdict_rounds_a_saving_as_its_recommendation_does():
 
 
 def test_host_and_idle_are_the_same_words_in_the_bar_and_in_the_table():
-    idle = {"host_bound_s": 0.02, "synchronisation_s": 0.01, "kernel_wait_s": 0.004, "unknown_s": 0.001, "data_loading_s": 0.005}
+    idle = {"host_bound_s": 0.02, "synchronization_s": 0.01, "kernel_wait_s": 0.004, "unknown_s": 0.001, "data_loading_s": 0.005}
     analysis = replace(
         sample(), division=StepDivision(of="device", step_s=0.1, forward_s=0.06, data_loading_s=0.005, host_s=0.03, idle_s=0.005),
         bound_breakdown={"compute": 0.06, "input": 0.005, "host": 0.03, "idle": 0.005}, idle_breakdown=idle,

@@ -12,7 +12,7 @@ READS = DecodeReads(weight_bytes=15_000_000_000, kv_cache_bytes=5_000_000_000, l
 DECODE = ServedSteps(
     kind="decode", steps=8, requests=32, tokens=32, generated=32, keys=32_800, step_s=0.010, busy_s=0.009, tokens_per_s=3200,
     generated_per_s=3200, category_breakdown={"matmul": 0.006, "attention": 0.003, "idle": 0.001}, reads=READS,
-    modelled_time_fraction=8 / 9,
+    modeled_time_fraction=8 / 9,
     attention=ServedWork(time_s=0.002, flops=4e9, bytes=1e9, intensity_flop_per_byte=4.0, flop_per_s=2e12, attainable_flop_per_s=4e12,
                          lower_bound_s=0.001, efficiency=0.5, assumption="no window"),
 )  # fmt: skip

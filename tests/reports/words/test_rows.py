@@ -119,9 +119,9 @@ def test_kernels_and_names_of_rows():
 def test_sums_over_the_rows_are_those_of_the_analysis(name):
     analysis = rooflines.analyze(TRACES / f"{name}.json.gz")
     rows = table_rows(analysis)
-    coverage = analysis.coverage or Coverage(modelled_time_fraction=None)
-    assert sum(len(one.members) for one in rows) == len(analysis.operators) + len(coverage.unmodelled)
-    whole = sum(row.time_s for row in (*analysis.operators, *coverage.unmodelled))
+    coverage = analysis.coverage or Coverage(modeled_time_fraction=None)
+    assert sum(len(one.members) for one in rows) == len(analysis.operators) + len(coverage.unmodeled)
+    whole = sum(row.time_s for row in (*analysis.operators, *coverage.unmodeled))
     assert sum(one.row.time_s for one in rows) == pytest.approx(whole)
     for one in rows:
         assert one.row.time_s == pytest.approx(sum(member.time_s for member in one.members))

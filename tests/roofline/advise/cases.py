@@ -7,7 +7,7 @@ from typing import Any
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise.case import Case
-from rooflines.roofline.analysis import Analysis, Coverage, Kernel, OperatorRow, StepDivision, Timeline, Unmodelled
+from rooflines.roofline.analysis import Analysis, Coverage, Kernel, OperatorRow, StepDivision, Timeline, Unmodeled
 
 SHEET = Source(kind="spec", detail="data sheet", date="2026-01-01")
 CEILINGS = (
@@ -35,16 +35,16 @@ def row(name: str = "aten::mm", time_s: float = 0.01, bound_s: float | None = No
     return OperatorRow(name=name, time_s=time_s, **{**known, **judged, **more})
 
 
-def unmodelled(name: str, time_s: float = 0.01, **more: Any) -> Unmodelled:
+def unmodeled(name: str, time_s: float = 0.01, **more: Any) -> Unmodeled:
     """An operator without a count."""
-    return Unmodelled(name=name, time_s=time_s, **{"calls": 1, "reason": "shapes not recorded", **more})
+    return Unmodeled(name=name, time_s=time_s, **{"calls": 1, "reason": "shapes not recorded", **more})
 
 
-def analysis(*rows: OperatorRow | Unmodelled, idle: dict[str, float] | None = None, device: str = "cuda:0", **more: Any) -> Analysis:
+def analysis(*rows: OperatorRow | Unmodeled, idle: dict[str, float] | None = None, device: str = "cuda:0", **more: Any) -> Analysis:
     """A step of 100 ms in which these rows ran; what they leave is idle for the causes in ``idle``, on a CPU without any."""
     idle = idle or {}
     operators = tuple(one for one in rows if isinstance(one, OperatorRow))
-    gaps = tuple(one for one in rows if isinstance(one, Unmodelled))
+    gaps = tuple(one for one in rows if isinstance(one, Unmodeled))
     idle_s = sum(idle.values())
     modeled, missing = sum(one.time_s for one in operators), sum(one.time_s for one in gaps)
     on_device = not device.startswith("cpu")
@@ -55,12 +55,12 @@ def analysis(*rows: OperatorRow | Unmodelled, idle: dict[str, float] | None = No
         "timeline": Timeline(span_s=STEP_S, busy_s=STEP_S - idle_s, idle_s=idle_s, compute_s=STEP_S - idle_s),
         "division": StepDivision(of="device" if on_device else "host", step_s=STEP_S, data_loading_s=idle.get("data_loading")),
         "idle_breakdown": {f"{cause}_s": time_s for cause, time_s in idle.items()} if on_device else None,
-        "coverage": Coverage(modelled_time_fraction=modeled / (modeled + missing) if rows else None, unmodelled=gaps),
+        "coverage": Coverage(modeled_time_fraction=modeled / (modeled + missing) if rows else None, unmodeled=gaps),
         "operators": operators,
     }
     return Analysis(**{**known, **more})
 
 
-def case(*rows: OperatorRow | Unmodelled, **more: Any) -> Case:
+def case(*rows: OperatorRow | Unmodeled, **more: Any) -> Case:
     """The case of such an analysis."""
     return Case(analysis(*rows, **more))

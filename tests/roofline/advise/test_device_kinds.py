@@ -40,7 +40,7 @@ def moved(made, device, name):
     def plain(one):
         return msgspec.structs.replace(one, kernels=(kernel("k"),) if one.kernels and device != "cpu" else ())
 
-    coverage = made.coverage and msgspec.structs.replace(made.coverage, unmodelled=tuple(map(plain, made.coverage.unmodelled)))
+    coverage = made.coverage and msgspec.structs.replace(made.coverage, unmodeled=tuple(map(plain, made.coverage.unmodeled)))
     return msgspec.structs.replace(
         made, environment=msgspec.structs.replace(made.environment, device=device, device_name=name),
         operators=tuple(map(plain, made.operators)), coverage=coverage,

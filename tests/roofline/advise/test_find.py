@@ -29,11 +29,11 @@ def steps(median_s=STEP_S, half_s=0.001):
 
 
 def waiting(**more):
-    idle = {"host_bound": 0.05, "synchronisation": 0.004}
+    idle = {"host_bound": 0.05, "synchronization": 0.004}
     waits = (Synchronization(call="cudaStreamSynchronize", calls=1, wait_s=0.1, idle_s=0.02, operator="aten::item"),)
     work = (HostWork(kind="python", name="data.py(7): load", calls=1, idle_s=0.02),)
     add = row("aten::add", 0.03, 0.006, category="element-wise", kernels=(kernel("add", 0.03, calls=100),))
-    return analysis(add, idle=idle, synchronisations=waits, host_work=work, **more)
+    return analysis(add, idle=idle, synchronizations=waits, host_work=work, **more)
 
 
 def test_every_second_is_saved_once():

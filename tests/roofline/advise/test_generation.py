@@ -49,7 +49,7 @@ def test_decode_steps_that_wait_for_the_host_are_replayed():
     found = host.eager_decode(of(idle={"host_bound": 0.04}))
     assert found.saves_s == pytest.approx(20 * 0.001)
     assert (found.suggestion, found.of["host_bound"]) == (small_kernels.GENERATION_GRAPHS, found.saves_s)
-    graphs = Coverage(modelled_time_fraction=1.0, graph_launch_time_s=0.02)
+    graphs = Coverage(modeled_time_fraction=1.0, graph_launch_time_s=0.02)
     assert host.eager_decode(of(idle={"host_bound": 0.04}, coverage=graphs)) is None
     assert host.eager_decode(of(idle={"host_bound": 0.001})) is None
     assert host.eager_decode(of(idle={"host_bound": 0.04}, device="cpu")) is None

@@ -22,16 +22,16 @@ def wait(operator="aten::item", idle_s=0.01, where="train.py(41): step", calls=4
      ("", "synchronize()")],
 )  # fmt: skip
 def test_a_wait_names_its_operator_and_its_line(operator, advice):
-    idle = {"synchronisation": 0.002, "host_bound": 0.02}
-    found = host.synchronization(case(idle=idle, synchronisations=(wait(operator),)))
+    idle = {"synchronization": 0.002, "host_bound": 0.02}
+    found = host.synchronization(case(idle=idle, synchronizations=(wait(operator),)))
     assert found.saves_s == 0.01
-    assert found.of == {"synchronisation": 0.002, "host_bound": 0.008}
+    assert found.of == {"synchronization": 0.002, "host_bound": 0.008}
     assert f"{operator or 'cudaStreamSynchronize'} in train.py(41): step, 4 times" in found.evidence
     assert advice in found.suggestion
 
 
 def test_waits_that_leave_no_idle_time_are_left_alone():
-    assert host.synchronization(case(idle={"host_bound": 0.02}, synchronisations=(wait(idle_s=0.0),))) is None
+    assert host.synchronization(case(idle={"host_bound": 0.02}, synchronizations=(wait(idle_s=0.0),))) is None
     assert host.synchronization(case(idle={"host_bound": 0.02})) is None
 
 
@@ -112,7 +112,7 @@ def test_short_kernels_are_launched_together():
     assert host.launching(launched(0.01, "triton_poi_fused_add_0", compiled=True)).suggestion == small_kernels.COMPILED_GRAPH
     assert host.launching(launched(0.01, compiled=True)).suggestion == small_kernels.NOT_GENERATED, "no kernel was generated"
     assert host.launching(launched(0.01, basis=Basis(stacks=True))).suggestion.startswith("record again without with_stack=True")
-    assert "remove the waits (aten::item)" in host.launching(launched(0.01, synchronisations=(wait(),))).suggestion
+    assert "remove the waits (aten::item)" in host.launching(launched(0.01, synchronizations=(wait(),))).suggestion
 
 
 def test_graphs_are_suggested_to_devices_that_have_them():
@@ -127,12 +127,12 @@ def test_a_server_replays_decode_steps_and_parts_of_prefills(kind, advice):
     step = ServedSteps(kind=kind, steps=1, requests=4, step_s=0.1, busy_s=0.06, category_breakdown={})
     serving = Serving(kinds=(step,))
     assert host.launching(launched(0.01, serving=serving)).suggestion.startswith(small_kernels.SERVER_GRAPHS + advice)
-    graphs = Coverage(modelled_time_fraction=1.0, graph_launch_time_s=0.02)
+    graphs = Coverage(modeled_time_fraction=1.0, graph_launch_time_s=0.02)
     assert "CUDA graphs" not in host.launching(launched(0.01, serving=serving, coverage=graphs)).suggestion
 
 
 def test_graphs_are_not_suggested_to_a_program_that_launches_graphs():
-    graphs = Coverage(modelled_time_fraction=1.0, graph_launch_time_s=0.02)
+    graphs = Coverage(modeled_time_fraction=1.0, graph_launch_time_s=0.02)
     assert host.launching(launched(0.01, compiled=True, coverage=graphs)).suggestion == small_kernels.MORE_GRAPHS
 
 

@@ -11,7 +11,7 @@ from rooflines.roofline.advise import categories, copies, matrix, small_kernels
 from rooflines.roofline.advise.case import MORE_WORK, Setting
 from rooflines.roofline.advise.findings import find
 from rooflines.roofline.analysis import HostWork, ModuleRow
-from tests.roofline.advise.cases import CEILINGS, analysis, case, kernel, row, unmodelled
+from tests.roofline.advise.cases import CEILINGS, analysis, case, kernel, row, unmodeled
 
 CK_MOE = "_ZN2ck27kernel_moe_gemm_2lds"
 CHAINED = {"shapes": "8192x4096", "precision": "bf16", "bytes": 2**27, "category": "normalization"}
@@ -22,7 +22,7 @@ NCHW = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>"
 def test_layout_conversions_are_saved_by_channels_last(name):
     convolution = {"kernels": (kernel("sm80_xmma_fprop", 0.02), kernel(name, 0.006, calls=3))}
     found = copies.conversions(
-        case(row("aten::conv2d", 0.026, **convolution), unmodelled("aten::cudnn_convolution", 0.026, **convolution))
+        case(row("aten::conv2d", 0.026, **convolution), unmodeled("aten::cudnn_convolution", 0.026, **convolution))
     )
     assert found.saves_s == pytest.approx(0.012)
     assert found.of == {0: 0.006, 1: 0.006}
@@ -107,7 +107,7 @@ def test_copies_of_ddp_are_its_buckets_and_its_buffers():
 
 def test_a_device_that_waits_for_the_packing_of_buffers_counts_where_there_is_ddp():
     packing = (HostWork(kind="broadcast", name="aten::unflatten_dense_tensors", calls=1, idle_s=0.02),)
-    bucket = unmodelled("aten::copy_", 0.004, caller="torch.distributed.ddp.reducer::copy_bucket_to_grad")
+    bucket = unmodeled("aten::copy_", 0.004, caller="torch.distributed.ddp.reducer::copy_bucket_to_grad")
     found = copies.of_ddp(case(bucket, idle={"host_bound": 0.03}, host_work=packing))
     assert (found.saves_s, found.of) == (pytest.approx(0.024), {0: 0.004, "host_bound": 0.02})
     assert copies.of_ddp(case(row("aten::copy_", 0.004), idle={"host_bound": 0.03}, host_work=packing)) is None
@@ -275,8 +275,8 @@ def test_compiled_code_is_never_told_to_be_compiled():
     assert small_kernels.small_operators(case(row("aten::add", 0.01, 0.001))) is None, "none is small"
 
 
-def test_mostly_unmodelled_operators_are_not_judged_by_the_rest():
-    rows = (latency("aten::cat", "copy"), row("aten::cat", 0.01, 0.001, category="copy"), unmodelled("aten::mm", 0.07))
+def test_mostly_unmodeled_operators_are_not_judged_by_the_rest():
+    rows = (latency("aten::cat", "copy"), row("aten::cat", 0.01, 0.001, category="copy"), unmodeled("aten::mm", 0.07))
     assert small_kernels.small_operators(case(*rows)) is None
     assert categories.slow("copy")(case(*rows)) is None
 
@@ -387,7 +387,7 @@ def test_a_product_in_half_precision_takes_at_least_as_long_as_its_bytes():
 
 
 def test_fp32_kernels_without_a_count_save_by_the_ratio_of_the_rates():
-    gap = unmodelled("cuda graph", 0.04, kernels=(kernel("ampere_sgemm_128x64_nn", 0.033), kernel("fill", 0.007)))
+    gap = unmodeled("cuda graph", 0.04, kernels=(kernel("ampere_sgemm_128x64_nn", 0.033), kernel("fill", 0.007)))
     found = matrix.named_in_full_precision(case(gap))
     used, half = (next(c.value for c in CEILINGS if c.kind == "compute" and c.precision == name) for name in ("fp32", "bf16"))
     assert found.saves_s == pytest.approx(0.033 * (1 - used / half))
@@ -401,10 +401,10 @@ def test_fp32_kernels_without_a_count_save_by_the_ratio_of_the_rates():
 
 def test_fp32_kernels_are_not_named_where_a_precondition_fails():
     sgemm = (kernel("ampere_sgemm_128x64_nn", 0.033),)
-    gap = unmodelled("cuda graph", 0.033, kernels=sgemm)
-    assert matrix.named_in_full_precision(case(unmodelled("step", 0.033, phase="optimizer", kernels=sgemm))) is None
-    assert matrix.named_in_full_precision(case(unmodelled("graph", 0.04, kernels=(kernel("nvjet_tst_128x64", 0.04),)))) is None
-    small = unmodelled("graph", 0.004, kernels=(kernel("ampere_sgemm_128x64_nn", 0.004),))
+    gap = unmodeled("cuda graph", 0.033, kernels=sgemm)
+    assert matrix.named_in_full_precision(case(unmodeled("step", 0.033, phase="optimizer", kernels=sgemm))) is None
+    assert matrix.named_in_full_precision(case(unmodeled("graph", 0.04, kernels=(kernel("nvjet_tst_128x64", 0.04),)))) is None
+    small = unmodeled("graph", 0.004, kernels=(kernel("ampere_sgemm_128x64_nn", 0.004),))
     assert matrix.named_in_full_precision(case(small)) is None, "below 5 % of the step"
     vector_only = tuple(one for one in CEILINGS if one.precision != "bf16")
     assert matrix.named_in_full_precision(case(gap, ceilings=vector_only)) is None, "the device has no faster precision"

@@ -7,7 +7,7 @@ import pytest
 
 from rooflines.profiler.records import Environment
 from rooflines.roofline.advise import matrix
-from tests.roofline.advise.cases import analysis, case, kernel, row, unmodelled
+from tests.roofline.advise.cases import analysis, case, kernel, row, unmodeled
 
 ALIGN1 = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align1>"
 ALIGN2 = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2>"
@@ -57,18 +57,18 @@ def test_sizes_that_are_aligned_are_not_padded():
 
 
 def test_without_shapes_a_saving_is_not_stated_and_only_much_time_is_worth_it():
-    found = matrix.fallback(case(unmodelled("aten::bmm", 0.04, kernels=(kernel(ALIGN1, 0.04),))))
+    found = matrix.fallback(case(unmodeled("aten::bmm", 0.04, kernels=(kernel(ALIGN1, 0.04),))))
     assert found.saves_s is None
     assert "shapes are not recorded" in found.evidence
-    assert matrix.fallback(case(unmodelled("aten::bmm", 0.004, kernels=(kernel(ALIGN1, 0.004),)))) is None
+    assert matrix.fallback(case(unmodeled("aten::bmm", 0.004, kernels=(kernel(ALIGN1, 0.004),)))) is None
 
 
 def test_fallback_kernels_inside_a_compiled_function():
-    compiled = unmodelled("CompiledFunction", 0.03, kernels=(kernel(ALIGN1, 0.02), kernel("triton_poi_fused_add_0", 0.01)))
+    compiled = unmodeled("CompiledFunction", 0.03, kernels=(kernel(ALIGN1, 0.02), kernel("triton_poi_fused_add_0", 0.01)))
     found = matrix.fallback(case(compiled))
     assert (found.saves_s, found.of) == (None, {0: 0.02})
     assert "inside compiled functions" in found.evidence
-    small = unmodelled("CompiledFunction", 0.03, kernels=(kernel(ALIGN1, 0.001), kernel("triton_poi_fused_add_0", 0.029)))
+    small = unmodeled("CompiledFunction", 0.03, kernels=(kernel(ALIGN1, 0.001), kernel("triton_poi_fused_add_0", 0.029)))
     assert matrix.fallback(case(small)) is None
 
 

@@ -7,7 +7,7 @@ import pytest
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import communication, host, training
 from rooflines.roofline.analysis import Basis, CollectiveRow, HostWork, Memory, PageFaults, Recomputation, StepDivision, Steps, Timeline
-from tests.roofline.advise.cases import case, kernel, row, unmodelled
+from tests.roofline.advise.cases import case, kernel, row, unmodeled
 
 
 @pytest.mark.parametrize("name", ["aten::zero_", "aten::_foreach_zero_", "aten::fill_"])
@@ -21,7 +21,7 @@ def test_gradients_filled_with_zeros(name):
 
 def test_an_update_in_a_loop():
     idle = (HostWork(kind="optimizer", name="Optimizer.step#SGD.step", calls=1, idle_s=0.02),)
-    rows = (row("aten::add_", 0.01, 0.002, phase="optimizer", calls=320), unmodelled("aten::mul_", 0.01, phase="optimizer", calls=160))
+    rows = (row("aten::add_", 0.01, 0.002, phase="optimizer", calls=320), unmodeled("aten::mul_", 0.01, phase="optimizer", calls=160))
     found = training.loop(case(*rows, idle={"host_bound": 0.015}, host_work=idle))
     assert found.saves_s == pytest.approx(0.008 + 0.015)
     assert "480 small calls a step" in found.evidence
@@ -160,7 +160,7 @@ def test_collectives_that_run_at_once_share_the_time_that_nothing_hides():
 
 
 def test_orphan_kernels_of_collectives_count_and_hidden_ones_cost_nothing():
-    orphan = unmodelled("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 0.02, exposed_s=0.01)
+    orphan = unmodeled("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 0.02, exposed_s=0.01)
     found = communication.exposed(case(orphan))
     assert found.saves_s == 0.01
     assert "sizes are not recorded" in found.evidence

@@ -16,8 +16,8 @@ def with_steps(whole: Analysis, seed: int = 0, *, steps: int = 20, scatter: floa
         return tuple((time_s * np.exp(scatter * noise.standard_normal(steps))).tolist())
 
     operators = tuple(msgspec.structs.replace(row, step_times_s=times(row.time_s)) for row in whole.operators)
-    unmodelled = tuple(msgspec.structs.replace(row, step_times_s=times(row.time_s)) for row in whole.coverage.unmodelled)
-    each = zip(*(row.step_times_s for row in (*operators, *unmodelled)), times(whole.timeline.idle_s), strict=True)
+    unmodeled = tuple(msgspec.structs.replace(row, step_times_s=times(row.time_s)) for row in whole.coverage.unmodeled)
+    each = zip(*(row.step_times_s for row in (*operators, *unmodeled)), times(whole.timeline.idle_s), strict=True)
     traced = tuple(TracedStep(name=f"ProfilerStep#{number}", duration_s=sum(parts), breakdown={}) for number, parts in enumerate(each))
-    coverage = msgspec.structs.replace(whole.coverage, unmodelled=unmodelled)
+    coverage = msgspec.structs.replace(whole.coverage, unmodeled=unmodeled)
     return msgspec.structs.replace(whole, operators=operators, coverage=coverage, traced_steps=traced)

@@ -24,7 +24,7 @@ from rooflines.roofline.analysis import (
     Steps,
     Timeline,
     TracedStep,
-    Unmodelled,
+    Unmodeled,
 )
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare.compare import FEWEST_STEPS, compare, differing_facts
@@ -40,14 +40,14 @@ def operator(name="aten::mm", time_s=1.0, *, module="", phase="forward", shapes=
     )  # fmt: skip
 
 
-def made(*operators, unmodelled=(), idle_s=0.0, overlap_s=0.0, **more):
-    """An analysis in which the invariant holds: operators + unmodelled + idle - overlap = span."""
-    span_s = sum(row.time_s for row in (*operators, *unmodelled)) + idle_s - overlap_s
+def made(*operators, unmodeled=(), idle_s=0.0, overlap_s=0.0, **more):
+    """An analysis in which the invariant holds: operators + unmodeled + idle - overlap = span."""
+    span_s = sum(row.time_s for row in (*operators, *unmodeled)) + idle_s - overlap_s
     facts = {
         "workload": Workload(name="net", mode="inference"),
         "environment": Environment(rooflines="0", device="cpu", device_name="a CPU"),
         "timeline": Timeline(span_s=span_s, busy_s=span_s - idle_s, idle_s=idle_s, compute_s=span_s - idle_s, overlap_s=overlap_s),
-        "coverage": Coverage(modelled_time_fraction=None, unmodelled=tuple(unmodelled)),
+        "coverage": Coverage(modeled_time_fraction=None, unmodeled=tuple(unmodeled)),
         "operators": operators,
     }
     return Analysis(**(facts | more))
@@ -149,12 +149,12 @@ def test_a_trace_without_modules_is_compared_without_them():
 
 
 def test_what_has_no_count_is_compared_by_name_also_with_what_has_one():
-    gap = Unmodelled(name="mine::op", calls=2, time_s=0.5, reason="no formula")
+    gap = Unmodeled(name="mine::op", calls=2, time_s=0.5, reason="no formula")
     slower = msgspec.structs.replace(gap, time_s=1.0)
-    row = only(compare(made(unmodelled=[gap]), made(unmodelled=[slower])), "unmodelled")
+    row = only(compare(made(unmodeled=[gap]), made(unmodeled=[slower])), "unmodeled")
     assert (row.match, row.difference_s, row.cause) == ("same", 0.5, "2.00 × the time a call")
     assert row.before.flops is None
-    shapeless = made(unmodelled=[Unmodelled(name="aten::mm", calls=3, time_s=4.0, reason="no shapes in the trace")])
+    shapeless = made(unmodeled=[Unmodeled(name="aten::mm", calls=3, time_s=4.0, reason="no shapes in the trace")])
     with_shapes = made(operator(shapes="4x4"), operator(shapes="8x8", calls=2, time_s=2.0))
     row = only(compare(with_shapes, shapeless))
     assert (row.match, row.before.calls, row.after.calls, row.difference_s) == ("name", 3, 3, 1.0)
@@ -186,10 +186,10 @@ rows = st.builds(
     size=st.integers(0, 3),
 )
 gaps = st.builds(
-    Unmodelled, name=st.sampled_from(["mine::op", "x"]), calls=st.integers(1, 3), time_s=seconds, reason=st.sampled_from("no")
+    Unmodeled, name=st.sampled_from(["mine::op", "x"]), calls=st.integers(1, 3), time_s=seconds, reason=st.sampled_from("no")
 )
 analyses = st.builds(
-    lambda operators, gaps, idle_s, overlap_s: made(*operators, unmodelled=gaps, idle_s=idle_s + overlap_s + 1, overlap_s=overlap_s),
+    lambda operators, gaps, idle_s, overlap_s: made(*operators, unmodeled=gaps, idle_s=idle_s + overlap_s + 1, overlap_s=overlap_s),
     st.lists(rows, max_size=12), st.lists(gaps, max_size=4), seconds, seconds,
 )  # fmt: skip
 
@@ -429,7 +429,7 @@ def test_traces_of_kernels_alone():
 def test_to_dict_reads_back_and_leaves_out_what_is_not_known():
     compared = compare(sample(), msgspec.structs.replace(sample(), steps=None))
     plain = json.loads(json.dumps(compared.to_dict(), allow_nan=False))
-    assert plain["schema"] == "rooflines.comparison/1"
+    assert plain["schema"] == "rooflines.comparison/2"
     assert "ci95" not in plain["pace"]
     assert Comparison.from_dict(plain) == compared
 

@@ -185,5 +185,5 @@ def test_work_of_a_device_belongs_to_the_step_that_launched_it():
     found = analyze(run_of_trace("t.json", read), None, read).analysis
     (row,) = found.operators
     assert row.step_times_s == (300e-6, 200e-6)
-    (own,) = found.coverage.unmodelled
+    (own,) = found.coverage.unmodeled
     assert own.step_times_s == (0.0, 40e-6)

@@ -15,13 +15,13 @@ def scaled(factor, flops=1):
     """The sample with all times multiplied, and the FLOPs of its operators."""
     whole = sample()
     times = tuple(factor * time_s for time_s in whole.steps.durations_s)
-    unmodelled = tuple(msgspec.structs.replace(row, time_s=factor * row.time_s) for row in whole.coverage.unmodelled)
-    names = ("span_s", "operators_s", "unmodelled_s", "idle_s", "overlap_s")
+    unmodeled = tuple(msgspec.structs.replace(row, time_s=factor * row.time_s) for row in whole.coverage.unmodeled)
+    names = ("span_s", "operators_s", "unmodeled_s", "idle_s", "overlap_s")
     timeline = {name: factor * getattr(whole.timeline, name) for name in names if getattr(whole.timeline, name, None) is not None}
     return msgspec.structs.replace(
         whole,
         steps=msgspec.structs.replace(whole.steps, median_s=factor * whole.steps.median_s, durations_s=times),
-        coverage=msgspec.structs.replace(whole.coverage, unmodelled=unmodelled),
+        coverage=msgspec.structs.replace(whole.coverage, unmodeled=unmodeled),
         timeline=msgspec.structs.replace(whole.timeline, **timeline),
         operators=tuple(
             msgspec.structs.replace(row, time_s=factor * row.time_s, flops=row.flops and flops * row.flops) for row in whole.operators

@@ -87,4 +87,4 @@ def test_weights_of_experts_that_a_gpu_selects_by_index():
     sizes = {"64x512x1024": 512 * 1024, "64x1024x512": 1024 * 512}
     assert {row.shapes.split(",")[0] for row in selected} == sizes.keys()
     assert {row.bytes / row.calls for row in selected} == {2 * 32 * 512 * 1024 * 2 + 32 * 8}
-    assert analysis.coverage.modelled_time_fraction == 1
+    assert analysis.coverage.modeled_time_fraction == 1

@@ -17,7 +17,7 @@ def b200():
 
 
 def test_all_kernels_below_a_mixture_of_experts_are_counted(b200):
-    assert not [row for row in b200.coverage.unmodelled if row.name == "vllm::moe_forward"]
+    assert not [row for row in b200.coverage.unmodeled if row.name == "vllm::moe_forward"]
     moe = [row for row in b200.operators if row.category == "moe"]
     assert sum(row.calls for row in moe) == 36 * 7
     assert all("FusedMoE" in row.module for row in moe)  # the module around the launch

@@ -162,7 +162,7 @@ def test_the_link_bounds_a_collective(tmp_path):
         assert (row.bound, row.category) == ("communication", "communication")
         assert (row.lower_bound_s, row.efficiency, row.headroom_s, row.memory_level, row.flag) == (None,) * 5
     assert found.bound_breakdown["communication"] == pytest.approx(60e-6)
-    assert found.coverage.unmodelled == ()
+    assert found.coverage.unmodeled == ()
     assert found.totals.bytes == 8000 + 12 * 1000
     assert all("communication" not in finding.title for finding in found.findings)
 

@@ -21,7 +21,7 @@ from tests.traces import kernel, launch, op
 def test_a_module_has_the_time_of_everything_below_it(name, root, layer, layers):
     analysis = named(name)
     time_of = {row.path: row.time_s for row in analysis.modules}
-    whole = sum(row.time_s for row in analysis.operators) + sum(item.time_s for item in analysis.coverage.unmodelled)
+    whole = sum(row.time_s for row in analysis.operators) + sum(item.time_s for item in analysis.coverage.unmodeled)
     assert time_of[root] == pytest.approx(whole)
     found = [path for path in time_of if re.fullmatch(layer, path)]
     assert len(found) == layers

@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.tree.idle import idle_causes
-from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronisations
+from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronizations
 from tests.roofline.real import named
 from tests.roofline.rooms import attributed, frame, runtime
 from tests.traces import add, kernel, launch, op, span, trace
@@ -16,7 +16,7 @@ def explained(*events):
     """The waits and the work of the host in a trace of these events."""
     found = attributed(*events)
     causes = idle_causes(found.calls, intervals.subtract(found.window, found.busy))
-    return synchronisations(found, causes), host_work(found, causes["host_bound"])
+    return synchronizations(found, causes), host_work(found, causes["host_bound"])
 
 
 def step(*events):
@@ -137,7 +137,7 @@ def test_real_traces_without_checkpointing_recompute_nothing():
 
 
 def test_a_real_wait_has_its_line():
-    waits = named("bert-small_h100_inference").synchronisations
+    waits = named("bert-small_h100_inference").synchronizations
     assert waits[0].operator == "aten::is_nonzero"
     assert waits[0].where == "transformers/modeling_attn_mask_utils.py(429): _prepare_4d_attention_mask_for_sdpa"
 

@@ -86,7 +86,7 @@ def test_the_trace_as_a_whole_still_has_what_was_launched_before_it():
 
 def test_earlier_work_is_in_no_figure_of_the_analysis(tmp_path):
     analysis = analyzed(tmp_path, *MIDDLE)
-    assert analysis.coverage.unmodelled == ()
+    assert analysis.coverage.unmodeled == ()
     assert [row.calls for row in analysis.operators] == [1]
     assert "unknown" not in analysis.bound_breakdown
     assert "65.0 µs" in printed(analysis)
@@ -137,7 +137,7 @@ def test_what_the_host_does_before_the_first_kernel_is_part_of_the_step(tmp_path
     found, _ = divided(*events)
     # Idle: 0-220 nothing was launched, 220-222 the launch was under way, 372-382 nothing is launched any more.
     assert timeline(found) == {"span_s": 382.0, "busy_s": 150.0, "compute_s": 150.0, "idle_s": 232.0, "critical_s": 150.0}
-    assert microseconds(found.idle) == {"host_bound": 222.0, "synchronisation": 8.0, "kernel_wait": 2.0}
+    assert microseconds(found.idle) == {"host_bound": 222.0, "synchronization": 8.0, "kernel_wait": 2.0}
     assert parts(found) == {"forward": 150.0, "host": 230.0, "idle": 2.0}
     analysis = analyzed(tmp_path, *events)
     assert analysis.verdict.startswith("Host-bound: for 60 % of the step, the device waits for the host to launch work")
@@ -335,7 +335,7 @@ def test_a_long_wait_of_launched_work_is_for_something_outside_of_the_trace(tmp_
     found, _ = divided(*events)
     # Idle: 25-30 nothing was launched, 30-493,030 the copy waited, 493,035-493,046 the host waited or ran, then it was
     # under way.
-    assert microseconds(found.idle) == {"host_bound": 5.0 + 6.0, "outside": 493_000.0, "synchronisation": 5.0, "kernel_wait": 4.0}
+    assert microseconds(found.idle) == {"host_bound": 5.0 + 6.0, "outside": 493_000.0, "synchronization": 5.0, "kernel_wait": 4.0}
     assert parts(found)["idle"] == 493_004.0
     analysis = analyzed(tmp_path, *events)
     assert analysis.findings == ()

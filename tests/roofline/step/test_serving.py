@@ -163,7 +163,7 @@ def test_reads_are_absent_without_lengths_or_with_products_that_are_not_counted(
     replayed = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("nvjet_hsh_64x8", 110, 50, 9))
     assert replayed.serving.kinds[0].reads is None
     assert replayed.serving.kinds[0].category_breakdown["matmul"] == pytest.approx(40e-6 + 50e-6), "by the kernel's name"
-    assert replayed.serving.kinds[0].modelled_time_fraction == pytest.approx(1 - 50 / 130)
+    assert replayed.serving.kinds[0].modeled_time_fraction == pytest.approx(1 - 50 / 130)
     small = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("sampling_kernel", 110, 50, 9))
     assert small.serving.kinds[0].reads is not None, "it reads neither weights nor the KV cache"
 
@@ -245,4 +245,4 @@ def test_replayed_attention_has_the_lengths_of_the_replay(tmp_path):
     (decode,) = analysis.serving.kinds
     assert decode.attention.flops == 4 * HEADS * DEPTH * 92
     assert (decode.reads.weight_bytes, decode.reads.kv_cache_bytes) == (16 * 32 * FP32, 2 * 92 * DEPTH * FP32)
-    assert analysis.coverage.modelled_time_fraction == pytest.approx(1.0)
+    assert analysis.coverage.modeled_time_fraction == pytest.approx(1.0)

@@ -67,7 +67,7 @@ def activity(attribution: Attribution, causes: dict[str, Intervals] | None, plac
     """What ran when in the step that stands for the others; None where nothing was traced.
 
     ``causes`` is the idle time of all steps by cause, ``place`` that of each row, then of each gap, of
-    ``attribution`` in the analysis: its operators, then its unmodelled rows.
+    ``attribution`` in the analysis: its operators, then its unmodeled rows.
     """
     pieces, calls, windows = attribution.pieces, attribution.calls, attribution.windows
     lengths = windows[:, 1] - windows[:, 0] - intervals.covered(attribution.overhead, windows)

@@ -72,7 +72,7 @@ def is_compiled(trace: Trace) -> bool:
     return any(_COMPILED.match(name) for name in trace.names)
 
 
-def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> tuple[Synchronization, ...]:
+def synchronizations(attribution: Attribution, causes: dict[str, Intervals]) -> tuple[Synchronization, ...]:
     """The waits for the device by call, operator and place, those that leave it idle the longest first.
 
     ``causes`` are the idle times of the device by cause.
@@ -90,7 +90,7 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     # The gap in which each wait ends, where the device became idle during the wait.
     at = np.maximum(np.searchsorted(gaps[:, 0], end, side="right") - 1, 0)
     follows = (gaps[at, 0] >= start) & (gaps[at, 0] <= end)
-    own = intervals.merge(causes["synchronisation"], causes["host_bound"])
+    own = intervals.merge(causes["synchronization"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
     frames, calls, names = _Frames(attribution.trace), attribution.calls, attribution.trace.names
 

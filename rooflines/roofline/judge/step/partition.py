@@ -68,7 +68,7 @@ MOST_UNKNOWN = 0.2
 _OF_CAUSE = {
     "data_loading": "input",
     "host_bound": "host",
-    "synchronisation": "host",
+    "synchronization": "host",
     "communication": "communication",
 }
 _HOST_IS_LATE = ("host_bound", "data_loading")

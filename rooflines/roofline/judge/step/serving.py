@@ -184,7 +184,7 @@ def steps_of_kind(
         generated_per_s_range=generated_range,
         rate_doubt=doubt,
         category_breakdown={**divided.categories(), "idle": divided.timeline.idle_s},
-        modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
+        modeled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
         attention=work_of([one for one in ran if one.judged.category == "attention"], count),
         moe=work_of([one for one in ran if one.judged.category == "moe"], count),
         reads=reads,
