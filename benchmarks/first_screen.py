@@ -11,7 +11,7 @@ from pathlib import Path
 
 import rooflines
 from rooflines.reports.document import Findings
-from rooflines.reports.views.run import page
+from rooflines.reports.page.run import page
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "first_screen.md"

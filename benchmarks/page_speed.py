@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from playwright.sync_api import Page, sync_playwright
 
 import rooflines
+from rooflines.reports.page.run import page
 from rooflines.reports.render.html import render
-from rooflines.reports.views.run import page
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "page_speed.json"

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import rooflines
-from rooflines.reports.views.ranks import sentences
+from rooflines.reports.page.ranks import sentences
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.ranks.records import RankAnalysis
 from rooflines.units import percent, seconds

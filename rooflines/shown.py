@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # By name: the reports show records and lie above them.
-_GLANCE = "rooflines.reports.glance"
+_GLANCE = "rooflines.reports.page.glance"
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):

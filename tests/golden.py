@@ -49,7 +49,7 @@ def items(*, slow: bool = True) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _in_terminal() -> dict[str, Any]:
-    from rooflines.reports.views.run import page
+    from rooflines.reports.page.run import page
     from tests.printing import in_terminal
     from tests.samples import analysis
 

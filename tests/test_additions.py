@@ -141,13 +141,13 @@ def add_field(copy):
 
 
 def add_section(copy):
-    copy.write("rooflines/reports/views/longest.py", SECTION)
+    copy.write("rooflines/reports/page/longest.py", SECTION)
     copy.insert(
-        "rooflines/reports/views/run.py",
-        "from rooflines.reports.views import ",
-        "from rooflines.reports.views.longest import longest_section\n",
+        "rooflines/reports/page/run.py",
+        "from rooflines.reports.page import ",
+        "from rooflines.reports.page.longest import longest_section\n",
     )
-    copy.insert("rooflines/reports/views/run.py", "memory_section(analysis),", "longest_section(analysis), ")
+    copy.insert("rooflines/reports/page/run.py", "memory_section(analysis),", "longest_section(analysis), ")
     copy.run("-m", "rooflines", "report", str(TRACE), "-o", "out", "--formats", "html,markdown")
     for file in ("report.html", "report.md"):
         assert "The longest operator" in (copy.folder / "out" / file).read_text(encoding="utf-8")
@@ -159,7 +159,9 @@ def add_format(copy):
         documented("A report format")["rst_report.py"].replace("rooflines.ext", "rooflines.reports.document"),
     )
     copy.insert(
-        "rooflines/reports/formats.py", '        Format("pdf",', '        Format("rst", "report.rst", "rst", "reStructuredText"),\n'
+        "rooflines/reports/render/formats.py",
+        '        Format("pdf",',
+        '        Format("rst", "report.rst", "rst", "reStructuredText"),\n',
     )
     copy.run("-m", "rooflines", "devices", "A100", "--format", "rst", "-o", "a100.rst")
     assert ".. csv-table::" in (copy.folder / "a100.rst").read_text(encoding="utf-8")

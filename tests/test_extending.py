@@ -16,8 +16,8 @@ from rooflines.errors import UsageError
 from rooflines.installed import load_all
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.samplers.process import SamplerProcess
-from rooflines.reports import formats
-from rooflines.reports.views import run as view
+from rooflines.reports.page import run as view
+from rooflines.reports.render import formats
 from rooflines.roofline.advise.findings import find
 from tests.printing import curves, unpacked
 from tests.processes import wait_until

@@ -28,7 +28,7 @@ FOR_ALL = ("arguments", "errors", "extras", "installed", "lazy", "units", "seria
 # Upward on purpose: a record asks for its report, and a run for its analysis, by name ("Records show themselves through a name",
 # docs/design.md).
 HOOKS = {
-    "rooflines.shown": ("rooflines.reports.glance",),
+    "rooflines.shown": ("rooflines.reports.page.glance",),
     "rooflines.profiler.records": ("rooflines.pipeline.reading",),
 }
 COMMAND = "import sys; sys.argv = {}; import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit: pass"
@@ -225,7 +225,8 @@ def test_a_trace_loads_what_it_needs(statement):
     assert found.isdisjoint(
         {f"rooflines.roofline.count.formulas.{family}" for family in ("optimizer", "recurrent", "vision", "sparse")}
     )
-    assert not [name for name in found if name.startswith(("rooflines.roofline.ranks.", "rooflines.reports.render."))]
+    drawn = {name for name in found if name.startswith(("rooflines.roofline.ranks.", "rooflines.reports.render."))}
+    assert drawn <= {f"rooflines.reports.render.{name}" for name in ("formats", "progress", "screen")}
 
 
 @pytest.mark.parametrize(("arguments", "expected"), [(["devices", "h200"], {"devices"}), (["--version"], set())], ids=str)

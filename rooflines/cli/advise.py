@@ -53,7 +53,7 @@ def advise(
     """
     from rooflines.pipeline.reporting import report_run
     from rooflines.profiler.directory import load
-    from rooflines.reports.views import advice
+    from rooflines.reports.page import advice
     from rooflines.roofline.analyze import analyze
     from rooflines.roofline.predict.trials import read_trials
     from rooflines.sweeps.trying import check_repeatable, predicted_changes, try_changes, worth_trying

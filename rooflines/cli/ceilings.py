@@ -12,7 +12,7 @@ from rooflines.cli.options import Format, Output, option
 from rooflines.cli.output import check_writable, destination, progress_bar, show
 from rooflines.errors import Interrupted, UsageError, writing
 from rooflines.profiler.options import MEASURE_GROUP, OUTPUT
-from rooflines.reports.formats import write_file
+from rooflines.reports.render.formats import write_file
 
 _CHARTS = (".html", ".png", ".svg")
 
@@ -57,7 +57,7 @@ def ceilings(
     mine.json[/bold]
     """
     from rooflines.reports.charts.paper import as_png, as_svg, draw
-    from rooflines.reports.views import ceilings as view
+    from rooflines.reports.page import ceilings as view
 
     reports, chosen = destination(format, output)
     if chart is not None:

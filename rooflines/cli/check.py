@@ -145,7 +145,7 @@ def check(
                 return
             comparison = pipeline.check(source, baseline, anyway=anyway, **reading, progress=progress)
     if benchmark is not None:
-        from rooflines.reports.views import comparison as view
+        from rooflines.reports.page import comparison as view
 
         with writing(f"write {str(benchmark)!r}", "Choose another file."):
             benchmark.write_text(view.benchmark(comparison, top), encoding="utf-8")

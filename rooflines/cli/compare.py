@@ -98,8 +98,8 @@ def show_comparisons(
     at: str | None = None,
 ) -> None:
     """Print the comparisons, or the part ``at`` a JSON pointer, or write them to ``output``."""
+    from rooflines.reports.page.comparison import comparison_csv, junit, page
     from rooflines.reports.render import markdown
-    from rooflines.reports.views.comparison import comparison_csv, junit, page
 
     made = page(comparisons, by, top)
     own = {

@@ -59,7 +59,7 @@ def count(
     from rooflines import serial
     from rooflines.pipeline import default_command
     from rooflines.profiler.record.collect import quiet_profiler
-    from rooflines.reports.views.count import count_csv, generation_page, page
+    from rooflines.reports.page.count import count_csv, generation_page, page
     from rooflines.roofline.dry_run.other_counters import count_against
 
     name = only_model(target, model, "rooflines count --model resnet50")

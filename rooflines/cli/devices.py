@@ -78,7 +78,7 @@ def devices(
         min_bandwidth=min_bandwidth,
         min_memory=min_memory,
     )
-    from rooflines.reports.views import devices as view
+    from rooflines.reports.page import devices as view
 
     page = view.device_page(found[0]) if name and len(found) == 1 else view.page(found)
     own = {"json": lambda: view.to_json(found), "csv": lambda: view.to_csv(found)}

@@ -13,7 +13,7 @@ from rooflines.cli.output import destination, show
 def doctor(format: Annotated[str | None, format_option("table")] = None, output: Output = None) -> None:
     """Check what can be measured on this machine and show how to fix what is missing."""
     from rooflines.profiler.machine.doctor import examine
-    from rooflines.reports.views.doctor import page
+    from rooflines.reports.page.doctor import page
 
     reports, chosen = destination(format, output, {})
     show(lambda: page(examine()), "doctor", reports, chosen, output, {})

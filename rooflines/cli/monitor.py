@@ -23,7 +23,7 @@ from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
 from rooflines.profiler.monitor.monitored import OUTPUT_FILE
 from rooflines.profiler.options import MEASURE_GROUP, OUTPUT, WHAT_GROUP
-from rooflines.reports.progress import has_screen
+from rooflines.reports.render.progress import has_screen
 
 
 # What follows the command's name is the command's, with or without the -- before it.
@@ -128,7 +128,7 @@ def monitor(
     elif json:
         print(written["analysis"].read_text(encoding="utf-8"), end="", file=stream)
     else:
-        from rooflines.reports.views import monitor as view
+        from rooflines.reports.page import monitor as view
 
         print_page(view.page(pipeline.analyze(monitored)), stderr=stream is sys.stderr)
         print(

@@ -16,7 +16,7 @@ import typer
 from rooflines.errors import UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT, WHAT_GROUP, Compile, PointOptions
-from rooflines.reports.formats import FORMATS, OF_PAGES, check_formats, usable
+from rooflines.reports.render.formats import FORMATS, OF_PAGES, check_formats, usable
 
 # What commands write by default: those whose packages are installed.
 PAGE_FORMATS, SEARCH_FORMATS, MONITOR_FORMATS = (

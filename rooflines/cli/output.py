@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.cli.options import is_file_name
 from rooflines.errors import OutputError, UsageError, writing
-from rooflines.reports.formats import FORMATS, check_formats, file_of, write_file
+from rooflines.reports.render.formats import FORMATS, check_formats, file_of, write_file
 
 if TYPE_CHECKING:
     from rooflines.profiler.progress import Progress
@@ -29,9 +29,9 @@ DIRECTORY_FORMATS = ("html", "json")
 RECORD_SUFFIXES = {".json": "json", ".csv": "csv"}
 # By name, because only the view that is asked for is imported.
 _VIEWS = {
-    "Analysis": "rooflines.reports.views.run",
-    "RankAnalysis": "rooflines.reports.views.ranks",
-    "MonitorAnalysis": "rooflines.reports.views.monitor",
+    "Analysis": "rooflines.reports.page.run",
+    "RankAnalysis": "rooflines.reports.page.ranks",
+    "MonitorAnalysis": "rooflines.reports.page.monitor",
     "SweepAnalysis": "rooflines.sweeps.page",
 }
 
@@ -157,7 +157,7 @@ def progress_bar(quiet: bool) -> Iterator[Progress | None]:
     if quiet:
         yield None
         return
-    from rooflines.reports.progress import Lines, ProgressBar, has_screen
+    from rooflines.reports.render.progress import Lines, ProgressBar, has_screen
 
     with ProgressBar() if has_screen() else Lines() as progress:
         yield progress

@@ -101,7 +101,7 @@ def predict(
     from rooflines.pipeline.predicted_devices import numbers_by_name
     from rooflines.pipeline.predicting import predict
     from rooflines.profiler.record.collect import quiet_profiler
-    from rooflines.reports.views.predict import forecast_csv, page
+    from rooflines.reports.page.predict import forecast_csv, page
     from rooflines.sweeps.points import parse_values
 
     quiet_profiler()

@@ -19,7 +19,7 @@ HOMES = {
     "comparison": "rooflines.roofline.compare.records:Comparison",
     "monitor": "rooflines.roofline.judge.usage.device_usage:MonitorAnalysis",
     "sweep": "rooflines.sweeps.records:SweepAnalysis",
-    "summary": "rooflines.reports.summary:Summary",
+    "summary": "rooflines.reports.page.summary:Summary",
     "prediction": "rooflines.roofline.predict.forecast:Forecast",
 }
 # A field below the lines that explain it.

@@ -17,7 +17,7 @@ from rooflines.errors import UsageError
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
-    from rooflines.reports.statements import Said
+    from rooflines.reports.page.statements import Said
 
 # Options of reading a trace, with the number of their values.
 _READING: Final = {
@@ -76,7 +76,7 @@ def summary(
     [bold]rooflines summary trace.json.gz --question idle --format json[/bold]
     """
     from rooflines import serial
-    from rooflines.reports.summary import markdown, summarize, within
+    from rooflines.reports.page.summary import markdown, summarize, within
 
     limit = _limit(budget)
     record, page, command, said = _read(sources, against, {"ceilings": ceilings, **reading})
@@ -121,7 +121,7 @@ def _read(
     from rooflines.cli.output import page_of, sweep_of
 
     if against is not None:
-        from rooflines.reports.views.comparison import page
+        from rooflines.reports.page.comparison import page
 
         if len(sources) > 1:
             raise UsageError("--against compares one source with its baseline.", hint="Give one source.")

@@ -82,7 +82,7 @@ def train(
     [bold]rooflines train --model resnet18 --data digits --variants bf16,compile[/bold]
     """
     from rooflines import pipeline
-    from rooflines.reports.views.training import page
+    from rooflines.reports.page.training import page
 
     name = only_model(target, model, "rooflines train --model resnet18")
     chosen = parse_formats(formats)

@@ -11,9 +11,9 @@ from typing import Any
 from rooflines.errors import UsageError
 from rooflines.pipeline import analyze
 from rooflines.profiler.records import Run
+from rooflines.reports.page import measured
+from rooflines.reports.page.run import page as run_page
 from rooflines.reports.render import html, markdown
-from rooflines.reports.views import measured
-from rooflines.reports.views.run import page as run_page
 from rooflines.roofline.analysis import Analysis
 
 # The operators that the table has, by what they could save.

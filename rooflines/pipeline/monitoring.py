@@ -31,8 +31,8 @@ from rooflines.profiler.record.reported_steps import VARIABLE
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
 from rooflines.profiler.samplers.storage import read_journal
-from rooflines.reports.progress import has_screen
-from rooflines.reports.screen import monitor_screen
+from rooflines.reports.render.progress import has_screen
+from rooflines.reports.render.screen import monitor_screen
 
 if TYPE_CHECKING:
     import psutil

@@ -13,8 +13,8 @@ from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.profiler.options import HOW_GROUP, MEASURE_GROUP, OUTPUT, Option, OptionValue, PointOptions
 from rooflines.profiler.progress import Progress
-from rooflines.reports.formats import FORMATS as ALL_FORMATS
-from rooflines.reports.formats import usable
+from rooflines.reports.render.formats import FORMATS as ALL_FORMATS
+from rooflines.reports.render.formats import usable
 
 # What is written of a run unless something else is asked for.
 FORMATS = usable(("html", "pdf", "json", "csv", "tensorboard"))

@@ -45,7 +45,7 @@ from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.workloads.causal_models import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare
-from rooflines.reports.formats import check_formats
+from rooflines.reports.render.formats import check_formats
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.roofline.judge.bounds import IMPLAUSIBLE

@@ -14,7 +14,7 @@ from rooflines.pipeline.sources import open_source
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
-from rooflines.reports.formats import check_formats, file_of, usable, write
+from rooflines.reports.render.formats import check_formats, file_of, usable, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.roofline.judge.judge import Judged
@@ -133,9 +133,9 @@ def report_run(
     ``judged`` is the analysis of the run where it is there. A run without a trace is not written in the
     format of one.
     """
+    from rooflines.reports.page import measured, usage
+    from rooflines.reports.page import run as view
     from rooflines.reports.render import perfetto, tensorboard
-    from rooflines.reports.views import measured, usage
-    from rooflines.reports.views import run as view
 
     chosen = tuple(
         name for name in check_formats(formats, traced=True) if name != PERFETTO or run.trace_path is not None
@@ -170,7 +170,7 @@ def report_ranks(
 ) -> dict[str, Path]:
     """Write the reports of a job into ``directory``; returns what was written, by format, and the
     analysis."""
-    from rooflines.reports.views import ranks as view
+    from rooflines.reports.page import ranks as view
     from rooflines.reports.words.text import struct_csv
     from rooflines.roofline.ranks.records import MatchedRow, RankRow
 
@@ -198,9 +198,9 @@ def _report_monitored(
     output: Path | None,
     progress: Progress | None,
 ) -> dict[str, Path]:
+    from rooflines.reports.page import measured, usage
+    from rooflines.reports.page import monitor as view
     from rooflines.reports.render import tensorboard
-    from rooflines.reports.views import measured, usage
-    from rooflines.reports.views import monitor as view
 
     if output is not None:
         create_directory(output)

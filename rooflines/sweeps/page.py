@@ -30,8 +30,8 @@ from rooflines.reports.document import (
     section,
     sections_of,
 )
-from rooflines.reports.statements import Said
-from rooflines.reports.views.roofline import rate_lines, roofline_warning
+from rooflines.reports.page.roofline import rate_lines, roofline_warning
+from rooflines.reports.page.statements import Said
 from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.sweeps.records import SweepAnalysis, SweepRow
 from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto

@@ -16,8 +16,8 @@ import rooflines
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.pipeline.recording import profile_script
 from rooflines.profiler.record import data_loading
+from rooflines.reports.page import run as view
 from rooflines.reports.render.terminal import print_page
-from rooflines.reports.views import run as view
 from rooflines.roofline.advise.findings import find
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.judge.step.input_pipeline import host_fraction, input_fraction, loader_is_slower

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.device_specs.compare import RoofComparison
 from rooflines.reports.document import Cell, Column, Page, Row, Section, Table
-from rooflines.reports.views.ceilings import comparison_table
+from rooflines.reports.page.ceilings import comparison_table
 from rooflines.serial import from_plain
 from rooflines.units import counted
 from tests.gpu.parts import Outcome, Record

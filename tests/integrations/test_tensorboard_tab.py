@@ -19,8 +19,8 @@ from msgspec.structs import replace
 import rooflines
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.directory import load, save
+from rooflines.reports.page import ranks
 from rooflines.reports.render.html import render
-from rooflines.reports.views import ranks
 from tests import commands
 from tests.reports.render.browser import browser, violations  # noqa: F401
 

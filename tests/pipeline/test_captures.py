@@ -13,7 +13,7 @@ from rooflines.errors import DataError, TraceError, UsageError
 from rooflines.pipeline.captures import find_captures
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.reports.document import Table
-from rooflines.reports.views import run as view
+from rooflines.reports.page import run as view
 from tests.commands import call
 
 DATA = Path(__file__).parent.parent / "data" / "traces"

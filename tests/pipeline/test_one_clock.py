@@ -18,7 +18,7 @@ from rooflines.profiler.directory import load
 from rooflines.profiler.records import Run, StepTimes
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import Bar, Cell, Table
-from rooflines.reports.views.run import page as page_of
+from rooflines.reports.page.run import page as page_of
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.judge import Judged
 from tests.commands import write_ceilings

@@ -15,7 +15,7 @@ from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.workloads.prepare import prepare
 from rooflines.reports.document import texts
-from rooflines.reports.views import predict as predict_page
+from rooflines.reports.page import predict as predict_page
 from rooflines.roofline.dry_run.count import count_network
 from rooflines.roofline.dry_run.memory_fit import MemoryGrowth
 from rooflines.roofline.predict.forecast import Forecast

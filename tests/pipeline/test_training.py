@@ -10,7 +10,7 @@ from rooflines.pipeline import train
 from rooflines.pipeline.training import load_training
 from rooflines.profiler.training.loop import read_checkpoint, write_checkpoint
 from rooflines.profiler.training.options import TrainOptions
-from rooflines.reports.views.training import page
+from rooflines.reports.page.training import page
 from tests.commands import call, mounted
 
 NETWORKS = """

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from rooflines import pipeline
-from rooflines.reports.views import run as view
+from rooflines.reports.page import run as view
 from tests.commands import call
 from tests.printing import HtmlPage, curves, in_terminal, pdf_text, unpacked
 from tests.traces import add, allocation, kernel, launch, mm, op, span

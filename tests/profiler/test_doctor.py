@@ -11,7 +11,7 @@ from rooflines.device_specs import detect
 from rooflines.device_specs.history import History, HistorySession, add_session
 from rooflines.profiler.machine import doctor
 from rooflines.profiler.machine.doctor import Check, Driver, examine, why_no_cuda
-from rooflines.reports.views.doctor import page
+from rooflines.reports.page.doctor import page
 from tests.printing import in_terminal
 
 OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus={0: "NVIDIA A100"})

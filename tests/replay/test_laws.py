@@ -13,7 +13,7 @@ import pytest
 from rooflines.pipeline import analyze_source
 from rooflines.profiler.directory import load
 from rooflines.profiler.records import Run
-from rooflines.reports.formats import FORMATS
+from rooflines.reports.render.formats import FORMATS
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
 from tests.commands import Answer

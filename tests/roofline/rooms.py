@@ -12,8 +12,8 @@ from rich.console import Console
 import rooflines
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.tree.tree import tree
+from rooflines.reports.page import run as view
 from rooflines.reports.render.terminal import print_page
-from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.count.count import count
 from rooflines.roofline.count.counts import Known

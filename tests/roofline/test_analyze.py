@@ -159,7 +159,7 @@ def test_an_analysis_of_the_first_schema_is_read_with_the_names_of_today():
     )
     assert stored.synchronizations
     assert stored.coverage.unmodeled
-    assert Analysis.from_dict(json.loads(text)) == now
+    assert Analysis.from_dict(json.loads(text)) == stored
     assert stored.to_dict()["coverage"] == now.to_dict()["coverage"]
     assert (stored.synchronizations, stored.idle_breakdown, stored.schema) == (now.synchronizations, now.idle_breakdown, now.schema)
 

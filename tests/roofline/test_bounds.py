@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.tree.external_trace import run_of_trace
-from rooflines.reports.views.operators import operator_table
+from rooflines.reports.page.operators import operator_table
 from rooflines.reports.words.sentences import roofs_of_run
 from rooflines.reports.words.text import bound_words
 from rooflines.roofline.analyze import analyze

@@ -7,8 +7,8 @@ import pytest
 
 import rooflines
 from rooflines.profiler.tree.tree import tree
+from rooflines.reports.page.run import page
 from rooflines.reports.render.markdown import render
-from rooflines.reports.views.run import page
 from rooflines.roofline.advise.conclude import conclude
 from rooflines.roofline.count.count import count
 from rooflines.roofline.judge.judge import judge

@@ -19,7 +19,7 @@ import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.read.missing_device import OF_A_DEVICE
-from rooflines.reports.views.roofline import roofline_of
+from rooflines.reports.page.roofline import roofline_of
 from rooflines.reports.words.rows import table_rows
 from rooflines.roofline.advise.matrix import is_fallback
 from rooflines.roofline.count.kernel_names import matrix_precision, short_kernel

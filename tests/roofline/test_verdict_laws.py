@@ -19,9 +19,9 @@ from rooflines.profiler.read.reader import read
 from rooflines.profiler.read.records import RUNTIME
 from rooflines.profiler.tree.tree import tree
 from rooflines.reports.document import Bar
+from rooflines.reports.page import run as view
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
-from rooflines.reports.views import run as view
 from rooflines.roofline.advise.verdict import plural
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.serial import to_json

@@ -8,8 +8,8 @@ import pytest
 
 from rooflines.profiler.read.records import Trace
 from rooflines.profiler.tree.external_trace import run_of_trace
+from rooflines.reports.page import run as view
 from rooflines.reports.render.html import render
-from rooflines.reports.views import run as view
 from rooflines.reports.words.rows import table_rows, table_time, table_title
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze

@@ -7,8 +7,8 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.directory import load, save
 from rooflines.profiler.records import RunFile, Settings, StepTimes
-from rooflines.reports.views import advice
-from rooflines.reports.views import run as run_view
+from rooflines.reports.page import advice
+from rooflines.reports.page import run as run_view
 from rooflines.roofline.predict import options
 from rooflines.roofline.predict.change import Change, Prediction
 from rooflines.roofline.predict.trials import Speedup, Trial, outcome, read_trials

@@ -87,9 +87,9 @@ class Results:
 
     def _rendered(self, *sources: TabSource) -> str:
         from rooflines.pipeline.comparing import compared
-        from rooflines.reports.formats import drawable
+        from rooflines.reports.page import comparison
+        from rooflines.reports.render.formats import drawable
         from rooflines.reports.render.html import render
-        from rooflines.reports.views import comparison
         from rooflines.roofline.analysis import Analysis
 
         analyses, pages = zip(*map(self._analyze, sources), strict=True)
@@ -120,7 +120,7 @@ def _in_one_line(error: Exception, sources: Sequence[TabSource]) -> str:
 def _analyzed(source: TabSource) -> tuple[Any, Page]:
     """The analysis of ``source`` and its page."""
     from rooflines import pipeline
-    from rooflines.reports.views import monitor, ranks, run
+    from rooflines.reports.page import monitor, ranks, run
     from rooflines.roofline.predict.trials import read_trials
 
     if source.kind == "ranks":

@@ -14,7 +14,7 @@ import rooflines.profiler.samplers
 from rooflines.profiler.samplers.fields import COLUMNS, FIELDS, NUMBERS, DeviceSample, Field, Place, Summary
 from rooflines.profiler.samplers.host import HostSampler
 from rooflines.profiler.samplers.storage import read_samples, write_samples
-from rooflines.reports.views.usage import SUMMARY_WORDS
+from rooflines.reports.page.usage import SUMMARY_WORDS
 from rooflines.roofline.judge.usage.device_usage import figure, usage_of
 from rooflines.units import UNITS, quantity
 from tests.usage_samples import machine_samples

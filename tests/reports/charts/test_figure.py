@@ -12,7 +12,7 @@ from rooflines.reports.charts.curves import StepTimesCurve
 from rooflines.reports.charts.labels import Box
 from rooflines.reports.charts.paper import SANS, SERIF, PaperSheet, as_svg, draw
 from rooflines.reports.charts.roofline import MOST_LABELS
-from rooflines.reports.views.roofline import roofline_of
+from rooflines.reports.page.roofline import roofline_of
 from tests import samples
 from tests.reports import variants
 
@@ -204,7 +204,7 @@ def test_no_window_system_is_touched():
 
     code = (
         "import sys; from tests import samples; from rooflines.reports.charts.paper import as_svg, draw; "
-        "from rooflines.reports.views.roofline import roofline_of; import rooflines.reports.render.html; "
+        "from rooflines.reports.page.roofline import roofline_of; import rooflines.reports.render.html; "
         "assert 'matplotlib' not in sys.modules; "
         "as_svg(draw(roofline_of(samples.analysis()))); assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"
     )

@@ -9,7 +9,7 @@ from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_color, contrast
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, RooflineChart, roofline_drawing
 from rooflines.reports.charts.roofline_figure import RooflinePoint
-from rooflines.reports.views.roofline import chart_note, roofline_of
+from rooflines.reports.page.roofline import chart_note, roofline_of
 from rooflines.roofline.analysis import CATEGORIES
 from rooflines.units import seconds
 from tests.reports import variants

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rooflines.reports.page import run as view
 from rooflines.reports.render.html import write
-from rooflines.reports.views import run as view
 from tests.reports import variants
 from tests.roofline.real import named
 from tests.samples import analysis as sample

@@ -5,8 +5,8 @@ import io
 import pytest
 
 from rooflines.reports.document import Column, Page, section, table
+from rooflines.reports.page.roofline import roofline_of
 from rooflines.reports.render.html import write
-from rooflines.reports.views.roofline import roofline_of
 from tests.reports import variants
 from tests.reports.render.browser import Opened, hover, shown, violations
 from tests.samples import analysis as sample

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from rooflines.reports.document import texts
-from rooflines.reports.formats import write_file
+from rooflines.reports.page import run as view
+from rooflines.reports.page.operators import module_table, operator_table
+from rooflines.reports.render.formats import write_file
 from rooflines.reports.render.grid import packed
 from rooflines.reports.render.html import render
-from rooflines.reports.views import run as view
-from rooflines.reports.views.operators import module_table, operator_table
 from rooflines.roofline.analysis import ModuleRow
 from rooflines.units import seconds
 from tests.printing import HtmlPage, unpacked

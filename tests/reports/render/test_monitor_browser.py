@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from rooflines.reports.page.monitor import page as page_of
 from rooflines.reports.render.html import write
-from rooflines.reports.views.monitor import page as page_of
+from tests.reports.page.test_monitor import HOSTILE, analysis
 from tests.reports.render.browser import Opened, browser  # noqa: F401 (a fixture)
-from tests.reports.views.test_monitor import HOSTILE, analysis
 from tests.usage_samples import gpu_samples, host_samples, machine_samples
 
 

@@ -9,9 +9,9 @@ from pypdf import PdfReader
 
 from rooflines.profiler.records import Environment
 from rooflines.reports.document import Column, Page, section, table
-from rooflines.reports.formats import write_file
+from rooflines.reports.page import run as view
 from rooflines.reports.render import pdf
-from rooflines.reports.views import run as view
+from rooflines.reports.render.formats import write_file
 from rooflines.reports.words.sentences import roofs_of_run
 from rooflines.roofline.analysis import Analysis
 from tests import samples

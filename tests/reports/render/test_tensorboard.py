@@ -11,9 +11,9 @@ from tests.usage_samples import BEGAN_NS, machine_analysis, machine_samples
 
 pytest.importorskip("torch")
 
+from rooflines.reports.page import measured
+from rooflines.reports.page import run as view
 from rooflines.reports.render import tensorboard
-from rooflines.reports.views import measured
-from rooflines.reports.views import run as view
 
 READINGS = tuple(
     DeviceSample(time_ns=10**18 + index * 500_000_000, source="nvml", device="cuda:0", power_w=200.0 + index, gpu_utilization=0.5)

@@ -5,7 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from rooflines.reports.views import run as view
+from rooflines.reports.page import run as view
 from rooflines.reports.words import sentences
 from rooflines.roofline.analysis import Analysis, Coverage, Unmodeled
 from tests import samples

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 import rooflines
 from rooflines.reports.document import Paragraph
+from rooflines.reports.page import run as view
+from rooflines.reports.page.operators import operator_table
 from rooflines.reports.render import markdown, pdf
-from rooflines.reports.views import run as view
-from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.rows import dominant_kernel, flagged_rows, module_text, table_order, table_rows, table_title
 from rooflines.reports.words.sentences import flag_sentence
 from rooflines.reports.words.text import operator_name, shorten_path

@@ -9,7 +9,7 @@ import pytest
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, TimedStretch, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.reports.views.usage import usage_remarks, usage_table
+from rooflines.reports.page.usage import usage_remarks, usage_table
 from rooflines.roofline.advise.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis, Finding, ModuleRow
 from rooflines.roofline.analyze import analyze

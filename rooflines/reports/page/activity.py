@@ -22,7 +22,7 @@ from rooflines.reports.document import (
     section,
     table,
 )
-from rooflines.reports.views.timeline import usage_timeline
+from rooflines.reports.page.timeline import usage_timeline
 from rooflines.reports.words.sentences import RUNS_NOTHING
 from rooflines.reports.words.text import clip, operator_name, shorten_path
 from rooflines.roofline.analysis import Activity, Analysis, Lane, OperatorRow

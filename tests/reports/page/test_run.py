@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from rooflines.reports.charts.palette import BOUNDS
 from rooflines.reports.document import value_of
+from rooflines.reports.page import run as view
+from rooflines.reports.page.run import division_rows, division_title, input_sentences
 from rooflines.reports.render.html import render
-from rooflines.reports.views import run as view
-from rooflines.reports.views.run import division_rows, division_title, input_sentences
 from rooflines.reports.words.sentences import device_sentences
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import PARTS, Input, Rate, StepDivision

@@ -14,8 +14,8 @@ from rooflines.profiler.record.reported_steps import StepReport, reported_steps
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.storage import JournalEntry, write_entry
 from rooflines.profiler.tree.slowest import slowest
-from rooflines.reports import screen
-from rooflines.reports.screen import Readings, plain
+from rooflines.reports.render import screen
+from rooflines.reports.render.screen import Readings, plain
 from tests.commands import command, environment, quick
 from tests.traces import parse_trace
 

@@ -7,8 +7,8 @@ import re
 import msgspec
 import pytest
 
+from rooflines.reports.page.ranks import bars, page
 from rooflines.reports.render.html import render
-from rooflines.reports.views.ranks import bars, page
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow, Waiting
 from tests.printing import HtmlPage, in_terminal

@@ -19,7 +19,7 @@ from rooflines.reports.document import (
     section,
     table,
 )
-from rooflines.reports.views.advice import recommended
+from rooflines.reports.page.advice import recommended
 from rooflines.reports.words.text import given
 from rooflines.roofline.advise.findings import WORTH
 from rooflines.roofline.advise.verdict import bound_of_classes

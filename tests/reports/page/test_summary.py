@@ -11,9 +11,9 @@ import pytest
 
 from rooflines import analyze, serial
 from rooflines.errors import UsageError
-from rooflines.reports.statements import QUESTIONS
-from rooflines.reports.summary import markdown, summarize, within
-from rooflines.reports.views import run as run_view
+from rooflines.reports.page import run as run_view
+from rooflines.reports.page.statements import QUESTIONS
+from rooflines.reports.page.summary import markdown, summarize, within
 from rooflines.units import seconds
 from tests.samples import analysis as sample
 

@@ -5,7 +5,7 @@ import pytest
 
 from rooflines.profiler.records import GenerationSizes
 from rooflines.reports.document import texts
-from rooflines.reports.views import comparison, generation, run, serving
+from rooflines.reports.page import comparison, generation, run, serving
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.served_steps import DecodeReads, Generation, MemoryFit, ServedSteps, ServedWork, TokenLatency

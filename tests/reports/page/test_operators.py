@@ -7,10 +7,10 @@ from msgspec.structs import replace
 import rooflines
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.reports.document import Paragraph, Table
+from rooflines.reports.page import operators, run
+from rooflines.reports.page import run as view
+from rooflines.reports.page.operators import operator_table
 from rooflines.reports.render import html
-from rooflines.reports.views import operators, run
-from rooflines.reports.views import run as view
-from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.sentences import inferred_sentence
 from rooflines.roofline.analysis import Unmodeled
 from rooflines.roofline.count.formulas import count

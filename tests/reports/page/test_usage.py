@@ -10,10 +10,10 @@ from pypdf import PdfReader
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
 from rooflines.reports.charts.paper import as_svg, draw
+from rooflines.reports.page import run as view
+from rooflines.reports.page.timeline import timeline_figure, usage_timeline
+from rooflines.reports.page.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.render import html, pdf
-from rooflines.reports.views import run as view
-from rooflines.reports.views.timeline import timeline_figure, usage_timeline
-from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
 from rooflines.roofline.analysis import Finding
 from rooflines.roofline.judge.usage.device_usage import Window, usage, usage_of

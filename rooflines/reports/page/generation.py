@@ -6,7 +6,7 @@ from __future__ import annotations
 from rooflines.reports.charts.curves import Curves, CurveSeries
 from rooflines.reports.charts.palette import SERIES_COLORS
 from rooflines.reports.document import Figure, Paragraph, Section, said, section
-from rooflines.reports.views.serving import parts_table, reads_sentence, steps_table
+from rooflines.reports.page.serving import parts_table, reads_sentence, steps_table
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.served_steps import Generation, TokenLatency
 from rooflines.units import binary_bytes, counted, interval, plus_minus, seconds, si, significant

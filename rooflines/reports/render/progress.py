@@ -68,7 +68,7 @@ class ProgressBar:
     """
 
     def __init__(self) -> None:
-        from rooflines.reports.screen import region
+        from rooflines.reports.render.screen import region
 
         self._began = self._drawn = self._stage_began = self._first_step = time.monotonic()
         self._name, self._done, self._total = "", 0, 0
@@ -101,7 +101,7 @@ class ProgressBar:
 
     def follow(self, live: Live) -> None:
         """Show the facts of this recording, too."""
-        from rooflines.reports.screen import Readings
+        from rooflines.reports.render.screen import Readings
 
         self._live, self._readings, self._slowest = live, Readings(live.journal), []
 
@@ -143,7 +143,7 @@ class ProgressBar:
 def _slowest(path: Path) -> Iterator[str]:
     from rooflines.profiler.read.reader import read
     from rooflines.profiler.tree.slowest import slowest
-    from rooflines.reports.screen import plain
+    from rooflines.reports.render.screen import plain
     from rooflines.roofline.count.kernel_names import short_kernel
 
     with contextlib.suppress(OSError, RooflinesError):  # the program deleted it, or it has no operators

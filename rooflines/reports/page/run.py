@@ -34,15 +34,15 @@ from rooflines.reports.document import (
     table,
     timed_parts,
 )
-from rooflines.reports.views import generation, operators, serving
-from rooflines.reports.views.activity import timeline_section
-from rooflines.reports.views.advice import findings_section, trials_section
-from rooflines.reports.views.kernels import kernel_table
-from rooflines.reports.views.memory import memory_section
-from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
-from rooflines.reports.views.steps import steps_section
-from rooflines.reports.views.timeline import timeline_figure, usage_timeline
-from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, usage_title
+from rooflines.reports.page import generation, operators, serving
+from rooflines.reports.page.activity import timeline_section
+from rooflines.reports.page.advice import findings_section, trials_section
+from rooflines.reports.page.kernels import kernel_table
+from rooflines.reports.page.memory import memory_section
+from rooflines.reports.page.roofline import chart_caption, chart_note, roofline_of
+from rooflines.reports.page.steps import steps_section
+from rooflines.reports.page.timeline import timeline_figure, usage_timeline
+from rooflines.reports.page.usage import missing_usage, usage_remarks, usage_table, usage_title
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import (
     ceiling_name,

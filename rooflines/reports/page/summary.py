@@ -18,7 +18,7 @@ import msgspec
 
 from rooflines.errors import UsageError
 from rooflines.reports.document import Page
-from rooflines.reports.statements import Said, answer, statements
+from rooflines.reports.page.statements import Said, answer, statements
 from rooflines.reports.words.text import given
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import part, to_plain

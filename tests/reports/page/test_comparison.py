@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from rooflines.reports.document import Bar
-from rooflines.reports.formats import write_file
-from rooflines.reports.views.comparison import comparison_csv, junit, page
+from rooflines.reports.page.comparison import comparison_csv, junit, page
+from rooflines.reports.render.formats import write_file
 from rooflines.roofline.analysis import Unmodeled
 from rooflines.roofline.compare.compare import compare
 from tests.printing import in_terminal

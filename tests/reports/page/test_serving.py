@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rooflines.reports.document import texts
-from rooflines.reports.views import run, serving
+from rooflines.reports.page import run, serving
 from rooflines.roofline.served_steps import DecodeReads, ServedSteps, ServedWork, Serving
 from tests.samples import analysis
 

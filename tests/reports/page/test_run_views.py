@@ -6,15 +6,15 @@ from msgspec.structs import replace
 from rooflines.profiler.records import HeldTensor, MemoryAtPeak, MemoryCurve
 from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.document import value_of
-from rooflines.reports.formats import write
+from rooflines.reports.page import run as view
+from rooflines.reports.page.kernels import kernel_table
+from rooflines.reports.page.memory import memory_section, parts_table
+from rooflines.reports.page.operators import against_section, modules_figure
+from rooflines.reports.page.steps import MOST_STEPS, steps_bar
 from rooflines.reports.render.figures import page_svg
+from rooflines.reports.render.formats import write
 from rooflines.reports.render.grid import packed
 from rooflines.reports.render.html import render
-from rooflines.reports.views import run as view
-from rooflines.reports.views.kernels import kernel_table
-from rooflines.reports.views.memory import memory_section, parts_table
-from rooflines.reports.views.operators import against_section, modules_figure
-from rooflines.reports.views.steps import MOST_STEPS, steps_bar
 from rooflines.roofline.analysis import Memory, TracedStep
 from tests.reports.variants import HOSTILE, hostile, repeated
 from tests.roofline.real import named

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 
-from rooflines.reports.views import measured
+from rooflines.reports.page import measured
 from rooflines.roofline.analysis import OperatorRow
 from tests import samples
 

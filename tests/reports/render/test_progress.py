@@ -2,7 +2,7 @@
 
 import re
 
-from rooflines.reports import progress
+from rooflines.reports.render import progress
 
 
 def test_a_line_per_stage_with_the_time_since_the_command_began(capsys):

@@ -26,7 +26,7 @@ from rooflines.reports.document import (
     section,
     sections_of,
 )
-from rooflines.reports.views.roofline import rate_lines
+from rooflines.reports.page.roofline import rate_lines
 from rooflines.reports.words.text import csv_text, short_name, shorten_path
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.predict.counted_step import MASKED, UNFUSED

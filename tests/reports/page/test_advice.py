@@ -4,7 +4,7 @@ import msgspec
 
 from rooflines.profiler.records import Workload
 from rooflines.reports.document import Findings, Paragraph
-from rooflines.reports.views import advice
+from rooflines.reports.page import advice
 from rooflines.roofline.analysis import Finding
 from tests.samples import analysis as sample
 

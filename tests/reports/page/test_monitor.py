@@ -9,11 +9,11 @@ import pytest
 from rooflines.profiler.monitor.monitored import Ending, Monitored, MonitorFile, program_name, since
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.fields import DeviceSample
+from rooflines.reports.page import measured
+from rooflines.reports.page.monitor import headline, host_rows, title
+from rooflines.reports.page.monitor import page as page_of
+from rooflines.reports.page.monitor import timeline as timeline_of
 from rooflines.reports.render import html, tensorboard
-from rooflines.reports.views import measured
-from rooflines.reports.views.monitor import headline, host_rows, title
-from rooflines.reports.views.monitor import page as page_of
-from rooflines.reports.views.monitor import timeline as timeline_of
 from rooflines.roofline.judge.usage.device_usage import analyze_monitored
 from tests.printing import curves, in_terminal
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples

@@ -5,9 +5,9 @@ import pytest
 
 from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.document import Figure
+from rooflines.reports.page import run as view
+from rooflines.reports.page.activity import timeline_section
 from rooflines.reports.render import html
-from rooflines.reports.views import run as view
-from rooflines.reports.views.activity import timeline_section
 from tests.reports import variants
 from tests.roofline.real import named
 from tests.samples import analysis as sample

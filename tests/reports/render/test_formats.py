@@ -12,16 +12,15 @@ from rich.console import Console
 
 import rooflines
 from rooflines.errors import UsageError
-from rooflines.reports import formats
 from rooflines.reports.document import texts
+from rooflines.reports.page import comparison, monitor, ranks, run
 from rooflines.reports.render import csv as csv_tables
+from rooflines.reports.render import formats, markdown, pdf
 from rooflines.reports.render import html as html_page
 from rooflines.reports.render import json as json_page
-from rooflines.reports.render import markdown, pdf
 from rooflines.reports.render.terminal import print_page
-from rooflines.reports.views import comparison, monitor, ranks, run
 from rooflines.roofline.compare.compare import compare
-from tests.reports.views import test_comparison, test_monitor, test_ranks, test_serving
+from tests.reports.page import test_comparison, test_monitor, test_ranks, test_serving
 from tests.samples import analysis as sample
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"

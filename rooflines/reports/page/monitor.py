@@ -25,8 +25,8 @@ from rooflines.reports.document import (
     sections_of,
     table,
 )
-from rooflines.reports.views.timeline import timeline_figure, usage_timeline
-from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
+from rooflines.reports.page.timeline import timeline_figure, usage_timeline
+from rooflines.reports.page.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
 from rooflines.reports.words.text import given, size_text
 from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.judge.step.interference import shared_by

@@ -66,7 +66,7 @@ def lines(record: Shown) -> list[str]:
     if isinstance(record, Run):
         return [sentences.subject(record.facts), f"{record.facts.status} run in {record.directory}"]
     if isinstance(record, Count):
-        from rooflines.reports.views.count import totals
+        from rooflines.reports.page.count import totals
 
         return [
             f"{len(record.operators)} distinct operator calls on {record.tensors} tensors",
@@ -75,11 +75,11 @@ def lines(record: Shown) -> list[str]:
     if isinstance(record, Comparison):
         return [f"{record.b.source} compared with {record.a.source}", record.verdict]
     if isinstance(record, Forecast):
-        from rooflines.reports.views import predict
+        from rooflines.reports.page import predict
 
         return [predict.title(record), *predict.sentences(record)]
     if isinstance(record, RankAnalysis):
-        from rooflines.reports.views import ranks
+        from rooflines.reports.page import ranks
 
         return [ranks.title(record), next(ranks.sentences(record))[0]]
     found = [sentences.subject(record), sentences.headline(record), *sentences.confidence(record)]
@@ -131,7 +131,7 @@ def _change(number: int, finding: Finding, saving: str, suggestion: str) -> Said
 
 
 def _step(analysis: Analysis) -> Iterator[Said]:
-    from rooflines.reports.views.generation import generation_sentences
+    from rooflines.reports.page.generation import generation_sentences
 
     if analysis.steps:
         yield Said("step", sentences.steps_sentences(analysis)[0], ("/steps/median_s", "/steps/ci95_s"))
@@ -392,7 +392,7 @@ def statements(record: object) -> Iterable[Said]:
 
 
 def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
-    from rooflines.reports.views.ranks import sentences as of_ranks
+    from rooflines.reports.page.ranks import sentences as of_ranks
 
     _, *more = of_ranks(analysis)
     yield from (Said("ranks", text, (pointer,)) for text, pointer in more)
@@ -467,7 +467,7 @@ def _of_comparison(compared: Comparison) -> Iterator[Said]:
 
 
 def _of_monitored(analysis: MonitorAnalysis) -> Iterator[Said]:
-    from rooflines.reports.views.monitor import host_rows, missing
+    from rooflines.reports.page.monitor import host_rows, missing
 
     for row in host_rows(analysis):
         figures = (("mean", row.mean), ("peak", row.peak), ("total", row.total))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 
 from rooflines.profiler.records import Run
-from rooflines.reports.statements import Shown, lines
+from rooflines.reports.page.statements import Shown, lines
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.compare.records import Comparison
 from rooflines.roofline.dry_run.count import Count
@@ -42,7 +42,7 @@ def html(record: Shown) -> str:
 
 def _breakdown(analysis: Analysis) -> str:
     """A table with a bar for each class of bounds; empty where the step is not divided."""
-    from rooflines.reports.views.run import bound_bar
+    from rooflines.reports.page.run import bound_bar
 
     bar = bound_bar(analysis)
     if not bar:
@@ -59,7 +59,7 @@ def _breakdown(analysis: Analysis) -> str:
 def _roofline(analysis: Analysis) -> str:
     """The roofline as SVG; empty where no operator has a place in it."""
     from rooflines.reports.charts.paper import as_svg, draw
-    from rooflines.reports.views.roofline import roofline_of
+    from rooflines.reports.page.roofline import roofline_of
 
     chart = roofline_of(analysis)
     if not chart:

@@ -32,7 +32,7 @@ from rooflines.reports.document import (
     table,
     timed_parts,
 )
-from rooflines.reports.views.roofline import roofline_warning
+from rooflines.reports.page.roofline import roofline_warning
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import (

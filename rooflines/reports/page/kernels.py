@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import ABSENT, CALLS, TIME, Cell, Cells, Column, Row, Table, table, value_of
-from rooflines.reports.views.roofline import roofline_warning
+from rooflines.reports.page.roofline import roofline_warning
 from rooflines.reports.words.rows import known_share
 from rooflines.reports.words.text import bound_words, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodeled
