@@ -17,7 +17,7 @@ from rooflines.reports.page.summary import markdown, summarize, within
 from rooflines.units import seconds
 from tests.samples import analysis as sample
 
-TRACES = Path(__file__).parents[1] / "data" / "traces"
+TRACES = Path(__file__).parents[2] / "data" / "traces"
 
 RECORDED = (
     "bert-small_h100_inference.json.gz",

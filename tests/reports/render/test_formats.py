@@ -23,7 +23,7 @@ from rooflines.roofline.compare.compare import compare
 from tests.reports.page import test_comparison, test_monitor, test_ranks, test_serving
 from tests.samples import analysis as sample
 
-TRACES = Path(__file__).parent.parent / "data" / "traces"
+TRACES = Path(__file__).parents[2] / "data" / "traces"
 PAGES = {
     "run": lambda: run.page(sample()),
     "serving": lambda: run.page(test_serving.served()),

@@ -87,7 +87,7 @@ def test_a_run_in_a_terminal_shows_its_steps_and_leaves_a_clean_terminal(tmp_pat
 
 
 def test_without_a_terminal_that_can_draw_there_are_lines(tmp_path):
-    text, code = in_terminal("analyze", Path(__file__).parents[1] / "data/traces/cpu_only.json.gz", cwd=tmp_path, TERM="dumb")
+    text, code = in_terminal("analyze", Path(__file__).parents[2] / "data/traces/cpu_only.json.gz", cwd=tmp_path, TERM="dumb")
     assert code == 0
     assert "\x1b" not in text
 
