@@ -33,7 +33,7 @@ SHARING := OMP_WAIT_POLICY=PASSIVE
 
 help:
 	@echo "make profile    install into .venv and profile $(MODEL) (MODEL=..., ARGS='--mode training', EXTRA=cuda12)"
-	@echo "make test       install with the test tools and test every law on small cases (JOBS=3 processes, twenty minutes on two cores)"
+	@echo "make test       install with the test tools and test every law on small cases (JOBS=3 processes, seven minutes on two cores)"
 	@echo "make test-all   the whole test suite, for a release"
 	@echo "make test-versions  unit tests on the oldest supported torch and on every Python that this machine has"
 	@echo "make check      the fast part: ruff, mypy --strict (make lint), tests of traces, formulas and data sheets"

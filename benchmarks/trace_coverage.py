@@ -137,7 +137,6 @@ def row_of(analysis: Analysis) -> dict[str, Any]:
     """The device, the coverage and the longest operators without a work model."""
     coverage, timeline = analysis.coverage, analysis.timeline
     assert coverage is not None
-    assert timeline is not None
     times: dict[tuple[str, str], float] = {}
     for one in coverage.unmodeled:
         if one.reason == IS_COMMUNICATION:  # a class of its own, although no formula says how much it moves
@@ -145,7 +144,7 @@ def row_of(analysis: Analysis) -> dict[str, Any]:
         # Work that no operator launched has the name of its kernel.
         name = short_kernel(one.name) if one.kernels and one.kernels[0].name == one.name else one.name
         times[name, one.reason] = times.get((name, one.reason), 0.0) + one.time_s
-    busy_s = timeline.busy_s
+    busy_s = timeline.busy_s if timeline is not None else 0.0  # launches without the work of the device
     longest = sorted(times.items(), key=lambda one: -one[1])[:_LISTED] if busy_s > 0 else []
     # Earlier versions, which the column "before" comes from, have no assumptions.
     estimated_s = sum(row.time_s for row in analysis.operators if row.inferred or getattr(row, "assumption", None))
