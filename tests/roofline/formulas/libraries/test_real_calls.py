@@ -150,9 +150,15 @@ def test_fbgemm_tables_and_their_optimizer(fbgemm, tmp_path):
         backward = counted(trace, name)
         assert (backward.bytes_read, backward.bytes_written) == (rows + told + nbytes(result) + 9 * state, rows + 9 * state)
 
+    weights = torch.rand(9, requires_grad=True)
+    trace, result = traced(lambda: _step(layer, indices, offsets, weights), tmp_path / "trace.json")
+    of_weights = counted(trace, "fbgemm::split_embedding_codegen_grad_indice_weights_cpu")
+    assert (of_weights.bytes_read, of_weights.bytes_written) == (rows + told + nbytes(result), nbytes(weights))
+    assert of_weights.other_flops == 2 * 9 * 8
 
-def _step(layer, indices, offsets):
-    result = layer(indices, offsets)
+
+def _step(layer, indices, offsets, *weights):
+    result = layer(indices, offsets, *weights)
     result.backward(torch.ones_like(result))
     return result.detach()
 

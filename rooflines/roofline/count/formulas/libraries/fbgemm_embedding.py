@@ -199,3 +199,18 @@ def backward(signature: Signature, schema: str) -> Work:
         re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name),
     )
     return _update(args, match[1] if match else "", args.tensor("grad"))
+
+
+def of_weights(signature: Signature, schema: str) -> Work:
+    """The gradients of the weights of indices: a dot product of a row and the gradient of its bag for
+    each."""
+    args = Arguments(signature, schema)
+    grad = args.tensor("grad")
+    found = _lookup(args, grad)
+    return Work(
+        other_flops=2 * found.elements,
+        bytes_read=size(grad) + found.row_bytes + found.read,
+        bytes_written=found.indices.numel * size_of(grad.dtype),
+        precision=precision_of(grad.dtype),
+        assumption=found.assumption,
+    )
