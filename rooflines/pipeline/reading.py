@@ -133,7 +133,9 @@ def analyze_ranks(
 
 def analyze_source(source: Source, **options: Unpack[AnalyzeOptions]) -> Analyzed:
     """Return the record of any source and its analysis. Raises UsageError for an option that does not apply
-    to the source."""
+    to the source, TypeError for one that does not exist."""
+    if unknown := options.keys() - AnalyzeOptions.__annotations__.keys():
+        raise TypeError(f"analyze() got an unexpected keyword argument {min(unknown)!r}")
     given = cast("AnalyzeOptions", {name: value for name, value in options.items() if value is not None})
     of_one, of_ranks = (
         {"ceilings", "capture", "inductor_cache"} & given.keys(),

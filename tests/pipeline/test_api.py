@@ -53,6 +53,12 @@ def test_profile_a_step_function(asked):
     assert run.analysis.totals.matrix_flops == 2 * 4 * 4 * 4
 
 
+@pytest.mark.parametrize("function", [rooflines.analyze, rooflines.analyze_ranks, rooflines.compare])
+def test_an_option_that_does_not_exist_is_refused(function):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'device'"):
+        function("trace.json", device="A100")
+
+
 @pytest.mark.parametrize(("model", "inputs", "message"), [
     ("squeezenet1_1", torch.ones(1), "inputs cannot be combined with"),
     (3, None, "cannot profile a int"),
