@@ -20,17 +20,17 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_014, 55, 12, 0, 0),
-    "all": (576_678, 4_121, 430, 0, 0),
+    "all": (576_663, 4_121, 430, 0, 0),
     "cli": (13_684, 76, 24, 0, 0),
     "device_specs": (34_385, 287, 22, 0, 0),
     "integrations": (5_916, 63, 11, 0, 0),
     "kernels": (14_840, 166, 18, 0, 0),
     "pipeline": (17_727, 108, 16, 0, 0),
     "profiler": (146_948, 1_223, 108, 0, 0),
-    "reports": (100_264, 618, 59, 0, 0),
+    "reports": (100_252, 618, 59, 0, 0),
     "roofline": (213_010, 1_350, 142, 0, 0),
-    "rooflines_studies": (55_586, 389, 35, 0, 0),
-    "sweeps": (25_890, 175, 18, 0, 0),
+    "rooflines_studies": (55_580, 389, 35, 0, 0),
+    "sweeps": (25_887, 175, 18, 0, 0),
 }
 
 
@@ -60,7 +60,9 @@ def sizes() -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize("folder", [*MOST])
 def test_no_folder_grows_unseen(folder):
     now = sizes().get(folder, (0,) * 5)
-    assert all(number <= most for number, most in zip(now, MOST[folder], strict=True)), (folder, now, MOST[folder])
+    assert all(number <= most for number, most in zip(now, MOST[folder], strict=True)), (
+        f"{folder}: {now}, at most {MOST[folder]}; python -m tests.test_size prints the table"
+    )
 
 
 def test_every_folder_is_in_the_table():

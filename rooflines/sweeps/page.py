@@ -226,7 +226,7 @@ def curves_section(rows: Sequence[SweepRow], paper: Paper) -> Section:
     for shown in _CURVES:
         theirs = paper.get(shown.value, {})
         series = [
-            replace(drawn, paper_points=tuple(theirs[drawn.backend])) if drawn.backend in theirs else drawn
+            replace(drawn, paper_points=tuple(theirs[drawn.name])) if drawn.name in theirs else drawn
             for curve, color in zip(found, colors(found), strict=True)
             if (drawn := _series(curve, axis, shown.value, color))
         ]
@@ -283,7 +283,7 @@ def _series(curve: Curve, axis: str, name: str, color: str) -> CurveSeries | Non
         *((x, y, y if low is None else low, y if high is None else high) for x, y, low, high in ends),
         strict=True,
     )
-    return CurveSeries(backend=curve.name, color=color, x=x, y=y, low=low, high=high)
+    return CurveSeries(name=curve.name, color=color, x=x, y=y, low=low, high=high)
 
 
 def paths_section(rows: Sequence[SweepRow]) -> Section:

@@ -215,8 +215,8 @@ def _history(tuning: Tuning) -> Section:
         xs, ys = zip(*points, strict=True)
         best = tuple(accumulate(ys, max if goal.more else min))
         series = (
-            CurveSeries(backend="each trial", color=SERIES_COLORS[1], x=xs, y=ys),
-            CurveSeries(backend="best so far", color=SERIES_COLORS[0], x=xs, y=best),
+            CurveSeries(name="each trial", color=SERIES_COLORS[1], x=xs, y=ys),
+            CurveSeries(name="best so far", color=SERIES_COLORS[0], x=xs, y=best),
         )
         drawing = Curves(x_title="trial", y_title=goal.title, series=series, fraction=goal.fraction)
         blocks.append(
@@ -233,7 +233,6 @@ def _importance(tuning: Tuning) -> Section:
     for name, shares in tuning.importance.items():
         beams = tuple(
             Beam(
-                backend=option,
                 label=option.replace("_", " "),
                 value=share,
                 text=percent(share),

@@ -196,7 +196,7 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     for name, caption, y_title, trainings, value, theirs in figures:
         series = tuple(
             CurveSeries(
-                backend=one.name,
+                name=one.name,
                 color=one.backend,
                 x=tuple(float(epoch.epoch) for epoch in training.epochs),
                 y=tuple(float(getattr(epoch, value)) for epoch in training.epochs),
@@ -213,7 +213,7 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     fastest_first = sorted(results, key=lambda one: -one.rate.value)
     bars = [
         Beam(
-            backend=one.backend,
+            color=one.backend,
             label=one.name,
             value=one.rate.value,
             text=f"{one.rate.value:,.0f}",
@@ -224,7 +224,7 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     ]
     bars += [
         Beam(
-            backend=one.backend,
+            color=one.backend,
             label=f"{one.name}, loader",
             value=one.loader.samples_per_s,
             text=f"{one.loader.samples_per_s:,.0f} with the paper's loader",
@@ -234,7 +234,7 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     ]
     bars += [
         Beam(
-            backend=name,
+            color=name,
             label=name,
             value=0.0,
             text="",

@@ -241,7 +241,7 @@ def _setup(results: Sequence[LibraryResult]) -> Section:
 
 def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> CurveSeries:
     return CurveSeries(
-        backend=one.name,
+        name=one.name,
         color=one.backend,
         x=tuple(float(x) for x, _ in points),
         y=tuple(y for _, y in points),

@@ -280,7 +280,6 @@ def _figures(study: Study) -> Iterator[Block]:
     ):
         beams = tuple(
             Beam(
-                backend=configuration(row),
                 color=SERIES_COLORS[study.devices.index(device_of(row)) % len(SERIES_COLORS)],
                 label=f"{model_of(row)} {configuration(row)}",
                 value=row.value(value) or 0.0,

@@ -173,7 +173,7 @@ def test_a_study_without_results_still_has_a_page(tmp_path, name):
 
 def test_names_and_values_lie_inside_the_picture():
     # Names at the ends of curves do not touch.
-    series = tuple(CurveSeries(backend=name, x=(1.0, 2.0), y=(1.0, 1.0)) for name in BACKENDS)
+    series = tuple(CurveSeries(name=name, x=(1.0, 2.0), y=(1.0, 1.0)) for name in BACKENDS)
     picture = draw(Curves(x_title="epoch", y_title="time, s", series=series))
     (axes,) = picture.axes
     names = [text for text in axes.texts if text.get_text() in BACKENDS]
@@ -184,7 +184,7 @@ def test_names_and_values_lie_inside_the_picture():
     assert all(higher - lower >= tall for lower, higher in pairwise(places))
     assert places[-1] <= pixels
     # Every value of a bar lies inside the picture.
-    bars = tuple(Beam(backend=name, label=name, value=10.0**n, text=f"{10**n:,}", paper=5.0) for n, name in enumerate(BACKENDS))
+    bars = tuple(Beam(color=name, label=name, value=10.0**n, text=f"{10**n:,}", paper=5.0) for n, name in enumerate(BACKENDS))
     picture = draw(Beams(x_title="samples/s", beams=bars))
     picture.canvas.draw()
     width = picture.bbox.width

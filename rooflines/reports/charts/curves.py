@@ -52,9 +52,9 @@ _MEMORY = {**dict(zip(_HELD, SERIES_COLORS, strict=False)), "allocated": SERIES_
 
 
 class CurveSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve of a backend."""
+    """A curve."""
 
-    backend: str
+    name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     #: The ends of the interval of each ``y``.
@@ -63,7 +63,7 @@ class CurveSeries(msgspec.Struct, frozen=True, kw_only=True):
     #: A level that a paper printed for it, and points (x, y) that it printed.
     paper: float | None = None
     paper_points: tuple[tuple[float, float], ...] = ()
-    #: The name of its color if that is not the backend.
+    #: The name of its color if that is not ``name``.
     color: str = ""
 
 
@@ -83,8 +83,7 @@ class Curves(Drawing, frozen=True, kw_only=True):
         from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
         names = [
-            one.backend + (", paper" if one.paper is not None or one.paper_points else "")
-            for one in self.series
+            one.name + (", paper" if one.paper is not None or one.paper_points else "") for one in self.series
         ]
         figure, axes = _axes(sheet, _CURVES, right=_LABEL_GAP + _longest(sheet, names))
         values = [
@@ -119,7 +118,7 @@ class Curves(Drawing, frozen=True, kw_only=True):
             axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
         ends = []
         for one in self.series:
-            named = one.color or one.backend
+            named = one.color or one.name
             color, mark = sheet.color(named), category_mark(named)
             dashed: Style = {
                 "color": color,
@@ -133,10 +132,10 @@ class Curves(Drawing, frozen=True, kw_only=True):
                 axes.vlines(one.x, *intervals, color=color, linewidth=1.0, alpha=0.7, zorder=2.5)
             solid: Style = {"markevery": max(1, len(one.x) // _MOST_MARKS), "markeredgewidth": 0, "zorder": 3}
             axes.plot(one.x, one.y, color=color, marker=mark, markersize=4, linewidth=1.3, **solid)
-            ends.append((one.y[-1], one.backend, color))
+            ends.append((one.y[-1], one.name, color))
             if one.paper is not None:
                 axes.plot(axes.get_xlim(), [one.paper] * 2, **dashed)
-                ends.append((one.paper, f"{one.backend}, paper", color))
+                ends.append((one.paper, f"{one.name}, paper", color))
             if one.paper_points:
                 axes.plot(
                     *zip(*one.paper_points, strict=True),
@@ -144,7 +143,7 @@ class Curves(Drawing, frozen=True, kw_only=True):
                     markerfacecolor=sheet.ink.page,
                     **dashed,
                 )
-                ends.append((one.paper_points[-1][1], f"{one.backend}, paper", color))
+                ends.append((one.paper_points[-1][1], f"{one.name}, paper", color))
         _end_labels(sheet, axes, ends)
         _titles(sheet, axes, self.x_title, y_title)
         return figure
@@ -227,14 +226,14 @@ class Choices(Drawing, frozen=True, kw_only=True):
 class Beam(msgspec.Struct, frozen=True, kw_only=True):
     """A horizontal bar with its value in words."""
 
-    backend: str
     label: str
+    #: The name of its color.
+    color: str
     value: float
     text: str
     #: What a paper printed for it.
     paper: float | None = None
     paper_text: str = ""
-    color: str = ""
 
 
 class Beams(Drawing, frozen=True, kw_only=True):
@@ -256,7 +255,7 @@ class Beams(Drawing, frozen=True, kw_only=True):
         axes.spines["bottom"].set_visible(False)
         beside = largest * 0.012
         for index, bar in enumerate(self.beams):
-            color = sheet.color(bar.color or bar.backend)
+            color = sheet.color(bar.color)
             sheet.write(axes, -0.015, index, bar.label, ha="right", transform=axes.get_yaxis_transform())
             if bar.value > 0:
                 axes.barh(index - 0.12, bar.value, height=0.44, color=color, linewidth=0, zorder=2)

@@ -103,7 +103,7 @@ def _memory(found: Generation, analysis: Analysis) -> list[str]:
 def _figure(latency: TokenLatency) -> Figure:
     context = tuple(map(float, latency.context))
     series = CurveSeries(
-        backend="median",
+        name="median",
         x=context,
         y=latency.median_s,
         low=latency.p25_s,

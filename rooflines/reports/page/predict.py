@@ -291,7 +291,7 @@ def _curve(forecast: Forecast) -> Figure | None:
     series = []
     for number, (name, points) in enumerate(lines.items()):
         x, y = zip(*sorted(points), strict=True)
-        series.append(CurveSeries(backend=name, x=x, y=y, color=SERIES_COLORS[number % len(SERIES_COLORS)]))
+        series.append(CurveSeries(name=name, x=x, y=y, color=SERIES_COLORS[number % len(SERIES_COLORS)]))
     x_title, y_title = along.replace("_", " "), f"rate at most, {forecast.unit}/s"
     drawing = Curves(x_title=x_title, y_title=y_title, series=tuple(series), log_x=True)
     caption = f"{forecast.unit.capitalize()}/s at most, by {x_title}."

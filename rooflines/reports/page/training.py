@@ -122,7 +122,7 @@ def _epochs(training: Training) -> Section:
 def _curves(training: Training, name: str, field: str, y_title: str, *, fraction: bool = False) -> Figure:
     series = tuple(
         CurveSeries(
-            backend=f"seed {one.seed}",
+            name=f"seed {one.seed}",
             x=tuple(float(epoch.epoch) for epoch in one.epochs),
             y=tuple(float(getattr(epoch, field)) for epoch in one.epochs),
         )

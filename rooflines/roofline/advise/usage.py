@@ -1,8 +1,8 @@
 """Advice from the device samples: what was wrong with the machine, held it back, or left part of it idle
 while the steps were timed.
 
-Each rule says what was read and no more than that. Where seconds follow from it they are given; where they do
-not, 0.
+These rules are not in ``findings.RULES``. Each says what was read and no more than that. Where seconds follow
+from it they are given; where they do not, 0.
 """
 
 from __future__ import annotations

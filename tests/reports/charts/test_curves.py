@@ -7,8 +7,8 @@ from rooflines.reports.charts.curves import Beam, Beams, Choice, Choices, Curves
 from rooflines.reports.charts.paper import draw
 
 LONG = "squeezenet1_1 · batch 128 · channels-last · amp-bf16 · max-autotune · 16 threads"
-WIDE = CurveSeries(backend="resnet18", x=(1, 2), y=(50, 60), low=(4, 58), high=(900, 62), color="series 1")
-NAMED = CurveSeries(backend="WWWW_MMMM_WWWW", x=(1, 2), y=(1, 2))
+WIDE = CurveSeries(name="resnet18", x=(1, 2), y=(50, 60), low=(4, 58), high=(900, 62), color="series 1")
+NAMED = CurveSeries(name="WWWW_MMMM_WWWW", x=(1, 2), y=(1, 2))
 CHARTS = {
     "curves": Curves(x_title="batch size", y_title="throughput, samples/s", series=(WIDE,), log_x=True),
     "names": Curves(x_title="batch size", y_title="peak memory, B", series=(NAMED,)),
@@ -16,8 +16,8 @@ CHARTS = {
         x_title="peak memory, B", y_title="throughput, samples/s",
         choices=tuple(Choice(label=LONG, x=x, y=x, color="series 1", front=True) for x in (1.0, 4.0, 8.0)),
     ),
-    "long bars": Beams(x_title="time, s", beams=(Beam(backend="pytorch", label=LONG[:60], value=1.0, text="1.00 s"),)),
-    "bars": Beams(x_title="time, s", beams=(Beam(backend="pytorch", label="matrix product", value=1.0, text="1.00 s"),)),
+    "long bars": Beams(x_title="time, s", beams=(Beam(color="pytorch", label=LONG[:60], value=1.0, text="1.00 s"),)),
+    "bars": Beams(x_title="time, s", beams=(Beam(color="pytorch", label="matrix product", value=1.0, text="1.00 s"),)),
 }  # fmt: skip
 
 
