@@ -2,8 +2,8 @@
 
 import re
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.reports.document import texts
 from rooflines.reports.page import run as view
@@ -123,7 +123,7 @@ def test_every_timed_step_can_be_pointed_at_and_very_many_are_thinned():
         assert {key: [facts["said"][line] for line in lines] for key, lines in facts["texts"].items()} == told
         narrow = unpacked(text.split('<figure id="figure-steps">')[1].partition('class="narrow">')[2].partition("</script>")[0])
         assert all(re.findall(r'data-mark="(step:\d+)"', one) == [*told] for one in (text, narrow))
-    steps = msgspec.structs.replace(sample().steps, durations_s=(0.08,) * 5000)
+    steps = replace(sample().steps, durations_s=(0.08,) * 5000)
     assert len(facts_of(render(view.page(variants.replaced(steps=steps))), "steps")["texts"]) in range(300, 401)
 
 
@@ -175,7 +175,7 @@ def test_a_page_of_two_thousand_rows_is_small():
 
 
 def test_ceilings_of_this_run_come_first_and_the_others_are_folded():
-    single = msgspec.structs.replace(sample().ceilings[0], name="GEMM int8", precision="int8")
+    single = replace(sample().ceilings[0], name="GEMM int8", precision="int8")
     text = render(view.page(variants.replaced(ceilings=(single, *sample().ceilings))))
     used, folded = text[text.index('<section id="ceilings"') :].split("</section>")[0].split("<details>")
     assert "FMA fp32" in used
