@@ -20,4 +20,7 @@ def default_command() -> str:
         return shlex.join(["rooflines", *arguments])
     if path.name.startswith(("ipykernel", "colab_kernel")):
         return ""
+    module = getattr(sys.modules.get("__main__"), "__spec__", None)  # of python -m
+    if module is not None:
+        return shlex.join(["python", "-m", module.name.removesuffix(".__main__"), *arguments])
     return shlex.join(["python", program, *arguments]) if program else "python"

@@ -3,7 +3,7 @@
 import pytest
 
 from rooflines.roofline.predict.trials import outcome, read_trials
-from tests.commands import call, quick
+from tests.commands import call, quick, run
 
 MODELS = """
 import torch
@@ -24,7 +24,6 @@ with torch.no_grad():
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     (tmp_path / "models.py").write_text(MODELS)
-    (tmp_path / "script.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -53,8 +52,17 @@ def test_advice_is_predicted_tried_and_reported(place, capsys, monkeypatch):
     assert "Advice tried" in (place / "elsewhere" / "report.html").read_text()
 
 
-def test_a_script_is_refused_and_its_advice_is_printed(place, capsys, monkeypatch):
-    assert call(capsys, monkeypatch, "profile", "script.py", *quick(place), "-o", "run").code == 0
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The directory of a run of a script, in ``run``."""
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "script.py").write_text(SCRIPT)
+    assert run("profile", "script.py", *quick(folder), "-o", "run", cwd=folder).code == 0
+    return folder
+
+
+def test_a_script_is_refused_and_its_advice_is_printed(recorded, capsys, monkeypatch):
+    monkeypatch.chdir(recorded)
     answer = call(capsys, monkeypatch, "advise", "run", "--try")
     assert answer.code == 2
     assert answer.complaint == [
@@ -72,8 +80,8 @@ def test_a_script_is_refused_and_its_advice_is_printed(place, capsys, monkeypatc
     (["run", "--only", "speed"], "unknown kind of change 'speed'."),
     (["run", "--try", "--formats", "papyrus"], "unknown report format"),
 ])  # fmt: skip
-def test_what_cannot_be_advised(place, capsys, monkeypatch, arguments, message):
-    call(capsys, monkeypatch, "profile", "script.py", *quick(place), "-o", "run")
+def test_what_cannot_be_advised(recorded, capsys, monkeypatch, arguments, message):
+    monkeypatch.chdir(recorded)
     answer = call(capsys, monkeypatch, "advise", *arguments)
     assert answer.code == 2
     assert message in answer.complaint[0]

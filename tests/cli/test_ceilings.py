@@ -6,9 +6,9 @@ import io
 import json
 import re
 
-import msgspec
 import pytest
 import torch
+from msgspec.structs import replace
 
 from rooflines import pipeline
 from rooflines.device_specs import detect, measure, measure_cpu
@@ -20,9 +20,9 @@ from rooflines.serial import read_json, write_json
 from tests import samples
 from tests.commands import call, run
 
-FURTHER = msgspec.structs.replace(
+FURTHER = replace(
     samples.ceilings()[0], variant="1 thread", threads=1, value=230e9,
-    source=msgspec.structs.replace(samples.MEASURED, detail="FMA kernel, 1 thread"),
+    source=replace(samples.MEASURED, detail="FMA kernel, 1 thread"),
 )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def change(place, **fields):
     """Store the only measurement in the cache with other ``fields``."""
     history = read_json(cached(place), History)
     (session,) = history.sessions
-    write_json(cached(place), msgspec.structs.replace(history, sessions=(msgspec.structs.replace(session, **fields),)))
+    write_json(cached(place), replace(history, sessions=(replace(session, **fields),)))
 
 
 def test_the_table_has_value_spread_scope_age_and_how_in_80_columns(ask, instant):
@@ -119,10 +119,8 @@ def test_a_figure_that_breaks_a_law_is_told_with_the_law(ask, place):
     ask("--threads", 2)
     first, *rest = read_json(cached(place), History).sessions[0].series
     threads = {"threads": 2}
-    half = msgspec.structs.replace(
-        first, ceiling=msgspec.structs.replace(first.ceiling, **threads), values=(230e9,) * 4
-    )  # GFLOP/s of fp32, no more than fp64
-    double = msgspec.structs.replace(rest[0], ceiling=msgspec.structs.replace(rest[0].ceiling, **threads))
+    half = replace(first, ceiling=replace(first.ceiling, **threads), values=(230e9,) * 4)  # GFLOP/s of fp32, no more than fp64
+    double = replace(rest[0], ceiling=replace(rest[0].ceiling, **threads))
     change(place, series=(half, double, *rest[1:]))
     text = " ".join(ask("--threads", 2).out.split())
     assert "FMA fp32 230 GFLOP/s ! 0.0 4/4" in text
@@ -133,12 +131,12 @@ def test_a_figure_that_breaks_a_law_is_told_with_the_law(ask, place):
 def test_figures_of_another_day_and_conditions_are_told(ask, place):
     ask()
     first, *rest = read_json(cached(place), History).sessions[0].series
-    other = msgspec.structs.replace(
+    other = replace(
         first.ceiling,
-        source=msgspec.structs.replace(first.ceiling.source, date="2026-11-18"),
+        source=replace(first.ceiling.source, date="2026-11-18"),
         conditions=Conditions(clock_hz=1.98e9, power_w=690.4, temperature_c=64, throttled=("power cap",)),
     )
-    change(place, series=(msgspec.structs.replace(first, ceiling=other), *rest))
+    change(place, series=(replace(first, ceiling=other), *rest))
     text = " ".join(ask().out.split())
     assert "FMA fp32 460 GFLOP/s ! 0.0 4/4 1.98 690 64 1" in text
     assert "1 numba FMA kernel, median of 7, 2026-11-18" in text

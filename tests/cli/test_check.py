@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.roofline.analysis import Analysis, TracedStep
 from rooflines.serial import read_json, write_json
@@ -51,7 +51,7 @@ def test_the_exit_code(check, arguments, code):
 
 def test_a_baseline_of_another_workload_device_or_an_interrupted_run_is_refused(check, tmp_path):
     # Another workload has no baseline.
-    other = msgspec.structs.replace(sample(), workload=msgspec.structs.replace(sample().workload, batch_size=8))
+    other = replace(sample(), workload=replace(sample().workload, batch_size=8))
     write_json(tmp_path / "other.json", other)
     answer = check("--baseline", "perf", "other.json")
     assert (answer.code, answer.out) == (2, "")
@@ -62,14 +62,14 @@ def test_a_baseline_of_another_workload_device_or_an_interrupted_run_is_refused(
     assert check("--baseline", "perf", "other.json").code == 0
     assert len(list(Path("perf").iterdir())) == 2
     # A baseline of another device is refused.
-    moved = msgspec.structs.replace(sample(), environment=msgspec.structs.replace(sample().environment, device_name="NVIDIA H200"))
+    moved = replace(sample(), environment=replace(sample().environment, device_name="NVIDIA H200"))
     write_json(tmp_path / "moved.json", moved)
     answer = check("--baseline", "perf", "moved.json")
     assert (answer.code, answer.out) == (2, "")
     assert "ran under different conditions: device name" in answer.complaint[0]
     assert check("--baseline", "perf", "moved.json", "--anyway").code == 0
     # An interrupted run is no baseline.
-    write_json(tmp_path / "half.json", msgspec.structs.replace(sample(), status="interrupted"))
+    write_json(tmp_path / "half.json", replace(sample(), status="interrupted"))
     answer = check("--baseline", "perf", "--update", "half.json")
     assert answer.code == 2
     assert "its run is interrupted" in answer.complaint[0]
@@ -89,7 +89,7 @@ def test_the_baseline_holds_what_a_comparison_needs_and_no_more(check, tmp_path)
 
 def replaced(**steps):
     """The sample with other step times."""
-    return msgspec.structs.replace(sample(), steps=msgspec.structs.replace(sample().steps, **steps))
+    return replace(sample(), steps=replace(sample().steps, **steps))
 
 
 @pytest.mark.parametrize(("steps", "known"), [
@@ -110,7 +110,7 @@ def test_a_baseline_that_is_not_known_well_enough_is_refused(check, tmp_path, st
 def test_without_timed_steps_the_traced_ones_tell_how_well_a_baseline_is_known(check, tmp_path):
     def traced(scatter):
         steps = [TracedStep(name=f"#{n}", duration_s=1 + scatter * (n % 2), breakdown={}) for n in range(10)]
-        return msgspec.structs.replace(sample(), steps=None, traced_steps=tuple(steps))
+        return replace(sample(), steps=None, traced_steps=tuple(steps))
 
     write_json(tmp_path / "steady.json", traced(0.01))
     write_json(tmp_path / "noise.json", traced(9.0))

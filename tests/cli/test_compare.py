@@ -5,9 +5,9 @@ import gzip
 import io
 import json
 
-import msgspec
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 import rooflines
@@ -21,8 +21,8 @@ from tests.traces import add, mm, span
 def slower_sample(factor, **environment):
     steps = sample().steps
     durations = tuple(factor * value for value in steps.durations_s)
-    steps = msgspec.structs.replace(steps, median_s=factor * steps.median_s, durations_s=durations)
-    return msgspec.structs.replace(sample(), steps=steps, environment=msgspec.structs.replace(sample().environment, **environment))
+    steps = replace(steps, median_s=factor * steps.median_s, durations_s=durations)
+    return replace(sample(), steps=steps, environment=replace(sample().environment, **environment))
 
 
 @pytest.fixture

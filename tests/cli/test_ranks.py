@@ -1,11 +1,11 @@
 """rooflines analyze and report on several ranks: sources, processes, Dask, what is refused."""
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import rooflines.cli
 from rooflines import pipeline
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.read.sources import find_traces
+from tests.commands import call, start
 from tests.processes import wait_until
 
 DLRM = Path(__file__).parents[1] / "data" / "traces" / "dlrm_8ranks"
@@ -31,29 +32,24 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def call(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["rooflines", *map(str, arguments)])
-    try:
-        rooflines.cli.main()
-    except SystemExit as stop:
-        return stop.code or 0
-    return 0
+@pytest.fixture
+def ask(capsys, monkeypatch):
+    return functools.partial(call, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("sources", [["job"], ["job/*.gz"], ["job/rank7.json.gz", "job/rank0.json.gz"], ["**/rank*"]])
-def test_a_directory_a_pattern_and_files_are_one_job(place, capsys, monkeypatch, sources):
-    assert call(monkeypatch, "analyze", *sources, "--format", "json", "-o", "out.json") == 0
-    assert capsys.readouterr().out == ""
+def test_a_directory_a_pattern_and_files_are_one_job(place, ask, sources):
+    answer = ask("analyze", *sources, "--format", "json", "-o", "out.json")
+    assert (answer.code, answer.out) == (0, "")
     plain = json.loads(Path("out.json").read_text())
     assert plain["schema"] == "rooflines.ranks/1"
     assert [row["rank"] for row in plain["ranks"]] == [0, 7]
 
 
-def test_one_source_is_analysed_as_ever(place, capsys, monkeypatch):
+def test_one_source_is_analysed_as_ever(place, ask):
     shutil.copytree("job", "alone", ignore=shutil.ignore_patterns("rank7*"))
     for source in ("job/rank0.json.gz", "job/rank0*", "alone"):
-        assert call(monkeypatch, "analyze", source, "--format", "json") == 0
-        assert json.loads(capsys.readouterr().out)["schema"] == "rooflines.analysis/2"
+        assert json.loads(ask("analyze", source, "--format", "json").out)["schema"] == "rooflines.analysis/2"
 
 
 def test_analyze_names_the_function_for_several_ranks(place):
@@ -66,19 +62,18 @@ def test_analyze_names_the_function_for_several_ranks(place):
     assert rooflines.report("job", ["json"], jobs=1)["analysis"].name == "ranks.json"
 
 
-def test_a_table_and_the_json_in_a_directory(place, capsys, monkeypatch):
+def test_a_table_and_the_json_in_a_directory(place, ask):
     Path("out").mkdir()
-    assert call(monkeypatch, "analyze", "job", "-o", "out") == 0
-    assert "Which rank is late cannot be told" in " ".join(capsys.readouterr().out.split())
+    assert "Which rank is late cannot be told" in " ".join(ask("analyze", "job", "-o", "out").out.split())
     assert json.loads(Path("out/ranks.json").read_text())["world_size"] == 8
 
 
-def test_reports(place, capsys, monkeypatch):
-    assert call(monkeypatch, "report", "job", "-o", "out") == 0
+def test_reports(place, ask):
+    assert ask("report", "job", "-o", "out").code == 0
     assert sorted(path.name for path in Path("out").iterdir()) == [
         "collectives.csv", "ranks.csv", "ranks.json", "report.html", "report.json",
     ]  # fmt: skip
-    assert call(monkeypatch, "report", "job", "--formats", "csv") == 0
+    assert ask("report", "job", "--formats", "csv").code == 0
     (directory,) = Path("runs").iterdir()
     assert sorted(path.name for path in directory.iterdir()) == ["collectives.csv", "ranks.csv", "ranks.json"]
 
@@ -94,10 +89,11 @@ def test_reports(place, capsys, monkeypatch):
     (["analyze", "job", "empty"], "no traces in the directory 'empty'"),
     (["analyze", "job/rank0.json.gz", "missing.json"], "cannot read the trace 'missing.json'"),
 ])  # fmt: skip
-def test_what_is_refused(place, capsys, monkeypatch, arguments, message):
+def test_what_is_refused(place, ask, arguments, message):
     Path("empty").mkdir()
-    assert call(monkeypatch, *arguments) == 2
-    assert message in capsys.readouterr().err
+    answer = ask(*arguments)
+    assert answer.code == 2
+    assert message in answer.err
 
 
 def test_traces_are_found_by_number_and_ours_are_not(tmp_path):
@@ -139,10 +135,7 @@ def test_an_interrupt_ends_the_processes(place):
     paths = ["rank1.json", "rank2.json"]
     for path in paths:
         os.mkfifo(path)
-    command = [sys.executable, "-m", "rooflines", "analyze", *paths, "--jobs", "2"]
-    ours = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH"))))}
-    child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    child = start("analyze", *paths, "--jobs", 2, cwd=place)
     writers = []
     try:
         writers = [_once_it_is_read(path) for path in paths]

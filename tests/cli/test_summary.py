@@ -1,7 +1,5 @@
 """``rooflines summary``, ``schema`` and a path as the first argument."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -112,21 +110,6 @@ def test_the_commands_of_a_summary_print_its_figures(source, folder):
         part(record, shlex.split(statement["verify"])[-1])
     at = shlex.split(pointed[-1]["verify"])[-1]
     assert json.loads(commands.run(*words, "--at", at, cwd=folder).out) == part(record, at)
-
-
-def test_the_command_of_a_statement_prints_its_figures():
-    statements = json.loads(run("summary", BERT, "--format", "json").out)["statements"]
-    checked = next(one for one in statements if one["about"] == "step")
-    words = checked["verify"].split()
-    printed = json.loads(run(*words[1:]).out)
-    assert {f"/bound_breakdown/{name}": value for name, value in printed.items()} == checked["figures"]
-
-
-def test_a_small_budget_leaves_the_verdict():
-    answer = run("summary", BERT, "--budget", "5")
-    assert answer.code == 0
-    assert "Host-bound" in answer.out
-    assert "statements are left out (--budget)." in answer.out
 
 
 @pytest.mark.parametrize(

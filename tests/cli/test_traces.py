@@ -49,16 +49,6 @@ def test_the_analysis_of_a_trace_is_that_of_a_run(analyzed, rooflines, tmp_path)
     written = rooflines("analyze", BERT, "--format", "json", "-o", tmp_path / "out.json")
     assert (written.code, written.out) == (0, "")
     assert {**found, "command": None} == {**json.loads((tmp_path / "out.json").read_text()), "command": None}
-    assert found["schema"] == "rooflines.analysis/2"
-    assert found["environment"]["device_name"] == "NVIDIA H100 80GB HBM3"
-    assert found["workload"] == {"name": BERT.name, "mode": "inference", "precision": "bf16", "unit": "samples",
-                                 "channels_last": False, "compiled": False, "source": "trace"}  # fmt: skip
-    assert {ceiling["source"]["kind"] for ceiling in found["ceilings"]} == {"spec", "derived", "trace"}  # derived: the link to the host
-    assert found["coverage"]["modeled_time_fraction"] == 1.0
-    timeline = found["timeline"]
-    assert timeline["busy_s"] + timeline["idle_s"] == pytest.approx(timeline["span_s"])
-    assert sum(found["idle_breakdown"].values()) == pytest.approx(timeline["idle_s"])
-    assert sum(found["traced_steps"][0]["breakdown"].values()) == pytest.approx(found["traced_steps"][0]["duration_s"])
 
 
 def test_an_output_that_is_a_directory_gets_the_usual_name(rooflines, tmp_path):

@@ -2,7 +2,7 @@
 
 import random
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.profiler.records import Environment, Workload
@@ -15,7 +15,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 def replaced(**fields: object) -> Analysis:
     """The sample with some fields changed."""
-    return msgspec.structs.replace(sample(), **fields)
+    return replace(sample(), **fields)
 
 
 def empty() -> Analysis:
@@ -33,13 +33,13 @@ def partial() -> dict[str, Analysis]:
         "coverage": None, "findings": (), "memory": None, "verdict": "",
     }  # fmt: skip
     unjudged = tuple(
-        msgspec.structs.replace(
+        replace(
             row, attainable_flop_per_s=None, lower_bound_s=None, efficiency=None, headroom_s=None, bound="unknown", memory_level=None
         )
         for row in sample().operators
     )
     countless = tuple(
-        msgspec.structs.replace(row, flops=0, matrix_flops=0, bytes=0, intensity_flop_per_byte=None, flop_per_s=None, byte_per_s=None)
+        replace(row, flops=0, matrix_flops=0, bytes=0, intensity_flop_per_byte=None, flop_per_s=None, byte_per_s=None)
         for row in unjudged
     )
     return {
@@ -49,10 +49,8 @@ def partial() -> dict[str, Analysis]:
         "no ceilings": replaced(ceilings=(), operators=unjudged, totals=None, findings=()),
         "no counts": replaced(operators=countless, ceilings=()),
         "one roof": replaced(ceilings=ceilings()[:1]),
-        "no steps": replaced(steps=None, basis=msgspec.structs.replace(sample().basis, per="trace")),
-        "one step": replaced(
-            steps=msgspec.structs.replace(sample().steps, count=1, durations_s=(0.08,), median_s=0.08, ci95_s=(0.08, 0.08))
-        ),
+        "no steps": replaced(steps=None, basis=replace(sample().basis, per="trace")),
+        "one step": replaced(steps=replace(sample().steps, count=1, durations_s=(0.08,), median_s=0.08, ci95_s=(0.08, 0.08))),
         "still running": replaced(status="running", command="", created="", notes=()),
     }
 
@@ -60,23 +58,23 @@ def partial() -> dict[str, Analysis]:
 def hostile() -> Analysis:
     """Names, paths and words that are markup; a trace can hold them."""
     rows = tuple(
-        msgspec.structs.replace(row, name=f"{HOSTILE}{number}", module=f"a.<img src=x onerror=alert(2)>.{number}", shapes="4x<b>4</b>")
+        replace(row, name=f"{HOSTILE}{number}", module=f"a.<img src=x onerror=alert(2)>.{number}", shapes="4x<b>4</b>")
         for number, row in enumerate(sample().operators)
     )
-    modules = (msgspec.structs.replace(sample().modules[0], path="</td><script>alert(3)</script>", type='"><i>'),)
+    modules = (replace(sample().modules[0], path="</td><script>alert(3)</script>", type='"><i>'),)
     return replaced(
         operators=rows, modules=modules, verdict=HOSTILE, command=f"rooflines {HOSTILE} <!-- {{{{ 7 * 7 }}}}", notes=(HOSTILE,),
-        workload=msgspec.structs.replace(sample().workload, name="</title><script>alert(4)</script>"),
+        workload=replace(sample().workload, name="</title><script>alert(4)</script>"),
     )  # fmt: skip
 
 
 def long_names() -> Analysis:
     """Names, paths and values of one word that is wider than a phone."""
     word = "a_directory_of_one_very_long_word_that_no_browser_breaks_by_itself" * 2
-    findings = (msgspec.structs.replace(sample().findings[0], title=word, evidence=word, suggestion=f"rooflines profile {word}"),)
+    findings = (replace(sample().findings[0], title=word, evidence=word, suggestion=f"rooflines profile {word}"),)
     return replaced(
         findings=findings, notes=(word,), command=f"rooflines profile {word}.py", verdict=word,
-        workload=msgspec.structs.replace(sample().workload, name=word),
+        workload=replace(sample().workload, name=word),
     )  # fmt: skip
 
 
@@ -85,7 +83,7 @@ def repeated() -> Analysis:
     model = sample().operators[3]
     product = Kernel(name="ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn", calls=1, time_s=1e-4, streams=(7,))
     rows = tuple(
-        msgspec.structs.replace(
+        replace(
             model, name=name, module=f"layers.{layer}.{part}", time_s=time_s + layer * 1e-6, lower_bound_s=time_s / 2, efficiency=0.5,
             headroom_s=time_s / 2 + layer * 1e-6, flag=None, kernels=(product,) if part == "attention" else (),
         )
@@ -96,7 +94,7 @@ def repeated() -> Analysis:
         name="void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >(int)", calls=5, time_s=2e-4
     )
     missing = Unmodeled(name=orphan.name, calls=5, time_s=2e-4, reason="launched outside any operator", kernels=(orphan,))
-    return replaced(operators=rows, coverage=msgspec.structs.replace(sample().coverage, unmodeled=(missing,)))
+    return replaced(operators=rows, coverage=replace(sample().coverage, unmodeled=(missing,)))
 
 
 def large(count: int = 80) -> Analysis:
@@ -155,18 +153,18 @@ def large(count: int = 80) -> Analysis:
         for path in paths
     )  # fmt: skip
     time_s, lower = sum(row.time_s for row in rows), sum(row.lower_bound_s or 0 for row in rows)
-    totals = msgspec.structs.replace(
+    totals = replace(
         sample().totals, flops=sum(row.flops for row in rows), bytes=sum(row.bytes for row in rows), time_s=time_s, lower_bound_s=lower,
         efficiency=lower / time_s,
     )  # fmt: skip
     breakdown = {bound: sum(row.time_s for row in rows if row.bound == bound) for bound in ("compute", "memory", "latency")}
-    steps = msgspec.structs.replace(
+    steps = replace(
         sample().steps, count=200, median_s=time_s * 1.1, ci95_s=(time_s * 1.09, time_s * 1.11),
         durations_s=tuple(time_s * random_.gauss(1.1, 0.02) for _ in range(200)),
     )  # fmt: skip
     return replaced(
         operators=tuple(rows), modules=modules, ceilings=roofs, totals=totals, steps=steps,
-        timeline=msgspec.structs.replace(
+        timeline=replace(
             sample().timeline, span_s=time_s * 1.1, busy_s=time_s, idle_s=time_s * 0.1, compute_s=time_s
         ),
         bound_breakdown={**breakdown, "communication": time_s * 0.03, "host": time_s * 0.1, "unknown": time_s * 0.02},

@@ -3,8 +3,6 @@
 ``ROOFLINES_TRACES`` names a directory with further traces (``*.json``, ``*.json.gz``) to check.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from pathlib import Path

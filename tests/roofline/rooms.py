@@ -1,9 +1,8 @@
 """From events written by hand to the records of the rooms: an attribution, an analysis."""
 
-from __future__ import annotations
-
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,16 @@ def analyzed(directory: Path, *events: Event, **options: Any) -> Analysis:
     path = directory / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
     return rooflines.analyze(path, **options)
+
+
+def recorded(directory: Path, work: Callable[[], Any], **options: Any) -> Analysis:
+    """The analysis of what PyTorch records of ``work`` on a processor."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **options) as profiler:
+        work()
+    profiler.export_chrome_trace(str(directory / "trace.json"))
+    return rooflines.analyze(directory / "trace.json")
 
 
 def printed(analysis: Analysis) -> str:

@@ -1,12 +1,11 @@
 """A run becomes an analysis: the identities that hold for every one, and the parts that a partial run still has."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import rooflines
 from rooflines.device_specs.records import Ceilings
@@ -32,7 +31,7 @@ FACTS = RunFile(
 def run_of(directory, *events, facts=FACTS):
     if events:
         (directory / "t.pt.trace.json").write_text(json.dumps({"traceEvents": list(events)}))
-        facts = msgspec.structs.replace(facts, trace="t.pt.trace.json")
+        facts = replace(facts, trace="t.pt.trace.json")
     return Run(directory=directory, facts=facts)
 
 
@@ -98,8 +97,8 @@ def test_steps_come_from_the_timed_pass_and_dilation_from_both(tmp_path):
 
 def interval_of(tmp_path, *durations_ns):
     run = run_of(tmp_path, *step(0))
-    times = msgspec.structs.replace(run.facts.steps, timed_ns=durations_ns)
-    return analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=times))).analysis.steps.ci95_s
+    times = replace(run.facts.steps, timed_ns=durations_ns)
+    return analyze(replace(run, facts=replace(run.facts, steps=times))).analysis.steps.ci95_s
 
 
 def test_the_error_of_few_steps_is_not_made_smaller_than_it_is(tmp_path):
@@ -116,20 +115,13 @@ def test_the_error_of_few_steps_is_not_made_smaller_than_it_is(tmp_path):
 
 def test_a_program_traced_as_one_step_says_so_and_gives_no_advice_on_what_happens_once(tmp_path):
     run = run_of(tmp_path, *step(0))
-    times = msgspec.structs.replace(run.facts.steps, timed_ns=(), warmup_ns=(), traced="program")
-    found = analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=times))).analysis
+    times = replace(run.facts.steps, timed_ns=(), warmup_ns=(), traced="program")
+    found = analyze(replace(run, facts=replace(run.facts, steps=times))).analysis
     assert found.basis.start_up
     assert found.verdict.startswith("The whole program is one traced step of")
     assert found.steps is None
     assert [finding.title for finding in found.findings] == ["Record more steps"]
     assert "Record more steps" not in [finding.title for finding in analyze(run).analysis.findings]
-
-
-def test_efficiency_is_bound_over_time_and_headroom_the_rest(tmp_path):
-    for row in analyze(run_of(tmp_path, *step(0))).analysis.operators:
-        if row.efficiency is not None:
-            assert row.efficiency == pytest.approx(row.lower_bound_s / row.time_s)
-            assert row.headroom_s == pytest.approx(max(0.0, row.time_s - row.lower_bound_s))
 
 
 def test_what_is_too_fast_is_flagged_and_not_clipped(tmp_path):
@@ -165,7 +157,7 @@ def test_an_analysis_of_the_first_schema_is_read_with_the_names_of_today():
 
 
 def test_a_run_without_trace_still_has_its_steps(tmp_path):
-    facts = msgspec.structs.replace(FACTS, status="interrupted")
+    facts = replace(FACTS, status="interrupted")
     found = analyze(run_of(tmp_path, facts=facts)).analysis
     assert found.operators == ()
     assert found.totals is None
@@ -175,29 +167,21 @@ def test_a_run_without_trace_still_has_its_steps(tmp_path):
 
 
 def test_a_run_without_anything_says_so(tmp_path):
-    facts = msgspec.structs.replace(FACTS, status="running", steps=None, ceilings=None)
+    facts = replace(FACTS, status="running", steps=None, ceilings=None)
     found = analyze(run_of(tmp_path, facts=facts)).analysis
     assert "ended before a step was timed" in found.verdict
     assert "has not ended" in found.notes[0]
 
 
 def test_tf32_runs_are_judged_by_tf32_roofs(tmp_path):
-    facts = msgspec.structs.replace(FACTS, workload=msgspec.structs.replace(FACTS.workload, precision="tf32"))
+    facts = replace(FACTS, workload=replace(FACTS.workload, precision="tf32"))
     found = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis
     assert {row.precision for row in found.operators if row.matrix_flops} == {"tf32"}
 
 
-def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
-    found = analyze(run_of(tmp_path, *step(0), *step(200))).analysis
-    saves = [finding.most_s for finding in found.findings]
-    assert saves == sorted(saves, reverse=True)
-    assert all(0 < value <= found.steps.median_s for value in saves)
-    assert all(finding.evidence and finding.suggestion for finding in found.findings)
-
-
 @pytest.mark.parametrize(("mine", "said"), [(1.9, False), (1.0, True)])
 def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
-    facts = msgspec.structs.replace(FACTS, environment=msgspec.structs.replace(FACTS.environment, cpu_threads=2))
+    facts = replace(FACTS, environment=replace(FACTS.environment, cpu_threads=2))
     samples = tuple(DeviceSample(time_ns=i, source="psutil", cpu_utilization=1.0, process_cpu_utilization=mine) for i in range(4))
     found = analyze(Run(directory=tmp_path, facts=facts, samples=samples)).analysis
     assert found.verdict.startswith("Shared machine: other programs took 1.0 of 2 processors") == said
@@ -205,13 +189,13 @@ def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
 
 @pytest.mark.parametrize(("device", "threads", "said"), [("cpu", 64, True), ("cuda:0", 64, False), ("cuda:0", 2, True)])
 def test_other_programs_disturb_a_gpu_s_steps_only_where_they_leave_its_host_no_processor(tmp_path, device, threads, said):
-    environment = msgspec.structs.replace(FACTS.environment, device=device, cpu_threads=threads)
+    environment = replace(FACTS.environment, device=device, cpu_threads=threads)
     # This program keeps one processor busy, others half of the rest on 64 processors, and all of it on two.
     busy = 32 if threads == 64 else 2
     samples = tuple(
         DeviceSample(time_ns=i, source="psutil", cpu_utilization=busy / threads, process_cpu_utilization=1.0) for i in range(4)
     )
-    found = analyze(Run(directory=tmp_path, facts=msgspec.structs.replace(FACTS, environment=environment), samples=samples)).analysis
+    found = analyze(Run(directory=tmp_path, facts=replace(FACTS, environment=environment), samples=samples)).analysis
     assert (found.other_programs is not None, found.verdict.startswith("Shared machine")) == (said, said)
 
 
@@ -233,13 +217,13 @@ def test_doubtful_ceilings_are_named_with_the_reason(tmp_path, mark, said):
 
 @pytest.mark.parametrize(("faults", "timed"), [(3 * 21_000, 21_000), (3 * 100, 100), (None, None)])
 def test_the_pages_that_a_step_takes_from_the_system_are_recorded(tmp_path, faults, timed):
-    steps = msgspec.structs.replace(FACTS.steps, timed_page_faults=faults, traced_page_faults=2 * 12_000)
-    found = analyze(run_of(tmp_path, facts=msgspec.structs.replace(FACTS, steps=steps))).analysis.page_faults
+    steps = replace(FACTS.steps, timed_page_faults=faults, traced_page_faults=2 * 12_000)
+    found = analyze(run_of(tmp_path, facts=replace(FACTS, steps=steps))).analysis.page_faults
     assert (found.timed if found else None, found.traced if found else 12_000) == (timed, 12_000)
 
 
 def test_dispatch_on_the_host_is_not_judged_by_an_accelerator(tmp_path):
-    facts = msgspec.structs.replace(FACTS, environment=msgspec.structs.replace(FACTS.environment, device="cuda:0"))
+    facts = replace(FACTS, environment=replace(FACTS.environment, device="cuda:0"))
     found = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis
     assert all(row.efficiency is None for row in found.operators)
     assert any("the trace has no work of cuda:0" in note for note in found.notes)
@@ -249,8 +233,8 @@ def test_dispatch_on_the_host_is_not_judged_by_an_accelerator(tmp_path):
     ({"matmul": True, "convolution": False}, "tf32"), ({"matmul": False, "convolution": True}, "fp32"), (None, "fp32"),
 ])  # fmt: skip
 def test_products_are_judged_by_tf32_where_it_was_allowed(tmp_path, tf32, judged):
-    roof = msgspec.structs.replace(ceilings()[2], name="GEMM tf32", precision="tf32")
-    facts = msgspec.structs.replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
+    roof = replace(ceilings()[2], name="GEMM tf32", precision="tf32")
+    facts = replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
     found = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis
     assert {row.precision for row in found.operators if row.matrix_flops} == {judged}
 
@@ -271,25 +255,21 @@ def test_a_recurrent_network_of_cudnn_is_judged_by_its_own_switch_and_in_old_run
     types = ["float" if one else "Scalar" for one in dims]
     types[1] = "TensorList"
     name = "aten::_cudnn_rnn_backward" if backward else "aten::_cudnn_rnn"
-    roof = msgspec.structs.replace(ceilings()[2], name="GEMM tf32", precision="tf32")
-    facts = msgspec.structs.replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
+    roof = replace(ceilings()[2], name="GEMM tf32", precision="tf32")
+    facts = replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
     (row,) = analyze(run_of(tmp_path, op(name, 0, 1000, dims=dims, types=types, concrete=concrete), facts=facts)).analysis.operators
     # [15, 8] @ [8, 64] and [15, 16] @ [16, 64]; twice as much backward
     assert (row.matrix_flops, row.precision) == (2 * 15 * 64 * (8 + 16) * (2 if backward else 1), judged)
 
 
 def test_a_device_without_tf32_ran_in_fp32_whatever_was_allowed(tmp_path):
-    facts = msgspec.structs.replace(FACTS, tf32={"matmul": True, "convolution": True})
+    facts = replace(FACTS, tf32={"matmul": True, "convolution": True})
     found = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis
     assert {row.precision for row in found.operators if row.matrix_flops} == {"fp32"}
 
 
 def test_for_a_script_the_advice_is_about_its_code(tmp_path):
-    facts = msgspec.structs.replace(
-        FACTS,
-        workload=msgspec.structs.replace(FACTS.workload, source="script"),
-        settings=Settings(command="rooflines profile train.py"),
-    )
+    facts = replace(FACTS, workload=replace(FACTS.workload, source="script"), settings=Settings(command="rooflines profile train.py"))
     findings = analyze(run_of(tmp_path, *step(0), facts=facts)).analysis.findings
     assert findings
     assert all(finding.option is None for finding in findings)
@@ -304,17 +284,15 @@ def test_for_a_model_the_advice_is_an_option_and_its_value(tmp_path):
 def test_the_measured_peak_is_divided_among_the_tensors_and_the_rest(tmp_path):
     parts = MemoryAtPeak(parameters=400, gradients=400, activations=1000, inputs=100, overhead=100)
     followed = StepMemory(device="cuda:0", peak_bytes=2000, at_peak=parts, operator="aten::mm", module="fc", phase="backward")
-    environment = msgspec.structs.replace(FACTS.environment, device="cuda")
-    facts = msgspec.structs.replace(
-        FACTS, environment=environment, peak_memory_bytes=5000, peak_memory_kind="allocator", step_memory=followed
-    )
+    environment = replace(FACTS.environment, device="cuda")
+    facts = replace(FACTS, environment=environment, peak_memory_bytes=5000, peak_memory_kind="allocator", step_memory=followed)
     found = analyze(run_of(tmp_path, facts=facts)).analysis.memory
-    assert found.at_peak == msgspec.structs.replace(parts, overhead=5000 - 1900)
+    assert found.at_peak == replace(parts, overhead=5000 - 1900)
     assert (found.operator, found.module, found.phase) == ("aten::mm", "fc", "backward")
     assert sum(msgspec.structs.astuple(found.at_peak)) == found.peak_bytes == 5000
 
     def parts_of(**changes):
-        return analyze(run_of(tmp_path, facts=msgspec.structs.replace(facts, **changes))).analysis.memory.at_peak
+        return analyze(run_of(tmp_path, facts=replace(facts, **changes))).analysis.memory.at_peak
 
     assert parts_of(peak_memory_bytes=1900).overhead == 0
     assert parts_of(peak_memory_bytes=1899) is None  # a set that is not resident as a whole

@@ -1,12 +1,13 @@
 """The equations of the roofline, each test the arithmetic; and rows judged by them: bound, headroom, class, transfers."""
 
-from __future__ import annotations
+import json
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.reports.page.operators import operator_table
@@ -16,8 +17,10 @@ from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.judge.bounds import bound_class, memory_seconds, place_on_roofline, with_shortest_kernel
+from rooflines.roofline.judge.bounds import judge as judge_row
 from tests.roofline.real import named
-from tests.traces import add, kernel, launch, op, trace
+from tests.roofline.rooms import divided
+from tests.traces import add, kernel, launch, mm, op, trace
 
 SOURCE = Source(kind="measured", detail="test")
 
@@ -102,50 +105,6 @@ def test_without_ceilings_there_is_no_bound():
     assert place_on_roofline(Work(matrix_flops=10**12, bytes_read=200 * 10**9, precision="int8"), GPU).bound == "memory"
 
 
-# --- the device --------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "device"), [
-    ("vit-b16_mi300x_inference", "AMD Instinct MI300X VF"),  # its kernels ran on agent 2, and only device 0 is described
-    ("resnet50_v100_training_2021_schema", "Tesla V100-DGXS-32GB"),
-    ("nccl_collectives", "NVIDIA A100-PG509-200"),
-])  # fmt: skip
-def test_a_trace_is_judged_by_the_device_it_lists(name, device):
-    analysis = named(name)
-    assert (analysis.environment.device_name, analysis.environment.device_inferred) == (device, None)
-    assert analysis.ceilings
-
-
-def test_a_name_that_many_devices_have_is_inferred():
-    analysis = named("toy_mi250_training")
-    assert analysis.environment.device_inferred == "compute capability 9.0, 104 units, 68.7 GB of memory, kernels of gfx90a"
-    assert any("The device name in the trace is 'AMD Radeon Graphics'" in note and "MI250" in note for note in analysis.notes)
-    assert analysis.ceilings
-
-
-# --- copies between host and device ------------------------------------------------------------------------------------------------
-
-
-def test_an_upload_is_judged_by_the_link_and_not_by_the_memory():
-    """A batch of 32 images from pageable memory, 19.3 MB in 1.9 ms: 10 GB/s over a link of 15.75."""
-    analysis = named("resnet50_v100_training_2021_schema")
-    (row,) = [row for row in analysis.operators if row.name == "aten::copy_" and row.shapes.startswith("32x3x224x224")]
-    link = next(one for one in analysis.ceilings if one.name == "H2D")
-    assert (row.bound, row.nearest_roof, row.memory_level) == ("transfer", None, None)
-    assert row.lower_bound_s == pytest.approx(32 * 3 * 224 * 224 * 4 / link.value)
-    assert 0.6 < row.efficiency < 0.7
-    assert row.headroom_s <= row.exposed_s
-
-
-@pytest.mark.parametrize("name", ["resnet50_v100_training_2021_schema", "toy_mi250_training", "bert-small_h100_inference"])
-def test_no_row_of_host_copies_is_judged_by_the_memory(name):
-    found = [row for row in named(name).operators if any("HtoD" in one.name or "DtoH" in one.name for one in row.kernels)]
-    assert found
-    for row in found:
-        if all("Memcpy" in one.name for one in row.kernels):
-            assert row.bound == "transfer"
-
-
 def uploading(*, hidden_us, name="Memcpy HtoD (Pinned -> Device)"):
     """A copy of 4 MB that takes 1000 us, beside a kernel on another stream that runs for ``hidden_us`` of it."""
     size = 1_000_000
@@ -217,27 +176,6 @@ def test_a_copy_on_the_device_is_judged_by_its_memory():
     assert (row.bound, row.nearest_roof, row.lower_bound_s) == ("far", "memory", pytest.approx(8e-6))
 
 
-def test_advice_on_slow_operators_is_not_given_for_transfers():
-    for name in ("resnet50_v100_training_2021_schema", "toy_mi250_training"):
-        assert not any(finding.title.startswith("Copies") for finding in named(name).findings)
-
-
-# --- the shortest kernel -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_shortest_kernel_of_a_trace_is_a_floor():
-    """Nearly every kernel of a small BERT has a bound below the 1.6 us that the shortest one takes."""
-    analysis = named("bert-small_h100_inference")
-    (floor,) = [one for one in analysis.ceilings if one.kind == "latency"]
-    assert (floor.value, floor.source.kind, floor.source.detail) == (1.6e-6, "trace", "shortest kernel in this trace, of 60")
-    on_device = [row for row in analysis.operators if row.kernels and row.bound != "transfer"]
-    floors = [row for row in on_device if row.lower_bound_s == pytest.approx(floor.value * row.calls)]
-    assert len(floors) >= len(on_device) - 1
-    for row in floors:
-        assert row.bound == ("latency" if row.time_s <= 3 * row.lower_bound_s else "far")
-    assert not any(row.flag for row in analysis.operators)
-
-
 def kernels(*durations, cat="kernel"):
     return trace(*(kernel("k", 10 * i, duration, i, cat=cat) for i, duration in enumerate(durations)))
 
@@ -271,9 +209,6 @@ def test_memsets_are_shorter_than_the_shortest_kernel():
     assert (row_of(analysis, "aten::zero_").bound, row_of(analysis, "aten::zero_").flag) == ("far", None)
 
 
-# --- far from any roof -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("roof", "efficiency", "expected"), [
     ("memory", 0.34, ("memory", None)), ("memory", 0.33, ("far", "memory")), ("compute", 0.1, ("far", "compute")),
     ("compute", 1.2, ("compute", None)), ("memory", None, ("memory", None)), ("latency", 0.1, ("far", None)),
@@ -293,25 +228,6 @@ def test_the_nearer_roof_is_named(took_us, expected):
     assert (row.bound, row.nearest_roof) == expected
 
 
-@pytest.mark.parametrize("name", ["bert-small_h100_inference", "resnet50_v100_training_2021_schema", "vit-b16_mi300x_inference"])
-def test_laws_of_the_classes(name):
-    """Near a roof means a third of it, and bound, headroom and the rest are all of the time."""
-    analysis = named(name)
-    for row in analysis.operators:
-        assert row.nearest_roof is None or row.bound == "far"
-        if row.bound in ("compute", "memory", "latency") and row.efficiency is not None:
-            assert row.efficiency >= 1 / 3
-        if row.bound == "far" and row.efficiency is not None:
-            assert row.efficiency < 1 / 3
-        if row.headroom_s is not None:
-            assert row.headroom_s <= row.time_s
-    totals = analysis.totals
-    assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == pytest.approx(totals.time_s, rel=1e-9)
-
-
-# --- reports -----------------------------------------------------------------------------------------------------------------------
-
-
 def test_reports_name_the_nearest_roof_and_the_link():
     analysis = named("resnet50_v100_training_2021_schema")
     far = next(row for row in analysis.operators if row.bound == "far")
@@ -328,5 +244,31 @@ def test_two_traces_of_one_device_are_judged_by_the_same_ceilings():
     for value in (1e-6, 2e-6):
         floor = Ceiling(kind="latency", name="shortest kernel", value=value, unit="s", source=source)
         analysis = analyzed(uploading(hidden_us=100), ceilings_with())
-        sides.append(msgspec.structs.replace(analysis, ceilings=(*analysis.ceilings, floor)))
+        sides.append(replace(analysis, ceilings=(*analysis.ceilings, floor)))
     assert not any("different ceilings" in note for note in compare(*sides).notes)
+
+
+def test_only_a_convolution_may_have_an_algorithm_with_fewer_flops():
+    source = Source(kind="measured", detail="")
+    slow = Ceiling(kind="compute", name="FMA", engine="vector", precision="fp32", value=1e9, unit="FLOP/s", source=source)
+    ceilings = Ceilings(device="cpu", kind="cpu", ceilings=(slow,))
+    concrete = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+    convolution = {"dims": [[1, 64, 32, 32], [64, 64, 3, 3], *[[]] * 7], "types": ["float", "float", *[""] * 7], "concrete": concrete}
+    for event, reason in ((mm(0, 10, 512, 512, 512), "lower precision"), (op("aten::convolution", 0, 10, **convolution), "Winograd")):
+        assert reason in judge_row(divided(event).rows[0], ceilings, "fp32").flag
+
+
+def test_fused_attention_in_fp32_is_bounded_by_three_products_in_tf32(tmp_path):
+    concrete = ["", "", "", "", "False", "0.", "False", ""]
+    dims = {"dims": [[2, 16, 1024, 64]] * 3 + [[]] * 5, "types": ["float"] * 3 + [""] + ["Scalar"] * 3 + [""], "concrete": concrete}
+    name = "aten::_scaled_dot_product_efficient_attention"
+    devices = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-40GB"}]}
+    bounds = {}
+    for kind in ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", "fmha_cutlassF_f32_aligned_64x64_rf_sm75"):
+        events = [op(name, 0, 20, **dims), launch(5, 5, 1), kernel(kind, 30, 1000, 1)]
+        (tmp_path / f"{kind}.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events, **devices}))
+        (row,) = rooflines.analyze(tmp_path / f"{kind}.json").operators
+        bounds[kind[-4:]] = row.lower_bound_s
+    assert bounds["sm80"] == pytest.approx(row.matrix_flops / (156e12 / 3))
+    # Without tensor cores the softmax is on the same units.
+    assert bounds["sm75"] == pytest.approx(row.flops / 19.5e12)

@@ -1,7 +1,5 @@
 """The part of a language model that an operator belongs to, over the architectures of transformers on fake tensors."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from functools import cache

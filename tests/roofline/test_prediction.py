@@ -1,9 +1,7 @@
 """Predicted gains: what follows from the figures of an analysis, and that nothing follows from missing ones."""
 
-from __future__ import annotations
-
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import MemoryAtPeak
@@ -20,9 +18,9 @@ def case(*rows, whole_s=0.1, mode="inference", **facts):
     found = samples.analysis()
     busy_s = sum(row.time_s for row in rows)
     idle_s = whole_s - busy_s - (facts["input"].wait_s if "input" in facts else 0.0)
-    return msgspec.structs.replace(
+    return replace(
         found, operators=rows, coverage=None, findings=(), bound_breakdown=None,
-        steps=msgspec.structs.replace(found.steps, median_s=whole_s), workload=msgspec.structs.replace(found.workload, mode=mode),
+        steps=replace(found.steps, median_s=whole_s), workload=replace(found.workload, mode=mode),
         timeline=Timeline(span_s=whole_s, busy_s=busy_s, idle_s=idle_s, compute_s=busy_s),
         division=StepDivision(of="host", step_s=whole_s), **facts,
     )  # fmt: skip
@@ -32,7 +30,7 @@ def row(name, category="element-wise", *, time_s=0.1, flops=0, size=0, calls=1, 
     """A row of the sample analysis with these figures."""
     base = samples.analysis().operators[0]
     matrix_flops = flops if category in ("convolution", "matmul") else 0
-    return msgspec.structs.replace(
+    return replace(
         base, name=name, category=category, time_s=time_s, flops=flops, matrix_flops=matrix_flops,
         bytes=size, calls=calls, shapes=shapes, bound=bound, lower_bound_s=time_s / 2, **facts,
     )  # fmt: skip
@@ -77,7 +75,7 @@ def test_new_pages_do_not_follow_the_roof_of_the_new_precision():
 
 def test_an_operator_bound_by_memory_moves_half_the_bytes():
     wide = row("aten::relu", size=4096 * MIB)
-    found = predict(BF16, case(product(time_s=0.05, shapes=""), msgspec.structs.replace(wide, time_s=0.05)))
+    found = predict(BF16, case(product(time_s=0.05, shapes=""), replace(wide, time_s=0.05)))
     assert found.speedup == pytest.approx(0.1 / (0.05 * 460 / 900 + 0.025), rel=0.01)
 
 
@@ -88,14 +86,14 @@ def test_autocast_also_casts_the_parameters():
     assert "casting" in found.reason
     # Without the memory of a step, the weights of its products.
     weights = product(shapes="1x1, 1000x1000")
-    found = predict(change("precision", precision="amp-bf16"), case(msgspec.structs.replace(weights, bytes=100 * MIB), memory=None))
+    found = predict(change("precision", precision="amp-bf16"), case(replace(weights, bytes=100 * MIB), memory=None))
     assert found.speedup == pytest.approx(0.1 / (0.1 * 460 / 900 + 1.5 * 4_000_000 / 45e9))
 
 
 def test_no_gain_is_predicted_without_a_roof_of_the_precision():
     fp32 = tuple(one for one in samples.ceilings() if one.precision != "bf16")
     assert predict(BF16, case(product(), ceilings=fp32)) is None
-    assert predict(BF16, msgspec.structs.replace(case(product()), steps=None)) is None
+    assert predict(BF16, replace(case(product()), steps=None)) is None
 
 
 def convolution(**facts):
@@ -106,9 +104,9 @@ def test_a_convolution_on_a_cpu_converts_its_activations_unless_they_are_channel
     first = case(convolution())
     found = reorders(first.operators[0], PredictedStep(first))
     assert found.weights_s / found.activations_s == pytest.approx(1 / 2, rel=0.05)
-    last = msgspec.structs.replace(first, workload=msgspec.structs.replace(first.workload, channels_last=True))
+    last = replace(first, workload=replace(first.workload, channels_last=True))
     assert reorders(last.operators[0], PredictedStep(last)) == (0.0, pytest.approx(found.weights_s))
-    compiled = msgspec.structs.replace(first, compiled=True)
+    compiled = replace(first, compiled=True)
     assert reorders(compiled.operators[0], PredictedStep(compiled)) == (0.0, 0.0)
 
 
@@ -117,12 +115,12 @@ def test_channels_last_saves_the_conversions():
     found = predict(change("channels-last", channels_last=True), case(small))
     assert found.speedup == pytest.approx(0.1 / (0.1 - 2 * 450_000_000 / 45e9), rel=0.05)
     # An element-wise operator that reaches half of the rate of memory says how fast bytes are moved here.
-    half = case(msgspec.structs.replace(small, time_s=0.06), row("aten::relu", time_s=0.04))
+    half = case(replace(small, time_s=0.06), row("aten::relu", time_s=0.04))
     assert predict(change("channels-last", channels_last=True), half).speedup == pytest.approx(
         0.1 / (0.1 - 2 * 2 * 450_000_000 / 45e9), rel=0.1
     )
     kernels = (Kernel(name="nchwToNhwcKernel", calls=1, time_s=0.02), Kernel(name="gemm", calls=1, time_s=0.08))
-    device = case(msgspec.structs.replace(small, kernels=kernels), idle_breakdown={"host_bound_s": 0.0})
+    device = case(replace(small, kernels=kernels), idle_breakdown={"host_bound_s": 0.0})
     assert predict(change("channels-last", channels_last=True), device).speedup == pytest.approx(1.25)
     assert predict(change("channels-last", channels_last=True), case(product())) is None
 
@@ -133,12 +131,12 @@ def test_fused_operators_do_not_write_and_read_what_is_between_them():
     shapes = "x".join(map(str, size))
     norm = row("aten::batch_norm", "normalization", time_s=0.04, size=2 * tensor, shapes=shapes, module="layer1.bn")
     relu = row("aten::relu", time_s=0.04, size=2 * tensor, shapes=shapes, module="layer1.relu")
-    elsewhere = msgspec.structs.replace(relu, module="layer2.relu", time_s=0.02)
+    elsewhere = replace(relu, module="layer2.relu", time_s=0.02)
     # One edge of 2 tensors, of 4 that move in 0.08 s.
     assert predict(change("compile", compile="on"), case(norm, relu, elsewhere)).speedup == pytest.approx(0.1 / 0.06)
     training = case(norm, relu, elsewhere, mode="training")
     assert predict(change("compile", compile="on"), training).speedup == pytest.approx(0.1 / 0.08)
-    assert predict(change("compile", compile="on"), msgspec.structs.replace(training, compiled=True)) is None
+    assert predict(change("compile", compile="on"), replace(training, compiled=True)) is None
 
 
 def test_a_fused_call_saves_its_share_of_the_time_between_calls():
@@ -166,8 +164,8 @@ def test_amdahl_from_the_cores_that_were_busy():
 
 
 def on_processors(analysis, processors, **facts):
-    environment = msgspec.structs.replace(analysis.environment, cpu_threads=processors, **facts)
-    return msgspec.structs.replace(analysis, environment=environment)
+    environment = replace(analysis.environment, cpu_threads=processors, **facts)
+    return replace(analysis, environment=environment)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +250,6 @@ def test_pinned_copies_run_at_the_rate_of_their_link():
         return Ceiling(kind="link", name="H2D", value=rate, unit="B/s", source=samples.MEASURED, variant=variant)
 
     analysis = case(product(), ceilings=(*samples.ceilings(), link(20e9), link(5e9, "pageable")))
-    analysis = msgspec.structs.replace(analysis, division=StepDivision(of="device", step_s=0.1, host_to_device_s=0.04))
+    analysis = replace(analysis, division=StepDivision(of="device", step_s=0.1, host_to_device_s=0.04))
     assert predict(change("pin-memory", pin_memory=True), analysis).speedup == pytest.approx(0.1 / 0.07)
     assert predict(change("pin-memory", pin_memory=True), case(product())) is None

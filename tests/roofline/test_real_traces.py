@@ -1,7 +1,5 @@
 """Traces that other people recorded, against their published figures and closed forms (tests/data/traces)."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import functools
@@ -69,8 +67,6 @@ def test_all_of_the_device_time_has_an_operator_with_a_count(name):
     assert sum(gap.time_ns for gap in found.gaps) == 0
     assert sum(row.time_ns for row in found.rows) - found.overlap_ns == found.busy_ns
 
-
-# --- ResNet-50 of 2021: shapes, but no values of arguments -------------------------------------------------------------------------
 
 # Its published table, too, names the innermost operator. The convolution and the ReLU are rows of ours around it; zeros are filled for
 # the gradient of the pooling (855 us), by zero_ itself (1026 us) and for the 1 that the backward begins with (6 us).
@@ -155,9 +151,6 @@ def test_the_step_breakdown_of_resnet50_is_the_published_one(resnet):
         assert ours[kind].mean() == pytest.approx(expected[f"{name}_us"], rel=0.005), name
     for index, step in enumerate(range(5, 11)):
         assert ours["kernel_s"][index] == pytest.approx(expected[f"kernel_us_step_{step}"], rel=0.005), step
-
-
-# --- the work of one call -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["bert-small_h100_inference", "vit-b16_mi300x_inference"])

@@ -1,7 +1,5 @@
 """No remedy whose precondition fails: each suggestion is tested against the raw events of the trace, read by this file itself."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import json
@@ -113,13 +111,6 @@ def test_no_saving_above_the_time_in_which_the_device_works_or_waits(path):
             assert finding.most_s <= timeline.busy_s + SUM * whole_s, finding.title
     assert sum(finding.most_s for finding in analysis.findings) <= whole_s * (1 + SUM)
     assert len({finding.title for finding in analysis.findings}) == len(analysis.findings)
-
-
-@every_trace
-def test_no_evidence_above_the_whole(path):
-    for finding in analysis_of(path).findings:
-        shares = [float(number) for number in re.findall(r"(\d+(?:\.\d+)?) % of the (?:step|trace|busy|idle)", finding.evidence)]
-        assert max(shares, default=0.0) <= 100, finding.evidence
 
 
 @every_trace

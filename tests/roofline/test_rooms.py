@@ -1,7 +1,5 @@
 """The rooms of docs/design.md by hand: each takes the record of the one before."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """How a measured gain compares with the predicted one."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.errors import RunError

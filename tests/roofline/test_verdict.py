@@ -1,7 +1,5 @@
 """The first sentences of every report: what bounds the step, by the partition of it."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Laws that every report keeps, checked on every real trace at hand: one step, one sum, one figure for a quantity."""
 
-from __future__ import annotations
-
 import functools
 import io
 import json
@@ -204,6 +202,15 @@ def test_no_operator_above_three_times_the_shortest_kernel_is_bound_by_latency(p
     floor = min((roof.value for roof in analysis.ceilings if roof.kind == "latency"), default=5e-6)
     kernels = [row for row in analysis.operators if row.bound == "latency" and row.kernels]
     assert [row.name for row in kernels if row.time_s / row.calls > 3 * floor * (1 + SUM)] == []
+
+
+@every_trace
+def test_near_a_roof_means_a_third_of_it(path):
+    for row in analysis_of(path).operators:
+        assert row.nearest_roof is None or row.bound == "far"
+        assert row.headroom_s is None or row.headroom_s <= row.time_s
+        if row.bound in ("compute", "memory", "latency", "far") and row.efficiency is not None:
+            assert (row.efficiency < 1 / 3) == (row.bound == "far")
 
 
 @every_trace

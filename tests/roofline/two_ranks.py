@@ -1,8 +1,6 @@
 """Two ranks on a processor, whose products DTensor and FSDP2 divide: ``python -m tests.roofline.two_ranks DIRECTORY`` writes a trace of
 each kind and rank."""
 
-from __future__ import annotations
-
 import sys
 
 import torch

@@ -5,6 +5,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rooflines.reports.charts.curves import Beam, Beams, Choice, Choices, Curves, CurveSeries
 from rooflines.reports.charts.paper import draw
+from rooflines.reports.page.roofline import roofline_of
+from tests import samples
+from tests.reports import variants
 
 LONG = "squeezenet1_1 · batch 128 · channels-last · amp-bf16 · max-autotune · 16 threads"
 WIDE = CurveSeries(name="resnet18", x=(1, 2), y=(50, 60), low=(4, 58), high=(900, 62), color="series 1")
@@ -16,6 +19,8 @@ CHARTS = {
         x_title="peak memory, B", y_title="throughput, samples/s",
         choices=tuple(Choice(label=LONG, x=x, y=x, color="series 1", front=True) for x in (1.0, 4.0, 8.0)),
     ),
+    "roofline": roofline_of(samples.analysis()),
+    "large roofline": roofline_of(variants.large()),
     "long bars": Beams(x_title="time, s", beams=(Beam(color="pytorch", label=LONG[:60], value=1.0, text="1.00 s"),)),
     "bars": Beams(x_title="time, s", beams=(Beam(color="pytorch", label="matrix product", value=1.0, text="1.00 s"),)),
 }  # fmt: skip

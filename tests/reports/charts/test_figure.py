@@ -150,18 +150,6 @@ def test_names_of_a_crowd_find_room_next_to_it():
     assert sum(str(text.get_gid()).startswith("name:") for text in figure.axes[0].texts) >= 6
 
 
-@pytest.mark.parametrize("analysis", [samples.analysis(), variants.large()], ids=["small", "large"])
-def test_everything_written_stays_on_the_paper(analysis):
-    figure = roofline_figure(analysis)
-    figure.canvas.draw()
-    for text in figure.axes[0].texts:
-        box = text.get_window_extent()
-        assert figure.bbox.x0 <= box.x0, text
-        assert box.x1 <= figure.bbox.x1, text
-        assert figure.bbox.y0 <= box.y0, text
-        assert box.y1 <= figure.bbox.y1, text
-
-
 def test_names_are_no_formulas_and_figures_repeat():
     # A name is never read as a formula.
     sample = samples.analysis()

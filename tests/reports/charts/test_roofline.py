@@ -2,8 +2,8 @@
 
 import math
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_color, contrast
@@ -74,7 +74,7 @@ def test_caches_and_the_precisions_of_the_run_are_drawn_from_the_start():
     # A matrix product in bf16 that takes 2 % of the time: its roof is drawn, lighter.
     analysis = sample()
     row, rest = analysis.operators[3], sum(one.time_s for one in analysis.operators)
-    product = msgspec.structs.replace(row, precision="bf16", engine="matrix", time_s=0.02 * rest)
+    product = replace(row, precision="bf16", engine="matrix", time_s=0.02 * rest)
     chart = chart_of(variants.replaced(operators=(*analysis.operators, product)))
     (roof,) = (roof for roof in chart.roofs if roof.ceiling.name == "GEMM bf16")
     assert (roof.primary, roof.shown, roof.group) == (False, True, "other precisions used")
@@ -83,8 +83,8 @@ def test_caches_and_the_precisions_of_the_run_are_drawn_from_the_start():
 
 def test_the_fastest_access_of_a_level_is_drawn_and_no_further_roof():
     cache, fma = ceilings()[3], ceilings()[0]
-    slower = msgspec.structs.replace(cache, name="L2 write", access="write", value=cache.value / 2)
-    single = msgspec.structs.replace(fma, variant="1 thread", value=fma.value * 2)
+    slower = replace(cache, name="L2 write", access="write", value=cache.value / 2)
+    single = replace(fma, variant="1 thread", value=fma.value * 2)
     chart = chart_of(variants.replaced(ceilings=(*ceilings(), slower, single)))
     assert {roof.ceiling.name: roof.shown for roof in chart.roofs if roof.ceiling.name.startswith("L2")} == {
         "L2 read": True,
@@ -124,11 +124,11 @@ def test_what_cannot_be_placed_and_outliers_are_counted():
     assert f"{len(copies)} operators ({seconds(sum(row.time_s for row in copies))}) are not on the chart" in chart_note(analysis, chart)
     # An outlier without time does not stretch the axes.
     analysis = sample()
-    outlier = msgspec.structs.replace(analysis.operators[0], flops=1, bytes=10**9, time_s=1e-6, headroom_s=0.0)
+    outlier = replace(analysis.operators[0], flops=1, bytes=10**9, time_s=1e-6, headroom_s=0.0)
     with_outlier = chart_of(variants.replaced(operators=(*analysis.operators, outlier)))
     assert with_outlier.limits == CHARTS["sample"].limits
     assert (with_outlier.left_out, CHARTS["sample"].left_out) == (1, 0)
-    long_outlier = chart_of(variants.replaced(operators=(*analysis.operators, msgspec.structs.replace(outlier, time_s=0.05))))
+    long_outlier = chart_of(variants.replaced(operators=(*analysis.operators, replace(outlier, time_s=0.05))))
     assert long_outlier.limits.x[0] < 1e-9
     # Points are bounded.
     analysis = variants.large(MOST_POINTS + 400)
@@ -145,10 +145,7 @@ def test_limits_hold_everything_and_cut_empty_decades(chart):
     assert all(chart.limits.contains(x, y) for x, y in marks)
     assert all(chart.wide.contains(x, y) for x, y in marks)
     levels = [y for _, y in marks] + [roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "compute" and roof.primary]
-    for low, high, values in (
-        (*chart.limits.x, [x for x, _ in marks]),
-        (*chart.limits.y, levels),
-    ):
+    for low, high, values in ((*chart.limits.x, [x for x, _ in marks]), (*chart.limits.y, levels)):
         span = math.log10(max(values) / min(values))
         if span > 2:
             assert min(values) / low < 10
@@ -178,7 +175,7 @@ def test_the_names_are_those_with_the_most_headroom_and_all_differ(name):
 
 def test_equal_names_are_told_apart_and_of_repeated_layers_one_point_is_named():
     row = sample().operators[0]
-    chart = chart_of(variants.replaced(operators=tuple(msgspec.structs.replace(row, bytes=row.bytes + i * 10**5) for i in range(6))))
+    chart = chart_of(variants.replaced(operators=tuple(replace(row, bytes=row.bytes + i * 10**5) for i in range(6))))
     assert len({point.label for point in chart.labeled}) == 6
     names = [point.label for point in chart_of(variants.repeated()).labeled]
     assert len(names) == 2

@@ -1,7 +1,7 @@
 """The timeline of one step on the page: its sentences, its tables, and samples of the device where they cover it."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.document import Figure
@@ -13,7 +13,7 @@ from tests.roofline.real import named
 from tests.samples import analysis as sample
 from tests.usage_samples import machine_analysis
 
-replaced = msgspec.structs.replace
+replaced = replace
 
 
 def sampled(name: str, after_s: float):

@@ -1,6 +1,6 @@
 """The page of the recommendations: one gain for a change, and what to do where there are no ceilings."""
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.profiler.records import Workload
 from rooflines.reports.document import Findings, Paragraph
@@ -12,9 +12,7 @@ COMPILE = Finding(title="Fuse", saves_s=60e-6, evidence="many calls", suggestion
 
 
 def test_a_trace_without_ceilings_says_how_to_get_them():
-    traced = msgspec.structs.replace(
-        sample(), ceilings=(), findings=(COMPILE,), workload=Workload(name="t", mode="inference", source="trace")
-    )
+    traced = replace(sample(), ceilings=(), findings=(COMPILE,), workload=Workload(name="t", mode="inference", source="trace"))
     items, missing = advice.findings_section(traced).blocks
     assert isinstance(items, Findings)
     assert isinstance(missing, Paragraph)

@@ -5,8 +5,8 @@ import io
 import re
 from xml.etree import ElementTree as xml
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.reports.document import Bar
 from rooflines.reports.page.comparison import comparison_csv, junit, page
@@ -22,16 +22,16 @@ def changed(name="aten::roll"):
     """The sample with a slower and a faster operator, one gone, and a new one called ``name`` that has no count."""
     whole = sample()
     first, second, _, *rest = whole.operators
-    first = msgspec.structs.replace(first, time_s=first.time_s * 2)
-    second = msgspec.structs.replace(second, time_s=second.time_s / 2, precision="bf16")
+    first = replace(first, time_s=first.time_s * 2)
+    second = replace(second, time_s=second.time_s / 2, precision="bf16")
     gap = Unmodeled(name=name, calls=3, time_s=0.004, reason="no formula")
-    coverage = msgspec.structs.replace(whole.coverage, unmodeled=(*whole.coverage.unmodeled, gap))
+    coverage = replace(whole.coverage, unmodeled=(*whole.coverage.unmodeled, gap))
     operators = (first, second, *rest)
     busy = sum(row.time_s for row in (*operators, *coverage.unmodeled))
-    timeline = msgspec.structs.replace(whole.timeline, span_s=busy + 0.005, busy_s=busy, idle_s=0.005)
-    fc = msgspec.structs.replace(whole.modules[3], time_s=whole.modules[3].time_s * 3)
+    timeline = replace(whole.timeline, span_s=busy + 0.005, busy_s=busy, idle_s=0.005)
+    fc = replace(whole.modules[3], time_s=whole.modules[3].time_s * 3)
     modules = (*whole.modules[:3], fc)
-    return msgspec.structs.replace(whole, operators=operators, coverage=coverage, timeline=timeline, modules=modules)
+    return replace(whole, operators=operators, coverage=coverage, timeline=timeline, modules=modules)
 
 
 def shown(comparison, width=80, by="operator", top=5, encoding="utf-8"):
@@ -81,9 +81,7 @@ def test_the_last_table_adds_up():
 
 def test_what_exceeds_the_noise_is_shown_up_to_a_number_of_rows():
     # No more rows of a kind than asked for.
-    faster = msgspec.structs.replace(
-        sample(), operators=tuple(msgspec.structs.replace(row, time_s=row.time_s / 2) for row in sample().operators)
-    )
+    faster = replace(sample(), operators=tuple(replace(row, time_s=row.time_s / 2) for row in sample().operators))
     text = shown(compare(sample(), faster), top=3)
     assert "Noise unknown: 12 operators" in text
     assert "and 9 more (--top 12 shows all)" in text
@@ -92,7 +90,7 @@ def test_what_exceeds_the_noise_is_shown_up_to_a_number_of_rows():
     assert "Faster" not in text
     # What does not exceed the noise is one sentence.
     first, *rest = sample().operators
-    barely = msgspec.structs.replace(sample(), operators=(msgspec.structs.replace(first, time_s=first.time_s * 1.004), *rest))
+    barely = replace(sample(), operators=(replace(first, time_s=first.time_s * 1.004), *rest))
     text = shown(compare(with_steps(sample(), 1), with_steps(barely, 2)))
     assert "Slower" not in text
     assert "1 operator does not differ beyond the noise" in text
@@ -102,10 +100,8 @@ def test_what_exceeds_the_noise_is_shown_up_to_a_number_of_rows():
 def test_modules_are_not_summed():
     whole = sample()
     first, *rest = whole.operators
-    modules = tuple(
-        msgspec.structs.replace(row, time_s=row.time_s + first.time_s * first.module.startswith(row.path)) for row in whole.modules
-    )
-    slower = msgspec.structs.replace(whole, operators=(msgspec.structs.replace(first, time_s=first.time_s * 2), *rest), modules=modules)
+    modules = tuple(replace(row, time_s=row.time_s + first.time_s * first.module.startswith(row.path)) for row in whole.modules)
+    slower = replace(whole, operators=(replace(first, time_s=first.time_s * 2), *rest), modules=modules)
     text = shown(compare(with_steps(whole, 1), with_steps(slower, 2)), by="module")
     assert "Slower: 3 modules, with all that runs below them" in text
     assert "layer1.0" in text
@@ -113,7 +109,7 @@ def test_modules_are_not_summed():
 
 
 def test_differing_facts_are_at_the_top_and_what_they_mean():
-    other = msgspec.structs.replace(sample(), environment=msgspec.structs.replace(sample().environment, threads=4, torch="2.13.0"))
+    other = replace(sample(), environment=replace(sample().environment, threads=4, torch="2.13.0"))
     text = " ".join(shown(compare(sample(), other)).split())
     assert "differs: threads 2 → 4; torch 2.14.1 → 2.13.0" in text
     assert "Compared as requested, but threads make these times hard to compare." in text
@@ -144,11 +140,11 @@ def test_both_sides_in_csv_and_on_one_scale():
     modules = list(csv.DictReader(io.StringIO(comparison_csv([compared], "module"))))
     assert {row["after_module"] for row in modules} == {"", "layer1", "layer1.0", "fc"}
     # Both sides stand on one scale by what bounds them.
-    compared = compare(sample(), msgspec.structs.replace(changed(), steps=msgspec.structs.replace(sample().steps, median_s=0.168)))
+    compared = compare(sample(), replace(changed(), steps=replace(sample().steps, median_s=0.168)))
     (bars,) = (block for block in page([compared]).blocks() if isinstance(block, Bar))
     assert [(row.label, row.text) for row in bars.rows] == [("A", "84.0 ms"), ("B", "168 ms")]
     assert [sum(part.share for part in row.parts) for row in bars.rows] == pytest.approx([0.5, 1.0])
-    none = msgspec.structs.replace(sample(), bound_breakdown=None)
+    none = replace(sample(), bound_breakdown=None)
     assert not any(isinstance(block, Bar) for block in page([compare(none, changed())]).blocks())
 
 
@@ -172,11 +168,11 @@ def slower(factor=2.0):
     first, *rest = whole.operators
     more_s = first.time_s * (factor - 1)
     times = tuple(duration_s + more_s for duration_s in whole.steps.durations_s)
-    return msgspec.structs.replace(
+    return replace(
         whole,
-        operators=(msgspec.structs.replace(first, time_s=first.time_s * factor), *rest),
-        timeline=msgspec.structs.replace(whole.timeline, span_s=whole.timeline.span_s + more_s, busy_s=whole.timeline.busy_s + more_s),
-        steps=msgspec.structs.replace(whole.steps, median_s=whole.steps.median_s + more_s, durations_s=times),
+        operators=(replace(first, time_s=first.time_s * factor), *rest),
+        timeline=replace(whole.timeline, span_s=whole.timeline.span_s + more_s, busy_s=whole.timeline.busy_s + more_s),
+        steps=replace(whole.steps, median_s=whole.steps.median_s + more_s, durations_s=times),
     )
 
 
@@ -202,7 +198,7 @@ def test_what_is_not_known_is_skipped():
     found = suite(compare(sample(), changed()))
     assert int(found.get("skipped")) == 2
     assert {case.find("skipped").get("message") for case in found if case.find("skipped") is not None} == {"The noise is not known."}
-    few = [msgspec.structs.replace(one, steps=msgspec.structs.replace(one.steps, durations_s=(0.1,))) for one in (sample(), slower())]
+    few = [replace(one, steps=replace(one.steps, durations_s=(0.1,))) for one in (sample(), slower())]
     step = suite(compare(*few)).find("testcase")
     assert step.get("name") == "step"
     assert step.find("skipped").get("message").startswith("Not judged: ")

@@ -1,7 +1,7 @@
 """The section of a generation: one row for each phase, sentences for what is known, and nothing for what is not."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.profiler.records import GenerationSizes
 from rooflines.reports.document import texts
@@ -37,7 +37,7 @@ NOTHING = Generation(requests=2, prompt_length=64, new_tokens=32)
 
 
 def generated(found):
-    return msgspec.structs.replace(analysis(), generation=found)
+    return replace(analysis(), generation=found)
 
 
 def table_of(found, name):
@@ -58,8 +58,8 @@ def test_a_phase_is_a_row_with_the_larger_of_its_bounds():
     # Decode must read for 4 ms, which is more than the 2 ms of its operators.
     assert serving.bound_of(DECODE) == 0.004
     assert serving.bound_of(PREFILL) == 0.002
-    assumed = msgspec.structs.replace(READS, assumption="all experts")
-    assert serving.bound_of(msgspec.structs.replace(DECODE, reads=assumed)) == 0.002
+    assumed = replace(READS, assumption="all experts")
+    assert serving.bound_of(replace(DECODE, reads=assumed)) == 0.002
 
 
 def test_what_is_known_is_said():
@@ -83,11 +83,11 @@ def test_what_is_absent_is_not_said():
     for words in ("tokens/s", "tokens/J", "KV cache", "Parts of the network", "None"):
         assert words not in shown.partition("Recommendations")[0]
     assert table_of(NOTHING, "generation-steps") is None
-    few = msgspec.structs.replace(LATENCY, gaps=15, itl_p90_s=None, itl_p99_s=None)
-    text = " ".join(generation.generation_sentences(generated(msgspec.structs.replace(FULL, latency=few))))
+    few = replace(LATENCY, gaps=15, itl_p90_s=None, itl_p99_s=None)
+    text = " ".join(generation.generation_sentences(generated(replace(FULL, latency=few))))
     assert "Inter-token latency: median 30.5 ms (15 gaps)." in text
-    flat = msgspec.structs.replace(LATENCY, growth_s_per_token=None, growth_ci95_s=None)
-    text = " ".join(generation.generation_sentences(generated(msgspec.structs.replace(FULL, latency=flat, tokens_per_j=None))))
+    flat = replace(LATENCY, growth_s_per_token=None, growth_ci95_s=None)
+    text = " ".join(generation.generation_sentences(generated(replace(FULL, latency=flat, tokens_per_j=None))))
     assert "A token of context" not in text
     assert "tokens/J" not in text
     assert generation.generation_section(analysis()) is None
@@ -101,7 +101,7 @@ def test_the_verdict_says_how_fast_text_is_generated():
 
 
 def test_a_comparison_shows_latencies_where_both_sides_have_them():
-    faster = msgspec.structs.replace(FULL, latency=msgspec.structs.replace(LATENCY, ttft_s=0.063))
+    faster = replace(FULL, latency=replace(LATENCY, ttft_s=0.063))
     compared = compare(generated(FULL), generated(faster), ("a", "b"))
     assert compared.b.generated["ttft_s"] / compared.a.generated["ttft_s"] == pytest.approx(0.5)
     assert "time to first token" in in_terminal(comparison.page([compared]))

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.profiler.monitor.monitored import Ending, Monitored, MonitorFile, program_name, since
 from rooflines.profiler.records import Environment
@@ -31,7 +31,7 @@ def monitored(samples, **changes):
         environment=Environment(rooflines="0", device="cpu", device_name="a CPU", cpu="a CPU", cpu_threads=2, memory_bytes=24 << 30),
         gpus={"cuda:0": "NVIDIA H100", "cuda:1": "NVIDIA H100"}, counters=COUNTERS,
     )  # fmt: skip
-    return Monitored(directory=Path("nowhere"), facts=msgspec.structs.replace(facts, **changes), samples=tuple(samples))
+    return Monitored(directory=Path("nowhere"), facts=replace(facts, **changes), samples=tuple(samples))
 
 
 def analysis(samples=(), **changes):
@@ -64,7 +64,7 @@ def test_the_table_on_a_machine_with_two_gpus():
 def part_of_the_host(device, watts):
     """A RAPL counter beside that of the packages."""
     return [
-        msgspec.structs.replace(one, device=device, energy_j=watts * ((one.time_ns - BEGAN_NS) / SECOND_NS + 100))
+        replace(one, device=device, energy_j=watts * ((one.time_ns - BEGAN_NS) / SECOND_NS + 100))
         for one in host_samples()
         if one.source == "rapl"
     ]
@@ -93,7 +93,7 @@ def test_memory_and_board_are_rows_of_the_host_and_no_gpus():
 def test_a_lost_gpu_was_throttled_for_its_share_of_the_time_until_then():
     until = BEGAN_NS + 2 * SECOND_NS
     held = [
-        msgspec.structs.replace(one, throttle_reasons="software power cap" if one.time_ns >= until - SECOND_NS // 2 else "")
+        replace(one, throttle_reasons="software power cap" if one.time_ns >= until - SECOND_NS // 2 else "")
         for one in gpu_samples()
         if one.time_ns < until
     ]
@@ -166,9 +166,6 @@ def test_title_and_timeline():
     assert timeline_of(analysis(gpu_samples())).rows[0].name == "power"
 
 
-# --- the page
-
-
 def test_the_page_is_whole_and_fetches_nothing():
     page = html.render(page_of(analysis(machine_samples())))
     for part in ("verdict", "host", "usage", "machine", "method"):
@@ -182,16 +179,13 @@ def test_the_page_is_whole_and_fetches_nothing():
 
 def test_the_page_of_names_and_cut_off_directories():
     # Names cannot leave their place in the page.
-    gpus = tuple(msgspec.structs.replace(sample, device=HOSTILE) for sample in gpu_samples())
+    gpus = tuple(replace(sample, device=HOSTILE) for sample in gpu_samples())
     page = html.render(page_of(analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}, notes=(HOSTILE,))))
     assert "<script>alert(1)" not in page
     # A directory that was cut off says so.
     found = analysis(host_samples(), status="running", ended_ns=None, ending=None)
     assert found.window_s == pytest.approx(6.0)
     assert "cut off" in html.render(page_of(found))
-
-
-# --- TensorBoard
 
 
 def test_tensorboard_shows_every_series(tmp_path):
@@ -214,9 +208,6 @@ def test_a_long_series_is_thinned_and_a_short_one_beside_it_is_not():
     kept = measured.thinned([*long, *short])
     assert [sample.time_ns for sample in kept if sample.source == "psutil"] == list(range(0, len(long), 3))
     assert [sample for sample in kept if sample.source == "rapl"] == short
-
-
-# --- names and the first moment
 
 
 @pytest.mark.parametrize(("command", "name"), [

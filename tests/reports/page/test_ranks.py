@@ -4,8 +4,8 @@ import csv
 import io
 import re
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.reports.page.ranks import bars, page
 from rooflines.reports.render.html import render
@@ -70,7 +70,7 @@ def test_who_is_late():
     apart = Waiting(transfer_s=0.001, at_start_s=0.003, in_steps_s=0.0025)
     assert "Which rank is late cannot be told" in " ".join(printed(sample(waiting=apart)).split())
     several = sample(waiting=apart)
-    several = msgspec.structs.replace(several, ranks=tuple(msgspec.structs.replace(one, steps=3) for one in several.ranks))
+    several = replace(several, ranks=tuple(replace(one, steps=3) for one in several.ranks))
     assert "Rank 1 is late" in " ".join(printed(several).split())
 
 
@@ -89,11 +89,11 @@ def test_long_names_and_many_ranks():
     assert any("24 of 200 ranks" in line for line in lines)
     # A transfer that another rank may cut short is marked.
     partial = sample(world_size=8)
-    partial = msgspec.structs.replace(partial, collectives=(msgspec.structs.replace(partial.collectives[0], group_size=8),))
+    partial = replace(partial, collectives=(replace(partial.collectives[0], group_size=8),))
     assert "<800" in printed(partial)
     # What is absent is a dash and nothing is late where nobody waited.
     ranks = (rank(0, matched=0, hidden_fraction=None), rank(1))
-    bare = msgspec.structs.replace(sample(), waiting=None, straggler=None, collectives=(), ranks=ranks)
+    bare = replace(sample(), waiting=None, straggler=None, collectives=(), ranks=ranks)
     text = printed(bare)
     assert "No collective in which ranks wait for each other was matched across ranks." in " ".join(text.split())
     assert [line.split()[-4:] for line in text.splitlines() if line.startswith("     0")] == [["–", "–", "–", "–"]]

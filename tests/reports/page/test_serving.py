@@ -1,7 +1,7 @@
 """The section of a server's trace: one row for each kind, what decode must read in words, and what is missing."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.reports.document import texts
 from rooflines.reports.page import run, serving
@@ -23,7 +23,7 @@ PREFILL = ServedSteps(
 
 def served(*kinds, generated_per_s=None):
     """The sample as a trace of a server."""
-    return msgspec.structs.replace(analysis(), serving=Serving(kinds=kinds or (PREFILL, DECODE), generated_per_s=generated_per_s))
+    return replace(analysis(), serving=Serving(kinds=kinds or (PREFILL, DECODE), generated_per_s=generated_per_s))
 
 
 def words(found):
@@ -47,15 +47,15 @@ def test_rows_and_sentences_of_serving():
     assert "15.0 GB of weights and 5.00 GB of KV cache" in text
     assert "at least 4.00 ms" in text
     assert "40 % of the step's time" in text
-    assumed = msgspec.structs.replace(DECODE, reads=msgspec.structs.replace(READS, assumption="all experts"))
+    assumed = replace(DECODE, reads=replace(READS, assumption="all experts"))
     assert "(assumed: all experts)" in words(served(assumed))
-    roofless = msgspec.structs.replace(READS, lower_bound_s=None, efficiency=None)
-    assert "at least" not in words(served(msgspec.structs.replace(DECODE, reads=roofless)))
+    roofless = replace(READS, lower_bound_s=None, efficiency=None)
+    assert "at least" not in words(served(replace(DECODE, reads=roofless)))
 
 
 def test_what_is_unknown_or_assumed_is_said():
     # What is not known is said.
-    text = words(served(msgspec.structs.replace(DECODE, reads=None)))
+    text = words(served(replace(DECODE, reads=None)))
     assert "not available: 11 % of the busy time is in operators without a work model" in text
     assert "--capture" in text
     assert "must read" not in words(served(PREFILL)), "of prefill nothing is said"

@@ -1,7 +1,5 @@
 """Summaries: every figure is the record's, the budget is kept, and the same record gives the same summary."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

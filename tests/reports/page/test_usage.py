@@ -3,8 +3,8 @@
 import csv
 from xml.etree import ElementTree
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from pypdf import PdfReader
 
 from rooflines.pipeline.reporting import report_run
@@ -29,7 +29,7 @@ def machine():
 
 
 def with_usage(found):
-    return msgspec.structs.replace(samples.analysis(), usage=found)
+    return replace(samples.analysis(), usage=found)
 
 
 def terminal_text(analysis, width=120):
@@ -63,7 +63,7 @@ def test_which_remarks_are_made():
     assert [(one.label, one.unit) for one in usage_table(only).columns] == [("device", ""), ("temperature", "peak")]
     assert [row.name for row in usage_timeline(only).rows] == ["temperature"]
     # Memory errors and a lost device are told.
-    wrong = [msgspec.structs.replace(one, ecc_uncorrected=int(one.time_ns > BEGAN_NS + 1e9)) for one in gpu_samples()]
+    wrong = [replace(one, ecc_uncorrected=int(one.time_ns > BEGAN_NS + 1e9)) for one in gpu_samples()]
     assert "1 uncorrected memory error." in usage_remarks(with_usage(usage(run_of(wrong))))[0]
     lost = [one for one in gpu_samples() if one.time_ns < BEGAN_NS + 2e9]
     assert usage_remarks(with_usage(usage(run_of(lost))))[0].endswith("its samples end before the window does.")
@@ -73,16 +73,13 @@ def test_remarks_on_many_devices_and_their_traffic():
     # Many devices are told in the table and only what stands out in words.
     eight = [one for index in range(8) for one in gpu_samples(f"cuda:{index}", process_memory_bytes=1 << 30)]
     counted = [int(one.device == "cuda:5" and one.time_ns > BEGAN_NS) for one in eight]
-    wrong = [msgspec.structs.replace(one, ecc_corrected=count) for one, count in zip(eight, counted, strict=True)]
+    wrong = [replace(one, ecc_corrected=count) for one, count in zip(eight, counted, strict=True)]
     together, energy, single = usage_remarks(with_usage(usage(run_of(wrong))))
     assert "J a step (±1.6 %) on 8 devices" in together
     assert energy.startswith("Energy over 5.00 s by their energy counters: cuda:0, cuda:1, ")
     assert single == "cuda:5: 1 corrected memory error."
     # Traffic is a mean rate.
-    busy = [
-        msgspec.structs.replace(one, pcie_rx_bytes_per_s=2.5e9, nvlink_tx_bytes=int((one.time_ns - BEGAN_NS) * 40))
-        for one in gpu_samples()
-    ]
+    busy = [replace(one, pcie_rx_bytes_per_s=2.5e9, nvlink_tx_bytes=int((one.time_ns - BEGAN_NS) * 40)) for one in gpu_samples()]
     (text,) = usage_remarks(with_usage(usage(run_of(busy))))
     assert "PCIe 2.50 GB/s in; NVLink 40.0 GB/s out" in text
     # Shorter than the pause between two readings, it is the same rate.
@@ -112,7 +109,7 @@ def test_the_timeline_and_its_steps(machine):
     assert all(0 <= value <= row.top for row in timeline.rows for line in row.lines for value in line.y)
     assert "50 timed steps, a line at the end of each" in timeline_figure(timeline).caption
     # Many steps are a field without marks.
-    timeline = usage_timeline(msgspec.structs.replace(machine, steps=msgspec.structs.replace(machine.steps, durations_s=(0.01,) * 500)))
+    timeline = usage_timeline(replace(machine, steps=replace(machine.steps, durations_s=(0.01,) * 500)))
     assert timeline.marks == ()
     assert "a line" not in timeline_figure(timeline).caption
 
@@ -175,12 +172,12 @@ def test_samples_as_csv(tmp_path):
     assert host["core_utilization"] == "0.9 0.5"
     assert host["gpu_utilization"] == ""
     # The csv reports hold the samples.
-    run = msgspec.structs.replace(run_of(gpu_samples()), directory=tmp_path)
+    run = replace(run_of(gpu_samples()), directory=tmp_path)
     assert report_run(run, ("csv",))["csv"] == tmp_path / "operators.csv"
     assert len((tmp_path / "samples.csv").read_text().splitlines()) == len(gpu_samples()) + 1
     bare = tmp_path / "bare"
     bare.mkdir()
-    report_run(msgspec.structs.replace(run, directory=bare, samples=()), ("csv",))
+    report_run(replace(run, directory=bare, samples=()), ("csv",))
     assert not (bare / "samples.csv").exists()
 
 

@@ -9,8 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.reports.page import run as view
 from rooflines.reports.render.html import write
@@ -136,10 +136,10 @@ def violations(page) -> list[tuple[str, str, str]]:
 def hostile_step():
     """A real step with names that are markup."""
     analysis = named("toy_mi250_training")
-    rows = tuple(msgspec.structs.replace(row, name=f"{variants.HOSTILE}{number}") for number, row in enumerate(analysis.operators))
-    activity = msgspec.structs.replace(
+    rows = tuple(replace(row, name=f"{variants.HOSTILE}{number}") for number, row in enumerate(analysis.operators))
+    activity = replace(
         analysis.activity,
         step=variants.HOSTILE,
         names=tuple(name and f"</script>{variants.HOSTILE}$x$" for name in analysis.activity.names),
     )
-    return msgspec.structs.replace(analysis, operators=rows, activity=activity)
+    return replace(analysis, operators=rows, activity=activity)

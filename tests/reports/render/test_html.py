@@ -1,9 +1,10 @@
 """The page: every section is there, what is missing is said, and what a trace holds stays text."""
 
+import functools
 import re
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.reports.document import texts
 from rooflines.reports.page import run as view
@@ -23,11 +24,18 @@ SECTIONS = (
     "device-time", "ceilings", "device", "coverage", "method",
 )  # fmt: skip
 PARTIAL = variants.partial()
+ANALYSES = {"sample": sample(), "large": variants.large(), "larger": variants.large(120), "machine": machine_analysis(), **PARTIAL}
+
+
+@functools.cache
+def rendered(name: str) -> str:
+    """The page of an analysis; drawing its figures takes long."""
+    return render(view.page(ANALYSES[name]))
 
 
 @pytest.fixture(scope="module")
 def page() -> HtmlPage:
-    return HtmlPage(render(view.page(sample())))
+    return HtmlPage(rendered("sample"))
 
 
 def test_the_page_has_its_sections_says_what_the_analysis_says_and_fetches_nothing(page):
@@ -52,21 +60,21 @@ def test_the_page_has_its_sections_says_what_the_analysis_says_and_fetches_nothi
 
 @pytest.mark.parametrize("name", PARTIAL)
 def test_partial_analyses_render_every_section(name):
-    page = HtmlPage(render(view.page(PARTIAL[name])))
+    page = HtmlPage(rendered(name))
     assert tuple(page.sections) == SECTIONS
     assert "None" not in page.text
     assert "nan" not in page.text.split()
 
 
 def test_what_is_missing_is_said_in_place():
-    steps_only = HtmlPage(render(view.page(PARTIAL["steps only"]))).text
+    steps_only = HtmlPage(rendered("steps only")).text
     assert "interrupted" in steps_only
     assert "ended before its traced pass" in steps_only
     assert "84.0 ms a step" in steps_only
-    assert "No ceilings are known" in HtmlPage(render(view.page(PARTIAL["no ceilings"]))).text
-    assert "Step times are not available" in HtmlPage(render(view.page(PARTIAL["no steps"]))).text
-    assert "Peak memory was not measured" in HtmlPage(render(view.page(PARTIAL["empty"]))).text
-    assert "whole trace" in HtmlPage(render(view.page(PARTIAL["no steps"]))).text
+    assert "No ceilings are known" in HtmlPage(rendered("no ceilings")).text
+    assert "Step times are not available" in HtmlPage(rendered("no steps")).text
+    assert "Peak memory was not measured" in HtmlPage(rendered("empty")).text
+    assert "whole trace" in HtmlPage(rendered("no steps")).text
 
 
 def test_json_in_the_page_survives_and_cannot_end_the_script():
@@ -106,7 +114,7 @@ def test_modules_are_a_tree():
     names = [row.cells[1].value for row in table.rows]
     assert names[:4] == ["(model)", "transformer", "encoder", "layers"]
     assert [row.depth for row in table.rows[:6]] == [0, 1, 2, 3, 4, 5]
-    text = render(view.page(variants.large()))
+    text = rendered("large")
     tree = text[text.index('<table class="tree"') :]
     assert len(re.findall(r'<tr style="--depth:\d+">', tree[: tree.index("</table>")])) <= 40
     orphan = ModuleRow(path="a.b.c", type="X", calls=1, time_s=1, flops=0, matrix_flops=0, bytes=0)
@@ -114,17 +122,15 @@ def test_modules_are_a_tree():
 
 
 def test_every_timed_step_can_be_pointed_at_and_very_many_are_thinned():
-    for analysis in (sample(), PARTIAL["one step"], variants.large()):
-        text = render(view.page(analysis))
-        told = {
-            f"step:{number}": [f"step {number}: {seconds(time_s)}"] for number, time_s in enumerate(analysis.steps.durations_s, start=1)
-        }
+    for name in ("sample", "one step", "large"):
+        text, durations = rendered(name), ANALYSES[name].steps.durations_s
+        told = {f"step:{number}": [f"step {number}: {seconds(time_s)}"] for number, time_s in enumerate(durations, start=1)}
         facts = facts_of(text, "steps")
         assert {key: [facts["said"][line] for line in lines] for key, lines in facts["texts"].items()} == told
         narrow = unpacked(text.split('<figure id="figure-steps">')[1].partition('class="narrow">')[2].partition("</script>")[0])
         assert all(re.findall(r'data-mark="(step:\d+)"', one) == [*told] for one in (text, narrow))
-    steps = msgspec.structs.replace(sample().steps, durations_s=(0.08,) * 5000)
-    assert len(facts_of(render(view.page(variants.replaced(steps=steps))), "steps")["texts"]) in range(300, 401)
+    many = variants.replaced(steps=replace(sample().steps, durations_s=(0.08,) * 5000), operators=(), modules=())
+    assert len(facts_of(render(view.page(many)), "steps")["texts"]) in range(300, 401)
 
 
 def facts_of(text: str, figure: str) -> dict:
@@ -134,7 +140,7 @@ def facts_of(text: str, figure: str) -> dict:
 
 
 def test_a_mark_has_its_name_kind_and_switch_and_a_color_that_follows_the_theme():
-    text = render(view.page(sample()))
+    text = rendered("sample")
     svg = text[text.index('<figure id="figure-roofline">') :].split("</svg>")[0]
     points = re.findall(r'<circle data-mark="point:(\d+)" data-to="([^"]+)" cx="[\d.]+" cy="[\d.]+" r="[\d.]+" ?([^>]*)/>', svg)
     assert {(int(key), category) for key, category, _ in points} == {
@@ -153,7 +159,7 @@ def test_a_mark_has_its_name_kind_and_switch_and_a_color_that_follows_the_theme(
 
 def test_tables_pages_and_files(tmp_path):
     # Large tables show fifty rows at first.
-    text = render(view.page(variants.large(120)))
+    text = rendered("larger")
     body = text[text.index('<table class="main"') :]
     rows = unpacked(body.partition('class="rows">')[2].partition("</script>")[0])["rows"]
     body = body[body.index("<tbody>") : body.index("</tbody>")]
@@ -162,8 +168,8 @@ def test_tables_pages_and_files(tmp_path):
     assert [row["detail"] for row in rows if "detail" in row] == [["No count: no formula."]]
     assert "Show all 121" in text
     # Pages are small.
-    assert len(render(view.page(sample()))) < 145_000
-    assert len(render(view.page(variants.large(120)))) < 400_000
+    assert len(rendered("sample")) < 145_000
+    assert len(rendered("larger")) < 400_000
     # Write makes the folder and returns the path.
     path = write_file(view.page(variants.empty()), "html", tmp_path / "deep" / "report.html")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -175,7 +181,7 @@ def test_a_page_of_two_thousand_rows_is_small():
 
 
 def test_ceilings_of_this_run_come_first_and_the_others_are_folded():
-    single = msgspec.structs.replace(sample().ceilings[0], name="GEMM int8", precision="int8")
+    single = replace(sample().ceilings[0], name="GEMM int8", precision="int8")
     text = render(view.page(variants.replaced(ceilings=(single, *sample().ceilings))))
     used, folded = text[text.index('<section id="ceilings"') :].split("</section>")[0].split("<details>")
     assert "FMA fp32" in used
@@ -185,7 +191,7 @@ def test_ceilings_of_this_run_come_first_and_the_others_are_folded():
 
 
 def test_what_a_page_repeats_it_writes_once():
-    text = render(view.page(variants.large(120)))
+    text = rendered("larger")
     roofline = facts_of(text, "roofline")
     assert len(set(roofline["said"])) == len(roofline["said"])
     svg = text[text.index('<figure id="figure-roofline">') :].split("</svg>")[0]
@@ -195,7 +201,7 @@ def test_what_a_page_repeats_it_writes_once():
 
 
 def test_a_figure_is_saved_from_the_line_of_its_caption():
-    text = render(view.page(machine_analysis()))
+    text = rendered("machine")
     captions = re.findall(r"<figcaption>.*?</figcaption>", text)
     assert [("Save as PNG" in caption) for caption in captions] == [True, False, False, True]
     assert text.count("Save as PNG") == 2

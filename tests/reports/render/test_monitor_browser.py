@@ -1,7 +1,7 @@
 """The page of a monitored program in a real Chromium, without a network."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.reports.page.monitor import page as page_of
 from rooflines.reports.render.html import write
@@ -46,7 +46,7 @@ def test_nothing_is_wider_than_the_page(opened, width):
 
 
 def test_hostile_names_and_a_page_without_samples_do_no_harm(opened):
-    gpus = tuple(msgspec.structs.replace(sample, device=HOSTILE) for sample in gpu_samples())
+    gpus = tuple(replace(sample, device=HOSTILE) for sample in gpu_samples())
     for found in (analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}), analysis()):
         report = opened(found)
         report.page.wait_for_timeout(200)

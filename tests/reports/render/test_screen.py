@@ -135,9 +135,6 @@ def test_a_screen_needs_a_terminal(tmp_path):
     assert not (tmp_path / "out/output.txt").exists()
 
 
-# --- what is shown
-
-
 def test_readings_are_the_latest_and_a_minute_of_means(tmp_path, monkeypatch):
     monkeypatch.setattr(screen, "now_ns", lambda: 59 * 10**9)
     journal = tmp_path / "journal"

@@ -131,10 +131,3 @@ def test_sums_over_the_rows_are_those_of_the_analysis(name):
             assert one.row.lower_bound_s + one.row.headroom_s + unjudged_s == pytest.approx(one.row.time_s, rel=0.051)
     headroom = sum(one.row.headroom_s or 0.0 for one in rows)
     assert headroom == pytest.approx(analysis.totals.headroom_s, abs=1e-12) or analysis.totals.headroom_s is None
-
-
-def test_twelve_layers_are_one_row():
-    analysis = rooflines.analyze(TRACES / "vit-b16_mi300x_inference.json.gz")
-    texts = {module_text(one) for one in table_rows(analysis)}
-    assert any(text.endswith("ViTSdpaSelfAttention_* ×12") for text in texts)
-    assert len(table_rows(analysis)) < len(analysis.operators) / 5

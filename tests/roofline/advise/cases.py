@@ -1,7 +1,5 @@
 """Small analyses for tests of the rules: a step of 100 ms on a device, with the rows that a test gives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rooflines.device_specs.records import Ceiling, Source

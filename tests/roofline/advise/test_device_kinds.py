@@ -3,8 +3,8 @@
 import functools
 import re
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.roofline.advise import categories
 from rooflines.roofline.advise.case import Case, device_kind
@@ -38,11 +38,11 @@ def moved(made, device, name):
     """``made`` as if it had run on another device, whose kernels have other names."""
 
     def plain(one):
-        return msgspec.structs.replace(one, kernels=(kernel("k"),) if one.kernels and device != "cpu" else ())
+        return replace(one, kernels=(kernel("k"),) if one.kernels and device != "cpu" else ())
 
-    coverage = made.coverage and msgspec.structs.replace(made.coverage, unmodeled=tuple(map(plain, made.coverage.unmodeled)))
-    return msgspec.structs.replace(
-        made, environment=msgspec.structs.replace(made.environment, device=device, device_name=name),
+    coverage = made.coverage and replace(made.coverage, unmodeled=tuple(map(plain, made.coverage.unmodeled)))
+    return replace(
+        made, environment=replace(made.environment, device=device, device_name=name),
         operators=tuple(map(plain, made.operators)), coverage=coverage,
         idle_breakdown=None if device == "cpu" else made.idle_breakdown or {"host_bound_s": STEP_S / 2},
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Advice on decode: weights that are read in most of its time, and a host that launches too slowly."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.profiler.records import Workload
 from rooflines.roofline.advise import generation, host, small_kernels
@@ -17,7 +17,7 @@ BF16 = Workload(name="m", mode="generate", precision="bf16")
 
 
 def of(*, reads=READS, decode=DECODE, workload=BF16, idle=None, **more):
-    found = Generation(requests=1, prompt_length=4, new_tokens=21, phases=(msgspec.structs.replace(decode, reads=reads),))
+    found = Generation(requests=1, prompt_length=4, new_tokens=21, phases=(replace(decode, reads=reads),))
     product = row("aten::mm", 0.04, category="matmul", phase="decode")
     return case(product, idle=idle or {"host_bound": 0.01}, generation=found, workload=workload, basis=Basis(steps=3), **more)
 
@@ -34,10 +34,10 @@ def test_weights_that_take_the_time_of_decode_are_made_smaller():
     "change",
     [
         {"reads": None},
-        {"reads": msgspec.structs.replace(READS, efficiency=0.3)},
-        {"reads": msgspec.structs.replace(READS, kv_cache_bytes=16e9)},
-        {"reads": msgspec.structs.replace(READS, assumption="all experts")},
-        {"workload": msgspec.structs.replace(BF16, quantized="int8-weight")},
+        {"reads": replace(READS, efficiency=0.3)},
+        {"reads": replace(READS, kv_cache_bytes=16e9)},
+        {"reads": replace(READS, assumption="all experts")},
+        {"workload": replace(BF16, quantized="int8-weight")},
         {"device": "cpu"},
     ],
 )

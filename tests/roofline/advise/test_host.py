@@ -1,7 +1,5 @@
 """Waits for the device, work of the host in the step, launching, threads."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.profiler.records import Environment, Workload

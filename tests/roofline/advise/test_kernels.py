@@ -1,9 +1,7 @@
 """Layout conversions, copies from pageable memory, small operators, batches that are too small, slow categories, precision."""
 
-from __future__ import annotations
-
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Source
 from rooflines.profiler.records import Environment, Workload
@@ -215,7 +213,7 @@ def test_a_larger_batch_is_suggested_only_where_there_can_be_one(source, batch_s
 )
 def test_what_helps_a_slow_category(category, one, advice):
     made = row(**{"name": "op", "bound_s": one["time_s"] / 10, **one, "bound": "memory"}, category=category)
-    made = msgspec.structs.replace(made, bound=one.get("bound", "memory"))
+    made = replace(made, bound=one.get("bound", "memory"))
     assert advice in found_of(category, made).suggestion
 
 
@@ -340,8 +338,8 @@ def test_compute_savings_are_those_against_the_best_product_of_the_trace():
 @pytest.mark.parametrize(("variant", "attained"), [("sustained", 0.75), ("", 1.0)])
 def test_a_measured_roof_of_products_is_attained_at_its_sustained_rate(variant, attained):
     measured = Source(kind="measured", detail="GEMM", date="2026-01-01")
-    roof = msgspec.structs.replace(CEILINGS[0], source=measured)
-    held = msgspec.structs.replace(roof, variant=variant, value=0.75 * roof.value)
+    roof = replace(CEILINGS[0], source=measured)
+    held = replace(roof, variant=variant, value=0.75 * roof.value)
     made = case(product(0.03, 0.4), ceilings=(roof, held) if variant else (roof,))
     assert categories.slow("matmul")(made).saves_s == pytest.approx(0.03 - 0.4 * 0.03 / attained)
 
@@ -363,7 +361,7 @@ def test_a_category_near_its_bound_or_between_host_and_device_is_left_alone():
 def test_slow_normalization_over_batches_and_products_are_not_compiled():
     batch_norm = row("aten::native_batch_norm", 0.01, 0.001, category="normalization")
     product = row("aten::mm", 0.01, 0.001, category="matmul")
-    batch_norm = msgspec.structs.replace(batch_norm, shapes="8x64x56x56")
+    batch_norm = replace(batch_norm, shapes="8x64x56x56")
     assert categories.slow("normalization")(case(batch_norm)).suggestion == "channels-last images"
     assert "torch.compile the model" not in categories.slow("matmul")(case(product)).suggestion
 

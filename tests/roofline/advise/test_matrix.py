@@ -1,12 +1,11 @@
 """Matrix products on fallback kernels, and attention written as products and a softmax."""
 
-from __future__ import annotations
-
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.profiler.records import Environment
 from rooflines.roofline.advise import matrix
+from rooflines.roofline.advise.matrix import is_fallback
 from tests.roofline.advise.cases import analysis, case, kernel, row, unmodeled
 
 ALIGN1 = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align1>"
@@ -47,7 +46,7 @@ def test_the_size_is_the_one_that_fits_the_kernel():
 )
 def test_which_kernels_are_fallbacks(name, precision, device, slow):
     made = analysis(product(name, precision=precision))
-    made = msgspec.structs.replace(made, environment=Environment(rooflines="0", device="cuda:0", device_name=device))
+    made = replace(made, environment=Environment(rooflines="0", device="cuda:0", device_name=device))
     assert (matrix.fallback(matrix.Case(made)) is not None) == slow
 
 
@@ -99,8 +98,8 @@ def test_products_and_softmax_in_one_module_are_one_fused_attention():
 
 def test_fused_attention_is_measured_against_the_rate_of_other_products():
     slow = row("aten::mm", 0.01, 0.005, category="matmul", precision="bf16", shapes="64x64, 64x64")
-    best = msgspec.structs.replace(slow, bound="compute", efficiency=0.5)
-    long = [msgspec.structs.replace(one, shapes=one.shapes.replace("513", "1026")) for one in written()]
+    best = replace(slow, bound="compute", efficiency=0.5)
+    long = [replace(one, shapes=one.shapes.replace("513", "1026")) for one in written()]
     at_roof, attained = (matrix.hand_written(case(*long, *more)) for more in ((), (best,)))
     flops_s = 4 * 96 * 1026 * 1026 * 64 / 900e12
     assert at_roof.saves_s == pytest.approx(0.016 - flops_s)
@@ -151,3 +150,10 @@ def test_what_is_not_attention_is_left_alone(rows):
 def test_a_product_whose_last_argument_is_no_matrix():
     biased = row("aten::baddbmm", 0.004, shapes="96x513x64, 96x64x513, 513", category="matmul", module="layer.0.attention")
     assert matrix.hand_written(case(biased, *written()[1:])) is not None
+
+
+@pytest.mark.parametrize(("name", "half", "is_one"), [("cutlass_80_simt_sgemm_128x32_8x5_tn_align1", False, False),
+                                                      ("cutlass_80_tensorop_s1688gemm_128x128_tn_align1", False, True),
+                                                      ("cutlass_80_simt_hgemm_128x32_8x5_tn_align1", True, True)])  # fmt: skip
+def test_kernels_without_tensor_cores_name_an_alignment_that_says_nothing(name, half, is_one):
+    assert is_fallback(name, half=half, hopper=False) == is_one

@@ -1,7 +1,5 @@
 """Optimizer, gradients, memory, communication and input."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.profiler.records import Environment, Workload

@@ -1,15 +1,13 @@
 """The noise of single rows: what is the same is not called slower, and what became slower is."""
 
-from __future__ import annotations
-
 import math
 import statistics
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rooflines.profiler.records import Environment
 from rooflines.profiler.tree.external_trace import run_of_trace
@@ -33,7 +31,7 @@ def run(seed, *, rows=40, steps=20, slower=None, by=1.2, drift=0.0):
         scatter = np.exp(0.05 * np.abs(random.standard_normal(steps)))
         times = tuple((0.001 * (1 + number % 5) * own * scatter).tolist())
         row = operator(time_s=statistics.mean(times), module=f"layer{number}", shapes="4x4")
-        operators.append(msgspec.structs.replace(row, step_times_s=times))
+        operators.append(replace(row, step_times_s=times))
     each = zip(*(row.step_times_s for row in operators), strict=True)
     traced = tuple(TracedStep(name=f"#{number}", duration_s=sum(times), breakdown={}) for number, times in enumerate(each))
     return made(*operators, traced_steps=traced)
@@ -60,8 +58,8 @@ def test_one_noisy_call_is_not_slower():
     before, after = run(1), run(2)
     times = list(after.operators[3].step_times_s)
     times[5] *= 22 * len(times)
-    noisy = msgspec.structs.replace(after.operators[3], step_times_s=tuple(times), time_s=statistics.mean(times))
-    compared = compare(before, msgspec.structs.replace(after, operators=(*after.operators[:3], noisy, *after.operators[4:])))
+    noisy = replace(after.operators[3], step_times_s=tuple(times), time_s=statistics.mean(times))
+    compared = compare(before, replace(after, operators=(*after.operators[:3], noisy, *after.operators[4:])))
     row = compared.rows[0]
     assert row.ratio > 20
     assert row.direction == "same"
@@ -70,11 +68,10 @@ def test_one_noisy_call_is_not_slower():
 
 def test_what_all_rows_do_is_the_machine_unless_the_conditions_differ():
     before, after = run(1), run(2)
-    slow = msgspec.structs.replace(
+    slow = replace(
         after,
         operators=tuple(
-            msgspec.structs.replace(row, time_s=1.5 * row.time_s, step_times_s=tuple(1.5 * one for one in row.step_times_s))
-            for row in after.operators
+            replace(row, time_s=1.5 * row.time_s, step_times_s=tuple(1.5 * one for one in row.step_times_s)) for row in after.operators
         ),
     )
     compared = compare(before, slow)
@@ -82,8 +79,8 @@ def test_what_all_rows_do_is_the_machine_unless_the_conditions_differ():
     assert compared.drift.factor == pytest.approx(1.5, rel=0.03)
     assert {row.direction for row in compared.rows if row.kind == "operator"} == {"same"}
     assert any("taken for drift of the machine" in note for note in compared.notes)
-    other = msgspec.structs.replace(slow, environment=Environment(rooflines="0", device="cpu", device_name="a CPU", torch="3"))
-    known = msgspec.structs.replace(before, environment=Environment(rooflines="0", device="cpu", device_name="a CPU", torch="2"))
+    other = replace(slow, environment=Environment(rooflines="0", device="cpu", device_name="a CPU", torch="3"))
+    known = replace(before, environment=Environment(rooflines="0", device="cpu", device_name="a CPU", torch="2"))
     compared = compare(known, other)
     assert not compared.drift.by_machine
     assert {row.direction for row in compared.rows if row.kind == "operator" and row.noise.p_value is not None} == {"slower"}
@@ -103,10 +100,8 @@ def test_of_few_steps_or_rows_the_noise_is_not_known():
 
 def test_of_a_disturbed_run_nothing_is_said():
     before, after = run(1), run(2)
-    steps = [
-        msgspec.structs.replace(one, duration_s=one.duration_s * (1 + number % 2)) for number, one in enumerate(after.traced_steps)
-    ]
-    compared = compare(before, msgspec.structs.replace(after, traced_steps=tuple(steps)))
+    steps = [replace(one, duration_s=one.duration_s * (1 + number % 2)) for number, one in enumerate(after.traced_steps)]
+    compared = compare(before, replace(after, traced_steps=tuple(steps)))
     assert {row.noise for row in compared.rows} == {None}
     assert any("the traced steps of B scatter too much" in note for note in compared.notes)
 
@@ -114,11 +109,9 @@ def test_of_a_disturbed_run_nothing_is_said():
 def test_the_step_is_judged_without_the_drift():
     def steps(seed, factor):
         found = with_steps(run(seed), seed)
-        traced = tuple(msgspec.structs.replace(step, duration_s=factor * step.duration_s) for step in found.traced_steps)
-        rows = tuple(
-            msgspec.structs.replace(row, step_times_s=tuple(factor * one for one in row.step_times_s)) for row in found.operators
-        )
-        return msgspec.structs.replace(found, traced_steps=traced, operators=rows)
+        traced = tuple(replace(step, duration_s=factor * step.duration_s) for step in found.traced_steps)
+        rows = tuple(replace(row, step_times_s=tuple(factor * one for one in row.step_times_s)) for row in found.operators)
+        return replace(found, traced_steps=traced, operators=rows)
 
     drifted = compare(steps(1, 1.0), steps(2, 1.25))
     assert drifted.pace.ratio > 1.2
@@ -126,9 +119,6 @@ def test_the_step_is_judged_without_the_drift():
     assert drifted.pace.exceeds_noise is False
     assert drifted.verdict.startswith("No difference beyond the noise")
     assert not drifted.slower_than(0.0)
-
-
-# --- the statistics --------------------------------------------------------------------------------------------------------------
 
 
 series = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=12)
@@ -141,9 +131,6 @@ def test_exchanging_the_sides_exchanges_slower_and_faster(rows):
     for one, other in zip(ours, theirs, strict=True):
         assert (one.ratio, one.p_value) == (pytest.approx(1 / other.ratio), pytest.approx(other.p_value))
         assert one.ci95[0] <= one.ratio <= one.ci95[1]
-
-
-# --- the times of the steps, from a trace -----------------------------------------------------------------------------------------
 
 
 def test_the_calls_of_a_row_count_with_their_lower_quartile_in_a_step_of_median_length():

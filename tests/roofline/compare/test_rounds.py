@@ -2,8 +2,8 @@
 
 import math
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.compare.rounds import combine
@@ -15,17 +15,15 @@ def scaled(factor, flops=1):
     """The sample with all times multiplied, and the FLOPs of its operators."""
     whole = sample()
     times = tuple(factor * time_s for time_s in whole.steps.durations_s)
-    unmodeled = tuple(msgspec.structs.replace(row, time_s=factor * row.time_s) for row in whole.coverage.unmodeled)
+    unmodeled = tuple(replace(row, time_s=factor * row.time_s) for row in whole.coverage.unmodeled)
     names = ("span_s", "operators_s", "unmodeled_s", "idle_s", "overlap_s")
     timeline = {name: factor * getattr(whole.timeline, name) for name in names if getattr(whole.timeline, name, None) is not None}
-    return msgspec.structs.replace(
+    return replace(
         whole,
-        steps=msgspec.structs.replace(whole.steps, median_s=factor * whole.steps.median_s, durations_s=times),
-        coverage=msgspec.structs.replace(whole.coverage, unmodeled=unmodeled),
-        timeline=msgspec.structs.replace(whole.timeline, **timeline),
-        operators=tuple(
-            msgspec.structs.replace(row, time_s=factor * row.time_s, flops=row.flops and flops * row.flops) for row in whole.operators
-        ),
+        steps=replace(whole.steps, median_s=factor * whole.steps.median_s, durations_s=times),
+        coverage=replace(whole.coverage, unmodeled=unmodeled),
+        timeline=replace(whole.timeline, **timeline),
+        operators=tuple(replace(row, time_s=factor * row.time_s, flops=row.flops and flops * row.flops) for row in whole.operators),
     )
 
 
@@ -75,6 +73,6 @@ def test_the_differences_add_up_and_other_counts_are_told():
 
 def test_what_does_not_run_in_every_round_is_unknown():
     whole = sample()
-    less = msgspec.structs.replace(whole, operators=whole.operators[1:])
+    less = replace(whole, operators=whole.operators[1:])
     found = combine([compare(whole, side, judged=False) for side in (whole, whole, less)], 0.05)
     assert {row.direction for row in found.rows if row.name == whole.operators[0].name and row.after is None} == {"unknown"}

@@ -1,7 +1,5 @@
 """Calls of one shape that take two times in turn: layers with and without a sliding window."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels that graphs replay: the operators of their capture, of eager calls, or none. Microseconds in, nanoseconds out."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.errors import TraceError
@@ -117,28 +115,12 @@ def test_a_graph_that_is_captured_and_not_replayed_is_no_work():
     assert rows(result) == {("aten::add", "1000, 1000"): (1, 10_000)}
 
 
-def test_calls_of_the_host_in_a_capture_are_no_kernels():
-    assert divide(replay(0, 50, *NAMES), captured(*LAYER, runtime("hipLaunchHostFunc", 40, 1, 8))).matched_ns == 30_000
-
-
 def test_captures_of_two_threads_at_once_are_told_apart():
     other = [mm(15, 4, 4, 8, 64, tid=2), hip(16, "wide", 8, tid=2)]
     both = [*captured(*LAYER), *captured(*other, start=5, end=60, tid=2)]
     result = divide([*replay(0, 50, *NAMES), *replay(1000, 51, "wide")], both)
     assert result.matched_ns == 40_000
     assert rows(result)[("aten::mm", "4x8, 8x64")] == (1, 10_000)
-
-
-def test_launches_of_other_threads_belong_to_the_only_open_capture():
-    backward = [mm(30, 8, 4, 16, 32, tid=2), hip(32, "gemm", 3, tid=2)]
-    result = divide(replay(0, 50, *NAMES), captured(*LAYER[:4], *backward))
-    assert result.matched_ns == 30_000
-
-
-def test_a_launch_that_ran_during_a_capture_is_not_a_node():
-    ran = [hip(25, "eager", 9), kernel("eager", 26, 4, 9)]
-    result = divide(replay(0, 50, *NAMES), captured(*LAYER, *ran))
-    assert result.matched_ns == 30_000
 
 
 @pytest.mark.parametrize(
@@ -360,16 +342,6 @@ def test_cuda_kernels_are_matched_by_their_number_and_order():
     assert gaps(result)["triton_poi_fused_mul_0"][:2] == (2, 20_000)
 
 
-def test_a_driver_call_in_a_runtime_call_is_one_launch():
-    nested = runtime("cuLaunchKernel", 12, 0.5, 1)
-    assert divide(replay(0, 50, *CUDA_NAMES, of="cuda"), captured(*CUDA, nested, of="cuda")).matched_ns == 30_000
-
-
-def test_triton_kernels_without_a_name_of_their_own_contradict_nothing():
-    names = (*CUDA_NAMES[:2], "triton__0d1d2d")
-    assert divide(replay(0, 50, *names, of="cuda"), captured(*CUDA, of="cuda")).matched_ns == 30_000
-
-
 @pytest.mark.parametrize(
     ("names", "difference"),
     [
@@ -434,6 +406,22 @@ def test_branches_that_ran_on_one_stream_are_in_the_order_of_their_nodes():
     ran = replay(0, 50, "second", "first", of="cuda")
     result = divide(numbered(ran, 12, 11), branches)
     assert {row.signature.shapes(): row.kernels[0].name for row in result.rows} == {"4x8, 8x16": "first", "4x16, 16x32": "second"}
+
+
+MORE = {
+    "a call of the host is no kernel": (NAMES, [*LAYER, runtime("hipLaunchHostFunc", 40, 1, 8)]),
+    "a launch that ran meanwhile is no node": (NAMES, [*LAYER, hip(25, "eager", 9), kernel("eager", 26, 4, 9)]),
+    "a launch of another thread": (NAMES, [*LAYER[:4], mm(30, 8, 4, 16, 32, tid=2), hip(32, "gemm", 3, tid=2)]),
+    "a driver call in a runtime call is one launch": (CUDA_NAMES, [*CUDA, runtime("cuLaunchKernel", 12, 0.5, 1)]),
+    "a Triton kernel without a name of its own": ((*CUDA_NAMES[:2], "triton__0d1d2d"), CUDA),
+}
+
+
+@pytest.mark.parametrize("case", MORE)
+def test_what_does_not_hinder_a_match(case):
+    names, nodes = MORE[case]
+    of = "hip" if names == NAMES else "cuda"
+    assert divide(replay(0, 50, *names, of=of), captured(*nodes, of=of)).matched_ns == 30_000
 
 
 NORM = op(

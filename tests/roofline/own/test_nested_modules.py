@@ -1,7 +1,5 @@
 """Modules of traces with a Python stack: each has the time of everything launched below it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

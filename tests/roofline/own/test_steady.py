@@ -1,7 +1,5 @@
 """Calls on a CPU count with the lower quartile of their site: disturbances only add time, and hit another call in every step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import rooflines
 from rooflines.device_specs.catalog import ceilings_of, matching
@@ -24,7 +25,7 @@ CALL = Call(
 def sized(bound_s, call=CALL):
     """``call`` with the work that takes ``bound_s``."""
     factor = bound_s / call.lower_bound_s
-    return msgspec.structs.replace(call, lower_bound_s=bound_s, flops=round(call.flops * factor), bytes=round(call.bytes * factor))
+    return replace(call, lower_bound_s=bound_s, flops=round(call.flops * factor), bytes=round(call.bytes * factor))
 
 
 def measured(bound_s, time_s, *, run="a", device="one", calls=1, call=CALL):
@@ -32,7 +33,7 @@ def measured(bound_s, time_s, *, run="a", device="one", calls=1, call=CALL):
     return MeasuredCall(**one, run=run, device=device, calls=calls, time_s=time_s)
 
 
-ADD = msgspec.structs.replace(CALL, name="aten::add", category="element-wise", engine="vector", bound="memory")
+ADD = replace(CALL, name="aten::add", category="element-wise", engine="vector", bound="memory")
 # Two operators of three runs, whose utilization grows with the size and is another in each run.
 RUNS = [
     measured(bound_s, 2e-6 + bound_s * slower, run=run, call=call)
@@ -44,7 +45,7 @@ RUNS = [
 
 @pytest.mark.parametrize("reference", [RUNS, RUNS[:1], public_calls()])
 @pytest.mark.parametrize("bound_s", [1e-9, 1e-6, 3e-5, 1e-2, 10.0])
-@pytest.mark.parametrize("call", [CALL, ADD, msgspec.structs.replace(CALL, name="other", category="attention", bound="latency")])
+@pytest.mark.parametrize("call", [CALL, ADD, replace(CALL, name="other", category="attention", bound="latency")])
 def test_an_estimate_is_never_below_its_bound(reference, bound_s, call):
     found = Efficiencies(reference).estimate(sized(bound_s, call))
     assert bound_s == found.lower_bound_s <= found.low_s <= found.time_s
@@ -60,12 +61,12 @@ def test_a_call_is_predicted_by_itself():
 
 
 def test_equal_work_counts_before_other_work_of_the_same_size():
-    other = msgspec.structs.replace(measured(1e-5, 9e-5), flops=1)
+    other = replace(measured(1e-5, 9e-5), flops=1)
     assert Efficiencies([other, measured(1e-5, 3e-5)]).estimate(sized(1e-5)).time_s == pytest.approx(3e-5)
 
 
 def test_estimates_scale_with_the_times():
-    slower = [msgspec.structs.replace(call, time_s=3 * call.time_s) for call in RUNS]
+    slower = [replace(call, time_s=3 * call.time_s) for call in RUNS]
     one, three = Efficiencies(RUNS), Efficiencies(slower)
     for bound_s in (1e-7, 1e-6, 3e-5, 5e-3):
         for call in (sized(bound_s), sized(bound_s, ADD)):
@@ -109,7 +110,7 @@ def test_the_shortest_call_is_the_floor():
     ],
 )
 def test_an_unknown_call_falls_back_and_says_so(changes, basis):
-    call = msgspec.structs.replace(sized(2e-5), **changes)
+    call = replace(sized(2e-5), **changes)
     assert Efficiencies(RUNS).estimate(call).basis == basis
 
 
@@ -155,7 +156,7 @@ def test_with_one_run_the_errors_of_a_category_add_up():
     assert (same.low_s, same.high_s) == pytest.approx((9 - 3, 9 + 6))
     different = of_one_run.total([(estimate("matmul"), 3), (estimate("copy"), 4)])
     assert (different.low_s, different.high_s) == pytest.approx((21 - 5, 21 + 10))
-    unknown = msgspec.structs.replace(estimate("copy"), high_s=None)
+    unknown = replace(estimate("copy"), high_s=None)
     assert of_one_run.total([(estimate("matmul"), 1), (unknown, 1)]).high_s is None
 
 
@@ -206,9 +207,6 @@ def test_the_time_outside_of_operators():
     assert device.outside_s(100, 1.0) == 0.0  # the device is busy for longer than the host launches
 
 
-# --- real runs ---------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def analysis():
     return rooflines.analyze(TRACES / "bert-small_h100_inference.json.gz")
@@ -235,7 +233,7 @@ def test_bounds_are_those_of_the_ceilings_given(analysis):
 
 
 def test_runs_of_one_workload_count_as_one(analysis):
-    renamed = msgspec.structs.replace(analysis, workload=msgspec.structs.replace(analysis.workload, name="another"))
+    renamed = replace(analysis, workload=replace(analysis.workload, name="another"))
     assert len({call.run for call in Efficiencies.of([analysis, analysis]).calls}) == 1
     assert len({call.run for call in Efficiencies.of([analysis, renamed]).calls}) == 2
 

@@ -1,16 +1,14 @@
 """Parallel layouts: laws over small networks, volumes by formula, and the arithmetic of a large one on eight H100."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 pytest.importorskip("transformers")
 
@@ -92,7 +90,7 @@ def test_laws_of_all_layouts(name, layout):
     assert found.weights_bytes * layout.devices >= total.parameter_bytes
     assert found.kv_cache_bytes * layout.devices >= total.kv_bytes
     assert found.memory_bytes <= alone.memory_bytes
-    fast = bound(name, layout, link=msgspec.structs.replace(LINK, value=LINK.value * 2))
+    fast = bound(name, layout, link=replace(LINK, value=LINK.value * 2))
     for before, after, one in zip(found.phases, fast.phases, alone.phases, strict=True):
         assert after.lower_bound_s <= before.lower_bound_s
         assert before.sent_bytes == after.sent_bytes
@@ -106,7 +104,7 @@ def test_laws_of_all_layouts(name, layout):
 
 @given(kv_heads=st.integers(1, 64), tensor=st.integers(1, 64))
 def test_every_device_holds_at_least_a_head(kv_heads, tensor):
-    facts = msgspec.structs.replace(network_facts(generation("llama")), kv_heads=kv_heads)
+    facts = replace(network_facts(generation("llama")), kv_heads=kv_heads)
     assert cache_share(facts, tensor) == pytest.approx(max(1 / kv_heads, 1 / tensor))
 
 

@@ -1,21 +1,18 @@
 """Several ranks: which kernels are one collective, what it waited for and reached, and who is late."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
 
+import rooflines
 from rooflines.errors import TraceError, UsageError
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.read.records import ReadOptions
 from rooflines.roofline.ranks.analyze import analyze_parts, read_rank
 from rooflines.roofline.ranks.records import RankAnalysis, Waiting
-from tests.traces import kernel, launch, span
-
-DATA = Path(__file__).parents[2] / "data" / "traces"
+from tests.roofline.real import DATA
+from tests.traces import kernel, launch, op, span
 
 
 def collective(ts, dur, name="allreduce", *, elements=1000, group="0", ranks=(0, 1), stream=20, out=None):
@@ -223,14 +220,13 @@ def test_advice_for_the_job_is_that_of_its_ranks_and_names_the_late_one(job):
     assert [one.evidence[:15] for one in rest if one.title.startswith("Hide")] in ([], ["on 2 ranks of 2"])
 
 
-def test_classes_are_the_mean_over_the_ranks(job):
+def test_classes_are_the_mean_over_the_ranks(job, dlrm):
     found = job([kernel("gemm", 0, 100, 1), kernel("gemm", 200, 100, 2)], [kernel("gemm", 0, 200, 1), kernel("gemm", 200, 100, 2)])
     assert found.bound_breakdown is None  # no data sheet
     assert found.spread["idle_s"].mean == pytest.approx(50e-6)
-    judged = analyze_parts([read_rank(str(DATA / "dlrm_8ranks" / f"rank{rank}.json.gz"), judge=sheet_of) for rank in range(8)])
-    assert sum(judged.bound_breakdown.values()) == pytest.approx(judged.spread["span_s"].mean, rel=1e-3)
-    assert judged.bound_breakdown["communication"] == pytest.approx(judged.spread["exposed_communication_s"].mean, rel=1e-3)
-    assert sum(one.saves_s for one in judged.findings) <= judged.spread["span_s"].mean
+    assert sum(dlrm.bound_breakdown.values()) == pytest.approx(dlrm.spread["span_s"].mean, rel=1e-3)
+    assert dlrm.bound_breakdown["communication"] == pytest.approx(dlrm.spread["exposed_communication_s"].mean, rel=1e-3)
+    assert sum(one.saves_s for one in dlrm.findings) <= dlrm.spread["span_s"].mean
 
 
 def test_nobody_is_late_for_a_broadcast(job):
@@ -302,8 +298,14 @@ def test_steps_make_times_per_step_only_where_all_have_them(job):
     assert any("different numbers of steps" in note for note in mixed.notes)
 
 
-def test_eight_ranks_of_dlrm():
-    found = analyze_parts([read_rank(str(DATA / "dlrm_8ranks" / f"rank{rank}.json.gz")) for rank in range(8)])
+@pytest.fixture(scope="module")
+def dlrm():
+    """Eight ranks of DLRM, judged by the data sheet of their device."""
+    return analyze_parts([read_rank(str(DATA / "dlrm_8ranks" / f"rank{rank}.json.gz"), judge=sheet_of) for rank in range(8)])
+
+
+def test_eight_ranks_of_dlrm(dlrm):
+    found = dlrm
     assert [row.rank for row in found.ranks] == list(range(8))
     assert found.unmatched == ()
     assert sum(row.count for row in found.collectives) == 8
@@ -352,3 +354,18 @@ def test_a_trace_that_cannot_be_read_is_named(tmp_path):
     path.write_text(json.dumps({"traceEvents": [collective(i, 1) for i in range(1000)]}))
     with pytest.raises(TraceError, match=r"rank0\.json.*more than the memory limit"):
         read_rank(str(path), ReadOptions(memory_limit_bytes=1000))
+
+
+@pytest.mark.parametrize(("hours", "named"), [(0.5, False), (2000, True)])
+def test_traces_that_name_no_ranks_and_were_recorded_months_apart_are_not_of_one_job(tmp_path, hours, named):
+    now = 1.7e15
+    for number, name in enumerate(("before.json", "after.json")):
+        at = now + number * hours * 3.6e9
+        events = [op("aten::a", at, 20), launch(at + 5, 5, 1), kernel("a", at + 12, 10, 1)]
+        (tmp_path / name).write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    paths = [str(tmp_path / name) for name in ("before.json", "after.json")]
+    if named:
+        with pytest.raises(UsageError, match="hours apart"):
+            rooflines.analyze_ranks(paths)
+    else:
+        assert len(rooflines.analyze_ranks(paths).ranks) == 2

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from torch.profiler import ProfilerActivity, profile
 
 import rooflines
@@ -144,19 +145,19 @@ def test_a_run_without_a_trace_has_latencies_only(tmp_path):
 def test_what_fits_into_memory(tmp_path):
     sizes = GenerationSizes(parameters=10, parameter_bytes=40, kv_bytes_per_token=8, kv_bytes=48)
     run = run_of(tmp_path, [(60_000, 80_000, 100_000)] * 5, generation_sizes=sizes)
-    environment = msgspec.structs.replace(run.facts.environment, memory_bytes=1000)
-    run = msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, environment=environment))
+    environment = replace(run.facts.environment, memory_bytes=1000)
+    run = replace(run, facts=replace(run.facts, environment=environment))
     fits = analyze(run).analysis.generation.fits
     assert fits.requests == (1000 - 40) // (8 * (4 + 3 - 1))
     assert fits.context == (1000 - 40) // 8
-    limited = msgspec.structs.replace(run.facts, generation_sizes=msgspec.structs.replace(sizes, longest_context=60))
-    assert analyze(msgspec.structs.replace(run, facts=limited)).analysis.generation.fits == msgspec.structs.replace(fits, context=60)
-    windows = msgspec.structs.replace(run.facts, generation_sizes=msgspec.structs.replace(sizes, kv_windows=((3, 6),)))
-    fits = analyze(msgspec.structs.replace(run, facts=windows)).analysis.generation.fits
+    limited = replace(run.facts, generation_sizes=replace(sizes, longest_context=60))
+    assert analyze(replace(run, facts=limited)).analysis.generation.fits == replace(fits, context=60)
+    windows = replace(run.facts, generation_sizes=replace(sizes, kv_windows=((3, 6),)))
+    fits = analyze(replace(run, facts=windows)).analysis.generation.fits
     # 2 bytes of every token, and 6 of three tokens
     assert (fits.requests, fits.context) == (960 // (2 * 6 + 6 * 3), (960 - 6 * 3) // 2)
-    small = msgspec.structs.replace(environment, memory_bytes=30)
-    run = msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, environment=small))
+    small = replace(environment, memory_bytes=30)
+    run = replace(run, facts=replace(run.facts, environment=small))
     assert analyze(run).analysis.generation.fits is None
 
 
@@ -228,9 +229,7 @@ def test_decode_reads_no_more_weights_than_there_are(small_model):
     _, path, _ = small_model
     run = run_of_trace(path, read(path))
     sizes = GenerationSizes(parameters=1, parameter_bytes=1000)
-    packed = analyze(
-        msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, generation_sizes=sizes)), trace=read(path)
-    ).analysis
+    packed = analyze(replace(run, facts=replace(run.facts, generation_sizes=sizes)), trace=read(path)).analysis
     assert packed.generation.of("decode").reads.weight_bytes == 1000
 
 
@@ -267,12 +266,12 @@ def test_only_sizes_that_grow_together_are_one_row(small_model):
     row = next(row for row in analysis.operators if row.phase == "decode")
 
     def product(shapes):
-        return msgspec.structs.replace(row, name="aten::bmm", module="h.0.attn", shapes=shapes, calls=1, flops=1, bytes=1)
+        return replace(row, name="aten::bmm", module="h.0.attn", shapes=shapes, calls=1, flops=1, bytes=1)
 
     scores = [product(f"2x1x16, 2x16x{keys}") for keys in (8, 9, 10)]
     values = [product(f"2x1x{keys}, 2x{keys}x16") for keys in (8, 9, 10)]
     groups = repeated([*scores, *values], analysis)
     assert [[one.shapes for one in group] for group in groups] == [[one.shapes for one in each] for each in (scores, values)]
     # A product that every step makes is one of its own.
-    whole = [msgspec.structs.replace(one, calls=NEW - 1) for one in scores]
+    whole = [replace(one, calls=NEW - 1) for one in scores]
     assert len(repeated(whole, analysis)) == 3

@@ -1,14 +1,11 @@
 """What the host did while the device was idle, and what it ran twice, on small traces and on real ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.tree.idle import idle_causes
 from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronizations
-from tests.roofline.real import named
-from tests.roofline.rooms import attributed, frame, runtime
+from tests.roofline.rooms import analyzed, attributed, copied, frame, runtime
 from tests.traces import add, kernel, launch, op, span, trace
 
 
@@ -131,17 +128,6 @@ def test_gradients_of_gradients_are_not():
     assert recomputing(op("aten::threshold_backward", 170, 10, tid=2, seq=3)) is None
 
 
-def test_real_traces_without_checkpointing_recompute_nothing():
-    for name in ("resnet50_v100_training_2021_schema", "nccl_collectives", "toy_mi250_training", "dlrm_8ranks/rank0"):
-        assert named(name).recomputation is None
-
-
-def test_a_real_wait_has_its_line():
-    waits = named("bert-small_h100_inference").synchronizations
-    assert waits[0].operator == "aten::is_nonzero"
-    assert waits[0].where == "transformers/modeling_attn_mask_utils.py(429): _prepare_4d_attention_mask_for_sdpa"
-
-
 @pytest.mark.parametrize(
     ("name", "compiled"),
     [("triton_poi_fused_add_0", True), ("## Call CompiledFxGraph fud64 ##", True), ("Torch-Compiled Region: 0/0", True),
@@ -160,3 +146,56 @@ def test_calls_that_take_and_give_back_memory_of_the_device(of):
     found = {one.name: (one.calls, one.idle_s) for one in work if one.kind == "allocator"}
     assert found == {f"{of}Malloc": (4, pytest.approx(1350e-6)), f"{of}Free": (1, pytest.approx(70e-6))}
     assert not [one for one in work if one.kind == "runtime"], "no time twice"
+
+
+def test_paths_are_cut_to_the_file_and_its_folder_unless_they_are_asked_for(tmp_path):
+    events = [
+        op("aten::a", 0, 20), launch(5, 5, 1), kernel("a", 12, 10, 1), frame("/home/me/secret/train.py(41): load", 30, 900),
+        frame("pack/age/layers/linear.py(7): forward", 940, 900), op("aten::a", 1900, 20), launch(1905, 5, 2), kernel("a", 1912, 10, 2),
+    ]  # fmt: skip
+    names = {work.name for work in analyzed(tmp_path, *events).host_work}
+    assert names == {"train.py(41): load", "layers/linear.py(7): forward"}
+    kept = {work.name for work in analyzed(tmp_path, *events, keep_paths=True).host_work}
+    assert kept == {"/home/me/secret/train.py(41): load", "pack/age/layers/linear.py(7): forward"}
+
+
+def test_a_copy_from_pageable_memory_that_lasts_until_it_is_done_is_a_wait(tmp_path):
+    copy = [op("aten::copy_", 20, 300), runtime("cudaMemcpyAsync", 25, 200, 2), copied("Memcpy HtoD (Pageable -> Device)", 150, 60, 2)]
+    events = [op("aten::a", 0, 15), launch(5, 5, 1), kernel("a", 12, 100, 1), *copy, op("aten::a", 400, 20), launch(405, 5, 3)]
+    found = analyzed(tmp_path, *events, kernel("a", 412, 10, 3))
+    assert [(wait.call, wait.operator) for wait in found.synchronizations] == [("cudaMemcpyAsync", "aten::copy_")]
+    assert found.idle_breakdown["synchronization_s"] > 0
+
+
+def test_a_long_allocation_begins_to_use_a_library_and_memory_that_takes_long_is_a_stall(tmp_path):
+    events = [
+        op("aten::a", 0, 20), launch(5, 5, 1), kernel("a", 12, 10, 1), op("aten::conv", 30, 200_000), runtime("cudaFree", 40, 190_000),
+        launch(200_010, 5, 2), kernel("b", 200_020, 10, 2), op("aten::empty_strided", 200_100, 3000), op("aten::a", 203_200, 20),
+        launch(203_205, 5, 3), kernel("a", 203_212, 10, 3),
+    ]  # fmt: skip
+    found = analyzed(tmp_path, *events)
+    assert found.findings[0].title == "Warm up before the recorded steps"
+    assert {work.kind for work in found.host_work if work.name in ("cudaFree", "aten::empty_strided")} == {"runtime"}
+
+
+@pytest.mark.parametrize(("name", "left_out"), [("Activity Buffer Request", True), ("Runtime Triggered Module Loading", False)])
+def test_what_the_driver_loads_is_no_work_of_the_profiler(tmp_path, name, left_out):
+    busy = [op("aten::relu", 0, 20), launch(5, 5, 1), kernel("relu", 12, 100, 1), op("aten::exp", 150, 5000)]
+    overhead = {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": 200, "dur": 4000, "args": {}}
+    found = analyzed(tmp_path, *busy, launch(160, 4900, 2), kernel("exp", 5070, 50, 2), overhead)
+    assert (found.basis.overhead_s is not None) == left_out
+    (advice,) = (one for one in found.findings if one.title == "Warm up before the recorded steps")
+    assert (advice.saves_s > 4e-3) != left_out
+
+
+def test_compiling_inside_of_a_trace_is_a_first_call(tmp_path):
+    """The backward that torch.compile traces in it is none of the program."""
+    compiling = [span("_compile.compile_inner (dynamo_timed)", 100, 5000), op("MmBackward0", 2000, 20, seq=3)]
+    found = analyzed(
+        tmp_path, op("aten::relu", 0, 20), launch(5, 5, 1), kernel("a", 12, 50, 1), *compiling, op("aten::exp", 5200, 20),
+        launch(5205, 5, 2), kernel("b", 5212, 50, 2),
+    )  # fmt: skip
+    warm, *_ = found.findings
+    assert warm.title == "Warm up before the recorded steps"
+    assert "_compile.compile_inner (dynamo_timed) 5.00 ms" in warm.evidence
+    assert found.workload.mode == "inference"

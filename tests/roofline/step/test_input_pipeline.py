@@ -1,31 +1,15 @@
 """How steps are fed: what was measured of the input, who sets the pace. Real loops are in tests/alone."""
 
-from __future__ import annotations
-
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
 from rooflines.roofline.advise.case import Case
 from rooflines.roofline.advise.findings import find
 from rooflines.roofline.advise.host import load_faster
-from rooflines.roofline.analysis import Analysis, Input, Rate, StepDivision
+from rooflines.roofline.analysis import Input, Rate, StepDivision
 from rooflines.roofline.judge.step.input_pipeline import feeding, host_fraction, limited_by
-from tests.roofline.real import named
 from tests.samples import analysis as sample
-
-
-def test_training_that_is_known_to_wait_for_its_loader():
-    """The tutorial's ResNet-50: its batches are decoded in the main process."""
-    found = named("resnet50_v100_training_2021_schema")
-    assert found.limited_by == "input"
-    assert found.verdict.startswith("Input-bound: 33 % of the step")
-    assert "Load the data ahead of the step" in [finding.title for finding in found.findings]
-    assert sum(found.bound_breakdown.values()) == pytest.approx(found.timeline.span_s, rel=1e-6)
-    assert found.bound_breakdown["input"] == pytest.approx(found.idle_breakdown["data_loading_s"])
-
-
-# --- what was measured of the input ------------------------------------------------------------------------------------------------
 
 
 def facts(loading, timed=(100, 100, 100, 100), device="cpu"):
@@ -89,15 +73,12 @@ def test_no_loader_or_no_timed_step_is_no_input():
     assert feeding(facts(loaded(()), ()), None) is None
 
 
-# --- who sets the pace -------------------------------------------------------------------------------------------------------------
-
-
 def fed(wait=0.4, loader=None, step=None, **more):
     """The sample with an input: the share of the wait, and rates."""
     rates = {name: Rate(per_s=value) for name, value in (("loader_rate", loader), ("step_rate", step)) if value is not None}
     median = sample().steps.median_s
     known = {"loader": "DataLoader", "unit": "images", "wait_s": wait * median, "wait_fraction": wait, "delay_s": wait * median}
-    return msgspec.structs.replace(sample(), input=Input(**{**known, "delay_fraction": wait, **rates, **more}))
+    return replace(sample(), input=Input(**{**known, "delay_fraction": wait, **rates, **more}))
 
 
 @pytest.mark.parametrize(
@@ -117,14 +98,14 @@ def test_the_input_sets_the_pace_where_it_is_waited_for_and_slower(analysis, lim
 
 def test_the_host_sets_the_pace_where_it_takes_the_most():
     division = StepDivision(of="host", step_s=0.1, forward_s=0.04, host_s=0.06)
-    idle = msgspec.structs.replace(sample(), division=division, bound_breakdown={"memory": 0.04, "host": 0.06})
+    idle = replace(sample(), division=division, bound_breakdown={"memory": 0.04, "host": 0.06})
     assert (limited_by(idle), host_fraction(idle)) == ("host", 0.6)
-    busy = msgspec.structs.replace(idle, bound_breakdown={"memory": 0.06, "host": 0.04})
+    busy = replace(idle, bound_breakdown={"memory": 0.06, "host": 0.04})
     assert limited_by(busy) is None
     # Half of the step is waiting for a loader that is the faster one: the host has its share of the other half.
     division = StepDivision(of="host", step_s=0.2, data_loading_s=0.1, forward_s=0.04, host_s=0.06)
     breakdown = {"input": 0.1, "memory": 0.04, "host": 0.06}
-    waiting = msgspec.structs.replace(fed(0.5, 200, 100), division=division, bound_breakdown=breakdown)
+    waiting = replace(fed(0.5, 200, 100), division=division, bound_breakdown=breakdown)
     assert (limited_by(waiting), host_fraction(waiting)) == (None, pytest.approx(0.3))
 
 
@@ -143,7 +124,7 @@ def test_the_host_sets_the_pace_where_it_takes_the_most():
 )
 def test_advice_fits_the_loader(more, advice):
     analysis = fed(0.5, 100, 200, **more)
-    analysis = msgspec.structs.replace(analysis, environment=msgspec.structs.replace(analysis.environment, cpu_threads=2))
+    analysis = replace(analysis, environment=replace(analysis.environment, cpu_threads=2))
     found = load_faster(Case(analysis))
     assert advice in found.suggestion
     assert "pin_memory" not in found.suggestion
@@ -161,22 +142,17 @@ def test_advice_fits_the_loader(more, advice):
 )
 def test_threads_leave_processors_to_the_workers(processors, workers, advice):
     analysis = fed(0.5, 100 if workers == 0 else 300, 200, workers=workers)
-    analysis = msgspec.structs.replace(analysis, environment=msgspec.structs.replace(analysis.environment, cpu_threads=processors))
+    analysis = replace(analysis, environment=replace(analysis.environment, cpu_threads=processors))
     assert advice in load_faster(Case(analysis)).suggestion
 
 
 def test_a_loader_that_keeps_up_is_told_so_and_pageable_copies_are_pinned():
     analysis = fed(0.2, 300, 200, workers=2, pin_memory=False)
     copies = StepDivision(of="device", step_s=0.1, data_loading_s=0.02, host_to_device_s=0.01, forward_s=0.07)
-    found = load_faster(Case(msgspec.structs.replace(analysis, division=copies)))
+    found = load_faster(Case(replace(analysis, division=copies)))
     assert "the loader alone keeps up" in found.suggestion
     assert "pin_memory=True" in found.suggestion
     assert load_faster(Case(fed(0.04, 100, 200))) is None, "fed well enough"
-
-
-def test_an_analysis_with_all_of_it_is_written_and_read():
-    analysis = msgspec.structs.replace(fed(0.4, 100, 200), division=StepDivision(of="host", step_s=1.0, host_s=1.0), limited_by="input")
-    assert Analysis.from_dict(analysis.to_dict()) == analysis
 
 
 def test_a_long_wait_in_one_step_of_fifty_is_no_part_of_the_median_step():

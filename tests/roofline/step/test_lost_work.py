@@ -49,8 +49,7 @@ def of_kind(kind):
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "place"),
-    [(0, 40, "at the start of the recording in"), (-40, None, "at the end in"), (100, 140, "in between in")],
+    ("first", "last", "place"), [(0, 40, "at the start of the recording in"), (-40, None, "at the end in"), (100, 140, "in between in")]
 )
 def test_kernels_taken_out_of_a_trace_are_counted_where_they_were(tmp_path, first, last, place):
     kernels = of_kind("kernel")

@@ -1,12 +1,10 @@
 """The step as one partition, on small traces: the figures of each test follow from the microseconds in it."""
 
-from __future__ import annotations
-
 import json
 import re
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
@@ -14,7 +12,6 @@ from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.step.partition import Label, partition, whole_trace
 from rooflines.roofline.own.device import NO_LAUNCH
-from tests.roofline.real import named
 from tests.roofline.rooms import analyzed as foreign
 from tests.roofline.rooms import attributed, copied, frame, printed, runtime
 from tests.traces import add, kernel, launch, mm, op, span
@@ -51,10 +48,8 @@ def timeline(found):
 
 def analyzed(directory, *events, facts=FACTS):
     (directory / "t.pt.trace.json").write_text(json.dumps({"traceEvents": list(events)}))
-    return analyze(Run(directory=directory, facts=msgspec.structs.replace(facts, trace="t.pt.trace.json"))).analysis
+    return analyze(Run(directory=directory, facts=replace(facts, trace="t.pt.trace.json"))).analysis
 
-
-# --- 1: work from before the recording ---------------------------------------------------------------------------------------------
 
 # Nothing launched a, b and c here; b runs into the first step, whose host waits for it. The step's own work begins at 30.
 MIDDLE = (
@@ -111,9 +106,6 @@ def test_a_kernel_without_a_launch_behind_launched_work_stays_in_its_step():
     assert parts(found) == {"other": 40.0, "forward": 50.0, "host": 4.0, "idle": 6.0}
 
 
-# --- 1: marks without work ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_last_mark_without_work_is_no_step(tmp_path):
     """The profiler is stopped right after a step: 49 µs in which nothing ran."""
     work = (span("ProfilerStep#1", 0, 100), add(10, 10), launch(12, 2, 1), kernel("a", 20, 80, 1))
@@ -123,9 +115,6 @@ def test_a_last_mark_without_work_is_no_step(tmp_path):
     assert one.timeline == two.timeline
     assert two.totals.flops == 1000
     assert "Step marks not counted because no operator ran in them: 1." in two.notes
-
-
-# --- 2: the whole step -------------------------------------------------------------------------------------------------------------
 
 
 def test_what_the_host_does_before_the_first_kernel_is_part_of_the_step(tmp_path):
@@ -172,8 +161,6 @@ def test_times_without_marks_are_those_of_the_trace(tmp_path, marked):
     assert ("of the trace" in analysis.verdict) is not marked
     assert (" a step" in printed(analysis)) is marked
 
-
-# --- 3: one class for every instant ------------------------------------------------------------------------------------------------
 
 # Kernels 0-60, copies 50-90, communication 40-100: 60 of computing, 30 of copies and 10 of communication that nothing else hides.
 STREAMS = (
@@ -272,9 +259,6 @@ def test_a_collective_without_a_launch_is_communication():
     assert parts(found) == {"other": 15.0, "communication": 80.0, "host": 1.0, "idle": 4.0}
 
 
-# --- 4: the profiler's own idle time -----------------------------------------------------------------------------------------------
-
-
 def slowed():
     """Busy for 5.0 ms, traced for 9.9 ms: the profiler makes the host launch late. A product of 2e9 FLOP takes 5 ms at 400 GFLOP/s."""
     return (
@@ -284,7 +268,7 @@ def slowed():
 
 def test_idle_time_is_what_the_timed_step_leaves(tmp_path):
     times = StepTimes(timed_ns=(5_200_000,) * 3, traced_ns=(9_900_000,), settled=True, rule="r")
-    analysis = analyzed(tmp_path, *slowed(), facts=msgspec.structs.replace(FACTS, steps=times))
+    analysis = analyzed(tmp_path, *slowed(), facts=replace(FACTS, steps=times))
     assert (analysis.timeline.span_s, analysis.timeline.busy_s, analysis.timeline.idle_s) == pytest.approx((5.2e-3, 5.0e-3, 0.2e-3))
     assert analysis.division.step_s == pytest.approx(5.2e-3)
     assert analysis.bound_breakdown["compute"] / sum(analysis.bound_breakdown.values()) == pytest.approx(5.0 / 5.2)
@@ -298,7 +282,7 @@ def test_idle_time_is_what_the_timed_step_leaves(tmp_path):
 
 def test_kernels_that_took_longer_than_the_timed_step_are_fitted_into_it(tmp_path):
     times = StepTimes(timed_ns=(4_500_000,) * 3, traced_ns=(9_900_000,), settled=True, rule="r")
-    analysis = analyzed(tmp_path, *slowed(), facts=msgspec.structs.replace(FACTS, steps=times))
+    analysis = analyzed(tmp_path, *slowed(), facts=replace(FACTS, steps=times))
     assert (analysis.timeline.busy_s, analysis.timeline.idle_s, analysis.division.step_s) == pytest.approx((4.5e-3, 0.0, 4.5e-3))
     assert sum(row.time_s for row in analysis.operators) == pytest.approx(4.5e-3)
     assert analysis.findings == ()
@@ -315,14 +299,6 @@ def test_a_trace_with_python_stacks_says_that_host_times_are_inflated(tmp_path):
     note = "Host times are inflated: the profiler recorded Python stacks (3 of 6 events)"
     assert note in printed(foreign(tmp_path, *events, *(frame("train.py(7): step", n, 40 - 2 * n) for n in range(3))))
     assert "Host times are inflated" not in printed(foreign(tmp_path, *events))
-
-
-def test_a_real_trace_with_python_stacks_says_so():
-    found = named("bert-small_h100_inference")
-    assert [note for note in found.notes if "(1,385 of 2,060 events)" in note] != []
-
-
-# --- 5: waiting for what the trace does not hold -----------------------------------------------------------------------------------
 
 
 def test_a_long_wait_of_launched_work_is_for_something_outside_of_the_trace(tmp_path):
@@ -351,9 +327,6 @@ def test_a_launch_that_waits_behind_running_work_is_a_host_that_runs_ahead(tmp_p
     assert analysis.timeline.idle_s == 0
     assert [finding for finding in analysis.findings if "launch" in finding.title.lower() or "idle" in finding.evidence] == []
     assert "the host runs ahead of the device" in printed(analysis)
-
-
-# --- 9: one sum --------------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_faster_than_its_bound_counts_with_its_time_everywhere(tmp_path):
@@ -400,3 +373,10 @@ def test_communication_can_be_hidden_only_behind_what_has_been_launched(tmp_path
     timeline = foreign(tmp_path, *events).timeline
     assert timeline.exposed_communication_s == pytest.approx(100e-6)
     assert timeline.ready_communication_s == pytest.approx(ready * 1e-6)
+
+
+def test_a_row_that_copies_little_is_exposed_with_its_kernels(tmp_path):
+    """As a sort does: 100 us of a kernel and 2 of a copy, while nothing else runs."""
+    sort = op("aten::sort", 0, 300), launch(5, 5, 1), kernel("sort", 12, 100, 1), launch(120, 5, 2)
+    (row,) = foreign(tmp_path, *sort, copied("Memcpy DtoD (Device -> Device)", 130, 2, 2)).rows
+    assert row.exposed_s == pytest.approx(102e-6)

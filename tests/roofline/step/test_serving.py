@@ -1,7 +1,5 @@
 """The steps of a server by kind: rates, the lengths of marked sequences, what decode must read, and graphs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -10,7 +8,6 @@ from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.count.formulas.registry import enter
 from tests.roofline import rooms
-from tests.roofline.real import named
 from tests.roofline.rooms import runtime
 from tests.traces import kernel, launch, mm, op, span
 
@@ -182,18 +179,6 @@ def test_a_step_waits_for_nothing_that_was_not_recorded(tmp_path):
     (decode,) = analyzed(tmp_path, late, before).serving.kinds
     # The work was launched after 6 µs and began after 5,020: until then the device ran what the trace does not have.
     assert (decode.step_s, decode.busy_s) == (pytest.approx(80e-6), pytest.approx(80e-6))
-
-
-def test_a_trace_of_vllm():
-    """One prompt of 888 tokens, marked on the host and once more on the device."""
-    analysis = named("gpt-oss_b200_prefill")
-    (prefill,) = analysis.serving.kinds
-    assert (prefill.kind, prefill.steps, prefill.requests, prefill.tokens, prefill.keys) == ("prefill", 1, 1, 888, None)
-    assert prefill.step_s == pytest.approx(analysis.timeline.span_s)
-    assert prefill.tokens_per_s is None
-    assert prefill.tokens_per_s_range == pytest.approx((888 / analysis.timeline.span_s, 888 / analysis.timeline.busy_s))
-    assert prefill.rate_doubt == "one step, Python stacks recorded, profiler overhead"
-    assert analysis.verdict.startswith("Prefill step (1 request, 888 tokens)")
 
 
 def test_the_verdict_names_the_kind(tmp_path):

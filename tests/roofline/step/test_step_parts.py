@@ -1,14 +1,12 @@
 """The parts of a step by what they are for: arithmetic on traces written by hand, laws on real ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.profiler.tree.breakdown import step_breakdown
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.judge.step.partition import Label, partition
-from tests.roofline.rooms import attributed, copied
+from tests.roofline.rooms import analyzed, attributed, copied
 from tests.traces import add, kernel, launch, op, span, trace
 
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -25,9 +23,6 @@ def parts(*events):
     found = {part: getattr(record, f"{part}_s") for part in PARTS}
     assert sum(value or 0.0 for value in found.values()) == pytest.approx(record.step_s)
     return record.of, {part: round(value * 1e6, 3) for part, value in found.items() if value is not None}
-
-
-# --- the trace of a processor ------------------------------------------------------------------------------------------------------
 
 
 def test_a_processors_step_is_its_loader_its_operators_and_the_rest():
@@ -77,9 +72,6 @@ def test_two_steps_are_their_mean():
     assert found == ("host", {"data_loading": 25.0, "forward": 30.0, "host": 45.0})
 
 
-# --- the trace of a device ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_devices_step_is_its_work_by_what_launched_it_and_its_idle_time_by_what_the_host_did():
     found = parts(
         span("ProfilerStep#0", 0, 200),
@@ -119,3 +111,16 @@ def test_copies_from_the_host_are_told_by_the_names_of_each_vendor(name):
 def test_work_without_a_launch_has_no_phase():
     found = parts(op("aten::item", 0, 1), launch(0, 2, 1), kernel("a", 5, 10, 1), kernel("b", 15, 10, 99))
     assert found == ("device", {"forward": 10.0, "other": 10.0})
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_range_named_after_the_backward_begins_behind_what_it_differentiates(tmp_path, inside):
+    """The loss and its backward are in one range; the engine has a thread of its own."""
+    loss = [op("aten::mse_loss", 10, 20, seq=5), launch(15, 5, 1), kernel("loss", 40, 10, 1)]
+    seed = [op("aten::ones_like", 60, 10), launch(62, 5, 2), kernel("ones", 70, 10, 2)]
+    node = [op("autograd::engine::evaluate_function: MseLossBackward0", 100, 50, tid=2, seq=5, fwd=1),
+            op("aten::mse_loss_backward", 110, 20, tid=2), launch(115, 5, 3, tid=2), kernel("gradient", 130, 20, 3)]  # fmt: skip
+    found = analyzed(tmp_path, span("my_backward", 5 if inside else 55, 195), *loss, *seed, *node)
+    phases = {row.name: row.phase for row in found.rows}
+    assert (phases["aten::mse_loss"], phases["aten::ones_like"]) == ("forward", "backward")
+    assert found.division.forward_s == pytest.approx(10e-6)

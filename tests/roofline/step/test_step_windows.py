@@ -1,7 +1,5 @@
 """The step and its timeline against a second computation, from the events of the file and in plain Python."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict

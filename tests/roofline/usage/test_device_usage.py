@@ -1,13 +1,12 @@
 """What samples mean: gauges over the window, counts, throttling, whose energy it is, and advice that says no more than was read."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceilings, Conditions
-from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, TimedStretch, Workload
+from rooflines.profiler.records import Environment, StepTimes, TimedStretch, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.reports.page.usage import usage_remarks, usage_table
 from rooflines.roofline.advise.usage import find_in_usage, ranked
@@ -16,7 +15,7 @@ from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.usage.device_usage import Window, held_down, thinned, usage, usage_of
 from tests.samples import ceilings
 from tests.traces import mm, span, trace
-from tests.usage_samples import BEGAN_NS, COUNTERS, STEPS, WINDOW, gpu_samples, host_samples, run_of
+from tests.usage_samples import BEGAN_NS, WINDOW, gpu_samples, host_samples, run_of
 
 
 def gauge(samples, field, device="cuda:0", window=WINDOW, counters=()):
@@ -28,8 +27,8 @@ def sample(second, **fields):
 
 
 def analysis_of(samples, **fields) -> Analysis:
-    facts = msgspec.structs.replace(run_of(samples).facts, **fields)
-    return analyze(msgspec.structs.replace(run_of(samples), facts=facts)).analysis
+    facts = replace(run_of(samples).facts, **fields)
+    return analyze(replace(run_of(samples), facts=facts)).analysis
 
 
 def finding(analysis, words):
@@ -122,15 +121,10 @@ def test_what_was_not_sampled_is_absent():
     assert usage(run_of(())) is None
 
 
-def test_without_a_window_all_samples_are_it():
-    found = usage_of([sample(second, temperature_c=40.0) for second in range(6)])
-    assert (found.window, found.window_s, found.steps) == ("samples", 5.0, None)
-
-
 def test_a_run_that_does_not_say_when_its_steps_began_has_no_energy_a_step():
     run = run_of(gpu_samples())
-    steps = msgspec.structs.replace(run.facts.steps, timed_began_ns=None)
-    found = usage(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=steps)))
+    steps = replace(run.facts.steps, timed_began_ns=None)
+    found = usage(replace(run, facts=replace(run.facts, steps=steps)))
     assert found.window == "samples"
     assert found.of("cuda:0").energy is not None
     assert found.energy_per_step_j is None
@@ -139,8 +133,8 @@ def test_a_run_that_does_not_say_when_its_steps_began_has_no_energy_a_step():
 def test_where_steps_were_interrupted_the_longest_stretch_is_the_window():
     run = run_of(gpu_samples())
     stretch = TimedStretch(began_ns=BEGAN_NS + int(1e9), ended_ns=BEGAN_NS + int(3e9), steps=5)
-    steps = msgspec.structs.replace(run.facts.steps, timed_stretch=stretch)
-    found = usage(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=steps)))
+    steps = replace(run.facts.steps, timed_stretch=stretch)
+    found = usage(replace(run, facts=replace(run.facts, steps=steps)))
     assert (found.began_ns, found.window_s, found.steps) == (stretch.began_ns, 2.0, 5)
 
 
@@ -180,7 +174,7 @@ def test_energy_a_step_a_sample_and_flops_a_joule():
 
 
 def test_without_a_counter_power_is_integrated():
-    samples = [msgspec.structs.replace(one, energy_j=None) for one in gpu_samples()]
+    samples = [replace(one, energy_j=None) for one in gpu_samples()]
     gpu = usage(run_of(samples)).of("cuda:0")
     assert gpu.energy.method == "power"
     assert abs(gpu.energy.energy_j - 1500) <= gpu.energy.error_j
@@ -250,7 +244,7 @@ def test_settings_and_idleness_are_no_throttling():
 def throttled_samples(reasons="software power cap", clock=1.2e9, device="cuda:0"):
     """Held down from 1 s to 3 s of the 5 s."""
     return [
-        msgspec.structs.replace(
+        replace(
             one,
             throttle_reasons=reasons if 1 <= (one.time_ns - BEGAN_NS) / 1e9 < 3 else "",
             sm_clock_hz=clock if 1 <= (one.time_ns - BEGAN_NS) / 1e9 < 3 else 1.6e9,
@@ -270,9 +264,9 @@ def test_throttled_time_and_what_the_clock_lost():
 
 
 def test_a_clock_that_was_always_held_is_compared_with_that_of_the_ceilings():
-    always = [msgspec.structs.replace(one, throttle_reasons="software power cap", sm_clock_hz=1.5e9) for one in gpu_samples()]
+    always = [replace(one, throttle_reasons="software power cap", sm_clock_hz=1.5e9) for one in gpu_samples()]
     assert usage(run_of(always)).of("cuda:0").clock_loss_fraction is None
-    roof = msgspec.structs.replace(ceilings()[0], conditions=Conditions(clock_hz=2e9))
+    roof = replace(ceilings()[0], conditions=Conditions(clock_hz=2e9))
     known = Ceilings(device="H100", kind="cuda", ceilings=(roof,))
     assert usage(run_of(always), ceilings=known).of("cuda:0").clock_loss_fraction == pytest.approx(0.25)
 
@@ -317,19 +311,19 @@ def test_a_device_that_comes_late_is_judged_from_then_on():
 
 
 def test_a_lost_device_promises_no_seconds():
-    analysis = msgspec.structs.replace(
+    analysis = replace(
         analysis_of(lost_samples(), steps=StepTimes(timed_ns=(100_000_000,) * 600, timed_began_ns=BEGAN_NS)),
         bound_breakdown={"compute": 0.1},
     )
     (found,) = find_in_usage(analysis)
     assert (found.title, found.saves_s) == ("cuda:0 is held back by heat", None)
     assert "throttled for 10 % of the time until its samples end (software thermal slowdown 10 %)" in found.evidence
-    idle = [msgspec.structs.replace(one, throttle_reasons="", gpu_utilization=0.2) for one in lost_samples()]
+    idle = [replace(one, throttle_reasons="", gpu_utilization=0.2) for one in lost_samples()]
     assert not find_in_usage(analysis_of(idle))
 
 
 def test_throttling_is_a_finding_with_what_compute_bound_work_could_gain():
-    analysis = msgspec.structs.replace(analysis_of(throttled_samples()), bound_breakdown={"compute": 0.06, "memory": 0.04})
+    analysis = replace(analysis_of(throttled_samples()), bound_breakdown={"compute": 0.06, "memory": 0.04})
     found = finding(analysis, "held back by its power limit")
     assert "throttled for 4" in found.evidence
     assert "software power cap" in found.evidence
@@ -345,17 +339,15 @@ def test_a_clock_that_did_not_fall_was_not_held_back():
     assert not [one.title for one in find_in_usage(analysis) if "held back" in one.title]
 
 
-def test_heat_is_a_finding_of_its_own():
-    found = finding(analysis_of(throttled_samples("software thermal slowdown")), "held back by heat")
-    assert "it reached 7" in found.suggestion
-
-
-def test_a_reason_that_is_neither_power_nor_heat_is_told_as_it_is():
-    found = finding(analysis_of(throttled_samples("reliability")), "held back by its driver")
-    assert "(reliability 4" in found.evidence
-
-
 # --- findings -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reason", "by", "said"), [("software thermal slowdown", "heat", "it reached 7"), ("reliability", "its driver", "(reliability 4")]
+)
+def test_a_reason_that_is_not_power_is_a_finding_of_its_own(reason, by, said):
+    found = finding(analysis_of(throttled_samples(reason)), f"held back by {by}")
+    assert said in f"{found.evidence} {found.suggestion}"
 
 
 def uneven(**fields):
@@ -370,7 +362,7 @@ def test_an_uneven_share_is_a_finding_and_dataparallel_is_blamed_only_where_it_i
     # Busy for 0.94 of a step of 0.1 s, evenly for the mean of 0.94 and 0.14.
     assert found.saves_s == pytest.approx((0.94 - 0.54) * 0.1, rel=0.01)
     module = ModuleRow(path="", type="DataParallel", calls=1, time_s=1, flops=0, matrix_flops=0, bytes=0)
-    wrapped = finding(msgspec.structs.replace(analysis, modules=(module,)), "Spread the work evenly")
+    wrapped = finding(replace(analysis, modules=(module,)), "Spread the work evenly")
     assert "DataParallel, which gathers on one device (cuda:0 is busiest)" in wrapped.evidence
 
 
@@ -386,11 +378,11 @@ def test_equal_work_is_no_finding():
 
 
 def test_uncorrected_errors_come_first():
-    wrong = [msgspec.structs.replace(one, ecc_uncorrected=int(one.time_ns > BEGAN_NS + 1e9)) for one in throttled_samples()]
+    wrong = [replace(one, ecc_uncorrected=int(one.time_ns > BEGAN_NS + 1e9)) for one in throttled_samples()]
     found = ranked(find_in_usage(analysis_of(wrong)))
     assert found[0].title == "Take this GPU out of use and check it"
     assert "cuda:0 1;" in found[0].evidence
-    assert not find_in_usage(analysis_of([msgspec.structs.replace(one, ecc_uncorrected=7) for one in gpu_samples()]))
+    assert not find_in_usage(analysis_of([replace(one, ecc_uncorrected=7) for one in gpu_samples()]))
 
 
 def test_all_savings_together_are_at_most_a_step():
@@ -402,7 +394,7 @@ def test_a_gpu_that_waits_is_a_finding_where_no_trace_tells_more():
     analysis = analysis_of(gpu_samples(busy=0.35))
     found = finding(analysis, "Keep cuda:0 busy")
     assert found.saves_s == pytest.approx(0.065, rel=0.01)
-    assert not find_in_usage(msgspec.structs.replace(analysis, idle_breakdown={}))
+    assert not find_in_usage(replace(analysis, idle_breakdown={}))
 
 
 def test_memory_nearly_full():
@@ -412,26 +404,10 @@ def test_memory_nearly_full():
 
 
 def test_pages_read_from_disk():
-    paging = [
-        msgspec.structs.replace(one, process_major_faults=i * 30) if one.source == "psutil" else one
-        for i, one in enumerate(host_samples())
-    ]
+    paging = [replace(one, process_major_faults=i * 30) if one.source == "psutil" else one for i, one in enumerate(host_samples())]
     assert "pages had to be read from disk" in finding(analysis_of(paging, environment=environment("cpu")), "swap").evidence
     assert not find_in_usage(analysis_of(host_samples(), environment=environment("cpu")))
 
 
 def environment(device):
     return Environment(rooflines="0", device=device, device_name="d", memory_bytes=24 << 30)
-
-
-def test_the_verdict_promises_no_gain_that_nobody_knows():
-    analysis = analysis_of(gpu_samples(memory_used_bytes=79 << 30, memory_total_bytes=80 << 30))
-    assert analysis.findings[0].saves_s is None
-    assert "largest gain" not in analysis.verdict
-
-
-def test_counters_are_found_by_source_device_and_field():
-    assert {counter.field for counter in COUNTERS} == {"energy_j", "power_w"}
-    facts = RunFile(workload=Workload(name="n", mode="inference"), environment=environment("cuda:0"), steps=StepTimes(**STEPS))
-    bare = usage(Run(directory=run_of(()).directory, facts=facts, samples=tuple(gpu_samples())))
-    assert bare.of("cuda:0").energy.energy_j == pytest.approx(1500, rel=0.01)

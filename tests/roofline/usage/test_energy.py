@@ -1,7 +1,5 @@
 """Energy: exact where it can be, additive, inside its error bar whatever the phases, and refused where the readings cannot tell."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
