@@ -124,11 +124,6 @@ def test_modules_without_data_and_modes_that_are_on():
     assert rooflines.count(fake, x).tensors == "fake"
 
 
-def test_integers_and_complex_numbers():
-    assert rooflines.count(torch.add, torch.ones(3, dtype=torch.int32), torch.ones(3, dtype=torch.int32)).bytes == 36
-    assert rooflines.count(torch.add, *[torch.ones(3, dtype=torch.complex64)] * 2).bytes == 72
-
-
 def test_a_gradient_of_a_gradient():
     def penalty(x):
         (gradient,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)

@@ -7,8 +7,6 @@ from collections import Counter
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
@@ -81,16 +79,6 @@ def test_what_is_not_recorded_is_unknown_and_still_communication(name, args):
     found = count(Signature(name, args))
     assert (found.kind, found.category) == ("unknown", "communication")
     assert found.reason
-
-
-@given(st.integers(1, 50), st.integers(1, 8), st.sampled_from(["float32", "bfloat16", "int64"]))
-def test_scattering_undoes_gathering(rows, ranks, dtype):
-    """What one rank reads of the one it writes of the other."""
-    part, whole = TensorArg((rows, 3), dtype), TensorArg((rows * ranks, 3), dtype)
-    gathered = count(Signature("_c10d_functional::all_gather_into_tensor", (part, ranks, "0"))).work
-    scattered = count(Signature("_c10d_functional::reduce_scatter_tensor", (whole, "sum", ranks, "0"))).work
-    assert (gathered.bytes_read, gathered.bytes_written) == (scattered.bytes_written, scattered.bytes_read)
-    assert gathered.bytes_written == ranks * gathered.bytes_read
 
 
 @pytest.fixture

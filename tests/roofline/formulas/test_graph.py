@@ -143,21 +143,6 @@ def test_random_numbers_say_their_kind():
     assert unknown.reason == "unknown random number distribution ('zipf')"
 
 
-def test_a_pool_that_keeps_offsets_costs_its_windows():
-    image, pooled = TensorArg((2, 3, 8, 8)), TensorArg((2, 3, 4, 4))
-    offsets = TensorArg((2, 3, 4, 4), "int8")
-    args = (image, (3, 3), (2, 2), (1, 1), (1, 1), False)
-    work = count(Signature("prims::_low_memory_max_pool_with_offsets", args), outputs=(pooled, offsets)).work
-    assert work.other_flops == 9 * 2 * 3 * 4 * 4
-    assert (work.bytes_read, work.bytes_written) == (4 * 2 * 3 * 64, (4 + 1) * 2 * 3 * 16)
-
-
-def test_fma_is_two_flops_also_with_a_number():
-    assert count(Signature("prims::fma", (X, X, X))).work.other_flops == 2 * N
-    work = count(Signature("prims::fma", (X, 0.9, X))).work
-    assert (work.other_flops, work.bytes_read, work.bytes_written) == (2 * N, 8 * N, 4 * N)
-
-
 def test_a_packed_linear_layer_of_a_trace_has_the_original_weights_work():
     # mkl::_mkl_linear(x, packed, weight, bias, batch): the packed weight has no strides in a trace
     x, packed, weight = TensorArg((2, 8), "float32", (8, 1)), TensorArg((999, 1), "float32", ()), TensorArg((16, 8), "float32", (8, 1))

@@ -9,15 +9,6 @@ from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32
 X, W, B = bf16(3, 5, 16), bf16(16), bf16(16)
 SIZE, ROWS = 3 * 5 * 16, 15
 
-# --- norms -------------------------------------------------------------------------------------------------------------------------
-
-
-def test_norms():
-    assert figures("LayerNormFunction", X, W, None, X, 1e-5)[1:4] == (5 * SIZE, 4 * SIZE + 32, 4 * SIZE + 4 * ROWS)
-    assert figures("LayerNormFunctionBackward", (X,), X, W, B)[1:4] == (14 * SIZE, 4 * SIZE + 32 + 8 * ROWS, 2 * SIZE + 64)
-    assert figures("Fast_RMS_Layernorm", X, W, 1e-6, False)[1:4] == (4 * SIZE, 2 * SIZE + 32, 2 * SIZE + 4 * ROWS)
-    assert figures("Fast_Layernorm", X, W, B, 1e-6)[1] == 8 * SIZE
-
 
 def test_the_gradient_of_a_norm_whose_weight_is_frozen():
     assert figures("Fast_RMS_LayernormBackward", (X,), X, W)[1:4] == (8 * SIZE, 4 * SIZE + 32 + 4 * ROWS, 2 * SIZE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.read.signature import MISSING, Signature, from_kineto
+from rooflines.profiler.read.signature import MISSING, Signature, TensorArg, from_kineto
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.count.formulas import Work, count
@@ -100,4 +100,13 @@ def test_a_copy_below_a_wrapper_of_a_product_is_not_its_work():
     assert counted_names(wrapper(0, 50), copy, mm(10, 20, 5, 48, 24)) == ["aten::copy_", "aten::mm"]
 
 
-T, WIDTH, RANK, SLICES = 7, 48, 5, 3
+def test_routing_of_triton_kernels():
+    """vLLM's capture on an MI300X, gpt-oss with 32 experts, 4 for a token: TraceLens, tests/traces/inference/vllm_decode_full."""
+    top = {
+        "Input Dims": [[32, 32], [], [], [], [], [], []], "Input type": ["c10::BFloat16", *["Scalar"] * 4, "", ""],
+        "Concrete Inputs": ["", "4", "True", "1", "True", "", ""],
+    }  # fmt: skip
+    work = count(from_kineto("TopK", top)).work
+    assert (work.other_flops, work.bytes_read, work.bytes_written) == (32 * 32 + 14 * 32 * 4, 2 * 32 * 32, 32 * (4 * 4 + 4))
+    assert figures("SortTokens", bf16(32, 4), TensorArg((32, 4), "int16"), 32) == (0, 0, 4 * 128, 128 * 10 + 4 * 32, None)
+    assert reason("TopK", bf16(3, 4, 5), 2, True, 1) == "arguments of another version of this operator"
