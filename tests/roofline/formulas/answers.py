@@ -3,8 +3,8 @@
 ``make test`` compares with them, ``make test-all`` measures them again.
 
 ``python -m tests.roofline.formulas.answers`` measures with the installed torch and writes its file. ``flops.json`` beside it has the
-FLOPs of the recorded calls, which the oracle cannot see: with ``flops`` as an argument only they are written, which is how a change of
-a cost is approved.
+FLOPs of the recorded calls, which the oracle cannot see, and ``rows.json`` the figures of an example of every row of a library: with
+``flops`` as an argument only they are written, which is how a change of a cost is approved.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.roofline.formulas.oracle import Bytes, Call, Verdict, judge
 
 FOLDER = Path(__file__).parents[2] / "data" / "oracle"
 FLOPS = FOLDER / "flops.json"
+ROWS = FOLDER / "rows.json"
 
 
 class Answer(msgspec.Struct, array_like=True):
@@ -105,5 +106,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1:] != ["flops"]:
         write(measured())
+    from tests.roofline.formulas.libraries.test_rows import approved
+
     FLOPS.write_text(json.dumps(flops(recorded()), indent=1) + "\n")
+    ROWS.write_text(json.dumps(dict(sorted(approved().items())), indent=1) + "\n")
     print(FOLDER)

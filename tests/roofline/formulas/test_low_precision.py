@@ -101,13 +101,8 @@ def test_an_int4_weight_has_two_elements_a_byte_and_a_scale_a_group(group):
     # the packing of a GPU has another shape: [n / 8, k / (16 * inner), 32, inner / 2] of int32
     gpu = (tensor(m, k, dtype="bfloat16"), tensor(n // 8, k // 128, 32, 4, dtype="int32"), group, tensor_arg(scales))
     assert work("aten::_weight_int4pack_mm", *gpu) == found
-    parts = (
-        *gpu[:1],
-        tensor(n, k // 8, dtype="int32"),
-        group,
-        tensor(k // group, n, dtype="bfloat16"),
-        tensor(k // group, n, dtype="bfloat16"),
-    )
+    part = tensor(k // group, n, dtype="bfloat16")
+    parts = (gpu[0], tensor(n, k // 8, dtype="int32"), group, part, part)
     assert work("aten::_weight_int4pack_mm_with_scales_and_zeros", *parts) == found
 
 
