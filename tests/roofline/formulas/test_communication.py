@@ -155,9 +155,6 @@ def test_the_link_bounds_a_collective(tmp_path):
     assert all("communication" not in finding.title for finding in found.findings)
 
 
-# --- a product and a collective in one operator ------------------------------------------------------------------------------------
-
-
 def test_a_product_of_gathered_rows_is_counted_by_its_results():
     """[6, 4] of each of three ranks with [4, 5] and [4, 7]."""
     signature = Signature("symm_mem::fused_all_gather_matmul", (SHARD, (TensorArg((4, 5)), TensorArg((4, 7))), 0, "0"))

@@ -75,9 +75,6 @@ def test_a_dtype_without_a_size_is_a_reason():
     assert (found.kind, found.reason) == ("unknown", "unknown dtype 'bits1x8'")
 
 
-# --- bytes of the accesses to a buffer ---------------------------------------------------------------------------------------------
-
-
 TABLE = Buffer((100, 8), "float32", (8, 1))
 EVEN, ODD = Access(0, N // 2, 0, N - 2), Access(0, N // 2, 1, N - 1)
 FIRST, SECOND = Access(0, N // 2, 0, N // 2 - 1), Access(0, N // 2, N // 2, N - 1)
@@ -122,15 +119,6 @@ def test_it_is_never_less_than_the_elements_that_strided_accesses_reach(strides)
     kernel = CompiledKernel(name="k", reads=tuple(accesses))
     found = count_kernel(kernel, [Buffer((extent,), "uint8", (1,))], []).work.bytes_read
     assert len(reached) <= found <= extent
-
-
-def test_softmax_statistics_are_softmax_without_its_division():
-    rows = TensorArg((4, N), "float32", (N, 1))
-    row = TensorArg((4, 1), "float32", (1, 1))
-    online = count(Signature("prims::prepare_softmax_online", (rows, 1)), outputs=(row, row)).work
-    softmax = count(Signature("aten::_softmax", (rows, 1, False)), outputs=(rows,)).work
-    assert online.other_flops == softmax.other_flops - 4 * N
-    assert (online.bytes_read, online.bytes_written) == (4 * 4 * N, 2 * 4 * 4)
 
 
 def test_random_numbers_say_their_kind():

@@ -198,11 +198,6 @@ def test_a_layer_without_a_mark_is_one_prompt():
     assert work("vllm::unified_attention", *[tensor(30, 4, 8)] * 3, None).matrix_flops == 4 * 8 * 4 * (30 * 31 // 2)
 
 
-def test_layers_of_latent_attention_only_dispatch():
-    arguments = (tensor(30, 16, 192), tensor(30, 512), tensor(30, 1, 64), tensor(30, 2048), None)
-    assert count(Signature("vllm::unified_mla_attention_with_output", arguments)).kind == "composite"
-
-
 def test_latent_decoding_through_vllm_is_that_of_aiter():
     """An outer operator, counted where the inner one is not recorded."""
     q, cache, out = tensor(2, 16, 576, dtype=HALF), tensor(90, 1, 576, dtype=HALF), tensor(2, 16, 512, dtype=HALF)
@@ -338,6 +333,3 @@ def test_backward_of_memory_efficient_attention_in_xformers():
     )
     assert one == other
     assert one.matrix_flops == 5 * 2 * 8 * 2 * 4 * 25
-
-
-# --- TransformerEngine -------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from rooflines.roofline.count.formulas import Work
 from tests.roofline.formulas.by_hand import tensor, work
 
-CLASSES = tensor(5, dtype="int64")
 NONE, MEAN = 0, 1
 
 
@@ -43,15 +42,3 @@ def test_ctc_with_lengths_in_tensors_takes_every_sample_as_long_as_its_row():
     lengths = tensor(2, dtype="int64")
     found = work("_cudnn_ctc_loss", tensor(7, 2, 20), tensor(2, 3, dtype="int64"), lengths, lengths, 0, False, False)
     assert (found.other_flops, found.bytes_written) == ((2 * 49 + 25) * 7 * 7 * 2 + 24 * 280, 4 * (280 + 2))
-
-
-def test_a_linear_layer_and_its_loss_at_once():
-    inputs, weight, target = tensor(8, 16), tensor(100, 16), tensor(8, dtype="int64")
-    rest = ("mean", -100, 0.0, 4, "compact", 6, True)
-
-    def loss(*gradients):
-        return work("torch_nn::_linear_cross_entropy_batch_chunked", inputs, weight, target, None, None, *rest, *gradients)
-
-    product = 2 * 8 * 100 * 16
-    assert loss(False, False, False) == Work(product, 14 * 800 + 16, 512 + 6400 + 64, 4, "fp32")
-    assert loss(True, True, False) == Work(3 * product, 16 * 800 + 16, 512 + 6400 + 64, 4 + 512 + 6400, "fp32")

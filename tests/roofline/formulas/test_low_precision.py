@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rooflines
@@ -34,25 +34,7 @@ def ran(func, *args, **kwargs):
 some = st.integers(1, 9)
 
 
-# --- int8 and fp8 ------------------------------------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(some, some, some)
-def test_int_mm_multiplies_int8_and_writes_int32(m, k, n):
-    left, right = torch.ones(m, k, dtype=torch.int8), torch.ones(k, n, dtype=torch.int8)
-    found, result = ran(aten._int_mm.default, left, right)
-    assert result.dtype == torch.int32
-    assert found == Work(2 * int(result.sum()), 0, m * k + k * n, 4 * m * n, "int8")
-
-
 EIGHTHS = tensor(16, 32, dtype="float8_e4m3fn"), tensor(32, 8, dtype="float8_e4m3fn")
-
-
-def test_scaled_mm_writes_the_dtype_asked_for():
-    found = work("aten::_scaled_mm", *EIGHTHS, tensor(), tensor(), None, None, 15, False)
-    assert (found.precision, found.matrix_flops, found.bytes_read) == ("fp8", 2 * 16 * 32 * 8, 16 * 32 + 32 * 8 + 2 * 4)
-    assert found.bytes_written == 2 * 16 * 8  # 15 is bfloat16
 
 
 def test_scaled_mm_costs_its_scale_and_its_bias_a_result():
@@ -84,9 +66,6 @@ def test_scaled_grouped_products_are_those_of_the_groups(lengths, k, n):
     assert work("aten::_scaled_grouped_mm_v2", left, right, *listed, tensor(groups, dtype="int32"), None, 15, (), False) == found
 
 
-# --- narrow weights ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("group", [32, 64])
 def test_an_int4_weight_has_two_elements_a_byte_and_a_scale_a_group(group):
     m, k, n = 3, 128, 64
@@ -113,9 +92,6 @@ def test_a_linear_layer_of_mixed_dtypes():
     assert found.matrix_flops == 2 * 3 * 64 * 32
     assert found.other_flops == 3 * 32 * (1 + 1 + 1)  # scale, bias, activation
     assert found.precision == "fp16"
-
-
-# --- packed layers -------------------------------------------------------------------------------------------------------------------
 
 
 def quantized(*shape):
@@ -173,8 +149,6 @@ def test_prepacking_is_a_copy():
     half = count(call_signature(torch.ops.quantized.linear_prepack_fp16.default, (torch.rand(4, 5), bias), {})).work
     assert half == Work(bytes_read=80 + 16, bytes_written=40 + 16)
 
-
-# --- oneDNN ------------------------------------------------------------------------------------------------------------------------
 
 SCALES = tensor(4), tensor(4, dtype="int32")
 

@@ -24,8 +24,6 @@ size = st.integers(0, 7)
 some = st.integers(1, 7)
 
 
-# --- a product of ones with ones: each result is the number of products summed into it -----------------------------------------------
-
 ones = torch.ones
 PRODUCTS = {
     "mm": (aten.mm.default, lambda b, m, k, n: (ones(m, k), ones(k, n))),
@@ -90,9 +88,6 @@ def test_matmul_backward_is_a_product_for_each_gradient(of_left, of_right):
     assert found.bytes_written == 4 * (of_left * 40 + of_right * 30)
 
 
-# --- complex numbers ---------------------------------------------------------------------------------------------------------------
-
-
 class Counted:
     """A real number that counts what is done to it."""
 
@@ -121,9 +116,6 @@ def test_complex_numbers_have_the_precision_of_their_parts():
     assert work("aten::mm", *double).precision == "fp64"
     biased = work("aten::addmm", tensor(6, dtype="complex64"), tensor(4, 5, dtype="complex64"), tensor(5, 6, dtype="complex64"), 1, 1)
     assert (biased.matrix_flops, biased.other_flops) == (8 * 4 * 5 * 6, COMPLEX_ADD * 24)
-
-
-# --- operators with more to them ---------------------------------------------------------------------------------------------------
 
 
 def test_addmm_without_beta_does_not_read_what_it_ignores():
@@ -190,9 +182,6 @@ def test_the_sum_of_two_products():
     assert found == Work(2 * 8 * (3 + 5), 8, 4 * (6 + 12 + 10 + 20), 4 * 8, "fp32")
 
 
-# --- what cannot be counted --------------------------------------------------------------------------------------------------------
-
-
 def test_dimensions_that_do_not_meet_are_unknown():
     assert count(Signature("aten::mm", (tensor(4, 5), tensor(6, 7)))).reason == "inner dimensions 5 and 6 differ"
 
@@ -213,9 +202,6 @@ def test_a_sparse_operand_of_a_trace_is_not_taken_for_a_dense_one(tmp_path):
     (event, _), *_ = outermost(operator_events(lambda: torch.mm(matrix, vector), tmp_path / "trace.json"))
     found = count(from_kineto(event["name"], event["args"]))
     assert found.reason == "the elements that a sparse tensor stores are not in its shape"
-
-
-# --- rows of the table of what is wrong elsewhere, and published figures -----------------------------------------------------------
 
 
 def test_addmm_keeps_the_bias_apart():

@@ -36,8 +36,6 @@ def products(network, batch_of_step):
     return total
 
 
-# --- what PyTorch runs on a CPU ----------------------------------------------------------------------------------------------------
-
 networks = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(["LSTM", "GRU", "RNN"]), "steps": st.integers(1, 4), "batch": st.integers(1, 3),
@@ -89,8 +87,6 @@ def test_traces_and_recordings_agree(kind, tmp_path):
     training = work_of_trace(lambda: network(inputs)[0].sum().backward(), tmp_path)
     assert training.matrix_flops == rooflines.count(lambda: network(inputs)[0], backward=True).matrix_flops
 
-
-# --- the networks of other devices -------------------------------------------------------------------------------------------------
 
 CELLS = {0: (1, 2), 1: (1, RNN_CELL), 2: (4, LSTM_CELL), 3: (3, GRU_CELL)}  # mode: gates, FLOPs a hidden unit
 
@@ -201,9 +197,6 @@ def test_metal_lstm():
     assert backward.matrix_flops == 2 * forward.matrix_flops
 
 
-# --- fused cells ---------------------------------------------------------------------------------------------------------------------
-
-
 @settings(deadline=None)
 @given(st.integers(1, 4), st.integers(1, 5), st.booleans())
 def test_the_fused_lstm_cell(batch, hidden, bias):
@@ -231,9 +224,6 @@ def test_the_fused_gru_cell(batch, hidden, bias):
     backward = count(call_signature(aten._thnn_fused_gru_cell_backward.default, (state, meta(batch, 5 * hidden), bias), {})).work
     assert (backward.other_flops, backward.bytes_read) == (elements * (GRU_CELL_BACKWARD + 4 * bias), 4 * 6 * elements)
     assert backward.bytes_written == 4 * ((3 + 3 + 1) * elements + 2 * 3 * hidden * bias)
-
-
-# --- quantized -----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)

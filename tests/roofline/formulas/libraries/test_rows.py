@@ -206,6 +206,7 @@ def test_a_backward_does_no_less_than_its_forward(name):
     [
         "aiter::mhc_pre", "aiter::moe_forward", "sglang::gdn_with_output", "sglang::moe_impl", "sglang_profiler::forward_1",
         "trtllm::mla_custom_op_inplace", "vllm::flash_attn_maxseqlen_wrapper", "vllm::mamba_mixer2", "vllm::moe_forward",
+        "vllm::unified_mla_attention_with_output",
     ],
 )  # fmt: skip
 def test_layers_only_call_others(name):

@@ -26,9 +26,6 @@ def test_an_operator_of_apex_has_its_saved_statistics():
     assert found == node("FusedLayerNormAffineFunction", (X,), X, W, B)
 
 
-# --- bitsandbytes and torchao ------------------------------------------------------------------------------------------------------
-
-
 def test_outliers_are_not_guessed():
     args = (bf16(5, 16), TensorArg((5, 16), "int8"), TensorArg((7, 16), "int8"), fp32(5), fp32(7))
     assert count(Signature("bitsandbytes::int8_mixed_scaled_mm", args)).decomposes
@@ -52,16 +49,10 @@ def test_the_gradient_of_a_norm_whose_weight_is_frozen():
     assert figures("Fast_LayernormBackward", (X,), X, W, B)[1:4] == (11 * SIZE, 4 * SIZE + 32 + 8 * ROWS, 2 * SIZE)
 
 
-# --- activations -------------------------------------------------------------------------------------------------------------------
-
-
 def test_gates_of_two_tensors_or_of_two_halves():
     two = figures("SwiGLUFunction", X, X)
     assert figures("SwiGLUFunction", bf16(3, 5, 32), False, False) == two
     assert count(Signature("SwiGLUFunction", (X, X))).decomposes
-
-
-# --- Megatron-LM -------------------------------------------------------------------------------------------------------------------
 
 
 def test_tokens_go_to_other_ranks():

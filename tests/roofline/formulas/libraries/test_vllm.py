@@ -19,8 +19,6 @@ def test_a_tensor_that_was_not_recorded_is_not_guessed():
     assert reason("_C::silu_and_mul", bf16(T, D)) == "shape of 'input' not recorded"
 
 
-# --- the KV cache ------------------------------------------------------------------------------------------------------------------
-
 RESHAPE = {
     # vLLM on a B200, gpt-oss, one KV head of 64, tensor parallel: TraceLens, tests/traces/b200
     "Input Dims": [[888, 1, 64], [888, 1, 64], [4213816, 16, 1, 64], [4213816, 16, 1, 64], [888], [], [], []],
@@ -60,9 +58,6 @@ def test_scaled_products_take_the_weight_both_ways_round(right):
     assert figures("_C::cutlass_scaled_mm", bf16(M, N), fp8(M, K), right, *scales, None) == (FLOPS, M * N, read, 2 * M * N, "fp8")
     biased = figures("_C::cutlass_scaled_mm", bf16(M, N), fp8(M, K), right, *scales, bf16(N))
     assert biased == (FLOPS, 2 * M * N, read + 2 * N, 2 * M * N, "fp8")
-
-
-# --- weights of 4 bits are widened: the arithmetic is that of the activations, unpacking costs 2 a weight ----------------------------
 
 
 def test_an_all_reduce_with_a_norm():
