@@ -36,3 +36,9 @@ def test_a_trace_without_values_leaves_the_numbers_to_what_the_factory_calls():
 def test_functional_forms_take_only_the_shape():
     for name, each in {"uniform": 2, "exponential": 11, "log_normal": 32, "cauchy": 13, "geometric": 11, "random": 1}.items():
         assert work(name, X, None) == work(f"{name}_", X, None) == Work(0, 15 * each, 0, 60, "fp32")
+
+
+def test_probabilities_that_are_a_tensor_are_read_and_out_is_written():
+    assert work("bernoulli", X, 0.5, None) == Work(0, 15, 0, 60, "fp32")
+    assert work("bernoulli", X, tensor(5), None) == Work(0, 15, 20, 60, "fp32")
+    assert work("randperm", 10, tensor(10, dtype="int32")).bytes_written == 40  # out=

@@ -80,7 +80,11 @@ def test_an_affine_grid():
     assert back == Work(products, 0, grid.nbytes, theta.nbytes, "fp32")
 
 
-def test_cudnn_makes_both_gradients_of_a_sampled_image():
+def test_the_gradients_of_a_sampled_image_that_are_asked_for():
     image, grid, grad = TensorArg((1, 3, 8, 8)), TensorArg((1, 5, 5, 2)), TensorArg((1, 3, 5, 5))
     both = count(Signature("aten::cudnn_grid_sampler_backward", (image, grid, grad))).work
     assert both.bytes_written == 4 * (192 + 50)
+    of_image = count(Signature("aten::grid_sampler_2d_backward", (grad, image, grid, 0, 0, False, (True, False)))).work
+    assert of_image == Work(0, 75 * 8 + 25 * 18, 4 * (75 + 50), 4 * 192, "fp32")
+    of_grid = count(Signature("aten::grid_sampler_2d_backward", (grad, image, grid, 0, 0, False, (False, True)))).work
+    assert of_grid == Work(0, 75 * 20 + 25 * 18, 4 * (75 + 50 + 192), 4 * 50, "fp32")
