@@ -88,3 +88,9 @@ def test_the_gradients_of_a_sampled_image_that_are_asked_for():
     assert of_image == Work(0, 75 * 8 + 25 * 18, 4 * (75 + 50), 4 * 192, "fp32")
     of_grid = count(Signature("aten::grid_sampler_2d_backward", (grad, image, grid, 0, 0, False, (False, True)))).work
     assert of_grid == Work(0, 75 * 20 + 25 * 18, 4 * (75 + 50 + 192), 4 * 50, "fp32")
+
+
+def test_a_point_of_bicubic_sampling_has_sixteen_taps():
+    """Each of two coordinates: position 4, floor, fraction, four weights of 5."""
+    found = count(Signature("aten::grid_sampler_2d", (TensorArg((1, 3, 8, 8)), TensorArg((1, 5, 5, 2)), 2, 0, False))).work
+    assert found == Work(0, 75 * 2 * 16 + 25 * 2 * (4 + 2 + 4 * 5), 4 * (192 + 50), 4 * 75, "fp32")
