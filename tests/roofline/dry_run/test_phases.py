@@ -79,37 +79,12 @@ def test_decode_of_a_llama_reads_its_parameters_and_its_kv_cache_to_the_byte(tmp
     assert generation.kv_bytes == BATCH * (PROMPT + NEW - 1) * generation.kv_bytes_per_token
 
 
-def test_decode_of_a_gpt2_reads_its_parameters_and_its_kv_cache_to_the_byte(tmp_path):
-    generation = counted(gpt2(), tmp_path, keys=(13,))
-    decode = generation.phases[1].count
-    biases, norms, positions = L * (3 * H + H + 4 * H + H), (2 * L + 1) * 2 * H, 64 * H
-    assert generation.parameters == L * GPT2_LAYER + biases + norms + H * V + positions
-    activations = FP32 * BATCH * (L * (H + H + H + 4 * H) + H)
-    normalized = FP32 * BATCH * (2 * L + 1) * H
-    assert read(decode, "addmm", "mm", "native_layer_norm") == FP32 * (generation.parameters - positions) + activations + normalized
-    assert read(decode, attention(decode)) == FP32 * BATCH * (13 * 2 * L * H + L * H)
-
-
 def test_without_a_cache_each_token_costs_the_whole_sequence(tmp_path):
     generation = counted(llama(), tmp_path, keys=(13,), kv_cache="none")
     decode = generation.phases[1]
     assert (decode.tokens, decode.keys, generation.kv_bytes) == (13, 13, None)
     pairs = 13 * 14 // 2
     assert decode.count.matrix_flops == BATCH * L * (2 * 13 * LLAMA_LAYER + 4 * pairs * A * D) + 2 * BATCH * H * V
-
-
-def test_windows_bound_what_a_layer_reads_and_holds(tmp_path):
-    window = 8
-    config = transformers.Gemma3TextConfig(
-        hidden_size=H, num_hidden_layers=2, num_attention_heads=A, num_key_value_heads=K, head_dim=D, intermediate_size=F, vocab_size=V,
-        sliding_window=window, layer_types=["sliding_attention", "full_attention"],
-    )  # fmt: skip
-    generation = counted(config, tmp_path, keys=(11, 14))
-    assert generation.kv_bytes_per_token == FP32 * 2 * 2 * K * D  # of both layers
-    of_a_layer = FP32 * BATCH * 2 * K * D
-    assert generation.kv_bytes == of_a_layer * (window + PROMPT + NEW - 1)
-    first, second = (phase.count for phase in generation.phases[1:])
-    assert read(second, attention(second)) - read(first, attention(first)) == of_a_layer * 3  # of the layer without a window
 
 
 def test_the_memory_is_that_of_the_largest_phase(tmp_path):

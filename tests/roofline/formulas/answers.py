@@ -2,12 +2,16 @@
 
 ``make test`` compares with them, ``make test-all`` measures them again.
 
-``python -m tests.roofline.formulas.answers`` measures with the installed torch and writes its file.
+``python -m tests.roofline.formulas.answers`` measures with the installed torch and writes its file. ``flops.json`` beside it has the
+FLOPs of the recorded calls, which the oracle cannot see, and ``rows.json`` the figures of an example of every row of a library: with
+``flops`` as an argument only they are written, which is how a change of a cost is approved.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
+import sys
 from pathlib import Path
 
 import msgspec
@@ -19,6 +23,8 @@ from tests.roofline.formulas import samples
 from tests.roofline.formulas.oracle import Bytes, Call, Verdict, judge
 
 FOLDER = Path(__file__).parents[2] / "data" / "oracle"
+FLOPS = FOLDER / "flops.json"
+ROWS = FOLDER / "rows.json"
 
 
 class Answer(msgspec.Struct, array_like=True):
@@ -86,6 +92,22 @@ def write(verdicts: list[Verdict]) -> Path:
     return path
 
 
+def flops(verdicts: list[Verdict]) -> dict[str, str]:
+    """Matrix and other FLOPs of all calls of an operator, and their precisions."""
+    found: dict[str, tuple[int, int, set[str]]] = {}
+    for work, name in ((one.ours.work, one.call.name) for one in verdicts):
+        if work is not None:
+            matrix, other, precisions = found.get(name, (0, 0, set()))
+            found[name] = (matrix + work.matrix_flops, other + work.other_flops, precisions | {str(work.precision)})
+    return {name: f"{matrix} {other} {' '.join(sorted(precisions))}" for name, (matrix, other, precisions) in sorted(found.items())}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(write(measured()))
+    if sys.argv[1:] != ["flops"]:
+        write(measured())
+    from tests.roofline.formulas.libraries.test_rows import approved
+
+    FLOPS.write_text(json.dumps(flops(recorded()), indent=1) + "\n")
+    ROWS.write_text(json.dumps(dict(sorted(approved().items())), indent=1) + "\n")
+    print(FOLDER)

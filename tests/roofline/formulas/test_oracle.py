@@ -6,6 +6,7 @@ What the oracle found for our own calls and for torch's samples is recorded (``a
 from __future__ import annotations
 
 import ast
+import json
 import re
 from dataclasses import replace
 from functools import cache, partial
@@ -150,6 +151,10 @@ def test_our_calls_run():
 
 def test_bytes_of_every_call(collected):
     assert [line for name, found in collected.items() for line in disagreements(name, found)] == []
+
+
+def test_flops_of_every_call_are_those_that_were_approved(collected):
+    assert answers.flops([one for found in collected.values() for one in found]) == json.loads(answers.FLOPS.read_text())
 
 
 def as_traced(call: Call) -> Signature:

@@ -18,10 +18,6 @@ def fp32(*shape):
     return TensorArg(shape, "float32")
 
 
-def fp4(*shape):
-    return TensorArg(shape, "float4_e2m1fn_x2")
-
-
 def int8(*shape):
     return TensorArg(shape, "int8")
 

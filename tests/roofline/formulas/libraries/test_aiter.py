@@ -1,4 +1,4 @@
-"""AITER and ATOM: calls as traces record them, and names of other times."""
+"""AITER, ATOM and SGLang: calls as traces record them, and names of other times."""
 
 from __future__ import annotations
 
@@ -42,18 +42,6 @@ def test_names_of_the_autumn_of_2025():
     assert figures("aiter::gemm_a16w16", fp32(1), bf16(M, K), bf16(N, K), None, 15)[0] == 2 * M * N * K
 
 
-T, H, WIDE, ROT = 7, 3, 20, 8  # tokens, heads, compressed width, rotated width
-TABLES = (bf16(99, ROT // 2), bf16(99, ROT // 2))
-
-
-def latent(cache, out):
-    return (bf16(T, H, WIDE), bf16(T, H, ROT), bf16(T, WIDE), bf16(T, ROT), cache(99, 1, WIDE + ROT), out(T, H, WIDE + ROT),
-            int64(T), fp32(1), fp32(1), int64(T), *TABLES, True, True)  # fmt: skip
-
-
-T, D_ATOM = 7, 64
-
-
 def test_attention_of_a_step():
     q, k = bf16(T, 4, 10), bf16(T, 2, 10)
     args = (q, None, k, k, int64(T), None, False, bf16(T, 80))
@@ -61,3 +49,25 @@ def test_attention_of_a_step():
     assert work.matrix_flops == 4 * 4 * (T * (T + 1) // 2) * 10
     latent = (*args[:6], True, bf16(T, 80))
     assert count(Signature("aiter::unified_attention_with_output_base", latent)).kind == "composite"
+
+
+def test_gated_activation_as_recorded():
+    """Qwen3-8B on an MI300X: TraceLens, tests/traces/inference/sglang_prefilldecode."""
+    args = {"Input Dims": [[15360, 12288], [15360, 24576]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
+    numbers = 15360 * 12288
+    assert count(from_kineto("sgl_kernel::silu_and_mul", args)).work == Work(0, 15 * numbers, 4 * numbers, 2 * numbers, "bf16")
+    assert figures("sgl_kernel::gelu_quick", bf16(T, D), bf16(T, D))[1] == 15 * T * D
+
+
+def test_cache_as_recorded():
+    """The same trace: slots for 835,874 tokens, of which 15,360 are written; values lie between queries and keys."""
+    args = {
+        "Input Dims": [[15360, 1024], [15360, 1024], [835874, 1024], [835874, 1024], [15360], [], []],
+        "Input type": ["c10::BFloat16"] * 4 + ["long int", "Scalar", "Scalar"],
+        "Input Strides": [[1024, 1], [6144, 1], [1024, 1], [1024, 1], [1], [], []],
+        "Concrete Inputs": ["", "", "", "", "", "2048", "0"],
+    }
+    moved = 2 * 2 * 15360 * 1024
+    assert count(from_kineto("sglang::store_cache", args)).work == Work(0, 0, moved + 8 * 15360, moved)
+    cache = bf16(99, 8)
+    assert figures("sgl_kernel::store_kv_cache", cache, cache, int64(T), bf16(T, 8), bf16(T, 8))[3] == 4 * T * 8

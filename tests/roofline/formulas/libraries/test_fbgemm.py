@@ -80,22 +80,8 @@ def test_a_node_updates_the_rows_of_its_forward_call(optimizer, cost, state):
 
 
 def test_the_operator_inside_a_node_has_the_same_work():
-    args = (
-        TensorArg((7, 20)),
-        WEIGHTS,
-        EMPTY,
-        EMPTY,
-        TensorArg((2,), "int32"),
-        TABLES,
-        WIDTHS,
-        12,
-        True,
-        WIDTHS,
-        8,
-        INDICES,
-        OFFSETS,
-        0,
-    )
+    tables = (WEIGHTS, EMPTY, EMPTY, TensorArg((2,), "int32"), TABLES, WIDTHS, 12, True, WIDTHS, 8)
+    args = (TensorArg((7, 20)), *tables, INDICES, OFFSETS, 0)
     inside = work(Signature("fbgemm::split_embedding_backward_codegen_rowwise_adagrad_unweighted_exact_cuda", (*args, EMPTY)))
     node = Signature("torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>", ((args[0],), *lookup().args))
     assert inside == work(node)
@@ -118,9 +104,6 @@ PERMUTE, LENGTHS, VALUES = TensorArg((5,), "int32"), TensorArg((3, 7), "int32"),
 def test_values_of_features_left_out_are_an_estimate():
     args = (PERMUTE, LENGTHS, VALUES, None, MISSING)
     assert work(Signature("fbgemm::permute_2D_sparse_data", args)).assumption == "features have equally many values"
-
-
-# 19 tokens, 37 to 53 features, 5 experts.
 
 
 # 3 sequences of together 29 tokens, 4 heads of depth 16.

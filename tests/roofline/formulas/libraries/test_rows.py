@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 import re
 from functools import cache
 
@@ -17,6 +18,7 @@ from rooflines.roofline.count.formulas.families import is_torchs
 from rooflines.roofline.count.formulas.registry import FORMULAS, Hints
 from rooflines.roofline.count.formulas.rows import fields_of, row_work, steps_of
 from rooflines.roofline.count.formulas.tables import FileFormula
+from tests.roofline.formulas.answers import ROWS as APPROVED
 
 registered()
 OF_FILES = {name: entry.formula for name, entry in FORMULAS.items() if isinstance(entry.formula, FileFormula)}
@@ -118,6 +120,17 @@ READS_MORE = re.compile(
 IDS = {row: f"{name} {number or ''}".strip() for row, (name, number) in OPERATORS.items()}
 
 
+def approved():
+    """FLOPs and bytes of the example of each row."""
+    return {IDS[row]: " ".join(map(str, figures(row))) for row in OPERATORS}
+
+
+def test_figures_of_every_row_are_those_that_were_approved():
+    """A new row needs none; a row that changes does: ``python -m tests.roofline.formulas.answers flops``."""
+    found, expected = approved(), json.loads(APPROVED.read_text())
+    assert {name: found.get(name) for name in expected} == expected
+
+
 @pytest.mark.parametrize("row", OPERATORS, ids=IDS.values())
 def test_laws_of_a_row(row):
     """Its example is counted. It reads no more than its tensors hold, and every figure grows evenly with a leading dimension, products
@@ -193,6 +206,7 @@ def test_a_backward_does_no_less_than_its_forward(name):
     [
         "aiter::mhc_pre", "aiter::moe_forward", "sglang::gdn_with_output", "sglang::moe_impl", "sglang_profiler::forward_1",
         "trtllm::mla_custom_op_inplace", "vllm::flash_attn_maxseqlen_wrapper", "vllm::mamba_mixer2", "vllm::moe_forward",
+        "vllm::unified_mla_attention_with_output",
     ],
 )  # fmt: skip
 def test_layers_only_call_others(name):

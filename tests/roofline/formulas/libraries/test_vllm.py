@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.read.signature import MISSING, Signature, from_kineto
+from rooflines.profiler.read.signature import MISSING, Signature, TensorArg, from_kineto
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.count.formulas import Work, count
@@ -18,8 +18,6 @@ def test_a_tensor_that_was_not_recorded_is_not_guessed():
     assert reason("_C::rms_norm", bf16(T, D), bf16(T, D), MISSING, 1e-5) == "shape of 'weight' not recorded"
     assert reason("_C::silu_and_mul", bf16(T, D)) == "shape of 'input' not recorded"
 
-
-# --- the KV cache ------------------------------------------------------------------------------------------------------------------
 
 RESHAPE = {
     # vLLM on a B200, gpt-oss, one KV head of 64, tensor parallel: TraceLens, tests/traces/b200
@@ -62,9 +60,6 @@ def test_scaled_products_take_the_weight_both_ways_round(right):
     assert biased == (FLOPS, 2 * M * N, read + 2 * N, 2 * M * N, "fp8")
 
 
-# --- weights of 4 bits are widened: the arithmetic is that of the activations, unpacking costs 2 a weight ----------------------------
-
-
 def test_an_all_reduce_with_a_norm():
     args = (bf16(T, D), bf16(T, D), bf16(D), 1e-6, 4, True, True, 99, 1, None, None, None, None)
     assert figures("vllm::flashinfer_trtllm_fused_allreduce_norm", *args) == (0, 5 * T * D, 4 * T * D + 2 * D, 4 * T * D, "bf16")
@@ -100,4 +95,13 @@ def test_a_copy_below_a_wrapper_of_a_product_is_not_its_work():
     assert counted_names(wrapper(0, 50), copy, mm(10, 20, 5, 48, 24)) == ["aten::copy_", "aten::mm"]
 
 
-T, WIDTH, RANK, SLICES = 7, 48, 5, 3
+def test_routing_of_triton_kernels():
+    """vLLM's capture on an MI300X, gpt-oss with 32 experts, 4 for a token: TraceLens, tests/traces/inference/vllm_decode_full."""
+    top = {
+        "Input Dims": [[32, 32], [], [], [], [], [], []], "Input type": ["c10::BFloat16", *["Scalar"] * 4, "", ""],
+        "Concrete Inputs": ["", "4", "True", "1", "True", "", ""],
+    }  # fmt: skip
+    work = count(from_kineto("TopK", top)).work
+    assert (work.other_flops, work.bytes_read, work.bytes_written) == (32 * 32 + 14 * 32 * 4, 2 * 32 * 32, 32 * (4 * 4 + 4))
+    assert figures("SortTokens", bf16(32, 4), TensorArg((32, 4), "int16"), 32) == (0, 0, 4 * 128, 128 * 10 + 4 * 32, None)
+    assert reason("TopK", bf16(3, 4, 5), 2, True, 1) == "arguments of another version of this operator"
