@@ -79,6 +79,17 @@ def test_decode_of_a_llama_reads_its_parameters_and_its_kv_cache_to_the_byte(tmp
     assert generation.kv_bytes == BATCH * (PROMPT + NEW - 1) * generation.kv_bytes_per_token
 
 
+def test_decode_of_a_gpt2_reads_its_parameters_and_its_kv_cache_to_the_byte(tmp_path):
+    generation = counted(gpt2(), tmp_path, keys=(13,))
+    decode = generation.phases[1].count
+    biases, norms, positions = L * (3 * H + H + 4 * H + H), (2 * L + 1) * 2 * H, 64 * H
+    assert generation.parameters == L * GPT2_LAYER + biases + norms + H * V + positions
+    activations = FP32 * BATCH * (L * (H + H + H + 4 * H) + H)
+    normalized = FP32 * BATCH * (2 * L + 1) * H
+    assert read(decode, "addmm", "mm", "native_layer_norm") == FP32 * (generation.parameters - positions) + activations + normalized
+    assert read(decode, attention(decode)) == FP32 * BATCH * (13 * 2 * L * H + L * H)
+
+
 def test_without_a_cache_each_token_costs_the_whole_sequence(tmp_path):
     generation = counted(llama(), tmp_path, keys=(13,), kv_cache="none")
     decode = generation.phases[1]
