@@ -267,10 +267,6 @@ def test_options_and_precisions_are_checked_from_python_too():
     # Options are checked from python too.
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
         PointOptions(mode="train").check()  # type: ignore[arg-type]
-    # Options and precisions are checked from python too.
-    # Options are checked from python too.
-    with pytest.raises(WorkloadError, match="unknown mode 'train'"):
-        PointOptions(mode="train").check()  # type: ignore[arg-type]
     with pytest.raises(WorkloadError, match="unknown precision 'half'"):
         PointOptions(precision="half").check()
     # Tf32 is refused on a cpu.
