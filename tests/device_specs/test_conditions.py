@@ -113,9 +113,6 @@ def test_a_gpu_that_is_lost_while_it_is_watched_ends_the_watch_without_a_word(st
             GpuState(uuid)
 
 
-# --- what is made of it
-
-
 def test_a_summary_is_of_medians_and_all_reasons():
     # An idle gpu is held back by nothing.
     assert reasons(0x1) == ()

@@ -103,9 +103,6 @@ def test_products_and_their_precision():
     assert {p for p in precisions if device.compute(p, "vector").name != "FMA fp32"} == {"fp64"}
 
 
-# --- laws
-
-
 MIB = 1 << 20
 
 

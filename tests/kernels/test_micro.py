@@ -108,9 +108,6 @@ def test_avx2_keeps_the_accumulators_in_its_sixteen_registers():
     assert not re.findall(r"vfmadd.*\(%rsp\).*%ymm", result.stdout)
 
 
-# --- cycles
-
-
 fma.chain(1, 3, 1)  # compiles, which takes longer than an example may
 
 
@@ -136,9 +133,6 @@ def test_every_link_is_one_instruction_on_two_registers():
         assert not re.search(r"%[xyz]mm", block)
 
 
-# --- vectors
-
-
 def test_kernels_compile_without_a_cache_directory(monkeypatch):
     # GIVEN a Numba that finds no directory to cache in
     real, asked = vectors.njit, []
@@ -153,9 +147,6 @@ def test_kernels_compile_without_a_cache_directory(monkeypatch):
     kernel = vectors.compiled_vectors(lambda number: number * 2)
     assert asked == [True, False]
     assert kernel(4) == 8
-
-
-# --- page faults
 
 
 needs_advice = pytest.mark.skipif(not hasattr(mmap, "MADV_NOHUGEPAGE"), reason="Linux lets a process choose its pages")
@@ -175,17 +166,11 @@ def test_nothing_is_said_where_the_kind_of_pages_cannot_be_chosen(monkeypatch):
     assert page_s(huge=True) is None
 
 
-# --- repeats
-
-
 def test_calls_for_scales_to_the_duration():
     # each call takes 1 ms: 20 of them fill 20 ms
     assert calls_for(0.020, lambda calls: Timing(0.001 * calls)) == 20
     # one call is longer than the sample: one is made
     assert calls_for(0.020, lambda calls: Timing(3.0 * calls)) == 1
-
-
-# --- int8 products
 
 
 SHAPE = (32, 16, 64)
@@ -217,9 +202,6 @@ def test_products_are_exact(name):
 
 def test_some_operator_multiplies_on_every_cpu():
     assert matmul.int8_products(SHAPE)
-
-
-# --- the ladder of working sets
 
 
 KIB, MIB = 1 << 10, 1 << 20

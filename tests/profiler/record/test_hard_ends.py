@@ -87,9 +87,6 @@ def test_a_program_that_is_replaced_before_it_runs_pytorch_says_so(profiled):
     assert "os.execv; the program in its place is not recorded" in answer.complaint[0]
 
 
-# --- the context, in this process
-
-
 def test_ends_of_other_processes_pass_and_the_functions_keep_their_names():
     before, seen = (os._exit, os.execv, os.execve), []
     with HardEnds(seen.append):

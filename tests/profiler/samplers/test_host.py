@@ -71,9 +71,6 @@ def reading(own_s=0.0, ended_s=0.0, started=1.0, age_s=100.0, read_bytes=None):
     return ProcessReading(started=started, age_s=age_s, rss_bytes=1, threads=1, own=own, ended=ended)
 
 
-# --- what a tree spent between two readings
-
-
 @pytest.mark.parametrize(("before", "now", "cpu_s"), [
     ({1: reading(5)}, {1: reading(7)}, 2),
     # born since: all it spent; seen late: nothing until the next reading
@@ -103,9 +100,6 @@ def test_cpu_time_of_a_tree_between_two_readings(before, now, cpu_s):
 ])  # fmt: skip
 def test_bytes_that_no_process_tells_are_absent_and_what_one_tells_counts_once(before, now, read_bytes):
     assert spent_between(before, now, 1.0).read_bytes == read_bytes
-
-
-# --- one process
 
 
 @linux
@@ -161,9 +155,6 @@ def test_descendants_are_those_that_psutil_finds(process):
     found = sorted(descendants(process.pid))
     assert found == sorted(child.pid for child in psutil.Process(process.pid).children(recursive=True))
     assert len(found) == 2
-
-
-# --- trees of real processes
 
 
 def test_children_that_came_and_went_between_two_readings_are_counted(process):
@@ -274,9 +265,6 @@ def test_costs_and_resolution_of_the_host():
     assert {counter.source for counter in counters.values()} == {"psutil"}
 
 
-# --- asking at a limited rate
-
-
 def test_a_question_is_asked_as_rarely_as_it_costs(monkeypatch):
     clock = {"time": 0.0}
 
@@ -299,9 +287,6 @@ def test_a_question_is_asked_as_rarely_as_it_costs(monkeypatch):
         answers += cheap() is not None
         clock["time"] += 0.1
     assert answers == pytest.approx(100, abs=12)
-
-
-# --- temperature
 
 
 def sensors(directory: Path, driver: str, **labeled: int) -> None:

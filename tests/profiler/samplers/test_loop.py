@@ -176,9 +176,6 @@ def test_a_sampler_that_was_kept_from_reading_says_so(path, monkeypatch):
     assert problem.startswith("Device could not read for ")
 
 
-# --- update times
-
-
 VALUES = st.lists(st.integers(-1000, 1000), min_size=0, max_size=40)
 
 

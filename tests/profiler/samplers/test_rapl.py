@@ -125,17 +125,6 @@ def test_packages_parts_and_boards(powercap, zones, expected):
     assert energies(sampler) == expected
 
 
-def test_no_counters_are_said_to_be_absent(tmp_path):
-    with pytest.raises(DeviceError, match="no RAPL energy counters"):
-        RaplSampler(tmp_path)
-
-
-def test_a_counter_that_cannot_be_read_is_named(server):
-    (server.directory / "intel-rapl:1" / "max_energy_range_uj").unlink()
-    with pytest.raises(DeviceError, match="max_energy_range_uj"):
-        RaplSampler(server.directory)
-
-
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
 def test_a_counter_for_root_alone_is_named_with_the_reason(server):
     (server.directory / "intel-rapl:0" / "energy_uj").chmod(0)
@@ -143,16 +132,19 @@ def test_a_counter_for_root_alone_is_named_with_the_reason(server):
         RaplSampler(server.directory)
 
 
-def test_counters_that_vanish_end_the_series(server):
+def test_counters_that_are_not_there_are_named_and_those_that_vanish_end_the_series(server, tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DeviceError, match="no RAPL energy counters"):
+        RaplSampler(tmp_path / "none")
     sampler = RaplSampler(server.directory)
+    (server.directory / "intel-rapl:1" / "max_energy_range_uj").unlink()
+    with pytest.raises(DeviceError, match="max_energy_range_uj"):
+        RaplSampler(server.directory)
     (server.directory / "intel-rapl:0" / "energy_uj").unlink()
     with pytest.raises(DeviceError, match="sampling of CPU power stopped"):
         sampler.counters()
     with pytest.raises(DeviceError, match="sampling of CPU power stopped"):
         sampler.read()
-
-
-# --- how well it counts
 
 
 def test_update_periods(monkeypatch):

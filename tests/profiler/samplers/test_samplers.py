@@ -58,9 +58,6 @@ def sample(time_ns, **fields):
     return DeviceSample(time_ns=time_ns, source="test", **fields)
 
 
-# --- the host
-
-
 @pytest.mark.parametrize(("before", "after", "fraction"), [
     # neither idle nor waiting
     ((10.0, 5.0, 100.0, 1.0), (12.0, 6.0, 100.5, 1.5), (2 + 1) / (2 + 1 + 0.5 + 0.5)),
@@ -115,9 +112,6 @@ def test_host_counts_the_busy_core_of_a_process_and_of_its_children(code):
     ticks_s = 0.04
     assert (least - ticks_s) / most_s <= reading.process_cpu_utilization <= (most + ticks_s) / least_s
     assert 0 < reading.cpu_utilization <= 1
-
-
-# --- the sampler process
 
 
 def test_samples_are_on_the_clock_of_who_asked_for_them_whatever_the_wall_clock_says(tmp_path, monkeypatch):
@@ -186,8 +180,10 @@ def test_ctrl_c_does_not_end_the_sampler(journal):
     (signal.SIGKILL, "Device samples may be incomplete: the sampler ended early (signal 9)."),
 ])  # fmt: skip
 def test_a_sampler_that_is_ended_leaves_its_samples_and_says_where_it_died(journal, sign, problem):
+    journal.write_text("of an old run\n")
     with sampling(journal) as sampler:
         wait_until(sampler.samples)
+        assert "of an old run" not in journal.read_text()
         os.kill(sampler.pid, sign)
         wait_until(lambda: sampler.pid is None)
     assert sampler.samples()
@@ -204,13 +200,6 @@ def test_a_place_that_cannot_be_written_costs_the_samples_and_not_the_run(journa
         pass
     assert sampler.samples() == ()
     assert sampler.problem == f"Process {2**22 + 1} had ended before it could be sampled."
-
-
-def test_an_old_file_of_samples_is_replaced(journal):
-    journal.write_text("something else\n")
-    with sampling(journal) as sampler:
-        wait_until(sampler.samples)
-    assert "something else" not in journal.read_text()
 
 
 @pytest.mark.skipif(not no_gpu(), reason="this machine has a GPU")
@@ -233,9 +222,6 @@ def test_the_sampler_process_imports_nothing_heavy(tmp_path):
     assert not {"torch", "numpy", "pandas", "pyarrow", "numba", "rich"} & set(modules)
 
 
-# --- the journal
-
-
 def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
     path = tmp_path / "samples.jsonl"
     with path.open("wb") as file:
@@ -245,9 +231,6 @@ def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
         file.write(b'{"sample":{"time_ns":2,')
     journal = read_journal(path)
     assert (journal.started, journal.samples, journal.problems) == (True, (sample(1, power_w=70.0),), ("The GPU was lost.",))
-
-
-# --- NVML
 
 
 def test_gpus_in_use_are_the_run_s_own_and_those_that_hold_memory(monkeypatch):
@@ -276,9 +259,6 @@ def test_nvml_reads_a_real_gpu(tmp_path):
     assert all(reading.memory_used_bytes > 0 for reading in readings)
     assert all(reading.sm_clock_hz is None or 1e8 < reading.sm_clock_hz < 1e10 for reading in readings)
     assert all(reading.power_w is None or 1 < reading.power_w < 5000 for reading in readings)
-
-
-# --- samples.parquet
 
 
 def test_the_table_has_typed_columns_even_where_nothing_was_measured(tmp_path):
