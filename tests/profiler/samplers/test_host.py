@@ -274,19 +274,15 @@ def test_a_question_is_asked_as_rarely_as_it_costs(monkeypatch):
 
     monkeypatch.setattr(time, "monotonic", lambda: clock["time"])
     monkeypatch.setattr(time, "thread_time", lambda: clock["time"])
-    ask = RateLimited(question, every_s=0.5, share=0.01)
-    answers = 0
-    while clock["time"] < 100:
-        answers += ask() is not None
-        clock["time"] += 0.1
-    assert answers == pytest.approx(100 * 0.01 / 0.02, rel=0.1)
-    cheap = RateLimited(lambda: 1, every_s=1.0, share=0.01)
-    until = clock["time"] + 100
-    answers = 0
-    while clock["time"] < until:
-        answers += cheap() is not None
-        clock["time"] += 0.1
-    assert answers == pytest.approx(100, abs=12)
+    for ask, expected in (
+        (RateLimited(question, every_s=0.5, share=0.01), pytest.approx(100 * 0.01 / 0.02, rel=0.1)),
+        (RateLimited(lambda: 1, every_s=1.0, share=0.01), pytest.approx(100, abs=12)),
+    ):
+        until, answers = clock["time"] + 100, 0
+        while clock["time"] < until:
+            answers += ask() is not None
+            clock["time"] += 0.1
+        assert answers == expected
 
 
 def sensors(directory: Path, driver: str, **labeled: int) -> None:
@@ -299,14 +295,10 @@ def sensors(directory: Path, driver: str, **labeled: int) -> None:
 
 
 @pytest.mark.parametrize(("drivers", "temperature"), [
-    (  # the hottest package
-        [
-            ("nvme", {"Composite": 91000}),
-            ("coretemp", {"Package_id_0": 61000, "Core_0": 88000}),
-            ("coretemp", {"Package_id_1": 64000}),
-        ],
-        64.0,
-    ),
+    # the hottest package
+    # the hottest package
+    ([("nvme", {"Composite": 91000}), ("coretemp", {"Package_id_0": 61000, "Core_0": 88000}), ("coretemp", {"Package_id_1": 64000})],
+     64.0),
     ([("k10temp", {"Tctl": 82125, "Tdie": 62125, "Tccd1": 60000})], 62.125),  # the die, not what the fan follows
     ([("k10temp", {"Tctl": 55500})], 55.5),
     ([("cpu_thermal", {"_": 48312})], 48.312),  # no label where the driver has only one

@@ -105,8 +105,7 @@ def test_a_network_of_hugging_face_checkpoints_itself(tmp_path):
     assert torch.isfinite(prepared.step())
 
 
-@pytest.mark.parametrize("name", ["resnet18", "timm:resnet18"])
-@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize(("name", "mode"), [("resnet18", "training"), ("timm:resnet18", "inference")])
 def test_a_data_set_feeds_the_step(name, mode):
     prepared = prepare(name, options(data="cifar10", batch_size=2, mode=mode))
     assert (prepared.facts.unit, prepared.facts.image_size) == ("images", 32)
