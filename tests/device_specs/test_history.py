@@ -109,9 +109,6 @@ def test_a_history_is_stored_in_order():
     assert from_plain(to_plain(known), History) == known
 
 
-# --- comparison
-
-
 MEASURED = Ceilings(device="laptop", kind="cpu", ceilings=samples.ceilings(), threads=2, clock_hz=3e9)
 SHEET = Source(kind="spec", detail="the sheet")
 

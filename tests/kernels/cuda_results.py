@@ -53,27 +53,25 @@ def case_read_again():
     np.testing.assert_array_equal(sums.copy_to_host(), by_thread)
 
 
-def case_write():
+def streamed(made, sources, scalars, expected):
+    """All vectors of the target are written, and nothing behind them."""
     for unroll in UNROLLS:
         target = cuda.to_device(np.full(4 * VECTORS + 4, -1, np.float32))
-        launched(cuda_stream.write(unroll), target, np.float32(7), VECTORS)
-        np.testing.assert_array_equal(target.copy_to_host(), [7] * 4 * VECTORS + [-1] * 4)
+        launched(made(unroll), *map(cuda.to_device, sources), target, *scalars, VECTORS)
+        np.testing.assert_array_equal(target.copy_to_host(), [*expected, -1, -1, -1, -1])
+
+
+def case_write():
+    streamed(cuda_stream.write, (), (np.float32(7),), [7] * 4 * VECTORS)
 
 
 def case_copy():
-    source = floats(4 * VECTORS)
-    for unroll in UNROLLS:
-        target = cuda.to_device(np.full(4 * VECTORS + 4, -1, np.float32))
-        launched(cuda_stream.copy(unroll), cuda.to_device(source), target, VECTORS)
-        np.testing.assert_array_equal(target.copy_to_host(), [*source, -1, -1, -1, -1])
+    streamed(cuda_stream.copy, (floats(4 * VECTORS),), (), floats(4 * VECTORS))
 
 
 def case_triad():
     first, second = floats(4 * VECTORS), floats(4 * VECTORS, 77)
-    for unroll in UNROLLS:
-        target = cuda.to_device(np.full(4 * VECTORS + 4, -1, np.float32))
-        launched(cuda_stream.triad(unroll), cuda.to_device(first), cuda.to_device(second), target, np.float32(3), VECTORS)
-        np.testing.assert_array_equal(target.copy_to_host(), [*(first + 3 * second), -1, -1, -1, -1])
+    streamed(cuda_stream.triad, (first, second), (np.float32(3),), first + 3 * second)
 
 
 def case_shared():

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rooflines.kernels.micro import cuda_fma, cuda_stream, cuda_vectors
+from rooflines.kernels.micro import cuda_stream, cuda_vectors
 from rooflines.kernels.micro.cuda_vectors import THREADS
 from tests.kernels.cuda_results import CASES, outcome
 
@@ -110,15 +110,6 @@ def test_every_thread_of_an_l2_read_has_whole_unrolled_steps(device, committed):
         assert vectors >= cuda_stream.UNROLL * threads
         assert vectors % (cuda_stream.UNROLL * threads) == 0
         assert 16 * vectors <= l2_bytes // 2
-
-
-def test_flops_and_shared_memory():
-    # Shared bytes.
-    assert cuda_stream.shared_bytes(3, 5) == 3 * 256 * 5 * 8 * 16
-    assert cuda_stream.SHARED_VECTORS * 16 <= 48 << 10
-    # Fma flops.
-    assert cuda_fma.flops(1, 1) == 2 * 8 * 48
-    assert cuda_fma.flops(1024, 100, lanes=2) == 2 * 2 * 8 * 48 * 1024 * 100
 
 
 class Stand:

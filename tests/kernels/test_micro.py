@@ -25,7 +25,7 @@ X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 VARIANTS = list(fma.KERNELS)
-NAMES = {np.float32: "ps", np.float64: "pd"}
+NAMES = {np.float32: "s", np.float64: "d"}
 
 
 def assembly(variant, dtype):
@@ -66,13 +66,6 @@ def test_only_the_fused_kernel_keeps_the_whole_product():
         assert fresh[0] == first
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_recurrence_converges_to_its_fixed_point(variant):
-    values = np.zeros(fma.lanes(np.float64, variant))
-    fma.KERNELS[variant](values, 0.5, 3.0, 1000)
-    assert values.tolist() == [3.0 / (1 - 0.5)] * values.size
-
-
 def test_flops_count_a_multiplication_and_an_addition_per_lane():
     lanes = fma.ACCUMULATORS * vectors.vector_bytes() // 4
     assert fma.lanes(np.float32) == fma.lanes(np.float32, "no FMA") == lanes
@@ -82,34 +75,22 @@ def test_flops_count_a_multiplication_and_an_addition_per_lane():
     assert fma.flops(np.float64, 10, "scalar") == 2 * fma.ACCUMULATORS * fma.UNROLL * 10
 
 
+REGISTER = "zmm" if "avx512f" in detect.isa() else "ymm"
+
+
 @pytest.mark.skipif(not X86 or "fma" not in detect.isa(), reason="the register names are those of x86 with FMA")
 @pytest.mark.parametrize("dtype", NAMES)
-def test_assembly_is_full_width_fma(dtype):
-    text = assembly("", dtype)
-    register = "zmm" if "avx512f" in detect.isa() else "ymm"
-    assert len(re.findall(rf"vfmadd\w+{NAMES[dtype]}\s.*%{register}", text)) >= fma.ACCUMULATORS * fma.UNROLL
+@pytest.mark.parametrize(("variant", "instructions", "never"), [
     # nothing narrower, and no accumulator lives on the stack
-    assert not re.findall(r"vfmadd\w+s[sd]\s", text)
-    assert not re.findall(rf"vfmadd.*\(%rsp\).*%{register}", text)
-
-
-@pytest.mark.skipif(not X86 or "fma" not in detect.isa(), reason="the register names are those of x86 with FMA")
-@pytest.mark.parametrize("dtype", NAMES)
-def test_assembly_of_the_scalar_kernel_has_no_vectors(dtype):
-    text = assembly("scalar", dtype)
-    scalar = {"ps": "ss", "pd": "sd"}[NAMES[dtype]]
-    assert len(re.findall(rf"vfmadd\w+{scalar}\s", text)) >= fma.ACCUMULATORS * fma.UNROLL
-    assert not re.findall(r"vf?n?m(add|ul)\w*p[sd]\s", text)
-
-
-@pytest.mark.skipif(not X86 or "avx2" not in detect.isa(), reason="the register names are those of x86 with AVX")
-@pytest.mark.parametrize("dtype", NAMES)
-def test_assembly_without_fma_multiplies_and_adds(dtype):
-    text = assembly("no FMA", dtype)
-    register = "zmm" if "avx512f" in detect.isa() else "ymm"
-    for instruction in ("vmul", "vadd"):
-        assert len(re.findall(rf"{instruction}{NAMES[dtype]}\s.*%{register}", text)) >= fma.ACCUMULATORS * fma.UNROLL
-    assert "vfmadd" not in text
+    ("", [rf"vfmadd\w+p{{}}\s.*%{REGISTER}"], [r"vfmadd\w+s[sd]\s", rf"vfmadd.*\(%rsp\).*%{REGISTER}"]),
+    ("scalar", [r"vfmadd\w+s{}\s"], [r"vf?n?m(add|ul)\w*p[sd]\s"]),
+    ("no FMA", [rf"vmulp{{}}\s.*%{REGISTER}", rf"vaddp{{}}\s.*%{REGISTER}"], ["vfmadd"]),
+])  # fmt: skip
+def test_kernels_are_the_instructions_that_they_are_named_after(variant, instructions, never, dtype):
+    text = assembly(variant, dtype)
+    for pattern in instructions:
+        assert len(re.findall(pattern.format(NAMES[dtype]), text)) >= fma.ACCUMULATORS * fma.UNROLL
+    assert not any(re.findall(pattern, text) for pattern in never)
 
 
 @pytest.mark.skipif(not X86 or "avx2" not in detect.isa(), reason="needs a CPU that runs AVX2")
@@ -125,9 +106,6 @@ def test_avx2_keeps_the_accumulators_in_its_sixteen_registers():
     assert "zmm" not in result.stdout
     assert len(re.findall(r"vfmadd\w+ps\s.*%ymm", result.stdout)) >= fma.ACCUMULATORS * fma.UNROLL
     assert not re.findall(r"vfmadd.*\(%rsp\).*%ymm", result.stdout)
-
-
-# --- cycles
 
 
 fma.chain(1, 3, 1)  # compiles, which takes longer than an example may
@@ -155,9 +133,6 @@ def test_every_link_is_one_instruction_on_two_registers():
         assert not re.search(r"%[xyz]mm", block)
 
 
-# --- vectors
-
-
 def test_kernels_compile_without_a_cache_directory(monkeypatch):
     # GIVEN a Numba that finds no directory to cache in
     real, asked = vectors.njit, []
@@ -172,13 +147,6 @@ def test_kernels_compile_without_a_cache_directory(monkeypatch):
     kernel = vectors.compiled_vectors(lambda number: number * 2)
     assert asked == [True, False]
     assert kernel(4) == 8
-
-
-def test_width_is_a_register():
-    assert vectors.vector_bytes() in (16, 32, 64)
-
-
-# --- page faults
 
 
 needs_advice = pytest.mark.skipif(not hasattr(mmap, "MADV_NOHUGEPAGE"), reason="Linux lets a process choose its pages")
@@ -198,17 +166,11 @@ def test_nothing_is_said_where_the_kind_of_pages_cannot_be_chosen(monkeypatch):
     assert page_s(huge=True) is None
 
 
-# --- repeats
-
-
 def test_calls_for_scales_to_the_duration():
     # each call takes 1 ms: 20 of them fill 20 ms
     assert calls_for(0.020, lambda calls: Timing(0.001 * calls)) == 20
     # one call is longer than the sample: one is made
     assert calls_for(0.020, lambda calls: Timing(3.0 * calls)) == 1
-
-
-# --- int8 products
 
 
 SHAPE = (32, 16, 64)
@@ -240,9 +202,6 @@ def test_products_are_exact(name):
 
 def test_some_operator_multiplies_on_every_cpu():
     assert matmul.int8_products(SHAPE)
-
-
-# --- the ladder of working sets
 
 
 KIB, MIB = 1 << 10, 1 << 20

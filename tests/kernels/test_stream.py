@@ -80,33 +80,22 @@ def test_read_sees_every_element_and_wraps_around_at_64_bits():
     assert stream.read(values, 2) == -2
 
 
-@pytest.mark.parametrize("write", [stream.write, stream.write_past_caches])
-def test_write_leaves_the_number_of_its_last_pass(write):
-    (target,) = arrays(1)
-    write(target, 4)
-    assert target.tolist() == [3.0] * LENGTH
-    write(target, 0)
-    assert target.tolist() == [3.0] * LENGTH
+X, Y = np.arange(LENGTH), np.arange(LENGTH) + 1000.0
 
 
-def test_update_makes_every_pass():
-    (values,) = arrays(1)
-    stream.update(values, 3)  # 2 - (1 - (0 - x))
-    assert values.tolist() == [1.0 - x for x in range(LENGTH)]
-
-
-@pytest.mark.parametrize("copy", [stream.copy, stream.copy_past_caches])
-def test_copy(copy):
-    source, target = arrays(2)
-    copy(source, target, 2)
-    assert target.tolist() == source.tolist() == list(range(LENGTH))
-
-
-@pytest.mark.parametrize("triad", [stream.triad, stream.triad_past_caches])
-def test_triad(triad):
-    first, second, target = arrays(3)
-    triad(first, second, target, 3.0, 2)
-    assert target.tolist() == (np.arange(LENGTH) + 3.0 * (np.arange(LENGTH) + 1000.0)).tolist()
+@pytest.mark.parametrize(("name", "scalars", "expected"), [
+    ("write", (4,), np.full(LENGTH, 3.0)),  # the number of its last pass
+    ("write", (0,), X),
+    ("update", (3,), 1.0 - X),  # 2 - (1 - (0 - x))
+    ("copy", (2,), X),
+    ("triad", (3.0, 2), X + 3.0 * Y),
+])  # fmt: skip
+@pytest.mark.parametrize("past_caches", [False, True])
+def test_what_a_kernel_leaves_in_its_last_array(name, scalars, expected, past_caches):
+    kernel = getattr(stream, name + "_past_caches" * past_caches, stream.update)  # of an update there is one kernel
+    given = arrays(ARRAYS[name])
+    kernel(*given, *scalars)
+    assert given[-1].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("elements", [1, 64, 1000, (4 << 20) // 8 + 1])

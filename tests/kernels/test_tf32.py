@@ -148,20 +148,12 @@ def test_torch_before_the_newer_switches_has_one_for_both_parts_of_cudnn(monkeyp
 # Of a process that has set nothing, cuDNN's operators are in a state that no setting leads back to: each case has its own process.
 FRESH = """
 import os, torch
-from torch.backends import cuda, cudnn
+from torch.backends import cudnn
 from rooflines.kernels.tf32 import tf32
-read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
-KEYS = [("generic", "all"), *((backend, one) for backend in ("cuda", "mkldnn") for one in ("all", "matmul", "conv", "rnn"))]
-
-def value_of(getter):
-    try:
-        return getter()
-    except RuntimeError:
-        return "raises"
+from tests.kernels.test_tf32 import KEYS, older, read, write
 
 def seen():
-    older = torch.get_float32_matmul_precision, lambda: cuda.matmul.allow_tf32, lambda: cudnn.allow_tf32
-    return [read(*key) for key in KEYS] + [value_of(getter) for getter in older]
+    return [read(*key) for key in KEYS] + [*older().values()]
 
 CASES = {
     "nothing": lambda: None,

@@ -39,9 +39,11 @@ def test_fp8_product_is_right(monkeypatch, scaling):
     assert torch.allclose(found, expected, rtol=2**-7, atol=2**-8)
 
 
-def test_int8_product_is_exact(monkeypatch):
-    found, expected = operands(monkeypatch, (32, 48, 64), "int8")
-    assert torch.equal(found, expected)
+@pytest.mark.parametrize(("precision", "rtol"), [("fp32", 1e-5), ("fp64", 1e-12), ("bf16", 2**-7), ("int8", 0.0)])
+def test_products_are_right(monkeypatch, precision, rtol):
+    found, expected = operands(monkeypatch, (32, 48, 64), precision)
+    assert found.shape == (32, 48)
+    assert torch.allclose(found, expected, rtol=rtol, atol=rtol)
 
 
 @pytest.mark.parametrize("transposed", ["", "left", "right"])
@@ -59,16 +61,6 @@ def test_a_product_in_words():
     words = [matmul.words((3, 5, 7), side) for side in ("", "left", "right")]
     assert words == ["[3, 7] @ [7, 5]", "[7, 3].T @ [7, 5]", "[3, 7] @ [5, 7].T"]
     assert [one for one in matmul.DTYPES if not matmul.has_free_layout(one)] == ["fp8", "int8"]
-
-
-@pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16"])
-def test_matmul_multiplies(precision):
-    multiply = matmul.multiplication((8, 4, 16), precision, CPU)
-    result = multiply()
-    assert result.shape == (8, 4)
-    assert result.dtype == matmul.DTYPES[precision]
-    assert result.abs().sum() > 0
-    assert torch.equal(result.clone(), multiply())
 
 
 def test_transfers_move_what_they_count_and_reads_the_same_memory():

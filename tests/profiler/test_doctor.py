@@ -33,9 +33,6 @@ def fresh_driver():
     doctor._driver.cache_clear()
 
 
-# --- this machine
-
-
 @pytest.fixture(scope="module")
 def checks():
     return {check.name: check for check in examine()}
@@ -69,9 +66,6 @@ def test_a_machine_with_a_gpu_names_it(checks):
     assert "CUDA" in checks["Tracing"].detail
 
 
-# --- no machine makes it fail
-
-
 @pytest.mark.parametrize(("error", "words"), [
     (OSError("libcudart.so.12: cannot open\nsecond line"), "check failed: OSError: libcudart.so.12: cannot open"),
     (RuntimeError(), "check failed: RuntimeError:"),
@@ -95,9 +89,6 @@ def test_packages_that_are_missing(monkeypatch):
     absent = doctor._optional("no_such_module_of_rooflines", "pip install x", "nothing")
     assert absent == Check(status="missing", detail="needed for nothing", fix="pip install x")
     assert doctor._optional("pytest", "", "tests") == Check(status="ok", detail=pytest.__version__)
-
-
-# --- NVIDIA: which reason, which command
 
 
 OLDER = "driver 535.183.01 supports CUDA up to 12.2, torch is built for 13.0"
@@ -187,8 +178,10 @@ SEE = ": see nvidia-smi and the kernel log"
     ),
     (f"{TWO_GPUS}slice MIG-1 3 20e9 5e9\n", "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
     ("driver 575.51.03\n", "ok", "575.51.03, CUDA up to 12.4; no GPU"),
+    ("error nvmlInit DRIVER_NOT_LOADED\n", "missing", "NVML is not available (Driver Not Loaded)."),
 ])  # fmt: skip
-def test_gpus_are_named_as_the_driver_does_and_one_that_fails_hides_no_other(stand_in_here, script, status, detail):
+def test_gpus_are_named_as_the_driver_does_and_one_that_fails_hides_no_other(stand_in_here, monkeypatch, script, status, detail):
+    monkeypatch.setattr(doctor, "nvidia_boards", lambda: 0)
     stand_in_here(script)
     assert doctor.gpu_driver() == Check(status=status, detail=detail)
     if status == "limited":  # a GPU that works is no reason to say that there is no driver
@@ -206,12 +199,6 @@ def test_the_whole_examination_goes_by_the_driver_that_answers(stand_in_here, mo
     assert {"CuPy", "numba-cuda"} <= set(answers)
     assert answers["CUDA"].detail.startswith("driver 575.51.03 supports CUDA up to 12.4, torch is built for 13.0")
     assert "GPU 0 does not answer (GPU is lost)" in " ".join(printed(answers.values()).split())
-
-
-def test_a_driver_that_does_not_start_says_why(stand_in_here, monkeypatch):
-    monkeypatch.setattr(doctor, "nvidia_boards", lambda: 0)
-    stand_in_here("error nvmlInit DRIVER_NOT_LOADED\n")
-    assert doctor.gpu_driver() == Check(status="missing", detail="NVML is not available (Driver Not Loaded).")
 
 
 def test_a_driver_from_before_the_question_for_cuda_has_no_version_of_it(stand_in_here, monkeypatch):
@@ -232,9 +219,6 @@ def test_hardware_counters_follow_the_driver_s_parameter(tmp_path, monkeypatch, 
     assert check.status == status
     assert bool(check.fix) == (status == "limited")
     assert doctor.hardware_counters(tmp_path / "absent") is None
-
-
-# --- the CPU
 
 
 @pytest.mark.parametrize(("text", "cores"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)])
@@ -278,9 +262,6 @@ def test_a_clock_without_cpufreq_is_the_rated_one(tmp_path, monkeypatch):
     assert doctor.cpu_clock(tmp_path).status == "missing"
 
 
-# --- space
-
-
 def test_the_cache_directory_may_be_chosen_and_is_not_created(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "deep" / "cache"))
     assert doctor.cache() == Check(status="ok", detail=str(tmp_path / "deep" / "cache"))
@@ -301,9 +282,6 @@ def test_ceilings_are_found_by_the_device_s_name(tmp_path, monkeypatch):
     assert doctor.ceilings().status == "missing"
     add_session(History(device=detect.cpu_name(), kind="cpu", fingerprint="2", method=1), measured, print)
     assert doctor.ceilings() == Check(status="ok", detail=f"measured: {detect.cpu_name()}")
-
-
-# --- the report
 
 
 def test_fixes_are_named_once():

@@ -88,7 +88,7 @@ def test_cudnn_numbers(number, version):
     assert dotted_cudnn(number) == version
 
 
-def test_the_commit_of_a_directory(repository):
+def test_the_commit_of_a_directory(repository, monkeypatch):
     # Git commit of a clean directory.
     assert git_commit() == git("rev-parse", "--short", "HEAD")
     # Git commit of a changed directory is dirty and new files do not count.
@@ -96,16 +96,12 @@ def test_the_commit_of_a_directory(repository):
     assert git_commit() == git("rev-parse", "--short", "HEAD")
     (repository / "model.py").write_text("x = 2\n")
     assert git_commit() == git("rev-parse", "--short", "HEAD") + "-dirty"
-
-
-def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert git_commit() is None
-
-
-def test_without_git_there_is_no_commit(repository, monkeypatch):
-    monkeypatch.setenv("PATH", "")
+    # Outside of a repository and without git there is none.
+    with monkeypatch.context() as without:
+        without.setenv("PATH", "")
+        assert git_commit() is None
+    (repository / ".git").rename(repository / "no repository")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(repository.parent))
     assert git_commit() is None
 
 

@@ -48,6 +48,9 @@ def test_what_is_saved_loads_again_and_what_nobody_measured_is_absent(tmp_path):
     assert "driver" not in plain["environment"]
     assert "error" not in plain
     assert load(tmp_path / "other").samples == ()
+    # The table counts where there is one.
+    (tmp_path / JOURNAL_FILE).write_text("left behind\n")
+    assert load(tmp_path).samples == SAMPLES
 
 
 def test_runs_that_began_or_were_killed(tmp_path):
@@ -71,12 +74,6 @@ def test_runs_that_began_or_were_killed(tmp_path):
     assert loaded.samples == SAMPLES
     assert loaded.facts.counters == (counter,)
     assert loaded.facts.notes == ("one", "device samples: No GPU is sampled.")
-
-
-def test_the_table_counts_where_there_is_one(tmp_path):
-    save(tmp_path, FACTS, SAMPLES[:2])
-    (tmp_path / JOURNAL_FILE).write_text("left behind\n")
-    assert load(tmp_path).samples == SAMPLES[:2]
 
 
 def test_other_schemas_and_newer_fields(tmp_path):
@@ -125,9 +122,6 @@ def test_a_directory_is_used_only_when_empty_and_checking_leaves_nothing(tmp_pat
     create_directory(tmp_path / "a" / "b")
     with pytest.raises(OutputError, match=r"is not empty \(1 entry\)"):
         create_directory(tmp_path / "a")
-
-
-# --- traces of other profilers
 
 
 H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85018279936, "computeMajor": 9, "computeMinor": 0, "numSms": 132}
@@ -214,10 +208,7 @@ def test_the_name_of_a_workload():
 ])  # fmt: skip
 def test_the_platform_is_told_by_its_runtime(category, device):
     assert facts({**launch(0, 1, 1), "cat": category}, kernel("k", 2, 3, 1)).environment.device == device
-
-
-def test_a_trace_without_device_events_is_of_a_cpu():
-    assert facts(add(0, 1), deviceProperties=[H100]).environment.device == "cpu"
+    assert facts(add(0, 1), deviceProperties=[H100]).environment.device == "cpu", "without device events"
 
 
 @pytest.mark.parametrize("name", [

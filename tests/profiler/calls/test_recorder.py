@@ -32,9 +32,6 @@ def snapshot(module):
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
-# --- signatures --------------------------------------------------------------------------------------------------------------------
-
-
 def test_arguments_of_a_signature():
     # A signature has every argument in the order of the schema.
     image, weight = torch.rand(2, 3, 8, 8), torch.rand(4, 3, 3, 3)
@@ -54,9 +51,6 @@ def test_arguments_of_a_signature():
     # An object that no signature can hold is missing.
     found = call_signature(torch.ops.aten.add.Tensor, (torch.rand(2), torch.rand(2)), {"alpha": object()})
     assert found.args[2] is MISSING
-
-
-# --- what is recorded --------------------------------------------------------------------------------------------------------------
 
 
 class Block(nn.Module):
@@ -186,9 +180,6 @@ def test_declared_work_stands_for_what_is_inside():
     assert (counted.flops, counted.bytes, counted.coverage) == (7 + 3, 20 + 24, 1.0)
 
 
-# --- nothing is touched ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("real", [False, True], ids=["fake", "real"])
 def test_a_model_is_left_as_it_was(real):
     model = Block()
@@ -250,9 +241,6 @@ def test_lists_and_sets_of_a_module_are_left_as_they_were():
     recorded(lambda: model(torch.rand(2)))
     assert model.seen is seen
     assert (model.seen, model.shapes) == ([1], {"a"})
-
-
-# --- when fake tensors will not do -------------------------------------------------------------------------------------------------
 
 
 def test_fake_modules_and_inputs_bring_their_mode():

@@ -68,9 +68,6 @@ def tensor(*shape, dtype=torch.float32):
     return torch.randn(shape).to(dtype)
 
 
-# --- bytes and FLOPs of one kernel -------------------------------------------------------------------------------------------------
-
-
 def in_place(moving, new):
     moving.mul_(0.9).add_(new)
     return new * 2
@@ -142,9 +139,6 @@ def test_what_prepares_a_convolution_is_a_copy():
     works = generated(code)
     assert sum(work.flops for work in works) == 0
     assert sum(work.bytes for work in works) == 2 * 4 * (image.numel() + convolution.weight.numel() + result.numel())
-
-
-# --- all of a graph ------------------------------------------------------------------------------------------------------------------
 
 
 class Block(nn.Module):
@@ -221,9 +215,6 @@ def test_statistics_regions_and_modules_of_a_graph(block, tmp_path):
     assert read_compiled(tmp_path / COMPILED_FILE) == code
 
 
-# --- the watch -----------------------------------------------------------------------------------------------------------------------
-
-
 def test_sizes_that_vary_are_not_guessed():
     code, _ = compile_and_run(lambda a: torch.relu(a) * 2, tensor(R, C), dynamic=True)
     (kernel,) = code.graphs[0].kernels
@@ -292,9 +283,6 @@ def test_paths_are_those_of_named_modules(source, path):
 ])  # fmt: skip
 def test_the_place_of_compiled_code_is_told_by_one_of_its_modules(ids, names, prefix):
     assert inductor._prefix(ids, names) == prefix
-
-
-# --- the file ------------------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_stored_comes_back(tmp_path):

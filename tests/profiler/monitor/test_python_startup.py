@@ -67,14 +67,17 @@ ENDINGS = {
 
 @pytest.mark.parametrize(
     "words",
-    [["script.py", "a", "--b"], ["./sub/../script.py"], ["-m", "script", "a"], ["-c", LOOKS_AROUND, "a"]],
+    [["script.py", "a", "--b"], ["./sub/../script.py"], ["-m", "script", "a"], ["-c", LOOKS_AROUND, "a"], ["app", "z"], ["none.py"]],
     ids=lambda words: words[0],
 )
 def test_what_a_program_sees_of_itself(place, words):
     Path("script.py").write_text(LOOKS_AROUND)
     Path("sub").mkdir()
+    Path("app").mkdir()
+    Path("app/__main__.py").write_text("import helper, sys; print(helper.x, sys.argv, sys.path[0], __name__)")
+    Path("app/helper.py").write_text("x = 4")
     alone = run(*words)
-    assert alone[0] == 0
+    assert alone[0] == (2 if words == ["none.py"] else 0)
     assert followed(*words) == alone
 
 
@@ -84,19 +87,6 @@ def test_how_a_program_ends(place, ending, kind):
     Path("script.py").write_text(ending)
     words = ["script.py"] if kind == "script" else ["-m", "script"]
     assert followed(*words) == run(*words)
-
-
-def test_a_directory_and_an_archive_run_their_main(place):
-    Path("app").mkdir()
-    Path("app/__main__.py").write_text("import helper, sys; print(helper.x, sys.argv, sys.path[0], __name__)")
-    Path("app/helper.py").write_text("x = 4")
-    assert followed("app", "z") == run("app", "z")
-
-
-def test_a_script_that_is_not_there(place):
-    answer = followed("none.py")
-    assert answer == run("none.py")
-    assert answer[0] == 2
 
 
 def test_pickle_and_other_processes_find_main(place):

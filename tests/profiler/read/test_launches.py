@@ -105,9 +105,6 @@ def test_the_quantile_is_that_of_numpy(length):
     assert _quantile(values, 0.9) == float(np.quantile(values, 0.9))
 
 
-# --- collectives
-
-
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"
 
 
@@ -215,9 +212,6 @@ def test_collectives_of_published_traces():
     ]  # fmt: skip
     # No communication is none.
     assert len(read_collectives(trace(kernel("gemm", 0, 5, 1)))) == 0
-
-
-# --- requests
 
 
 DECODE = "execute_3_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq3sk60sqsq3sqsk60)"

@@ -53,15 +53,19 @@ def test_figures_are_those_of_the_kineto_trace_of_the_same_events():
     ]
 
 
-def test_ends_that_are_not_in_the_order_of_time_are_in_that_of_the_begins():
-    content = trace(thread(1), *map(begin, (1000, 2000, 4000), ("aten::a", "aten::b", "aten::c")), end(6000), end(5000), end(7000))
-    assert [name for name, _ in spans(content)] == ["aten::a", "aten::b", "aten::c"]
-    assert spans(content)[:2] == [("aten::a", 5000), ("aten::b", 3000)]
+NAMES = ("aten::a", "aten::b", "aten::c")
 
 
-def test_an_end_closes_the_slice_that_began_last():
-    packets = (thread(1), begin(1000, "aten::a"), begin(2000, "aten::b"), end(3000), begin(4000, "aten::c"), end(5000), end(6000))
-    assert spans(trace(*packets)) == [("aten::a", 5000), ("aten::b", 1000), ("aten::c", 1000)]
+@pytest.mark.parametrize(("packets", "lengths"), [
+    # ends that are not in the order of time are in that of the begins
+    ([*map(begin, (1000, 2000, 4000), NAMES), end(6000), end(5000), end(7000)], (5000, 3000)),
+    # an end closes the slice that began last
+    ([begin(1000, "aten::a"), begin(2000, "aten::b"), end(3000), begin(4000, "aten::c"), end(5000), end(6000)], (5000, 1000, 1000)),
+])  # fmt: skip
+def test_which_begin_an_end_belongs_to(packets, lengths):
+    found = spans(trace(thread(1), *packets))
+    assert [name for name, _ in found] == [*NAMES]
+    assert found[: len(lengths)] == list(zip(NAMES, lengths, strict=False))
 
 
 def test_a_trace_of_another_program_says_what_is_in_it():

@@ -1,14 +1,7 @@
 """The reader: what becomes a column, what is refused, and that nothing in a file makes it crash."""
 
-import gzip
-import json
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from rooflines.errors import TraceError
-from rooflines.profiler.read.reader import read
 from rooflines.profiler.read.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
 from rooflines.profiler.tree.tree import tree
@@ -103,63 +96,6 @@ def test_kinds_of_events():
 ])  # fmt: skip
 def test_a_senseless_event_is_left_out(event):
     assert len(trace(event, add(0, 1)).host) == 1
-
-
-@pytest.mark.parametrize(("content", "says"), [
-    (b"", "not a PyTorch trace"),
-    (b'{"traceEvents": [', "cut off after 17 bytes"),
-    (b'{"traceEvents": [{"ph": "X"}, {"ph', "cut off after 34 bytes"),
-    (b'{"traceEvents": [{"ph": "X"}, {"ph" "X"}]}', "damaged near byte 3[4-7]"),
-    (b'{"events": []}', "has no list of 'traceEvents'"),
-    (b'[]', "not a PyTorch trace"),
-    (b"\x1f\x8b\x08\x00broken", "damaged gzip"),
-])  # fmt: skip
-def test_what_is_no_trace_is_refused_with_the_reason(tmp_path, content, says):
-    path = tmp_path / "t.json"
-    path.write_bytes(content)
-    with pytest.raises(TraceError, match=says):
-        read(path)
-
-
-def test_files_that_are_cut_or_missing(tmp_path):
-    # A truncated gzip is refused.
-    whole = gzip.compress(json.dumps({"traceEvents": [add(0, 1)] * 200}).encode())
-    path = tmp_path / "t.json.gz"
-    path.write_bytes(whole)
-    assert len(read(path).host) == 200
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(TraceError, match="damaged gzip"):
-        read(path)
-    # A missing file is refused.
-    with pytest.raises(TraceError, match="cannot read the trace"):
-        read(tmp_path / "none.json")
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.fixed_dictionaries({}, optional={
-    "ph": st.sampled_from(["X", "i", "s", "M", ""]) | _JSON,
-    "cat": st.sampled_from(["cpu_op", "kernel", "cuda_runtime", "user_annotation", "cpu_instant_event"]) | _JSON,
-    "name": st.sampled_from(["[memory]", "aten::mm", "ProfilerStep#1", "nn.Module: a (B)"]) | _JSON,
-    "ts": st.floats() | st.integers() | _JSON, "dur": st.floats() | st.integers() | _JSON, "tid": _JSON, "pid": _JSON,
-    "args": st.none() | st.dictionaries(
-        st.sampled_from(["Input Dims", "Input type", "Input Strides", "Concrete Inputs", "correlation", "Bytes", "stream",
-                         "Sequence number"]), _JSON, max_size=5),
-}), max_size=8))  # fmt: skip
-def test_nothing_inside_an_event_makes_the_reader_crash(events):
-    try:
-        found = parse_trace(json.dumps({"traceEvents": events}).encode())
-    except TraceError:
-        return
-    calls = tree(found)
-    attribution = own(count_calls(calls))
-    assert attribution.busy_ns <= attribution.span_ns
 
 
 def shaped(event, grid, block):

@@ -62,6 +62,7 @@ def test_numbers(length, most):
     found, which = distinct(values)
     assert found.tolist() == sorted(set(values.tolist()))
     assert found[which].tolist() == values.tolist()
+    assert distinct(values > 0)[0].tolist() == sorted({value > 0 for value in values.tolist()})
 
 
 @RANGES
@@ -73,7 +74,3 @@ def test_rows(length, most):
     assert [tuple(row) for row in rows.tolist()] == sorted(set(expected))
     assert [tuple(row) for row in rows[which].tolist()] == expected
     assert rows.shape[1] == 3
-
-
-def test_truth_values():
-    assert distinct(np.array([True, False, True]))[0].tolist() == [0, 1]

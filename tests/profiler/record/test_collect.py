@@ -197,9 +197,11 @@ def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, m
     assert [note[: len(text)] for note, text in zip(run.facts.notes, expected, strict=True)] == expected
 
 
-def test_long_steps_are_traced_less_often(tmp_path, monkeypatch):
+def test_without_warm_up_the_first_step_is_timed_and_long_steps_are_traced_less_often(tmp_path, monkeypatch):
+    run = loop(tmp_path / "short", 7, warmup=0)
+    assert (counts(run), run.facts.steps.traced) == ((0, 2, 4), "steps")
     monkeypatch.setattr(passes, "TRACED_S", 0.0)
-    run = collect(forward, Recording(tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)))
+    run = collect(forward, Recording(tmp_path / "long", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)))
     assert len(run.facts.steps.traced_ns) == passes.TRACED_MIN_STEPS
     assert run.facts.notes == ()
 
@@ -269,11 +271,6 @@ def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_no
     assert marked == [True, True, *[False] * 6, True, *[False] * 3]
     assert (counts(recording.run)[:2], recording.run.facts.steps.traced) == ((8, 2), "early")
     assert len(linears(recording.run)) == 1, "the later one is kept"
-
-
-def test_a_loop_without_warm_up_is_timed_from_its_first_step_on(tmp_path):
-    run = loop(tmp_path / "run", 7, warmup=0)
-    assert (counts(run), run.facts.steps.traced) == ((0, 2, 4), "steps")
 
 
 def test_what_lies_between_a_pause_and_the_resumption_is_in_no_step(tmp_path):
@@ -415,17 +412,6 @@ def named(work):
     return [event.name.removeprefix("nn.Module: ") for event in profiler.events() if event.name.startswith("nn.Module: ")]
 
 
-def test_a_module_is_named_by_its_own_tree_or_where_no_root_knows_it_by_its_class():
-    lost = nn.Linear(8, 8)
-
-    class Hides(nn.Module):
-        def forward(self, x):
-            return lost(x)
-
-    assert named(lambda: NETWORK.inner(X)) == [" (Inner)", "layer (Linear)"]
-    assert named(lambda: Hides()(X)) == ["Hides (Hides)", "Linear (Linear)"]
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")
 def test_a_compiled_module_keeps_its_name_and_nobody_is_warned(recwarn):
     compiled = torch.compile(NETWORK.inner)
@@ -434,45 +420,50 @@ def test_a_compiled_module_keeps_its_name_and_nobody_is_warned(recwarn):
     assert not [warning for warning in recwarn if "global hooks" in str(warning.message)]
 
 
-def test_ranges_close_when_a_forward_raises():
-    def work():
-        with pytest.raises(RuntimeError, match="mat1"):
-            Broken()(X)
-        NETWORK.inner(X)
+LOST = nn.Linear(8, 8)
 
+
+class Hides(nn.Module):
+    def forward(self, x):
+        return LOST(x)
+
+
+class Starts(nn.Module):
+    def forward(self, x):
+        thread = threading.Thread(target=NETWORK.inner, args=(X,))
+        thread.start()
+        thread.join()
+        return x
+
+
+def raises():
+    with pytest.raises(RuntimeError, match="mat1"):
+        Broken()(X)
+    NETWORK.inner(X)
+
+
+def started():
+    nn.Sequential(Starts())(X)
+    NETWORK.inner(X)
+
+
+def further():
+    nn.Flatten()(X)
+    for network in (nn.Sequential(nn.Linear(8, 8)), nn.Sequential(nn.Linear(8, 8)), nn.Sequential(nn.Linear(8, 8))):
+        network(X)
+
+
+@pytest.mark.parametrize(("work", "ranges"), [
+    (lambda: NETWORK.inner(X), [" (Inner)", "layer (Linear)"]),  # by its own tree
+    (lambda: Hides()(X), ["Hides (Hides)", "Linear (Linear)"]),  # where no root knows it by its class
     # had one stayed open, the next module would not have been a root
-    ranges = [" (Broken)", "inner (Sequential)", "inner.0 (Linear)", "inner.1 (Linear)", "Inner (Inner)", "Inner.layer (Linear)"]
-    assert named(work) == ranges
-
-
-def test_threads_have_ranges_of_their_own():
-    def work():
-        def call():
-            NETWORK.inner(X)
-
-        class Forks(nn.Module):
-            def forward(self, x):
-                thread = threading.Thread(target=call)
-                thread.start()
-                thread.join()
-                return x
-
-        nn.Sequential(Forks())(X)
-        NETWORK.inner(X)
-
-    assert named(work)[-2:] == ["Inner (Inner)", "Inner.layer (Linear)"]
+    (raises, [" (Broken)", "inner (Sequential)", "inner.0 (Linear)", "inner.1 (Linear)", "Inner (Inner)", "Inner.layer (Linear)"]),
+    # threads have ranges of their own
+    (started, ["Inner (Inner)", "Inner.layer (Linear)"]),
+    (further, ["Flatten (Flatten)", " (Sequential)", "0 (Linear)", "Sequential (Sequential)", "Sequential.0 (Linear)",
+               "Sequential-2 (Sequential)", "Sequential-2.0 (Linear)"]),
+], ids=["root", "unknown", "raises", "threads", "further"])  # fmt: skip
+def test_how_modules_are_named(work, ranges):
+    found = named(work)
+    assert found == ranges or (work is started and found[-2:] == ranges)
     assert not hooks_are_on()
-
-
-def test_further_networks_losses_and_transforms_are_named_by_their_class():
-    def work():
-        nn.Flatten()(X)
-        for network in (nn.Sequential(nn.Linear(8, 8)), nn.Sequential(nn.Linear(8, 8)), nn.Sequential(nn.Linear(8, 8))):
-            network(X)
-
-    assert named(work) == [
-        "Flatten (Flatten)",
-        *(" (Sequential)", "0 (Linear)"),
-        *("Sequential (Sequential)", "Sequential.0 (Linear)"),
-        *("Sequential-2 (Sequential)", "Sequential-2.0 (Linear)"),
-    ]

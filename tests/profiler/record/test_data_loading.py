@@ -64,9 +64,6 @@ def longest(watch):
     return found
 
 
-# --- waiting -----------------------------------------------------------------------------------------------------------------------
-
-
 def test_what_a_loader_sleeps_is_waited_for_and_nothing_else():
     data = Slow()
     with LoaderWatch() as watch:
@@ -166,8 +163,6 @@ def test_resident_data_comes_at_once_and_whole():
         assert not torch.equal(next(iterator)["x"], last)
 
 
-# --- batches -----------------------------------------------------------------------------------------------------------------------
-
 Pair = namedtuple("Pair", "x y")
 
 
@@ -195,9 +190,6 @@ def test_a_copy_has_its_own_containers_and_the_same_tensors():
     assert found["x"] is not batch["x"]
     assert found["x"][0] is found["pair"].x is found["pair"].y[0] is tensor
     assert type(found["pair"]) is Pair
-
-
-# --- the loader alone --------------------------------------------------------------------------------------------------------------
 
 
 def source(loader, **wrapped):

@@ -1,7 +1,5 @@
 """Calls of transformers' ``generate()`` in a program: their phases, token times and sizes."""
 
-import textwrap
-
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -10,7 +8,6 @@ import rooflines
 from rooflines.profiler.read.request_marks import phase_mark
 from rooflines.profiler.record.generate_calls import GenerateCalls
 from rooflines.profiler.record.script import StepHooks
-from tests.commands import quick, run
 
 transformers = pytest.importorskip("transformers")
 BATCH, PROMPT, NEW = 2, 9, 5
@@ -92,15 +89,13 @@ def test_a_call_is_one_step(model):
     assert [doing for doing in seen if doing != "call"] == ["generate", "generate"]
 
 
-def test_a_script_that_generates(tmp_path):
-    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
-    answer = run("profile", "script.py", *quick(tmp_path), "-o", "out", cwd=tmp_path)
-    assert answer.code == 0, answer.err
-    facts = rooflines.load(tmp_path / "out").facts
+def test_a_script_that_generates(profiled):
+    _, recorded = profiled(SCRIPT)
+    facts = recorded.facts
     assert (facts.workload.mode, facts.workload.batch_size) == ("generate", BATCH)
     assert (facts.workload.prompt_length, facts.workload.new_tokens) == (PROMPT, NEW)
     assert len(facts.steps.timed_token_ns) == len(facts.steps.timed_ns)
-    analysis = rooflines.analyze(tmp_path / "out")
+    analysis = rooflines.analyze(recorded)
     assert [phase.kind for phase in analysis.generation.phases] == ["prefill", "decode"]
     assert analysis.generation.of("decode").steps == (NEW - 1) * analysis.basis.steps
     assert {"attention", "MLP", "head", "embedding"} <= analysis.generation.of("decode").parts.keys()

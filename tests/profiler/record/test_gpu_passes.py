@@ -146,9 +146,6 @@ def loop(device, directory, monkeypatch, made, **settings):
     return recording.run
 
 
-# --- how many steps ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def _real(monkeypatch):
     monkeypatch.undo()
@@ -187,9 +184,6 @@ def test_steps_keep_a_gpu_busy_before_they_may_settle():
         restless.add((1 + len(restless.times_ns)) * 100 * MS)
     # The second and third take 0.2 + 0.3 s; from the third on it had eight to settle.
     assert (len(restless.times_ns), restless.settled) == (2 + 8, False)
-
-
-# --- the order of events -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("asked", "noted"), [
@@ -237,9 +231,6 @@ def test_steps_that_were_asked_for_are_all(tmp_path, monkeypatch):
     assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (3, 7, TRACED_STEPS)
 
 
-# --- the device that the first step shows ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("made", [0, 1, 40])
 def test_the_run_is_of_the_device_that_the_first_step_shows(tmp_path, monkeypatch, made):
     device = GpuDouble(found=False)
@@ -279,9 +270,6 @@ def test_without_warm_up_the_first_steps_stay_on_the_clock_that_they_began_with(
     device.sampler = lambda path: Noted(path, device.noted)  # no GPU is sampled that nobody knows
     steps = loop(device, tmp_path / "run", monkeypatch, 10, warmup=0, steps=5).facts.steps
     assert (len(steps.timed_ns), steps.clock) == (5, "perf_counter")
-
-
-# --- events and wall time ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("_real")

@@ -13,23 +13,21 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 import rooflines
 from rooflines.profiler.record.own_profilers import _is_profiling
-from tests.commands import quick, run, write_ceilings
+from tests.commands import write_ceilings
 from tests.profiler.record import random_programs
 
 # Two products forward, two gradients of weights, one of an input.
 STEP_FLOPS = 2 * (2 * 4 * 16 * 32) + 3 * (2 * 4 * 32 * 8)
 
 
-def answered(tmp_path, source, *options):
+@pytest.fixture
+def answered(profiled):
     """The answer to profiling a program to its end, and its run."""
-    (tmp_path / "train.py").write_text(random_programs.STEPS + textwrap.dedent(source))
-    answer = run("profile", "train.py", "--to-end", *quick(tmp_path), "-o", "out", *options, cwd=tmp_path)
-    return answer, rooflines.load(tmp_path / "out")
+    return lambda source: profiled(random_programs.STEPS + textwrap.dedent(source), options=["--to-end"])
 
 
-def test_a_schedule_of_the_program_gets_its_events_and_steps_beside_it_are_recorded(tmp_path):
+def test_a_schedule_of_the_program_gets_its_events_and_steps_beside_it_are_recorded(answered):
     answer, recorded = answered(
-        tmp_path,
         """
         with profile(activities=CPU, schedule=schedule(wait=1, warmup=1, active=2, repeat=2)) as p:
             for _ in range(50):
@@ -38,12 +36,11 @@ def test_a_schedule_of_the_program_gets_its_events_and_steps_beside_it_are_recor
         print("rows", len([row for row in p.key_averages() if row.key == "aten::mm"]), p.step_num)
         """,
     )
-    assert answer.code == 0, answer
     assert answer.out.startswith("rows 1 50\n")
     assert rooflines.analyze(recorded).totals.matrix_flops == STEP_FLOPS
 
 
-def test_a_profiler_around_all_steps_leaves_their_times_and_its_exported_trace_their_operators(tmp_path):
+def test_a_profiler_around_all_steps_leaves_their_times_and_its_exported_trace_their_operators(answered):
     source = """
         with profile(activities=CPU, record_shapes={shapes}) as p:
             for _ in range(6):
@@ -52,17 +49,16 @@ def test_a_profiler_around_all_steps_leaves_their_times_and_its_exported_trace_t
         p.export_chrome_trace("own.json")
         print("rows", sum(row.count for row in p.key_averages() if row.key == "aten::mm"))
     """
-    answer, recorded = answered(tmp_path, source.format(shapes=False))
-    assert (answer.code, answer.out.partition("\n")[0]) == (0, "rows 30")
+    answer, recorded = answered(source.format(shapes=False))
+    assert answer.out.startswith("rows 30\n")
     analysis = rooflines.analyze(recorded)
     assert analysis.steps.slowed_by == "the program's own profiler"
     assert not analysis.operators
     assert "with the program's own profiler on, whose cost is in them" in " ".join(answer.out.split())
 
 
-def test_the_trace_that_the_program_exports_is_used_where_there_is_none_of_ours(tmp_path):
-    answer, recorded = answered(
-        tmp_path,
+def test_the_trace_that_the_program_exports_is_used_where_there_is_none_of_ours(answered, tmp_path):
+    _, recorded = answered(
         """
         with profile(activities=CPU, record_shapes=True, on_trace_ready=lambda p: p.export_chrome_trace("own.json"),
                      schedule=schedule(wait=0, warmup=1, active=5)) as p:
@@ -71,16 +67,14 @@ def test_the_trace_that_the_program_exports_is_used_where_there_is_none_of_ours(
                 p.step()
         """,
     )
-    assert answer.code == 0, answer
     assert (tmp_path / "own.json").stat().st_size
     analysis = rooflines.analyze(recorded)
     assert analysis.totals.matrix_flops == STEP_FLOPS
     assert any("the program's own profiler exported" in note for note in analysis.notes)
 
 
-def test_a_program_that_records_itself_does_so_under_a_recording(tmp_path):
+def test_a_program_that_records_itself_does_so_under_a_recording(answered):
     answer, recorded = answered(
-        tmp_path,
         """
         import rooflines
         with rooflines.record("inner", formats="json", ceilings="ceilings.json") as r:
@@ -98,8 +92,8 @@ def test_a_program_that_records_itself_does_so_under_a_recording(tmp_path):
     ("cProfile.Profile().runcall(loop)", "sys.setprofile (Profile)" if sys.version_info < (3, 12) else "sys.monitoring (cProfile)"),
     pytest.param("sys.settrace(tracer); loop()", "sys.settrace (tracer)", marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_what_observes_the_programs_python_code_is_named_beside_its_times(tmp_path, observed, named):
-    answer, recorded = answered(tmp_path, f"""
+def test_what_observes_the_programs_python_code_is_named_beside_its_times(answered, observed, named):
+    _, recorded = answered(f"""
         import cProfile
         def tracer(*_):
             return None
@@ -108,7 +102,6 @@ def test_what_observes_the_programs_python_code_is_named_beside_its_times(tmp_pa
                 step()
         {observed}
         """)  # fmt: skip
-    assert answer.code == 0, answer
     assert recorded.facts.steps.slowed_by == f"the program's {named}"
 
 
@@ -126,15 +119,13 @@ def test_a_prepared_session_is_seen_beside_other_threads():
         thread.join()
 
 
-def test_a_program_that_ran_operators_under_its_own_profiler_alone_is_not_told_that_it_ran_none(tmp_path):
-    source = """
-    with profile(activities=CPU):
-        mine.network(torch.randn(4, 16)).sum().backward()
-    print("END", flush=True)
-    """
-    (tmp_path / "train.py").write_text(random_programs.STEPS + textwrap.dedent(source))
-    answer = run("profile", "train.py", "--to-end", *quick(tmp_path), "-o", "out", cwd=tmp_path)
-    assert (answer.code, answer.out) == (0, "END\n"), answer
+def test_a_program_that_ran_operators_under_its_own_profiler_alone_is_not_told_that_it_ran_none(answered):
+    answer, _ = answered("""
+        with profile(activities=CPU):
+            mine.network(torch.randn(4, 16)).sum().backward()
+        print("END", flush=True)
+        """)
+    assert answer.out == "END\n"
     assert "called modules or made optimizers, and none of its operators were recorded" in answer.err
 
 

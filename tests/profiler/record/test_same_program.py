@@ -1,9 +1,11 @@
 """The law of the recorder: a program prints, writes and exits the same with and without ``rooflines profile``.
 
 Each program in ``programs/`` runs with Python and under ``rooflines profile --to-end``, in the same new directory. What is left of
-standard output and error without our own lines, the exit code and the files must be equal.
+standard output and error without our own lines, the exit code and the files must be equal. A program is a file, or a function of one
+of ``SEVERAL``.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -19,6 +21,7 @@ from tests.commands import TIMEOUT_S, command, environment, write_ceilings
 PROGRAMS = Path(__file__).parent / "programs"
 # Run by `make test`; all others are slow.
 FAST = {"half_lines", "raises"}
+SEVERAL = ("endings", "profilers", "surroundings", "threads", "training")
 ARGUMENTS = {"main_module": ["--steps", "3", "--device", "mine"], "refuses_arguments": ["--nonsense"]}
 MODULES = {"package_program", "package_program.part"}
 INPUT = {"reads_input": "Ada\nsecond line\nthird\nfourth\n", "streams": "not read\n"}
@@ -46,10 +49,16 @@ class Left:
     files: dict[str, bytes]
 
 
-def names():
-    """All programs."""
-    files = {path.stem for path in PROGRAMS.glob("*.py")} - {"small"}
-    return [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in sorted(files | MODULES)]
+def programs():
+    """The command line of each program by its name, which is no path for those that are run as modules."""
+    found = {name: ("-m", name) for name in MODULES}
+    found |= {path.stem: (path,) for path in PROGRAMS.glob("*.py") if path.stem not in ("small", *SEVERAL)}
+    for path in (PROGRAMS / f"{name}.py" for name in SEVERAL):
+        found |= {one.name: (path, one.name) for one in ast.parse(path.read_text()).body if isinstance(one, ast.FunctionDef)}
+    return found
+
+
+ALL = programs()
 
 
 def left(line, place, given):
@@ -68,8 +77,9 @@ def left(line, place, given):
 
 def both(name, folder):
     """What ``name`` leaves under Python and under us, there without our own lines."""
-    program = ["-m", name] if name in MODULES else [os.path.relpath(PROGRAMS / f"{name}.py", folder / "place")]
-    own, given = ARGUMENTS.get(name, []), INPUT.get(name, "")
+    path, *own = [os.path.relpath(word, folder / "place") if isinstance(word, Path) else word for word in ALL[name]]
+    program = [path] if name not in MODULES else [path, own.pop()]
+    own, given = own + ARGUMENTS.get(name, []), INPUT.get(name, "")
     options = [
         "--ceilings", write_ceilings(folder), "--formats", "json", "--device", "cpu", "--steps", "3", "--warmup", "2", "-o", "out",
     ]  # fmt: skip
@@ -82,7 +92,7 @@ def both(name, folder):
     return plain, Left(ours.code, out, err, ours.files)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in sorted(ALL)])
 def test_a_program_is_the_same_under_us(name, tmp_path):
     plain, ours = both(name, tmp_path)
     assert ours.out == plain.out

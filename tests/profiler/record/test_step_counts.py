@@ -87,9 +87,6 @@ def test_ranks_of_a_job_take_the_same_number_of_steps_whatever_they_see():
         assert (taken, warmup.rule, warmup.settled) == (8, "8 warm-up steps, the same on every rank", None)
 
 
-# --- the tracer
-
-
 @pytest.mark.skipif(heap_bytes() is None, reason="the C library does not say how large its heap is")
 def test_small_blocks_are_in_the_heap_and_large_ones_are_not():
     import torch
@@ -136,9 +133,6 @@ def test_what_is_stopped_before_and_another_thread_are_not_interrupted(monkeypat
     thread.start()
     thread.join()
     assert seen == [False]
-
-
-# --- the process
 
 
 COUNTED = Path("/proc/self/schedstat").exists()
@@ -211,9 +205,6 @@ def test_memory_out_of_the_reserve_takes_no_new_pages():
     assert taken() < pages / 10
     reserve.release()
     reserve.release()  # once is enough, twice does no harm
-
-
-# --- other programs
 
 
 BUSY = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"

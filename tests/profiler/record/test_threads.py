@@ -11,7 +11,7 @@ import rooflines
 from rooflines.profiler.record.script import StepHooks
 from rooflines.profiler.record.tracer import Tracer
 from rooflines.roofline.advise.findings import find
-from tests.commands import command, environment, quick, run
+from tests.commands import command, environment, quick
 
 POOL = """
     from concurrent.futures import ThreadPoolExecutor
@@ -32,16 +32,10 @@ POOL = """
 CALL_FLOPS = 2 * 16 * 64 * 64 + 2 * 16 * 64 * 32
 
 
-def pooled(tmp_path, workers, calls):
-    source = textwrap.dedent(POOL).replace("WORKERS", str(workers)).replace("CALLS", str(calls))
-    (tmp_path / "serve.py").write_text(source)
-
-
-def test_operators_of_a_pool_of_threads_are_those_of_the_whole_program(tmp_path):
-    pooled(tmp_path, 2, 9)
-    answer = run("profile", "serve.py", "--to-end", *quick(tmp_path), "-o", "out", cwd=tmp_path)
+def test_operators_of_a_pool_of_threads_are_those_of_the_whole_program(profiled):
+    answer, recorded = profiled(POOL.replace("WORKERS", "2").replace("CALLS", "9"), options=["--to-end"])
     assert answer.out.startswith("sum 144\n"), answer
-    analysis = rooflines.analyze(tmp_path / "out")
+    analysis = rooflines.analyze(recorded)
     assert analysis.totals.matrix_flops == 9 * CALL_FLOPS
     assert "Host-bound" not in analysis.verdict
     assert any("operators of all threads are in the trace" in note for note in analysis.notes)
@@ -49,18 +43,15 @@ def test_operators_of_a_pool_of_threads_are_those_of_the_whole_program(tmp_path)
 
 
 @pytest.mark.slow
-def test_calls_of_one_thread_of_a_pool_are_steps(tmp_path):
-    pooled(tmp_path, 1, 80)
-    answer = run("profile", "serve.py", "--to-end", *quick(tmp_path), "-o", "out", cwd=tmp_path)
-    assert answer.code == 0, answer
-    analysis = rooflines.analyze(tmp_path / "out")
+def test_calls_of_one_thread_of_a_pool_are_steps(profiled):
+    _, recorded = profiled(POOL.replace("WORKERS", "1").replace("CALLS", "80"), options=["--to-end"])
+    analysis = rooflines.analyze(recorded)
     assert (analysis.totals.matrix_flops, analysis.steps.count, analysis.basis.served) == (CALL_FLOPS, 2, True)
     assert "Host-bound" not in analysis.verdict
 
 
-def test_a_process_that_waits_for_connections_may_wait_between_its_steps(tmp_path):
-    (tmp_path / "worker.py").write_text(
-        textwrap.dedent("""
+def test_a_process_that_waits_for_connections_may_wait_between_its_steps(profiled):
+    _, recorded = profiled("""
         import socket, time, torch
         listening = socket.create_server(("127.0.0.1", 0))
         model = torch.nn.Linear(64, 64).eval()
@@ -68,11 +59,8 @@ def test_a_process_that_waits_for_connections_may_wait_between_its_steps(tmp_pat
             for _ in range(30):
                 model(torch.ones(16, 64))
                 time.sleep(0.002)  # no request yet
-    """)
-    )
-    answer = run("profile", "worker.py", *quick(tmp_path), "-o", "out", cwd=tmp_path)
-    assert answer.code == 0, answer
-    analysis = rooflines.analyze(tmp_path / "out")
+        """)
+    analysis = rooflines.analyze(recorded)
     assert analysis.basis.served
     assert "Host-bound" not in analysis.verdict
     assert "torch.compile" not in str(find(analysis)), find(analysis)

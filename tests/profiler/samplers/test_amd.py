@@ -145,9 +145,6 @@ def test_the_energy_counter_is_watched_for_its_update_period(gpu, monkeypatch):
     assert energy.update_s == pytest.approx(0.01, rel=0.05)
     assert energy.resolution == pytest.approx(15.3e-6)
     assert reader.period_s == energy.update_s / 2
-
-
-def test_without_an_energy_counter_there_is_nothing_to_watch(gpu):
     gpu["amdsmi_get_energy_count"] = AMDSMI_STATUS_NOT_SUPPORTED
     assert sampler(gpu).counters() == ()
 

@@ -71,9 +71,6 @@ def reading(own_s=0.0, ended_s=0.0, started=1.0, age_s=100.0, read_bytes=None):
     return ProcessReading(started=started, age_s=age_s, rss_bytes=1, threads=1, own=own, ended=ended)
 
 
-# --- what a tree spent between two readings
-
-
 @pytest.mark.parametrize(("before", "now", "cpu_s"), [
     ({1: reading(5)}, {1: reading(7)}, 2),
     # born since: all it spent; seen late: nothing until the next reading
@@ -103,9 +100,6 @@ def test_cpu_time_of_a_tree_between_two_readings(before, now, cpu_s):
 ])  # fmt: skip
 def test_bytes_that_no_process_tells_are_absent_and_what_one_tells_counts_once(before, now, read_bytes):
     assert spent_between(before, now, 1.0).read_bytes == read_bytes
-
-
-# --- one process
 
 
 @linux
@@ -161,9 +155,6 @@ def test_descendants_are_those_that_psutil_finds(process):
     found = sorted(descendants(process.pid))
     assert found == sorted(child.pid for child in psutil.Process(process.pid).children(recursive=True))
     assert len(found) == 2
-
-
-# --- trees of real processes
 
 
 def test_children_that_came_and_went_between_two_readings_are_counted(process):
@@ -274,9 +265,6 @@ def test_costs_and_resolution_of_the_host():
     assert {counter.source for counter in counters.values()} == {"psutil"}
 
 
-# --- asking at a limited rate
-
-
 def test_a_question_is_asked_as_rarely_as_it_costs(monkeypatch):
     clock = {"time": 0.0}
 
@@ -286,22 +274,15 @@ def test_a_question_is_asked_as_rarely_as_it_costs(monkeypatch):
 
     monkeypatch.setattr(time, "monotonic", lambda: clock["time"])
     monkeypatch.setattr(time, "thread_time", lambda: clock["time"])
-    ask = RateLimited(question, every_s=0.5, share=0.01)
-    answers = 0
-    while clock["time"] < 100:
-        answers += ask() is not None
-        clock["time"] += 0.1
-    assert answers == pytest.approx(100 * 0.01 / 0.02, rel=0.1)
-    cheap = RateLimited(lambda: 1, every_s=1.0, share=0.01)
-    until = clock["time"] + 100
-    answers = 0
-    while clock["time"] < until:
-        answers += cheap() is not None
-        clock["time"] += 0.1
-    assert answers == pytest.approx(100, abs=12)
-
-
-# --- temperature
+    for ask, expected in (
+        (RateLimited(question, every_s=0.5, share=0.01), pytest.approx(100 * 0.01 / 0.02, rel=0.1)),
+        (RateLimited(lambda: 1, every_s=1.0, share=0.01), pytest.approx(100, abs=12)),
+    ):
+        until, answers = clock["time"] + 100, 0
+        while clock["time"] < until:
+            answers += ask() is not None
+            clock["time"] += 0.1
+        assert answers == expected
 
 
 def sensors(directory: Path, driver: str, **labeled: int) -> None:
@@ -314,14 +295,10 @@ def sensors(directory: Path, driver: str, **labeled: int) -> None:
 
 
 @pytest.mark.parametrize(("drivers", "temperature"), [
-    (  # the hottest package
-        [
-            ("nvme", {"Composite": 91000}),
-            ("coretemp", {"Package_id_0": 61000, "Core_0": 88000}),
-            ("coretemp", {"Package_id_1": 64000}),
-        ],
-        64.0,
-    ),
+    # the hottest package
+    # the hottest package
+    ([("nvme", {"Composite": 91000}), ("coretemp", {"Package_id_0": 61000, "Core_0": 88000}), ("coretemp", {"Package_id_1": 64000})],
+     64.0),
     ([("k10temp", {"Tctl": 82125, "Tdie": 62125, "Tccd1": 60000})], 62.125),  # the die, not what the fan follows
     ([("k10temp", {"Tctl": 55500})], 55.5),
     ([("cpu_thermal", {"_": 48312})], 48.312),  # no label where the driver has only one

@@ -149,8 +149,6 @@ def test_quantized_weights_generate_and_are_counted_as_they_are_packed(kind, pre
     assert counted.phases[1].count.coverage == 1
 
 
-# --- factories and objects -----------------------------------------------------------------------------------------------------------
-
 FACTORIES = """
 import torch
 from torch import nn
@@ -255,9 +253,6 @@ def test_what_does_not_generate_is_refused_with_the_protocol(factory):
     for asked, named in (({"kv_cache": "static"}, "kv_cache"), ({"precision": "bf16"}, "precision")):
         with pytest.raises(WorkloadError, match=f"{named} does not apply to models.py:counting"):
             prepare(factory("counting"), options(**asked))
-
-
-# --- what is refused ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "asked", "message"), [

@@ -62,9 +62,6 @@ def test_an_unlabeled_test_folder_is_none(tmp_path):
     assert "a fifth (3) held out for tests" in find_dataset("folder", str(folder)).label
 
 
-# --- broken ------------------------------------------------------------------------------------------------------------------------
-
-
 def of(name, make, *broken):
     return pytest.param(name, make, *broken, id=f"{name}-{broken[1][:30]}")
 
@@ -126,9 +123,6 @@ def test_a_file_that_is_no_image_is_named_by_the_loader(tmp_path, workers):
     assert "cat.3.jpg' cannot be decoded as an image" in refused.value.message
     assert "\n" not in refused.value.message
     assert not torch.is_tensor(refused.value)
-
-
-# --- other data sets
 
 
 @pytest.mark.parametrize("name", ["cifar10", pytest.param("cifar100", marks=pytest.mark.slow), "tiny-imagenet", "mnist", "folder"])

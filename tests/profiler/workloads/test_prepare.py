@@ -31,8 +31,6 @@ def step(prepared):
         return prepared.step()
 
 
-# --- every kind of network ---------------------------------------------------------------------------------------------------------
-
 BOTH, ONLY_INFERENCE = ("inference", "training"), ("inference",)
 NETWORKS = [
     ("mobilenet_v3_small", 64, BOTH, "images"),
@@ -86,9 +84,6 @@ def test_seeds_and_sizes():
     assert prepare("raft_small", options(image_size=130)).facts.image_size == 136
 
 
-# --- how it runs -------------------------------------------------------------------------------------------------------------------
-
-
 class Looks(nn.Module):
     """A convolution that keeps what it saw."""
 
@@ -113,19 +108,14 @@ def look(**asked):
     return network.seen
 
 
-class TakesBatch(nn.Module):
-    """A layer whose input is in a mapping that torch's trees do not know, as a tokenizer returns it."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, batch):
-        return self.layer(batch["x"])
-
-
 def test_tensors_in_any_mapping_get_the_precision_of_the_network():
-    step(from_module(TakesBatch(), {"batch": UserDict(x=torch.randn(2, 4))}, options(precision="bf16")))
+    class TakesBatch(nn.Linear):
+        """Its input is in a mapping that torch's trees do not know, as a tokenizer returns it."""
+
+        def forward(self, batch):
+            return super().forward(batch["x"])
+
+    step(from_module(TakesBatch(4, 4), {"batch": UserDict(x=torch.randn(2, 4))}, options(precision="bf16")))
 
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
@@ -215,9 +205,6 @@ def test_a_module_that_cannot_train_is_refused(network, inputs, message):
         from_module(network, inputs, options(mode="training"))
 
 
-# --- what was lent -----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", BOTH)
 @pytest.mark.parametrize("asked", [{}, {"precision": "bf16"}, {"channels_last": True}, {"precision": "amp-bf16"}], ids=str)
 def test_a_module_comes_back_as_it_was(mode, asked):
@@ -247,9 +234,6 @@ def test_a_module_that_is_refused_comes_back_too():
     assert network.weight.dtype == torch.float32
 
 
-# --- devices and options -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:one", "", "CUDA"])
 def test_names_that_are_no_device(name):
     with pytest.raises(DeviceError, match="unknown device"):
@@ -267,10 +251,6 @@ def test_options_and_precisions_are_checked_from_python_too():
     # Options are checked from python too.
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
         PointOptions(mode="train").check()  # type: ignore[arg-type]
-    # Options and precisions are checked from python too.
-    # Options are checked from python too.
-    with pytest.raises(WorkloadError, match="unknown mode 'train'"):
-        PointOptions(mode="train").check()  # type: ignore[arg-type]
     with pytest.raises(WorkloadError, match="unknown precision 'half'"):
         PointOptions(precision="half").check()
     # Tf32 is refused on a cpu.
@@ -279,9 +259,6 @@ def test_options_and_precisions_are_checked_from_python_too():
     prepared = from_step(lambda: 7, options(batch_size=3), name="mine")
     assert step(prepared) == 7
     assert prepared.facts == Workload(name="mine", mode="inference", batch_size=3, source="step")
-
-
-# --- factories ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_factory_is_called_with_what_its_signature_names(tmp_path):

@@ -86,9 +86,6 @@ def distance(found, reference):
     return float((found.detach() - reference.detach()).norm() / reference.detach().norm())
 
 
-# --- what cannot be combined -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("kind", "settings", "message"), [
     ("static-int8", {"mode": "training"}, "quantize='static-int8' applies to inference only. Use quantize='qat' in training."),
     ("qat", {}, "quantize='qat' applies to training only. Add mode='training'."),
@@ -136,9 +133,6 @@ def test_what_cannot_be_quantized_is_refused():
         with pytest.raises(Exception, match="static-int8 needs the values of weights"):
             quantize(network, (x,), {}, "static-int8", CPU)
         assert quantize(network, (x,), {}, "dynamic-int8", CPU).layers.quantized == 1
-
-
-# --- what is quantized, and by which kernels -----------------------------------------------------------------------------------------
 
 
 # Products of the layers that are quantized: 2 for each element of a result and of a row of the weight.
@@ -201,9 +195,6 @@ def test_inputs_and_ranges():
         narrow = quantize(network, (x,), {}, "static-int8", CPU).network
         wide = quantize(network, (x,), {}, "static-int8", CPU, calibration=[(10 * x,)]).network
         assert distance(wide(10 * x), reference) < distance(narrow(10 * x), reference) / 2
-
-
-# --- results -----------------------------------------------------------------------------------------------------------------------
 
 
 def test_weights_are_rounded_to_255_steps_of_each_row():
@@ -284,9 +275,6 @@ def test_compiled_code_computes_the_same(kind):
         assert distance(compiled(x), eager(x)) < 1e-3
 
 
-# --- training ----------------------------------------------------------------------------------------------------------------------
-
-
 def test_training_without_rounding_is_that_of_the_network():
     from torchao.quantization.pt2e import disable_fake_quant
 
@@ -326,9 +314,6 @@ def test_training_changes_the_parameters_of_the_network_and_is_converted(name):
     assert any("dropout" in str(node.target) and node.args[1:] == (0.1, True) for node in graph.graph.nodes)
     counted = rooflines.count(int8, x)
     assert {row.precision for row in counted.operators if row.matrix_flops} == {"int8"}
-
-
-# --- traces ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", INT8)
