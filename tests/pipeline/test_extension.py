@@ -133,17 +133,13 @@ def test_an_operator_without_a_formula_is_counted_by_what_its_kernel_calls(count
     assert [(row["name"], row["kind"]) for row in answer["operators"]] == [("aten::mul", "counted")]
 
 
-def test_a_file_of_formulas_is_used(counted, tmp_path):
-    (tmp_path / "some.py").write_text(FILES["mylib_formulas.py"])
-    answer = counted("--formulas", "some.py")
-    assert (answer["flops"], answer["bytes"], answer["coverage"]) == (1000, 8000, 1.0)
-
-
-def test_an_installed_package_of_formulas_is_used(counted, tmp_path):
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_file_and_an_installed_package_of_formulas_are_used(counted, tmp_path, installed):
     assert '[project.entry-points."rooflines.formulas"]\nmylib = "mylib_formulas"' in FILES["pyproject.toml"]
     (tmp_path / "mylib_formulas.py").write_text(FILES["mylib_formulas.py"])
-    write_package(tmp_path)
-    answer = counted()
+    if installed:
+        write_package(tmp_path)
+    answer = counted(*(() if installed else ("--formulas", "mylib_formulas.py")))
     assert (answer["flops"], answer["bytes"], answer["coverage"]) == (1000, 8000, 1.0)
 
 

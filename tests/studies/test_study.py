@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rooflines.errors import DataError, DeviceError, UsageError
+from rooflines.profiler.progress import Silent
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.document import texts
 from rooflines.reports.render.html import render
@@ -119,10 +120,6 @@ def test_the_same_machine_twice_keeps_two_names(tmp_path):
 def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
     """Activations of a training step, counted for the paper's batches, beside what it printed for its T4."""
     from rooflines_studies.environments import memory, page
-
-    class Silent:
-        def stage(self, *_):
-            pass
 
     printed = {one["model"]: 1e6 * (one["peak_gpu_memory_mb"] or 0) for one in page.table("throughput")}
     point = {"id": "memory-1", "options": {"model": "squeezenet1_1", "batch_size": 64}}
