@@ -66,6 +66,12 @@ def documented(heading):
     return dict(re.findall(r"^```\w+\n# (\S+\.\w+)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
 
 
+def package(group, name, value, files):
+    """The ``files`` of a package with one entry point."""
+    pyproject = f'[project]\nname = "{group}"\nversion = "1"\n[project.entry-points."rooflines.{group}"]\n{name} = "{value}"\n'
+    return {"pyproject.toml": pyproject, **files}
+
+
 def sampler_module(body):
     """The files of a package whose sampler has ``body`` as the code of its class."""
     start = (
@@ -73,8 +79,8 @@ def sampler_module(body):
         "from rooflines.ext import DeviceSample, Field, Sampler, now_ns\n"
         "class Mine(Sampler):\n    def __init__(self, pid, period_s): pass\n"
     )
-    pyproject = '[project]\nname = "mine"\nversion = "1"\n[project.entry-points."rooflines.samplers"]\nmine = "mine_sampler:Mine"\n'
-    return {"pyproject.toml": pyproject, "mine_sampler.py": start + "".join(f"    {line}\n" for line in body.splitlines())}
+    code = start + "".join(f"    {line}\n" for line in body.splitlines())
+    return package("samplers", "mine", "mine_sampler:Mine", {"mine_sampler.py": code})
 
 
 def monitored(folder, key):
@@ -206,22 +212,17 @@ def test_the_documented_format_is_a_name_for_every_command(tmp_path, monkeypatch
     assert {path.name for path in out.iterdir()} == {"report.rst", "report.txt"}
 
 
-def broken(group, name, value, files):
-    pyproject = f'[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.{group}"]\n{name} = "{value}"\n'
-    return {"pyproject.toml": pyproject, **files}
-
-
 def test_a_format_and_a_recommendation_that_cannot_be_imported_are_named(tmp_path, monkeypatch, rules):
     for kind in ("format", "finding"):
         (tmp_path / kind).mkdir()
     install(
         tmp_path / "format",
-        broken("formats", "slides", "slides_report", {"slides_report.py": "raise OSError('no fonts')\n"}),
+        package("formats", "slides", "slides_report", {"slides_report.py": "raise OSError('no fonts')\n"}),
         monkeypatch,
     )
     with pytest.raises(UsageError, match=r"the formats 'slides' \(slides_report\) cannot be loaded: OSError: no fonts\."):
         formats.write(view.page(sample()), *formats.check_formats(["slides"]), tmp_path)
-    install(tmp_path / "finding", broken("findings", "mine", "my_rule:rule", {"my_rule.py": "pass\n"}), monkeypatch)
+    install(tmp_path / "finding", package("findings", "mine", "my_rule:rule", {"my_rule.py": "pass\n"}), monkeypatch)
     with pytest.raises(UsageError, match=r"the findings 'mine' \(my_rule:rule\) cannot be loaded: AttributeError"):
         find(sample())
 

@@ -146,8 +146,6 @@ def test_results_of_two_machines_keep_their_names(tmp_path, name):
     assert f"{ours[0].name} (other CPU)" in html.render(page)
     rooflines = [figure.name for figure in page.figures() if figure.name.startswith("roofline")]
     assert rooflines == ["roofline-1", "roofline-2"]
-    for figure in page.figures():
-        draw(figure.drawing)
 
 
 def test_text_from_outside_is_escaped(tmp_path):

@@ -218,6 +218,8 @@ def test_what_is_the_default_is_no_option_of_a_run():
 
 def test_objectives_keep_their_order():
     assert [one.name for one in read_objectives("memory, throughput,memory", "profile")] == ["memory", "throughput"]
+    with pytest.raises(UsageError, match="objective is empty"):
+        read_objectives("", "profile")
 
 
 # --- pairs

@@ -229,7 +229,6 @@ def test_what_cannot_be_searched_is_refused_before_anything_runs(tmp_path, monke
     (["--model", "m", "--batch-size", "8"], "nothing to tune: every option has one value."),
     (["--model", "m", "--batch-size", "8..4"], "--batch-size 8..4 is not a range: 8 is not less than 4."),
     (["--model", "m", "--batch-size", "8..many"], "--batch-size many is not an integer."),
-    (["--model", "m", "--batch-size", "1,2", "--objective", ""], "--objective is empty."),
     (
         ["--model", "m", "--train", "--batch-size", "1,2", "--objective", "latency"],
         "a training does not measure the objective 'latency'.",
