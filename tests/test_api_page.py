@@ -36,6 +36,7 @@ def test_the_page_names_every_public_name_and_the_help_every_option(tmp_path):
     assert {name for name in listed - {"name"} if not hasattr(rooflines, name)} == set()
     for name in rooflines.__all__:
         assert name == "__version__" or getattr(rooflines, name).__doc__, f"{name} has no docstring"
+        assert name in dir(rooflines)
     # The signature has every option, and the command line those that the page leaves to its help.
     names = [field.name for field in dataclasses.fields(rooflines.ProfileOptions)]
     assert list(inspect.signature(rooflines.profile).parameters) == ["model", "inputs", *names]

@@ -66,6 +66,12 @@ def documented(heading):
     return dict(re.findall(r"^```\w+\n# (\S+\.\w+)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
 
 
+def package(group, name, value, files):
+    """The ``files`` of a package with one entry point."""
+    pyproject = f'[project]\nname = "{group}"\nversion = "1"\n[project.entry-points."rooflines.{group}"]\n{name} = "{value}"\n'
+    return {"pyproject.toml": pyproject, **files}
+
+
 def sampler_module(body):
     """The files of a package whose sampler has ``body`` as the code of its class."""
     start = (
@@ -73,25 +79,25 @@ def sampler_module(body):
         "from rooflines.ext import DeviceSample, Field, Sampler, now_ns\n"
         "class Mine(Sampler):\n    def __init__(self, pid, period_s): pass\n"
     )
-    pyproject = '[project]\nname = "mine"\nversion = "1"\n[project.entry-points."rooflines.samplers"]\nmine = "mine_sampler:Mine"\n'
-    return {"pyproject.toml": pyproject, "mine_sampler.py": start + "".join(f"    {line}\n" for line in body.splitlines())}
+    code = start + "".join(f"    {line}\n" for line in body.splitlines())
+    return package("samplers", "mine", "mine_sampler:Mine", {"mine_sampler.py": code})
 
 
-def waits_for(key, times):
-    """A program that ends when the field ``key`` has been read so often."""
-    return (
+def monitored(folder, key):
+    """What ``rooflines monitor`` wrote and printed of a program that ends when the field ``key`` has been read five times."""
+    waits = (
         "import time\nfrom pathlib import Path\n"
-        f"while Path('out', {JOURNAL_FILE!r}).read_text().count('\"{key}\":') < {times}: time.sleep(0.02)"
+        f"while Path('out', {JOURNAL_FILE!r}).read_text().count('\"{key}\":') < 5: time.sleep(0.02)"
     )
+    command = ["-m", "rooflines", "monitor", "--gpus", "none", "-o", "out", "--", sys.executable, "-c", waits]
+    ran = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    return folder / "out", ran.stderr
 
 
 def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monkeypatch):
     install(tmp_path, documented("A sampler"), monkeypatch)
-    out = tmp_path / "out"
-    command = ["monitor", "--gpus", "none", "-o", str(out), "--", sys.executable, "-c", waits_for("load_average", 5)]
-    ran = subprocess.run([sys.executable, "-m", "rooflines", *command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-
+    out, err = monitored(tmp_path, "load_average")
     table = pq.read_table(out / "samples.parquet")
     for key in KEYS:
         read = [value for value in table[key].to_pylist() if value is not None]
@@ -108,7 +114,7 @@ def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monk
     # The table, in the terminal and on the page.
     page = (out / "report.html").read_text()
     for label in ("sent", "received", "load average"):
-        assert re.search(rf"^ *{label} +", ran.stderr, flags=re.MULTILINE)
+        assert re.search(rf"^ *{label} +", err, flags=re.MULTILINE)
         assert f'<td class="w">{label}</td>' in page
     # The chart.
     rows = {name: lines for name, lines, _ in timeline_rows(page)}
@@ -161,13 +167,10 @@ def test_a_device_of_its_own_with_power_has_energy_and_no_line_among_the_gpus(tm
         "        more={'inlet_c': -4.0, 'pump_w': 20.0}),)"
     )
     install(tmp_path, sampler_module(body), monkeypatch)
-    out = tmp_path / "out"
-    command = ["monitor", "--gpus", "none", "-o", str(out), "--", sys.executable, "-c", waits_for("inlet_c", 5)]
-    ran = subprocess.run([sys.executable, "-m", "rooflines", *command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    assert "GPU" not in ran.stderr
-    assert re.search(r"^ *inlet +-4 °C .*rack", ran.stderr, flags=re.MULTILINE)
-    assert re.search(r"^ *pump .*J +rack", ran.stderr, flags=re.MULTILINE)
+    out, err = monitored(tmp_path, "inlet_c")
+    assert "GPU" not in err
+    assert re.search(r"^ *inlet +-4 °C .*rack", err, flags=re.MULTILINE)
+    assert re.search(r"^ *pump .*J +rack", err, flags=re.MULTILINE)
     usage = json.loads((out / "analysis.json").read_text())["usage"]
     (rack,) = (one for one in usage["devices"] if one["device"] == "rack")
     assert rack["counts"]["pump_w"] == pytest.approx(20.0 * rack["counted_s"]["pump_w"])
@@ -209,22 +212,17 @@ def test_the_documented_format_is_a_name_for_every_command(tmp_path, monkeypatch
     assert {path.name for path in out.iterdir()} == {"report.rst", "report.txt"}
 
 
-def broken(group, name, value, files):
-    pyproject = f'[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.{group}"]\n{name} = "{value}"\n'
-    return {"pyproject.toml": pyproject, **files}
-
-
 def test_a_format_and_a_recommendation_that_cannot_be_imported_are_named(tmp_path, monkeypatch, rules):
     for kind in ("format", "finding"):
         (tmp_path / kind).mkdir()
     install(
         tmp_path / "format",
-        broken("formats", "slides", "slides_report", {"slides_report.py": "raise OSError('no fonts')\n"}),
+        package("formats", "slides", "slides_report", {"slides_report.py": "raise OSError('no fonts')\n"}),
         monkeypatch,
     )
     with pytest.raises(UsageError, match=r"the formats 'slides' \(slides_report\) cannot be loaded: OSError: no fonts\."):
         formats.write(view.page(sample()), *formats.check_formats(["slides"]), tmp_path)
-    install(tmp_path / "finding", broken("findings", "mine", "my_rule:rule", {"my_rule.py": "pass\n"}), monkeypatch)
+    install(tmp_path / "finding", package("findings", "mine", "my_rule:rule", {"my_rule.py": "pass\n"}), monkeypatch)
     with pytest.raises(UsageError, match=r"the findings 'mine' \(my_rule:rule\) cannot be loaded: AttributeError"):
         find(sample())
 

@@ -5,7 +5,6 @@ import statistics
 import textwrap
 import time
 
-import msgspec
 import pytest
 import torch
 from rich.console import Console
@@ -22,6 +21,7 @@ from rooflines.roofline.advise.findings import find
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.judge.step.input_pipeline import host_fraction, input_fraction, loader_is_slower
 from tests.commands import write_ceilings
+from tests.integrations.reports import alone
 
 SHARE = 0.05  # how exactly a share must come out
 
@@ -93,11 +93,6 @@ def train(folder, loader_s=0.0, host_s=0.0, width=256, wrap=False, workers=0):
             if r.done:
                 break
     return r.run, rooflines.analyze(r.run), data.slept_ns, slept_ns
-
-
-def alone(found):
-    """The analysis as on a quiet machine: tests run beside others."""
-    return msgspec.structs.replace(found, other_programs=None, steps=msgspec.structs.replace(found.steps, ci95_s=None))
 
 
 def shares(run, slept_ns):

@@ -3,7 +3,7 @@
 import pytest
 
 import rooflines
-from tests.commands import call
+from tests.commands import call, write_ceilings
 from tests.integrations.reports import command_line
 
 MLP = """
@@ -37,3 +37,13 @@ def profile_here(tmp_path, capsys, monkeypatch):
         return rooflines.load(tmp_path / "out")
 
     return profile
+
+
+@pytest.fixture
+def recorder_of(tmp_path):
+    """Makes the callback of a trainer, with ceilings from a file."""
+
+    def make(callback, **options):
+        return callback(tmp_path / "out", formats=["json"], ceilings=str(write_ceilings(tmp_path)), **options)
+
+    return make

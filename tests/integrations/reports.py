@@ -4,6 +4,7 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import rooflines
@@ -65,6 +66,11 @@ def steps_taken(run: rooflines.Run) -> int:
     assert steps is not None
     traced = {"program": 0, "early": 1, "steps": 1 + len(steps.traced_ns)}[steps.traced]
     return len(steps.warmup_ns) + len(steps.timed_ns) + traced
+
+
+def alone(analysis: rooflines.Analysis) -> rooflines.Analysis:
+    """Return the analysis as on a quiet machine: tests run beside others."""
+    return msgspec.structs.replace(analysis, other_programs=None, steps=msgspec.structs.replace(analysis.steps, ci95_s=None))
 
 
 def calls(analysis: rooflines.Analysis) -> Counter[str]:

@@ -8,6 +8,7 @@ import pytest
 
 import rooflines
 from rooflines.errors import UsageError
+from tests.printing import curves
 
 TRACE = Path(__file__).parents[1] / "data" / "traces" / "bert-small_h100_inference.json.gz"
 
@@ -18,13 +19,11 @@ def analysis():
 
 
 def test_tensorboard_gets_the_figures_and_the_page(analysis, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(tmp_path) as writer:
         assert rooflines.log(analysis, writer) == ["tensorboard"]
-    stored = EventAccumulator(str(tmp_path))
-    stored.Reload()
+    stored = curves(tmp_path)
     assert stored.Scalars("rooflines/flops")[0].value == pytest.approx(analysis.totals.flops)
     assert "rooflines/page/text_summary" in stored.Tags()["tensors"]
 

@@ -1,10 +1,10 @@
 """The trainer of Hugging Face Transformers as a program, and our callback."""
 
+import functools
 import textwrap
 
 import pytest
 
-from tests.commands import write_ceilings
 from tests.integrations.reports import calls, check_report, profile, steps_taken
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -53,13 +53,10 @@ def trainer():
 
 
 @pytest.fixture
-def callback(tmp_path):
+def callback(recorder_of):
     from rooflines.integrations.transformers import RooflinesCallback
 
-    def make(**options):
-        return RooflinesCallback(tmp_path / "out", formats=["json"], ceilings=str(write_ceilings(tmp_path)), **options)
-
-    return make
+    return functools.partial(recorder_of, RooflinesCallback)
 
 
 def test_the_callback_records_updates_and_stops_the_training(trainer, callback, tmp_path):

@@ -1,10 +1,7 @@
 """A user's own operators, as docs/counting.md shows them: its examples run, and profiling them finds their rows."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ import torch
 
 import rooflines
 from rooflines.roofline.count.formulas.registry import FORMULAS
-from tests.commands import write_ceilings
+from tests.commands import run, write_ceilings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "counting.md").read_text(encoding="utf-8")
 CUSTOM, DECLARED = re.findall(r"```python\n(.*?)```", PAGE.partition("## Your own operators")[2], re.DOTALL)
@@ -107,15 +104,13 @@ def network():
 
 @pytest.fixture
 def counted(tmp_path):
-    """The answer of ``rooflines count`` for one call of ``mylib::damp``, run in a process of its own."""
+    """The answer of ``rooflines count`` for one call of ``mylib::damp``, in a process that finds what is installed in ``tmp_path``."""
     (tmp_path / "network.py").write_text(NETWORK)
 
     def count(*options, expect=0):
-        command = [sys.executable, "-m", "rooflines", "count", str(tmp_path / "network.py:network"), "--format", "json", *options]
-        path = os.pathsep.join((str(tmp_path), str(Path(rooflines.__file__).parents[1])))
-        ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path)
-        assert ran.returncode == expect, ran.stderr
-        return json.loads(ran.stdout) if not expect else ran.stderr
+        answer = run("count", tmp_path / "network.py:network", "--format", "json", *options, cwd=tmp_path)
+        assert answer.code == expect, answer.err
+        return json.loads(answer.out) if not expect else answer.err
 
     return count
 
@@ -133,17 +128,13 @@ def test_an_operator_without_a_formula_is_counted_by_what_its_kernel_calls(count
     assert [(row["name"], row["kind"]) for row in answer["operators"]] == [("aten::mul", "counted")]
 
 
-def test_a_file_of_formulas_is_used(counted, tmp_path):
-    (tmp_path / "some.py").write_text(FILES["mylib_formulas.py"])
-    answer = counted("--formulas", "some.py")
-    assert (answer["flops"], answer["bytes"], answer["coverage"]) == (1000, 8000, 1.0)
-
-
-def test_an_installed_package_of_formulas_is_used(counted, tmp_path):
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_file_and_an_installed_package_of_formulas_are_used(counted, tmp_path, installed):
     assert '[project.entry-points."rooflines.formulas"]\nmylib = "mylib_formulas"' in FILES["pyproject.toml"]
     (tmp_path / "mylib_formulas.py").write_text(FILES["mylib_formulas.py"])
-    write_package(tmp_path)
-    answer = counted()
+    if installed:
+        write_package(tmp_path)
+    answer = counted(*(() if installed else ("--formulas", "mylib_formulas.py")))
     assert (answer["flops"], answer["bytes"], answer["coverage"]) == (1000, 8000, 1.0)
 
 

@@ -5,8 +5,7 @@ import json
 import pytest
 
 import rooflines
-from rooflines import serial
-from tests.samples import ceilings
+from tests.commands import write_ceilings
 
 pytestmark = pytest.mark.gpu
 
@@ -18,17 +17,10 @@ def _gpu():
         pytest.skip("no NVIDIA GPU")
 
 
-@pytest.fixture
-def ceilings_file(tmp_path):
-    path = tmp_path / "ceilings.json"
-    path.write_text(json.dumps({"ceilings": serial.to_plain(list(ceilings()))}))
-    return str(path)
-
-
-def profiled(tmp_path, ceilings_file, model, **options):
-    run = rooflines.profile(
-        model, device="cuda", steps=3, warmup=2, ceilings=ceilings_file, formats=("json",), output=tmp_path / "run", **options
-    )
+def profiled(folder, model, **options):
+    folder.mkdir(exist_ok=True)
+    asked = {"steps": 3, "warmup": 2, "formats": ("json",), "ceilings": str(write_ceilings(folder)), **options}
+    run = rooflines.profile(model, device="cuda", output=folder / "run", **asked)
     return run, json.loads((run.directory / "analysis.json").read_text())
 
 
@@ -44,8 +36,8 @@ def slow(value):
 
 
 @pytest.mark.parametrize("precision", [slow("fp32"), slow("tf32"), "bf16", "fp16", "amp-bf16", slow("amp-fp16")])
-def test_inference_counts_do_not_depend_on_precision(tmp_path, ceilings_file, precision):
-    _, analysis = profiled(tmp_path, ceilings_file, "resnet50", batch_size=4, precision=precision)
+def test_inference_counts_do_not_depend_on_precision(tmp_path, precision):
+    _, analysis = profiled(tmp_path, "resnet50", batch_size=4, precision=precision)
     assert analysis["totals"]["matrix_flops"] == 2 * 4 * 4_089_184_256
     assert analysis["coverage"]["modeled_time_fraction"] >= 0.97
     left, right = sums(analysis)
@@ -55,8 +47,8 @@ def test_inference_counts_do_not_depend_on_precision(tmp_path, ceilings_file, pr
 
 
 @pytest.mark.parametrize("model", ["resnet50", "vit_b_16", slow("swin_t")])
-def test_training_phases_and_modules(tmp_path, ceilings_file, model):
-    run, analysis = profiled(tmp_path, ceilings_file, model, batch_size=4, mode="training", precision="amp-bf16")
+def test_training_phases_and_modules(tmp_path, model):
+    run, analysis = profiled(tmp_path, model, batch_size=4, mode="training", precision="amp-bf16")
     rows = analysis["operators"]
     assert {"forward", "backward", "optimizer"} <= {row["phase"] for row in rows if row["time_s"] > 0}
     forward = {row["module"] for row in rows if row["phase"] == "forward" and row["matrix_flops"]}
@@ -71,15 +63,15 @@ def test_training_phases_and_modules(tmp_path, ceilings_file, model):
     assert run.facts.peak_memory_bytes > 0
 
 
-def test_samples_name_the_gpu_as_torch_does(tmp_path, ceilings_file):
-    run, _ = profiled(tmp_path, ceilings_file, "resnet50", batch_size=32)
+def test_samples_name_the_gpu_as_torch_does(tmp_path):
+    run, _ = profiled(tmp_path, "resnet50", batch_size=32)
     assert "cuda:0" in {sample.device for sample in run.samples}
 
 
 @pytest.mark.parametrize("mode", [slow("inference"), "training"])
-def test_triton_kernels_have_the_work_of_their_graph(tmp_path, ceilings_file, mode):
-    _, eager = profiled(tmp_path / "eager", ceilings_file, "resnet18", batch_size=4, mode=mode)
-    _, compiled = profiled(tmp_path / "compiled", ceilings_file, "resnet18", batch_size=4, mode=mode, compile=True)
+def test_triton_kernels_have_the_work_of_their_graph(tmp_path, mode):
+    _, eager = profiled(tmp_path / "eager", "resnet18", batch_size=4, mode=mode)
+    _, compiled = profiled(tmp_path / "compiled", "resnet18", batch_size=4, mode=mode, compile=True)
     fused = [row for row in compiled["operators"] if row["name"].startswith("triton_")]
     assert fused
     assert all(row["bytes"] > 0 and row["time_s"] > 0 for row in fused)
@@ -96,14 +88,14 @@ def test_triton_kernels_have_the_work_of_their_graph(tmp_path, ceilings_file, mo
     assert left == pytest.approx(right, rel=1e-3)
 
 
-def test_a_loop_is_recorded_on_the_gpu_that_it_uses(tmp_path, ceilings_file):
+def test_a_loop_is_recorded_on_the_gpu_that_it_uses(tmp_path):
     """The last one, which is not the current one where there are several."""
     import torch
 
     device = torch.device("cuda", torch.cuda.device_count() - 1)
     network = torch.nn.Linear(1024, 1024, device=device)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
-    with rooflines.record(tmp_path / "run", ceilings=ceilings_file, formats=("json",)) as recording:
+    with rooflines.record(tmp_path / "run", ceilings=str(write_ceilings(tmp_path)), formats=("json",)) as recording:
         for _ in range(40):
             network(torch.ones(1024, 1024, device=device)).sum().backward()
             optimizer.step()
@@ -114,14 +106,14 @@ def test_a_loop_is_recorded_on_the_gpu_that_it_uses(tmp_path, ceilings_file):
     assert str(device) in {sample.device for sample in recording.run.samples}
 
 
-def test_the_timed_pass_is_long_enough_for_the_energy_of_a_step(tmp_path, ceilings_file):
-    run = rooflines.profile("resnet18", device="cuda", ceilings=ceilings_file, formats=("json",), output=tmp_path / "run")
+def test_the_timed_pass_is_long_enough_for_the_energy_of_a_step(tmp_path):
+    run, _ = profiled(tmp_path, "resnet18", steps=None, warmup=None)
     steps = run.facts.steps
     assert sum(steps.timed_ns) >= 2e9
     assert steps.clock == "cuda events"
 
 
-def test_steps_on_two_streams_have_their_wall_time(tmp_path, ceilings_file):
+def test_steps_on_two_streams_have_their_wall_time(tmp_path):
     import torch
 
     side = torch.cuda.Stream()
@@ -132,5 +124,5 @@ def test_steps_on_two_streams_have_their_wall_time(tmp_path, ceilings_file):
             for _ in range(20):
                 torch.mm(matrix, matrix)
 
-    run, _ = profiled(tmp_path, ceilings_file, step)
+    run, _ = profiled(tmp_path, step)
     assert run.facts.steps.clock == "wall clock"

@@ -1,7 +1,6 @@
 """Every time and every share of a report refers to the same step, in every format: no two numbers disagree."""
 
 import html
-import io
 import re
 import shutil
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 import rooflines
+from rooflines.device_specs.records import Ceilings
 from rooflines.pipeline import analyze_source
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.directory import load
@@ -22,6 +22,7 @@ from rooflines.reports.page.run import page as page_of
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.judge import Judged
 from tests.commands import write_ceilings
+from tests.printing import pdf_text
 
 DATA = Path(__file__).parent.parent / "data"
 FORMATS = ("text", "markdown", "html", "pdf", "json", "tensorboard")
@@ -85,13 +86,7 @@ def with_timed_steps(folder, options, inference):
     timed = StepTimes(timed_ns=(round(0.6 * bare.timeline.span_s * 1e9),) * 6, traced_ns=(round(bare.timeline.span_s * 1e9),))
     facts = msgspec.structs.replace(run.facts, steps=timed, trace=trace.name)
     run = Run(directory=directory, facts=facts)
-    return run, analyze(run, bare_ceilings(bare)).analysis
-
-
-def bare_ceilings(analysis):
-    from rooflines.device_specs.records import Ceilings
-
-    return Ceilings(device="", kind="", ceilings=analysis.ceilings)
+    return run, analyze(run, Ceilings(device="", kind="", ceilings=bare.ceilings)).analysis
 
 
 def trace_alone(folder, options, inference):
@@ -129,8 +124,8 @@ def reported(request, folder, options, inference):
 def text_of(name, path):
     """The words of a report, with single spaces."""
     if name == "pdf":
-        pypdf = pytest.importorskip("pypdf")
-        text = " ".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(path.read_bytes())).pages)
+        pytest.importorskip("pypdf")
+        text = pdf_text(path)
     else:
         text = path.read_bytes().decode("utf-8", errors="ignore")
     if name == "html":

@@ -3,7 +3,6 @@
 import json
 import math
 
-import msgspec
 import pytest
 import torch
 
@@ -19,8 +18,8 @@ from rooflines.reports.page import predict as predict_page
 from rooflines.roofline.dry_run.count import count_network
 from rooflines.roofline.dry_run.memory_fit import MemoryGrowth
 from rooflines.roofline.predict.forecast import Forecast
+from tests.commands import write_ceilings
 from tests.roofline.real import DATA
-from tests.samples import ceilings
 
 FACTORIES = """
 import torch
@@ -57,10 +56,7 @@ def mlp(tmp_path):
 @pytest.fixture
 def device(tmp_path):
     """A file with the ceilings of a CPU."""
-    path = tmp_path / "ceilings.json"
-    record = {"device": "test CPU", "kind": "cpu", "ceilings": [msgspec.to_builtins(ceiling) for ceiling in ceilings()]}
-    path.write_text(json.dumps(record))
-    return str(path)
+    return str(write_ceilings(tmp_path))
 
 
 def config(tmp_path, values):

@@ -8,6 +8,7 @@ import torch
 from rooflines.errors import DataError, Interrupted, OutputError, UsageError
 from rooflines.pipeline import train
 from rooflines.pipeline.training import load_training
+from rooflines.profiler.progress import Silent
 from rooflines.profiler.training.loop import read_checkpoint, write_checkpoint
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.reports.page.training import page
@@ -109,12 +110,8 @@ def test_a_training_that_was_interrupted_continues_as_if_it_had_not_been(network
     asked = options(data="cifar10", data_workers=workers)
     whole, _ = train(name, asked, output=tmp_path / "whole")
 
-    class Stops:
-        def __init__(self):
-            self.left = 8 + 3  # into the second epoch
-
-        def stage(self, name, total):
-            pass
+    class Stops(Silent):
+        left = 8 + 3  # into the second epoch
 
         def advance(self):
             self.left -= 1

@@ -48,12 +48,16 @@ def _hostile() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """The reports of the hostile trace by format."""
-    directory = tmp_path_factory.mktemp("untrusted")
-    path = directory / "trace.json"
+def trace(tmp_path_factory):
+    path = tmp_path_factory.mktemp("untrusted") / "trace.json"
     path.write_text(json.dumps(_hostile()))
-    return pipeline.report(path, output=directory / "reports")
+    return path
+
+
+@pytest.fixture(scope="module")
+def written(trace):
+    """The reports of the hostile trace by format."""
+    return pipeline.report(trace, output=trace.parent / "reports")
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +78,8 @@ def test_the_page_has_no_script_or_handler_but_its_own(page, tmp_path):
     # Only a page with modules has the script of the icicle.
     icicle = (files("rooflines.reports.render") / "templates" / "icicle.js").read_text("utf-8")
     assert {text.partition(icicle[:40])[0].strip() for text in programs(page)} == programs(ours)
-    more = {
-        "td",
-        "tr",
-        "details",
-        "summary",
-        "span",
-        "b",
-        "ol",
-        "circle",
-        "noscript",
-        "button",
-    }  # rows, advice and marks that the small trace has not
+    # Rows, advice and marks that the small trace has not.
+    more = {"td", "tr", "details", "summary", "span", "b", "ol", "circle", "noscript", "button"}
     assert {tag for tag, _ in page.elements} <= {tag for tag, _ in ours.elements} | more
     attributes = [(name, value or "") for _, attrs in page.elements for name, value in attrs.items()]
     assert not [name for name, _ in attributes if name.startswith("on")]
@@ -144,10 +138,8 @@ def test_tensorboard_text_is_no_markup(written):
         assert "\x1b" not in text
 
 
-def test_the_terminal_gets_no_control_code(tmp_path):
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps(_hostile()))
-    analysis = pipeline.analyze_source(path).analysis
+def test_the_terminal_gets_no_control_code(trace):
+    analysis = pipeline.analyze_source(trace).analysis
     for width in (60, 160):
         assert not {"\x1b", "\x9b", "\x07", "\x00", "\r", "\u202e"} & set(in_terminal(view.page(analysis), width))
 

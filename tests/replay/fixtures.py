@@ -86,3 +86,10 @@ def rooflines(*arguments: object) -> Answer:
 def every(step_ns: int) -> Callable[[int], int]:
     """Timed steps of this length, ±2 % in turn."""
     return lambda index: step_ns + step_ns * (index % 5 - 2) // 100
+
+
+def profiled(device: ReplayDevice, folder: Path, library: Path, *options: object, script: str | None = None) -> Answer:
+    """``rooflines profile`` of the steps of ``device``, judged by its data sheet, into ``folder``/run."""
+    with replaying(device, folder, library, script) as workload:
+        given = ("--device", "cuda", "--ceilings", "spec", "--warmup", 1, "--output", folder / "run")
+        return rooflines("profile", f"{workload}:step", *given, *options)

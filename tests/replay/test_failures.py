@@ -9,7 +9,7 @@ from rooflines.profiler.directory import load
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
 from tests.replay.device import ReplayDevice
-from tests.replay.fixtures import every, replaying, rooflines
+from tests.replay.fixtures import every, profiled, replaying, rooflines
 from tests.replay.recorded import recorded
 
 STEPS = 10
@@ -57,13 +57,9 @@ def fail(device, error, *when):
     device.fault = fault
 
 
-def profile(device, folder, library, *options):
+def profile(device, folder, library):
     """A run of ten timed steps: the command's answer and the run."""
-    with replaying(device, folder, library) as workload:
-        answer = rooflines(
-            "profile", f"{workload}:step", "--device", "cuda", "--ceilings", "spec", "--batch-size", 8, "--warmup", 1, "--steps", STEPS,
-            "--output", folder / "run", "--formats", "text", *options,
-        )  # fmt: skip
+    answer = profiled(device, folder, library, "--batch-size", 8, "--steps", STEPS, "--formats", "text")
     return answer, load(folder / "run")
 
 

@@ -19,7 +19,7 @@ from rooflines.serial import read_json
 from tests.commands import Answer
 from tests.profiler.samplers.nvml_driver.signals import integral
 from tests.replay.device import NAME, POWER, AmdReplayDevice, ReplayDevice
-from tests.replay.fixtures import EPOCH_S, every, replaying, rooflines
+from tests.replay.fixtures import EPOCH_S, every, profiled, rooflines
 from tests.replay.recorded import recorded
 
 
@@ -64,11 +64,7 @@ def replay(request, tmp_path_factory, nvml_library):
     case, folder = CASES[request.param], tmp_path_factory.mktemp(request.param)
     trace = recorded(case.trace)
     device = case.kind(trace, every(round(0.9 * statistics.median(trace.step_ns))), tf32={"matmul": case.tf32, "convolution": True})
-    with replaying(device, folder, nvml_library) as workload:
-        answer = rooflines(
-            "profile", f"{workload}:step", "--device", "cuda", "--ceilings", "spec", "--batch-size", 8, "--warmup", 1,
-            "--steps", case.steps, "--output", folder / "run", "--formats", "text,json",
-        )  # fmt: skip
+    answer = profiled(device, folder, nvml_library, "--batch-size", 8, "--steps", case.steps, "--formats", "text,json")
     assert answer.code == 0, answer.err
     return Replayed(case, device, answer, load(folder / "run"), read_json(folder / "run" / "analysis.json", Analysis))
 

@@ -11,7 +11,7 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
 from tests.profiler.samplers.nvml_driver.signals import Constant, integral
 from tests.replay.device import NAME, POWER, UUID, ReplayDevice
-from tests.replay.fixtures import EPOCH_S, driver_script, every, replaying, rooflines
+from tests.replay.fixtures import EPOCH_S, driver_script, every, profiled
 from tests.replay.recorded import Recorded, recorded
 
 H100 = "bert-small_h100_inference"
@@ -32,11 +32,7 @@ def replayed(trace=H100):
 
 def profile(device, folder, library, script, *, steps):
     """A run over the driver of ``script``, its analysis and the report."""
-    with replaying(device, folder, library, script) as workload:
-        answer = rooflines(
-            "profile", f"{workload}:step", "--device", "cuda", "--ceilings", "spec", "--warmup", 1, "--steps", steps,
-            "--output", folder / "run", "--formats", "text",
-        )  # fmt: skip
+    answer = profiled(device, folder, library, "--steps", steps, "--formats", "text", script=script)
     assert answer.code == 0, answer.err
     report = " ".join((folder / "run" / "report.txt").read_text().split())
     run = load(folder / "run")

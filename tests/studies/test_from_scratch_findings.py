@@ -109,14 +109,8 @@ def test_memory_that_did_not_grow_tells_nothing(total):
 def test_a_size_is_read():
     assert parse_size("784-10-10@59000") == ((784, 10, 10), 59_000)
     assert parse_size("784-128-64-10@1_000") == ((784, 128, 64, 10), 1_000)
-
-
-@pytest.mark.parametrize("text", ["", "784-10-10", "784-10-10@", "784-x-10@5", "784@5", "784-10-10@0", "784-10-3@5"])
-def test_a_size_that_is_none_is_refused(text):
-    with pytest.raises(UsageError):
-        parse_size(text)
-
-
-def test_widths_need_a_layer():
+    for text in ("", "784-10-10", "784-10-10@", "784-x-10@5", "784@5", "784-10-10@0", "784-10-3@5"):
+        with pytest.raises(UsageError):
+            parse_size(text)
     with pytest.raises(UsageError, match="has too few layers"):
         parse_widths("784")

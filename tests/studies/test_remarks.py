@@ -5,6 +5,7 @@ import re
 import pytest
 
 from rooflines.units import percent, seconds, si, significant
+from rooflines_studies.environments import page
 from rooflines_studies.networks import cnn
 from rooflines_studies.study import HERE, read_study
 from rooflines_studies.tables import by_name, printed
@@ -86,7 +87,9 @@ def environments(name):
 def test_the_environments_papers_intensity_has_a_wrong_unit():
     said = remarks("environments")
     nets = {row["model"]: row for row in environments("complexity")}
-    proxies = {model: 1e3 * row["flops_per_image_g_as_printed"] / row["model_size_mb"] for model, row in nets.items()}
+    proxies = page.proxies()
+    assert all(proxies[model] / 1e3 == pytest.approx(row["intensity_as_printed"], rel=0.02) for model, row in nets.items())
+    assert proxies["resnet18"] == pytest.approx(1.824e9 / 44.67e6)
     one = nets["resnet18"]
     assert f"intensity of {one['intensity_as_printed']:g} FLOP/byte for ResNet-18" in said["unit"]
     assert (
@@ -104,6 +107,7 @@ def test_the_environments_papers_epochs_and_utilization():
     said, rates = remarks("environments"), environments("throughput")
     images = sorted({round(row["train_images_per_s"] * row["train_epoch_s"], -2) for row in rates}, reverse=True)
     assert f"is {' or '.join(f'{count:,.0f}' for count in images)} images" in said["epochs"]
+    assert images == [6400, 3200]
     gflop = {row["model"]: row["flops_per_image_g_as_printed"] for row in environments("complexity")}
     shares = [1e3 * row["train_tflops"] / row["train_images_per_s"] / gflop[row["model"]] for row in rates]
     (table,) = [table for table in read_study(HERE / "environments").tables if table.name == "throughput"]

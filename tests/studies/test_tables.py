@@ -155,13 +155,9 @@ def values_of(path, row):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_each_row_names_its_place_in_the_paper(path):
+def test_each_row_names_its_place_in_the_paper_and_each_file_is_read_by_a_page_of_its_study(path):
     for row in rows_of(path):
         assert re.match(r"(table|figure|section)s? [\dIVX]", row["where"]), row
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_each_file_is_read_by_a_page_of_its_study(path):
     name = path.name.removeprefix("environments_").removesuffix(".csv")
     texts = [file.read_text(encoding="utf-8") for file in (*path.parent.glob("*.py"), path.parent / "study.toml")]
     assert any(path.name in text or f'table("{name}")' in text for text in texts)

@@ -4,7 +4,6 @@ import pytest
 from msgspec.structs import replace
 
 from rooflines.reports.charts.curves import Choices, Curves
-from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
 from rooflines.sweeps.page import curves_section, page
 from rooflines.sweeps.records import MeasuredValue, Sweep, SweepAnalysis, SweepPoint, SweepRow
@@ -76,8 +75,6 @@ def test_the_page_has_every_point_with_its_value_or_its_reason(tmp_path):
     assert [type(one) for one in drawings] == [Curves, Curves, Curves, Choices]
     printed = curves_section(ROWS, {"samples_per_s": {"b": [(1, 20.0), (2, 25.0)]}}).blocks[0].drawing
     assert printed.series[1].paper_points == ((1, 20.0), (2, 25.0))
-    for drawing in drawings:
-        draw(drawing)
     assert "b · batch 4" in render(made)
     write_sweep_table(ROWS, tmp_path)
     assert (tmp_path / "results.csv").read_text().splitlines()[0].startswith("point,kind,model,batch_size,rounds,samples_per_s")

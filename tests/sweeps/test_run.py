@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from rooflines.errors import Interrupted, OutputError, RunError, UsageError
+from rooflines.profiler.progress import Silent
 from rooflines.sweeps.places import parameters
 from rooflines.sweeps.process import JobError, run_job
 from rooflines.sweeps.records import Job, MeasuredValue, PointResult, Sweep, SweepPoint
@@ -94,13 +95,10 @@ def test_more_points_and_rounds_are_added_and_other_sweeps_refused(tmp_path):
 
 
 def test_ctrl_c_keeps_what_has_ended_and_ends_the_process(tmp_path):
-    class Stops:
+    class Stops(Silent):
         def stage(self, name, total):
             if name.startswith("2/"):
                 raise KeyboardInterrupt
-
-        def advance(self):
-            pass
 
     with pytest.raises(Interrupted, match="continues it"):
         run_sweep("s", points("plain"), repeats=1, output=tmp_path / "s", progress=Stops())
@@ -115,10 +113,7 @@ def test_what_a_point_had_found_is_kept_if_it_dies_or_is_interrupted(tmp_path):
     assert "killed by signal 9" in row.reason
     assert not row.unfinished
 
-    class Stops:
-        def stage(self, name, total):
-            pass
-
+    class Stops(Silent):
         def advance(self):
             raise KeyboardInterrupt
 
@@ -135,10 +130,6 @@ def test_what_a_point_had_found_is_kept_if_it_dies_or_is_interrupted(tmp_path):
 
 def test_answers_and_intervals_of_rounds():
     # A job without an answer says how it ended.
-    class Silent:
-        def stage(self, name, total): ...
-        def advance(self): ...
-
     with pytest.raises(JobError, match="No module named 'nowhere'"):
         run_job(Job(function="nowhere:nothing", options={}), Silent())
     # The interval of three rounds is student's t of their logarithms.

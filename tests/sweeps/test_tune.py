@@ -226,7 +226,13 @@ def test_what_cannot_be_searched_is_refused_before_anything_runs(tmp_path, monke
 @pytest.mark.parametrize(("arguments", "problem"), [
     (["--batch-size", "8..16"], "no model was given."),
     (["--model", "m"], "nothing to tune: every option has one value."),
+    (["--model", "m", "--batch-size", "8"], "nothing to tune: every option has one value."),
     (["--model", "m", "--batch-size", "8..4"], "--batch-size 8..4 is not a range: 8 is not less than 4."),
+    (["--model", "m", "--batch-size", "8..many"], "--batch-size many is not an integer."),
+    (
+        ["--model", "m", "--train", "--batch-size", "1,2", "--objective", "latency"],
+        "a training does not measure the objective 'latency'.",
+    ),
     (["--model", "m", "--batch-size", "1,2", "--objective", "speed"], "unknown objective 'speed'."),
     (["--model", "m", "--batch-size", "1,2", "--objective", "accuracy"], "the objective 'accuracy' requires a training."),
     (["--model", "m", "--learning-rate", "0.1..1"], "--learning-rate is not an option of profile."),

@@ -10,6 +10,7 @@ from rooflines.profiler.records import Environment
 from rooflines.serial import to_plain
 from tests.gpu import test_ceilings as part
 from tests.gpu.parts import Device, Findings, LeftOut, Recorder
+from tests.gpu.rehearsal import outcome
 from tests.gpu.test_ceilings import Target
 
 
@@ -44,10 +45,6 @@ def reached(*arguments):
 def above_sheet(*arguments):
     device, rows = compared(*arguments)
     return outcome(part.above_no_sheet(Findings(figures=to_plain({"compared": rows})), device))
-
-
-def outcome(verdict):
-    return "left out" if isinstance(verdict, str) else "ok" if verdict[0] else "failed"
 
 
 def test_a_device_without_a_sheet_is_not_compared():

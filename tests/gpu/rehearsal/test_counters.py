@@ -1,7 +1,5 @@
 """The counters part: our count of its operators against closed forms, ncu's table by operator, and what keeps it from counting."""
 
-import sys
-
 import pytest
 
 from rooflines.profiler.records import Environment
@@ -211,10 +209,3 @@ def test_a_part_that_cannot_count(part, tmp_path, monkeypatch):
     recorder = Recorder(tmp_path, GPU, 600.0)
     counters.run_commands(recorder)
     assert [one.reason for one in recorder.findings.left_out] == ["ncu (Nsight Compute) is not installed"]
-
-
-def test_one_process_counts_all_operators(tmp_path):
-    command = counters.command("ncu", tmp_path / "ncu.csv", "cuda:0")
-    assert command[-4:] == [sys.executable, "-m", "tests.gpu.operators", "cuda:0"]
-    assert "--nvtx" in command
-    assert command[command.index("--profile-from-start") + 1] == "off"

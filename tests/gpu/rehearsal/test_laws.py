@@ -29,6 +29,7 @@ from tests import traces
 from tests.gpu import laws
 from tests.gpu.laws import Profiled, energy_verdict
 from tests.gpu.parts import Device
+from tests.gpu.rehearsal import outcome
 from tests.samples import analysis
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
@@ -61,9 +62,7 @@ def judge(law, found, trace=None, device=GPU):
 
 def outcome_of(verdict):
     """The outcome of a verdict, and the figures compared or the reason."""
-    if isinstance(verdict, str):
-        return "left out", verdict
-    return "ok" if verdict[0] else "failed", verdict[1]
+    return outcome(verdict), verdict if isinstance(verdict, str) else verdict[1]
 
 
 def steps(median_s):
@@ -143,11 +142,11 @@ STEP = [
 ]
 
 
-@pytest.mark.parametrize(("law", "changes", "outcome", "words"), STEP)
-def test_laws_of_every_run(h100, law, changes, outcome, words):
+@pytest.mark.parametrize(("law", "changes", "expected", "words"), STEP)
+def test_laws_of_every_run(h100, law, changes, expected, words):
     law = law if isinstance(law, laws.Law) else law(h100)
     got, found = judge(law, replaced(h100, **changes(h100)), device=replaced(GPU, max_clock_hz=MAX_CLOCK))
-    assert got == outcome
+    assert got == expected
     assert words in found
 
 
@@ -283,10 +282,10 @@ WORKLOADS = [
 ]
 
 
-@pytest.mark.parametrize(("law", "found", "outcome", "words"), WORKLOADS, ids=[f"{row[0].text}-{row[2]}" for row in WORKLOADS])
-def test_laws_of_single_workloads(law, found, outcome, words):
+@pytest.mark.parametrize(("law", "found", "expected", "words"), WORKLOADS, ids=[f"{row[0].text}-{row[2]}" for row in WORKLOADS])
+def test_laws_of_single_workloads(law, found, expected, words):
     got, compared = outcome_of(law.verdict(found))
-    assert got == outcome
+    assert got == expected
     assert words in compared
 
 

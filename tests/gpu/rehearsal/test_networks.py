@@ -9,14 +9,10 @@ import torch
 
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.read.records import KERNEL
-from rooflines.profiler.records import Environment
 from tests.gpu import test_networks as networks
-from tests.gpu.parts import Device, Findings, Recorder
+from tests.gpu.parts import Findings, Recorder
+from tests.gpu.rehearsal import CPU, outcome
 from tests.gpu.test_networks import TorchCnn
-
-
-def recorder(folder):
-    return Recorder(folder, Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU")), 60.0)
 
 
 def test_labeled_images_can_be_told_apart():
@@ -36,7 +32,7 @@ def test_networks_train_in_turn(tmp_path):
     assert found["ratio_least"] <= found["ratio"] <= found["ratio_most"]
     assert set(found["samples_per_s"]) == {"torch-cpu", "other"}
     assert all(rate > 0 for rate in found["samples_per_s"].values())
-    part = recorder(tmp_path)
+    part = Recorder(tmp_path, CPU, 60.0)
     part.figure("training", found)
     assert part.findings.figures["training"]["ratio"] == found["ratio"]
     curves = [networks.losses(TorchCnn("cpu"), x, y, 16, 5) for _ in range(2)]
@@ -45,7 +41,7 @@ def test_networks_train_in_turn(tmp_path):
 
 
 def test_perceptron_operator_by_operator(tmp_path):
-    part = recorder(tmp_path)
+    part = Recorder(tmp_path, CPU, 60.0)
     part.figure("rows", rows := networks.perceptron(("numpy", "torch-cpu"), samples=200, rounds=2)["operators"])
     assert part.findings.figures["rows"] == rows
     assert [row["name"] for row in rows if row["layer"] == "dense1"][:2] == ["matrix product", "bias"]
@@ -67,7 +63,7 @@ def test_kernels_of_a_step_are_those_of_the_trace(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here it would measure")
 def test_what_cannot_be_done_here_is_left_out_with_a_reason(tmp_path):
-    part = recorder(tmp_path)
+    part = Recorder(tmp_path, CPU, 60.0)
     networks.measure(part)
     found = part.findings
     assert found.figures == {}
@@ -88,7 +84,6 @@ def test_targets_of_the_networks(ratio, rate, difference, kernels, expected):
         "curves": {"largest_difference": difference}, "kernels": {"numba-cuda": kernels},
     }  # fmt: skip
     found = Findings(figures={"training": training})
-    judged = {law: judge(found, None) for law, judge in networks.LAWS.items()}
-    outcomes = {law: "left out" if isinstance(known, str) else "ok" if known[0] else "failed" for law, known in judged.items()}
+    outcomes = {law: outcome(judge(found, None)) for law, judge in networks.LAWS.items()}
     assert len(outcomes) == 4
-    assert {law: outcome for law, outcome in outcomes.items() if outcome != "ok"} == expected
+    assert {law: known for law, known in outcomes.items() if known != "ok"} == expected

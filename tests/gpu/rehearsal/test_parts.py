@@ -11,9 +11,9 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.records import Environment
 from tests.gpu import parts
 from tests.gpu.parts import Check, Device, Findings, LeftOut, NotMeasured, Recorder, measured, outcome_of, run_logged
+from tests.gpu.rehearsal import CPU
 from tests.processes import ended, wait_until
 
-CPU = Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU"))
 FIRST = {"first": 1}
 
 

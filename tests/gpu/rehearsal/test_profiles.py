@@ -12,20 +12,19 @@ import pytest
 import torch
 import torchvision
 
-from rooflines import analyze
 from rooflines.profiler.records import Environment
 from tests.commands import call
 from tests.gpu import laws, test_energy, train
 from tests.gpu import test_profiles as profiles
 from tests.gpu.laws import energy_verdict
-from tests.gpu.parts import ROOT, Device, Ended, Findings, Recorder, run_logged
+from tests.gpu.parts import Device, Ended, Findings, Recorder, run_logged
+from tests.gpu.rehearsal import CPU, outcome
 from tests.gpu.test_profiles import Case, Runs, cases, resnet_flops, traced
 from tests.profiler.samplers.nvml_driver.signals import Constant, lines
 from tests.replay.device import ReplayDevice
 from tests.replay.fixtures import every, replaying, rooflines
 from tests.replay.recorded import recorded
 
-CPU = Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU"))
 H200 = Environment(rooflines="0", device="cuda:0", device_name="NVIDIA H200")
 REHEARSED = {name: case for name, case in cases(CPU).items() if not case.left_out}
 # What a CPU does not have, or does not do: its operators are slower under the profiler than timed.
@@ -39,10 +38,6 @@ OF_A_DEVICE = {
 # Each runs code that no other one of these runs; the others differ by an option of the command.
 QUICK = ("LSTM training fp32", "transformer training amp-bf16", "script on cpu", "products in two streams")
 CLOSED_FORM = "matrix FLOPs equal the closed form within 0.1 %"
-
-
-def outcome(verdict):
-    return "left out" if isinstance(verdict, str) else "ok" if verdict[0] else "failed"
 
 
 def gpu(*uuids, name="NVIDIA H200"):
@@ -151,12 +146,6 @@ def test_a_replayed_run_obeys_the_laws_of_every_run_and_breaks_those_that_do_not
     assert record["verdict"]
     assert len(record["operators"]) == 15
     assert "durations_s" not in record["steps"]
-
-
-def test_a_replayed_graph_is_not_told_to_record_the_host():
-    analysis = analyze(ROOT / "tests" / "data" / "gpu_runs" / "resnet50-inference-in-a-CUDA-graph")
-    assert "Bound unknown: 100 % of the step is in CUDA or HIP graphs without a capture trace" in analysis.verdict
-    assert "ProfilerActivity.CPU" not in analysis.verdict
 
 
 @pytest.mark.slow

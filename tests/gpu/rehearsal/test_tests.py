@@ -2,9 +2,9 @@
 
 import pytest
 
-from rooflines.profiler.records import Environment
 from tests.gpu import test_tests as part
-from tests.gpu.parts import Device, NotMeasured, Recorder
+from tests.gpu.parts import NotMeasured, Recorder
+from tests.gpu.rehearsal import CPU
 
 CODE = """
 import pytest, time
@@ -15,7 +15,6 @@ def test_skipped(): pass
 def test_bad(): assert 1 == 2
 def test_slow(): time.sleep(600)
 """
-DEVICE = Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU"))
 
 
 @pytest.mark.parametrize(("names", "verdict", "error"), [
@@ -29,21 +28,21 @@ DEVICE = Device(environment=Environment(rooflines="0", device="cpu", device_name
 def test_results_are_counted(tmp_path_factory, names, verdict, error):
     folder = tmp_path_factory.mktemp("x")  # pytest -k looks at names of folders, too
     (folder / "test_cases.py").write_text(CODE)
-    recorder = Recorder(folder, DEVICE, 6.0 if "slow" in names else 120.0)
+    recorder = Recorder(folder, CPU, 6.0 if "slow" in names else 120.0)
     part.run_tests(recorder, ["-k", names, "-p", "no:randomly", str(folder / "test_cases.py")])
     assert error in recorder.error
     assert recorder.error.endswith("test_cases.py::test_slow" if error else "")
     if verdict is None:
         with pytest.raises(NotMeasured, match="no test ran"):
-            part.all_pass(recorder.findings, DEVICE)
+            part.all_pass(recorder.findings, CPU)
     else:
-        assert part.all_pass(recorder.findings, DEVICE) == verdict
+        assert part.all_pass(recorder.findings, CPU) == verdict
 
 
 def test_only_files_with_such_tests_are_collected(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(part, "run_tests", lambda recorder, arguments: asked.extend(arguments))
-    part.run_commands(Recorder(tmp_path, DEVICE, 120.0))
+    part.run_commands(Recorder(tmp_path, CPU, 120.0))
     assert asked[:2] == ["-m", "gpu and not slow"]
     assert "tests/pipeline/test_gpu.py" in asked
     assert any("networks/test_cnn_cuda.py" in name for name in asked)

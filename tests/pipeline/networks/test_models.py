@@ -8,23 +8,14 @@ import json
 import pytest
 
 import rooflines
-from rooflines import serial
+from tests.commands import write_ceilings
 from tests.pipeline.networks import recordings as networks
 from tests.pipeline.networks.recordings import BATCH, CASES, check_sums
-from tests.samples import ceilings
 
 
-@pytest.fixture(scope="module")
-def ceilings_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("ceilings") / "ceilings.json"
-    path.write_text(json.dumps({"ceilings": serial.to_plain(list(ceilings()))}))
-    return str(path)
-
-
-def profiled(tmp_path, ceilings_file, model, **options):
-    run = rooflines.profile(
-        model, device="cpu", steps=1, warmup=1, ceilings=ceilings_file, formats=("json",), output=tmp_path / "run", **options
-    )
+def profiled(tmp_path, model, **options):
+    asked = {"steps": 1, "warmup": 1, "formats": ("json",), "ceilings": str(write_ceilings(tmp_path)), **options}
+    run = rooflines.profile(model, device="cpu", output=tmp_path / "run", **asked)
     return json.loads((run.directory / "analysis.json").read_text())
 
 
@@ -46,9 +37,9 @@ QUICK = ("mobilenet_v3_small",)
 
 
 @pytest.mark.parametrize("model", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FULL_SIZE])
-def test_inference_counts_what_torchvision_publishes(tmp_path, ceilings_file, model):
+def test_inference_counts_what_torchvision_publishes(tmp_path, model):
     # One image: Swin v2 computes the biases of positions once for a batch, so that the work of two is less than twice that of one.
-    analysis = profiled(tmp_path, ceilings_file, model, batch_size=1)
+    analysis = profiled(tmp_path, model, batch_size=1)
     # published to three decimals of 10⁹ multiply-accumulates
     assert analysis["totals"]["matrix_flops"] / 2e9 == pytest.approx(published_macs(model) / 1e9, abs=0.0006)
     assert analysis["coverage"]["modeled_time_fraction"] >= 0.97
@@ -61,9 +52,9 @@ def test_times_and_figures_add_up(recordings, name, mode):
 
 
 @pytest.mark.slow
-def test_vision_transformer_s_fused_attention_is_counted(tmp_path, ceilings_file):
+def test_vision_transformer_s_fused_attention_is_counted(tmp_path):
     """torch's own counter misses ``_native_multi_head_attention``."""
-    analysis = profiled(tmp_path, ceilings_file, "vit_b_16", batch_size=1, image_size=64)
+    analysis = profiled(tmp_path, "vit_b_16", batch_size=1, image_size=64)
     tokens, width = 1 + 4 * 4, 768
     # Queries, keys, values and the output; scores and what they weigh; two layers of four times the width.
     layer = 4 * tokens * width**2 + 2 * tokens**2 * width + 2 * tokens * 4 * width**2
@@ -104,8 +95,8 @@ def test_backward_rows_carry_the_module_of_their_forward(recordings):
 
 
 @pytest.mark.slow
-def test_under_autocast_convolutions_are_bf16_and_the_products_the_same(tmp_path, ceilings_file):
-    analysis = profiled(tmp_path, ceilings_file, "resnet50", batch_size=2, image_size=64, precision="amp-bf16")
+def test_under_autocast_convolutions_are_bf16_and_the_products_the_same(tmp_path):
+    analysis = profiled(tmp_path, "resnet50", batch_size=2, image_size=64, precision="amp-bf16")
     convolutions = [row for row in analysis["operators"] if row["category"] == "convolution"]
     assert {row["precision"] for row in convolutions} == {"bf16"}
     assert sum(row["calls"] for row in convolutions) == 53

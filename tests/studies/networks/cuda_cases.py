@@ -19,6 +19,7 @@ from rooflines_studies.networks import cnn_numba_cuda_convolution as convolution
 from rooflines_studies.networks import cnn_numba_cuda_dense as dense
 from rooflines_studies.networks import cnn_numba_cuda_update as ends
 from rooflines_studies.networks.cnn_numba_cuda import NumbaCuda, declared
+from tests.studies.networks import reference
 
 UNTOUCHED = 77
 IMAGE = (1, 12, 11)  # conv1 10 x 9, pool1 5 x 4, conv2 3 x 2, pool2 1 x 1: odd sizes, and lines that no window covers
@@ -222,18 +223,14 @@ def small_parameters():
 
 
 class Reference:
-    """The network in float64 by torch."""
+    """The network in float64 by torch, which learns."""
 
     def __init__(self, parameters, learning_rate=0.01, momentum=0.9):
         self.parameters = {name: torch.nn.Parameter(torch.tensor(value, dtype=torch.float64)) for name, value in parameters.items()}
         self.optimizer = torch.optim.SGD(self.parameters.values(), lr=learning_rate, momentum=momentum)
 
     def logits(self, x):
-        p, h = self.parameters, torch.tensor(x, dtype=torch.float64)
-        for layer in ("conv1", "conv2"):
-            h = F.max_pool2d(F.relu(F.conv2d(h, p[f"{layer}.weight"], p[f"{layer}.bias"])), 2)
-        h = F.relu(F.linear(h.flatten(1), p["dense1.weight"], p["dense1.bias"]))
-        return F.linear(h, p["dense2.weight"], p["dense2.bias"])
+        return reference.forward(self.parameters, torch.tensor(x, dtype=torch.float64))[-1]
 
     def gradients(self, x, y):
         self.optimizer.zero_grad()
@@ -251,9 +248,9 @@ def case_network():
     """Gradients, losses and parameters over steps of changing batch sizes; from the host and resident with the same bits."""
     rate = 0.05
     network = NumbaCuda(small_parameters(), image=IMAGE, learning_rate=rate)
-    reference = Reference(small_parameters(), learning_rate=rate)
+    exact = Reference(small_parameters(), learning_rate=rate)
     x, y = random(5, *IMAGE), np.array([0, 4, 2, 2, 1])
-    found, (_, expected) = network.gradients(x[:3], y[:3]), reference.gradients(x[:3], y[:3])
+    found, (_, expected) = network.gradients(x[:3], y[:3]), exact.gradients(x[:3], y[:3])
     assert list(found) == list(expected)
     for name, gradient in found.items():
         assert gradient.shape == expected[name].shape
@@ -264,12 +261,12 @@ def case_network():
     assert [*network._plan(3), "update"] == list(declared(3))
     held = network.memory.held
     for batch in (slice(2, 5), slice(0, 1)):
-        close(network.step(images[batch], classes[batch]), reference.step(x[batch], y[batch]))
+        close(network.step(images[batch], classes[batch]), exact.step(x[batch], y[batch]))
     assert network.memory.held - held == 4 * len(network._layout.regions)  # how many rows there are with a batch of 1, and nothing else
     assert network.device_memory_bytes() >= network.memory.held
     for name, value in network.parameters().items():
-        close(value, reference.parameters[name].detach().numpy())
-    assert network.predict(images[1:3]).tolist() == reference.logits(x[1:3]).argmax(dim=1).tolist()
+        close(value, exact.parameters[name].detach().numpy())
+    assert network.predict(images[1:3]).tolist() == exact.logits(x[1:3]).argmax(dim=1).tolist()
     for wrong in ((x[:0], y[:0]), (x[:2], y[:3]), (x[:2, :, 1:], y[:2]), (x[:2], x[:2])):
         try:
             network.step(*wrong)

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from rooflines.errors import DeviceError, UsageError
 from rooflines_studies.networks import cnn
@@ -22,7 +21,8 @@ from rooflines_studies.networks import cnn_numba_cuda_convolution as convolution
 from rooflines_studies.networks import cnn_numba_cuda_dense as dense
 from rooflines_studies.networks import cnn_numba_cuda_update as ends
 from rooflines_studies.networks.cnn_numba_cuda import declared
-from tests.studies.networks.cuda_cases import CASES, Reference, close, outcome
+from tests.studies.networks import reference
+from tests.studies.networks.cuda_cases import CASES, close, outcome
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "rooflines_studies" / "README.md"
 CAPABILITY = (9, 0)
@@ -280,42 +280,15 @@ def gpu():
 
 
 @functools.cache
-def decided(count, seed=0):
-    """Random samples of the network in which no maximum and no ReLU depends on the last bits, and their classes.
+def decided(count):
+    """The random samples of the network in which maxima and ReLUs depend least on the last bits, and their classes.
 
-    Where two positions of a window differ by less than the rounding, float32 and float64 rightly choose different ones, and the
-    gradient goes another way.
+    That float32 itself is not the difference then, ``test_gradients_are_autograds`` shows of torch on a CPU.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     x = generator.standard_normal((count + count // 4 + 8, *cnn.IMAGE)).astype(np.float32)
-    reference = Reference(cnn.initial_parameters())
-    p, h = reference.parameters, torch.tensor(x, dtype=torch.float64)
-    margins = []
-    with torch.no_grad():
-        for layer in ("conv1", "conv2"):
-            h = F.conv2d(h, p[f"{layer}.weight"], p[f"{layer}.bias"])
-            windows = h.unfold(2, 2, 2).unfold(3, 2, 2).flatten(4).flatten(1, 3)
-            first, second = windows.topk(2, dim=2).values.unbind(dim=2)
-            margins.append(torch.where(first > 0, torch.minimum(first - second, first), -first).amin(dim=1))
-            h = F.max_pool2d(F.relu(h), 2)
-        margins.append(F.linear(h.flatten(1), p["dense1.weight"], p["dense1.bias"]).abs().amin(dim=1))
-    best = torch.stack(margins).amin(dim=0).argsort(descending=True)[:count].numpy()
+    best = reference.margins(cnn.initial_parameters(), x).argsort()[::-1][:count]
     return x[best], generator.integers(0, cnn.CLASSES, count)
-
-
-def test_decided_samples_have_the_same_gradients_in_both_precisions():
-    """What the comparison on a GPU rests on: with these samples float32 itself is not the difference."""
-    x, y = decided(40)
-    _, expected = Reference(cnn.initial_parameters()).gradients(x, y)
-    single = Reference(cnn.initial_parameters())
-    single.parameters = {name: torch.nn.Parameter(value.float()) for name, value in single.parameters.items()}
-    tensors, h = single.parameters, torch.tensor(x)
-    for layer in ("conv1", "conv2"):
-        h = F.max_pool2d(F.relu(F.conv2d(h, tensors[f"{layer}.weight"], tensors[f"{layer}.bias"])), 2)
-    h = F.relu(F.linear(h.flatten(1), tensors["dense1.weight"], tensors["dense1.bias"]))
-    F.cross_entropy(F.linear(h, tensors["dense2.weight"], tensors["dense2.bias"]), torch.tensor(y)).backward()
-    for name, parameter in tensors.items():
-        close(parameter.grad.numpy(), expected[name])
 
 
 @pytest.mark.gpu
@@ -328,7 +301,7 @@ def test_on_the_gpu(gpu, case):
 @pytest.mark.parametrize("batch", [1, 81, 512])
 def test_gradients_on_the_gpu(gpu, batch):
     x, y = (array[:batch] for array in decided(512))
-    _, expected = Reference(cnn.initial_parameters()).gradients(x, y)
+    _, expected = reference.gradients(cnn.initial_parameters(), x, y)
     mine = network.NumbaCuda()
     for name, gradient in mine.gradients(x, y).items():
         close(gradient, expected[name])
