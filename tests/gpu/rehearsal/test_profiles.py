@@ -132,7 +132,7 @@ def test_a_replayed_run_obeys_the_laws_of_every_run_and_breaks_those_that_do_not
     outcomes = {law: outcome(verdict) for law, verdict in verdicts.items()}
     assert {law for law, found in outcomes.items() if found == "ok"} == {
         "SM clock >= 95 % of its maximum, or held down by the power limit", "no efficiency above 1.05",
-        "operators + unmodeled + idle = span within 0.1 %", "device busy <= timed step + 2 %",
+        "operators + unmodelled + idle = span within 0.1 %", "device busy <= timed step + 2 %",
         "sum of CUDA events = wall time within 3 %", "coverage >= 50 %", "every phase has time",
         "the GPU that was sampled did the work",
     }, verdicts  # fmt: skip
