@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import inspect
 import os
 import shlex
 import sys
@@ -109,11 +110,8 @@ def load(arguments: list[str]) -> None:
     first = arguments[0] if arguments else ""
     if first == "--version":
         return
-    if first in COMMANDS:
-        import_module(f"rooflines.cli.{first}")
-        return
-    further = entries("commands")
-    for name in [first] if first in further else sorted({*COMMANDS, *further}):
+    further = {} if first in COMMANDS else entries("commands")
+    for name in [first] if first in COMMANDS or first in further else sorted({*COMMANDS, *further}):
         if name in further:
             command = load_entry("command", name, further[name])
             app.add_typer(command, name=name) if isinstance(command, typer.Typer) else app.command(name)(
@@ -121,6 +119,9 @@ def load(arguments: list[str]) -> None:
             )
         else:
             import_module(f"rooflines.cli.{name}")
+    for command in app.registered_commands:  # typer keeps the line breaks of docstrings
+        paragraphs = inspect.cleandoc(command.help or command.callback.__doc__ or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _is_command(name: str) -> bool:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import rooflines
+from rooflines.cli.app import app
 from tests.commands import Answer, call, command, environment, mounted, quick, run, start, write_ceilings
 from tests.processes import samplers_of, wait_until
 
@@ -528,3 +529,12 @@ def test_where_a_name_must_be_utf_8_one_line_says_so(place):
 def test_every_command_that_measures_writes_a_page_and_a_pdf(name, capsys, monkeypatch):
     answer = call(capsys, monkeypatch, *name.split(), "--help")
     assert "default: html,pdf" in " ".join(answer.out.replace("│", " ").replace("(", "").split())
+
+
+def test_help_is_wrapped_by_the_terminal_and_not_by_our_source(capsys, monkeypatch):
+    answer = call(capsys, monkeypatch, "check", "--help")
+    text = " ".join(answer.out.split())
+    assert "or the working tree with a commit, and fail if it is slower." in text
+    paragraphs = [command.help.split("\n\n") for command in app.registered_commands if command.help]
+    assert paragraphs
+    assert not [text for texts in paragraphs for text in texts if "\n" in text]
