@@ -51,7 +51,7 @@ def part(plain: Any, pointer: str) -> Any:
     instead.
 
     Commas and ranges select several: ``/operators/3,5-7/time_s`` is a list of four times,
-        ``/operators/3/calls,time_s`` an object.
+    ``/operators/3/calls,time_s`` an object.
     """
     whole = pointer
     while pointer:

@@ -254,7 +254,7 @@ def finish(
     operators: bool,
 ) -> PointResult:
     """End a training: time the ``operators`` of a step on ``x`` and ``y`` if asked for, bound them, and close
-        the network.
+    the network.
 
     ``result`` makes the result of a detail and a remark; what is known so far is sent before each part that
     takes long.

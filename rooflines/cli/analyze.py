@@ -63,7 +63,7 @@ def analyze(
     """Analyze a run directory or any PyTorch trace.
 
     Traces of several ranks are analyzed together: time per rank, waiting times between ranks, and bandwidth
-        of the collectives.
+    of the collectives.
 
     [bold]rooflines analyze trace.json.gz[/bold]
 

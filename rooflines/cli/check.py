@@ -97,7 +97,7 @@ def check(
     [bold]rooflines check --against main -- train.py -- --epochs 1[/bold]
 
     Exit codes: 0 not slower, or not decided; 1 slower than --fail-above allows; 2 no (good) baseline, not
-        comparable or not readable.
+    comparable or not readable.
     """
     reports, chosen = destination(format, output, SUFFIXES)
     if benchmark is not None:

@@ -23,7 +23,7 @@ def formulas(
     ],
 ) -> None:
     """Check a file of operators: every paragraph is read and every expression compiled. All errors are
-        printed, with file and line.
+    printed, with file and line.
 
     [bold]rooflines formulas check rooflines/roofline/count/formulas/libraries/vllm.rows[/bold]
 

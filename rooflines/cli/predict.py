@@ -86,7 +86,7 @@ def predict(
     **options: Any,
 ) -> None:
     """Predict a model on devices without running it: the least time of a step, what bounds it, and the memory
-        it needs.
+    it needs.
 
     [bold]rooflines predict --model resnet50 --batch-size 1,64 --precision bf16 --device "NVIDIA H200"
     --device "RTX 4090"[/bold]

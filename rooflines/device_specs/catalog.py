@@ -400,7 +400,7 @@ def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
 
 def peer_link(sheet: Sheet) -> Ceiling | None:
     """The link from a device to others of its kind in one direction: NVLink, else PCI Express; None where the
-        sheet has neither.
+    sheet has neither.
 
     Sheets lack the fabrics of other vendors' accelerators (Infinity Fabric, Xe Link), which are faster than
     their bus.

@@ -137,7 +137,7 @@ def derive_gpu(
     bus_bits: int | None = None,
 ) -> Ceilings:
     """Ceilings of an NVIDIA GPU: SMs x rate x ``clock_hz`` (the driver's highest), and 2 x
-        ``memory_clock_hz`` x ``bus_bits`` / 8.
+    ``memory_clock_hz`` x ``bus_bits`` / 8.
 
     ``memory_clock_hz`` and ``bus_bits`` as NVML and CUDA report them, for HBM, GDDR5 to GDDR7 alike; without
     them (integrated GPUs report none) there is no memory ceiling. Raises UsageError for what ``gpu_rates``
@@ -162,7 +162,7 @@ def derive_mig(
     name: str, whole: Ceilings, whole_multiprocessors: int, multiprocessors: int, memory_slices: int
 ) -> Ceilings:
     """Ceilings of a MIG slice: the whole device's arithmetic by SMs (``multiprocessors``, as torch reports
-        them), bandwidth by eighths.
+    them), bandwidth by eighths.
 
     ``whole`` are the ceilings of the undivided GPU; ``memory_slices`` of its eight are the slice's
     (``names.Mig.memory_slices``).
@@ -292,7 +292,7 @@ def derive_apple(
     name: str, gpu_cores: int, clock_hz: float, *, bytes_per_s: float | None = None, clock: str = ""
 ) -> Ceilings:
     """Ceilings of an Apple GPU: cores x 256 FLOP per cycle x clock, in fp32 and fp16; its matrix products run
-        on the same lanes.
+    on the same lanes.
 
     ``bytes_per_s`` is the bandwidth of the unified memory where it is known. Apple publishes no clock:
     ``clock`` says where it is from.

@@ -138,7 +138,7 @@ def cpu_name() -> str:
 
 def cpu_model(facts: dict[str, str] | None = None) -> str:
     """The numbers behind the name: family/model/stepping on x86, implementer/part/revision on Arm, empty
-        where unknown.
+    where unknown.
 
     Virtual machines often hide the name ("AMD EPYC") but not these.
     """

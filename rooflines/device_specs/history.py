@@ -184,7 +184,7 @@ def broken_laws(ceilings: Sequence[Ceiling], threads: int | None) -> tuple[laws.
 
 def load_file(path: Path) -> Ceilings:
     """Ceilings from a JSON file: a stored ``Ceilings`` record, or anything with a list ``ceilings`` of them,
-        such as analysis.json.
+    such as analysis.json.
 
     Raises DataError, naming the field, where the file is neither.
     """

@@ -120,7 +120,7 @@ def _fma(plan: Plan, team: Team, precision: _Vector, kernel: Variant, variant: s
 
 class _Memory:
     """One array, cut into a slice per thread that this thread has written: written once, shared by all that
-        measure memory.
+    measure memory.
 
     Memory lies on the NUMA node of the thread that first writes it. Caches are measured on a part of the
     slices, DRAM by segments: a pass over all of the array would take too long for one sample. Every sample
@@ -181,7 +181,7 @@ class _Place(NamedTuple):
         """A run whose every call is a pass over ``size_bytes`` of all threads together; its bytes.
 
         Each visit takes another place in memory: where a system gives out small pages, how they fall into the
-            sets of a cache is luck.
+        sets of a cache is luck.
         """
         count, step = _ARRAYS[access], stream.granule()
         whole = len(self.slices[0][0])

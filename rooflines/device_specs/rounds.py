@@ -40,7 +40,7 @@ _PAUSE_S = 0.5  # between two visits of the same figure: as long as most disturb
 
 class Round(NamedTuple):
     """The result of one visit: a rate or a time, whether the threads had their cores, and the state of a GPU
-        meanwhile.
+    meanwhile.
 
     A rate that is ``corrected``, per processor time instead of the time that passed, may be too high.
     """
@@ -53,7 +53,7 @@ class Round(NamedTuple):
 
 class RoundSummary(NamedTuple):
     """Summary of several rounds: the best one, the coefficient of variation between them, and how many agree
-        with the best.
+    with the best.
 
     ``rounds`` and ``agreeing`` count quiet rounds, or all where there is none. ``disturbed`` where no quiet
     round agrees with a best one that was not quiet.
@@ -141,7 +141,7 @@ def ready(run: Run, work: float) -> Callable[[], tuple[Run, float]]:
 
 class PlannedFigure:
     """One figure of the plan: the ``fields`` of its ceiling and the ways to measure it, of which the fastest
-        counts.
+    counts.
 
     A cache whose rate does not come out above that of the level ``above`` is left out. A way slower than the
     share ``behind`` of the fastest is not tried any longer.

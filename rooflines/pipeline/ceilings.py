@@ -101,7 +101,7 @@ def measured_ceilings(device: str, threads: int | None, *, remeasure: bool, prog
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
     """Inside, no other process of this user measures ceilings: the ranks of a job end together and would
-        measure each other's load.
+    measure each other's load.
 
     A process that had to wait finds the figures in the cache. Measurements may overlap if the lock cannot be
     created.

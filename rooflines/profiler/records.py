@@ -233,7 +233,7 @@ class HeldTensor(msgspec.Struct, frozen=True, kw_only=True):
 
 class MemoryCurve(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes held over a step, thinned to the extremes of equal parts: ``parts`` by category, in a trace only
-        what was ``allocated``.
+    what was ``allocated``.
 
     ``at`` is the number of operator calls made before each point, or in a trace the seconds since the step
     began (``unit``). The parts sum to what is held.

@@ -73,7 +73,7 @@ class Network(Protocol):
 
     def step(self, x: Array, y: Array) -> float:
         """One training step: forward, mean softmax cross-entropy, the gradient of every parameter, the
-            optimizer's update.
+        optimizer's update.
 
         Returns the loss before the update. When it returns, the step has ended on the device too.
         """

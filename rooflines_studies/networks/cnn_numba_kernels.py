@@ -227,7 +227,7 @@ def product(
     finish: Literal["", "relu", "where positive"] = "",
 ) -> Any:
     """A kernel for one tile of a matrix product: ``rows`` x (``vectors`` * ``lanes``) sums of ``steps``
-        products, all in registers.
+    products, all in registers.
 
     Element (r, s) of the left matrix is ``left_row * r + left_step * s`` after ``left_at``, row s of the
     right one ``right_step * s`` after ``right_at``, row r of the result ``result_row * r`` after

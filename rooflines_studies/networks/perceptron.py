@@ -158,7 +158,7 @@ class Perceptron:
 
     def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
         """The operators of an iteration in their order, each synchronized before and after and timed: the
-            fastest of ``rounds``.
+        fastest of ``rounds``.
 
         One iteration before them warms up. The parameters are afterwards what they were before.
         """

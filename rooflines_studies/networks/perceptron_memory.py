@@ -176,7 +176,7 @@ def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]
     the process or its device memory grew by.
 
     The input is random: its values do not change what it takes. To be called once, in a process that has not
-        imported the library.
+    imported the library.
     """
     meters: dict[str, type[_Host]] = {"cupy": _Device, "torch-cpu": _TorchHost}
     meter = meters.get(library, _Host)()

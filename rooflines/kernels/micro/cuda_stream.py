@@ -50,7 +50,7 @@ READ_SHARED = (float32[::1], float32[::1], int64)  # the types that the kernel i
 
 class Pattern(NamedTuple):
     """A way to walk an array: threads of a block, 16-byte vectors a thread has on their way at once, and how
-        many blocks there are.
+    many blocks there are.
 
     ``fills`` is a multiple of the blocks that the device holds at once; 0 stands for one unrolled step a
     thread.
@@ -81,7 +81,7 @@ MORE_PATTERNS: tuple[Pattern, ...] = (
 
 def array_bytes(free_bytes: int, l2_bytes: int | None) -> int:
     """The size of each of three arrays: 64 times the L2 cache, at least 1 GiB, but all three in three eighths
-        of what is free.
+    of what is free.
 
     So large that what the L2 cache keeps from one launch to the next is below 2 %. A multiple of 16 bytes.
     """
@@ -111,7 +111,7 @@ class WorkingSet(NamedTuple):
 
 def working_sets(l2_bytes: int, multiprocessors: int, resident_blocks: int) -> tuple[WorkingSet, ...]:
     """The grids and working sets worth trying for an L2 cache: one, two or four blocks of ``THREADS`` a
-        multiprocessor.
+    multiprocessor.
 
     ``resident_blocks`` of them is what a multiprocessor holds at once. Each working set is the whole number
     of unrolled steps of the whole grid that is next below an eighth, a quarter or a half of the cache, so

@@ -15,7 +15,7 @@ _BYTES, _REPEATS = 64 << 20, 5
 
 def page_s(*, huge: bool = False) -> float | None:
     """Return the seconds that 4 KiB of new memory cost: the median of five times 64 MiB; ``huge`` asks for
-        transparent huge pages.
+    transparent huge pages.
 
     None where the system does not let a process choose the kind of pages.
     """

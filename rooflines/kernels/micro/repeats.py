@@ -28,7 +28,7 @@ def share(processor_ns: int, elapsed_ns: int) -> float:
     above 0 and at most 1.
 
     Windows counts processor time in ticks of 16 ms, too coarse for one sample: there it is not known, which
-        is 1.
+    is 1.
     """
     if sys.platform == "win32":
         return 1.0

@@ -103,7 +103,7 @@ class Team(AbstractContextManager["Team"]):
         """Run one job per thread; the time is from the first to start to the last to finish.
 
         The share of the cores is that of the thread that had least: it tells a thread that waited for a core
-            from a slow kernel.
+        from a slow kernel.
         """
         if len(jobs) != self.size:
             raise ValueError(f"{len(jobs)} jobs for {self.size} threads")

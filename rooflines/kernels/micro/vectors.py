@@ -48,7 +48,7 @@ def splat(builder: Any, vector: Any, scalar: Any) -> Any:
 
 def forget_memory(builder: Any) -> None:
     """From here on the compiler must take it that any memory has changed: an empty piece of assembly that
-        says it writes memory.
+    says it writes memory.
 
     Costs no instruction. Without it, the second of two equal passes over the same memory could be left out.
     """

@@ -218,7 +218,7 @@ class GraphReader:
 
     def _needs(self) -> dict[Any, set[frozenset[str]]]:
         """For every node the memory that it is computed from: of each piece the names under which it may be
-            read.
+        read.
 
         What is left to do of a node outside (its bias) is done to what the operator wrote.
         """
@@ -461,7 +461,7 @@ class InductorWatch:
     """Context manager: while it is open, what inductor compiles is noted; ``code()`` has it afterwards.
 
     Nothing is imported for it: where ``torch._inductor`` is not loaded yet, the watch begins when it is
-        loaded.
+    loaded.
     """
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ class CompiledKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled graph: its calls in the order they are made, the memory that they touch, and the classes of
-        its modules by path.
+    its modules by path.
 
     ``region`` is torch's name of the compilation (``0/0``), which the graph of the backward shares with that
     of its forward. Paths of modules are below the module at ``prefix``, None if that is unknown.

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 class Guard:
     """Makes functions safe for hooks: none raises an Exception, and each returns None after one. ``notes``
-        gets a sentence of it.
+    gets a sentence of it.
 
     One in a function ``around`` the recording ends that: ``end`` is called, and from then on none of the
     functions. One in a function ``about`` an object of the program ends the observation of that object only.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 class ModuleWatch:
     """Context manager: while it is open, ``entered`` and ``left`` are called around every module's forward,
-        on the thread that runs it.
+    on the thread that runs it.
 
     Paths are those of ``named_modules()`` of the first outermost module with parameters or parts; those of
     other ones (a second network, a loss, a transform) begin with their class. A module reached otherwise is
@@ -145,7 +145,7 @@ class ModuleRanges(ModuleWatch):
 
 def range_cost_ns() -> float:
     """Measure how long the range of a module takes the host, the profiler being off: the difference of the
-        least of five means.
+    least of five means.
 
     A program that has hooks of its own pays for calling hooks in its timed steps, too, and is not to see
     these calls.
@@ -184,7 +184,7 @@ def global_hooks(
     exception.
 
     torch warns that global hooks see a compiled module as a separate call, which a recording handles: it is
-        asked for others only.
+    asked for others only.
     """
     from torch.nn.modules import module
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class StepClock:
     """Times steps one by one: ``begin``, and after every step ``end`` and ``go_on``; ``take_ns`` gives what
-        they took.
+    they took.
 
     On CUDA by events, so that steps are not synchronized one by one, as in real use; elsewhere by the host's
     clock.

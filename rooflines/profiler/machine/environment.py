@@ -20,7 +20,7 @@ from rooflines.profiler.records import Environment
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
     """The NVIDIA driver: its version, the newest CUDA it runs ((12, 4)) and its GPUs; or the ``problem`` and
-        what would ``fix`` it.
+    what would ``fix`` it.
 
     ``gpus`` are the names by NVML's index. ``failed`` has a sentence for each GPU that does not answer, and
     is not among them.

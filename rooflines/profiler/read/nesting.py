@@ -106,7 +106,7 @@ def covered(chosen: Mask, after: Int64s) -> Mask:
 
 def exclusive(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """The time of nested events in pieces that belong to one event each, the innermost: the event, start and
-        end of every piece.
+    end of every piece.
 
     Events are in the order of ``HostEvents``. Pieces of one thread do not overlap.
     """

@@ -167,7 +167,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 @dataclass(frozen=True, slots=True)
 class TensorArg:
     """A tensor argument: its shape, dtype (``float32``) and strides in elements (None where the trace has
-        none).
+    none).
 
     ``stored`` is the number of elements that a sparse tensor stores, and their bytes with those of their
     places, where they are known.

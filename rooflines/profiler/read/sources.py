@@ -106,7 +106,7 @@ def is_trace_name(name: str) -> bool:
 
 def rank_in_name(source: str | Path) -> int | None:
     """The rank in the path of a trace: ``rank0.json``, ``capture_rank_0.json.gz``,
-        ``1785501977.97-TP-0.trace.json.gz``.
+    ``1785501977.97-TP-0.trace.json.gz``.
 
     The last one: a directory may be named after a rank as well.
     """

@@ -47,7 +47,7 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 class ChildProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded child: what its program calls it, and its ``rank``, if it has one. ``process.json`` in its
-        directory.
+    directory.
 
     One that has called modules in other threads than the main one (``in_threads``) was not recorded
     meanwhile.

@@ -31,7 +31,7 @@ _ISOLATED = re.compile(r"-[a-zA-VYZ]*[IES]")
 
 class Children:
     """Context manager: Python programs and forked processes that are started inside are followed, and those
-        that they start.
+    that they start.
 
     ``environment`` returns the variables for a program that starts with ``order``, and ``begin`` records this
     process by it and returns its ``recorder`` (``script.ProgramDriver``), None where it cannot. Workers of

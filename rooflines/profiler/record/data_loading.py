@@ -60,7 +60,7 @@ class Waited(NamedTuple):
 
 class LoaderWatch:
     """Context manager: while it is open, the waiting of this thread for the batches of any torch
-        ``DataLoader`` is added up.
+    ``DataLoader`` is added up.
 
     ``wrap`` does the same for any iterable. ``keep`` makes it hold the last batch, and ``resident`` hand that
     one out again at once instead of the next one; while it is ``paused`` nothing is added up. ``tracing``
@@ -162,7 +162,7 @@ class LoaderWatch:
 
     def workers_cpu_s(self) -> float:
         """Processor seconds so far of the workers of the loaders seen: the difference of two readings is what
-            they used meanwhile.
+        they used meanwhile.
 
         Of workers that have ended the system tells only the sum over all ended children of the process, which
         is in every reading.
@@ -283,7 +283,7 @@ class WatchedLoader:
 
 def samples_in(batch: Any, batch_size: int | None = None) -> int | None:
     """The number of samples in a batch: the first size that its tensors share, else the loader's
-        ``batch_size``.
+    ``batch_size``.
 
     The one tensor of a batch without a loader's word counts by its own first size. None for what holds no
     tensor.
@@ -526,7 +526,7 @@ class DataLoading(LoaderWatch):
 
     def resident_step(self) -> bool:
         """To be called after a step of a program that ends with its recording: whether to make one more, on
-            the batch that is there.
+        the batch that is there.
 
         Such steps tell what the program reaches when it does not wait for its data. False where no batch was
         seen, when there are enough of them, and as one of several ranks: one that made more steps than the

@@ -172,7 +172,7 @@ def program_device(device: torch.device | str) -> torch.device | None:
     program may choose a GPU.
 
     Does not initialize CUDA: the program may still say which GPUs it sees. Raises DeviceError as
-        ``find_device`` does.
+    ``find_device`` does.
     """
     import torch
 

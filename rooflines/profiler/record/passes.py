@@ -271,7 +271,7 @@ class Passes:
 
     def follow_threads(self) -> None:
         """Several threads make steps at the same time: there are none to tell, and what all of them do is
-            traced until it is too much.
+        traced until it is too much.
 
         While the first step is traced, which began with the program, that trace goes on.
         """
@@ -527,10 +527,10 @@ class Passes:
 
     def _timed_further(self) -> Plan:
         """More timed steps of a program on a GPU, which has been traced and may end now: as many as a timed
-            pass of ours has.
+        pass of ours has.
 
         Steps that are not timed come first: while the trace was written the device was idle, and workers
-            loaded batches.
+        loaded batches.
         """
         done, step_s = len(self.timed), statistics.median(step.ns for step in self.timed) / 1e9
         missing = planned_steps(step_s, gpu=True, program=False) - done

@@ -330,7 +330,7 @@ class StepHooks:
 
 class _Turns:
     """Which of the optimizers, or modules, that take turns ends a step: the one that was the last to come for
-        the first time.
+    the first time.
 
     ``taking`` is how many took turns in a step that has ended.
     """

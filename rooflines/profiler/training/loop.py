@@ -42,7 +42,7 @@ class NotFiniteError(RooflinesError):
 
 class Trainer:
     """A network in training: its optimizer, scaler and schedule; what follows is determined by its state and
-        the seed.
+    the seed.
 
     The order of the images and their random transforms in an epoch depend on the seed and the number of the
     epoch only, so an epoch can be repeated from the state that it began with.

@@ -348,7 +348,7 @@ def _start_up(found: _Steps, launched_ns: Int64s) -> str:
 
 def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks: _Marks) -> Int64s:
     """When each event begins: at its start, and an optimizer's range around a closure where the closure's
-        backward ends.
+    backward ends.
 
     ``optimizer.step(closure)`` runs a forward and a backward inside of its range. The nodes of that backward
     are on the range's thread or, on a device, on the engine's; those of another thread's forward are not this

@@ -477,7 +477,7 @@ def _titles(sheet: PaperSheet, axes: Axes, x_title: str, y_title: str) -> None:
 
 def _y_axis(sheet: PaperSheet, axes: Axes, values: Sequence[float], title: str, *, fraction: bool) -> str:
     """Number the vertical axis: logarithmic where values lie far apart, else from 0, and near the curves
-        where they are shares.
+    where they are shares.
 
     Returns its title with the prefix of the unit.
     """

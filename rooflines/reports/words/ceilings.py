@@ -22,7 +22,7 @@ SOURCE_WORDS = {
 
 def source_words(roof: Ceiling, created: str = "") -> str:
     """The certainty of a ceiling: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not
-        measured``.
+    measured``.
 
     ``created`` is the ISO time of the run that it judges; the age of a measurement is given from one day on.
     """

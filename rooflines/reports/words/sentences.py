@@ -419,7 +419,7 @@ _DROPPED = {"--output": 1, "-o": 1, "--format": 1, "--formats": 1, "--quiet": 0,
 
 def suggested(finding: Finding, command: str) -> str:
     """What to try: ``command``, which made the run, with the option of ``finding`` added or replaced, or its
-        own suggestion.
+    own suggestion.
 
     The option stays as in Python where ``command`` is not one of ``rooflines profile``.
     """

@@ -187,7 +187,7 @@ def _traced_s(analysis: Analysis) -> list[float]:
 
 def _pace(before: Analysis, after: Analysis) -> StepPace | None:
     """The best figure that both sides have: timed steps, else enough traced ones to know their noise, else
-        the spans of the traces.
+    the spans of the traces.
 
     None when the baseline took no time, and where the sides have no figure in common.
     """

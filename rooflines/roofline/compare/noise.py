@@ -59,7 +59,7 @@ class PairTimes(NamedTuple):
 
 class Calibration(NamedTuple):
     """What the rows of a comparison tell about the machine: see ``Drift``. ``prior`` is the median variance
-        of a change.
+    of a change.
 
     ``least_s`` is the shortest time that is judged on each side, ``step_s`` the mean time of a step of both.
     """

@@ -25,7 +25,7 @@ Direction = Literal["slower", "faster", "same", "unknown", "new", "gone"]
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """One side: where it was read from, what was run, and where; ``bound_breakdown`` is its step by what
-        bounds it.
+    bounds it.
 
     ``others_cores`` is how many processors other programs took meanwhile, absent on a quiet machine.
     ``generated`` has the latencies and the rate of steps that generate text, by their names in
@@ -87,7 +87,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
 class StepPace(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of both sides: the medians of ``timed steps`` or of ``traced steps``, or the two ``span``s of
-        the traces.
+    the traces.
 
     ``ci95`` is the bootstrap interval of the ratio, from the durations of the single steps; absent where
     either side has too few of them. It holds the noise from step to step, not that from one run to another.

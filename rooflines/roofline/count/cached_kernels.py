@@ -166,7 +166,7 @@ def _here(
     kind: str, signature: Signature, results: tuple[TensorArg, ...]
 ) -> tuple[Signature, tuple[TensorArg, ...]] | None:
     """The part of an operator that a generated kernel of this kind computes: all of it, or the addition of a
-        bias; None for nothing.
+    bias; None for nothing.
 
     The comment above a kernel has what its inputs were computed from as well."""
     if kind == "poi" and signature.name in _REDUCTIONS:

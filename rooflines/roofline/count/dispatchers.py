@@ -53,7 +53,7 @@ def _hands_on(outer: Signature, inner: Signature) -> bool:
 
 def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:
     """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees
-        only that.
+    only that.
 
     A library's product is passed only where a product is below it: it may copy its operands and launch a
     kernel of its own.

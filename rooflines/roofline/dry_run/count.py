@@ -156,7 +156,7 @@ class Count(Shown, frozen=True, kw_only=True):
 
 class PhaseCount(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a phase: it computes ``tokens`` of each sequence, which may attend to ``keys`` tokens with
-        those in the KV cache.
+    those in the KV cache.
 
     ``calls`` is how many such calls a generation has; where decode is counted at several contexts, how many
     at all of them.

@@ -63,7 +63,7 @@ _FASTER_THAN_LATENCY = "faster than the shortest measured operator: the latency 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """One call compared with the roofs: its lower bound in seconds, the bounding roof, and all roofs that
-        apply.
+    apply.
 
     ``attainable_flop_per_s`` is the roof above its arithmetic intensity; None without FLOPs or without the
     roofs it needs.

@@ -74,7 +74,7 @@ def part_of(
     path: str, name: str, category: str, *, phase: str = "", types: Mapping[str, str] | None = None
 ) -> Part:
     """Return the part that a row belongs to: the operator ``name`` of a ``category`` in the module ``path``
-        ("": none, or the network).
+    ("": none, or the network).
 
     ``types`` are the types of the network's modules by their paths, where known. The residual additions of a
     block count as normalization, with which kernels fuse them, and what the network itself does to its scores

@@ -48,7 +48,7 @@ _WORTH_A_NOTE = 0.01
 @dataclass(frozen=True, slots=True)
 class Attribution(OfCounts):
     """The divided time of the window: rows + gaps + idle - overlap = span, where ``overlap_ns`` is time in
-        two rows, all as traced.
+    two rows, all as traced.
 
     ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length:
     that of the steps (``tree/windows.py``), or from the first to the last event. What else ran meanwhile is

@@ -140,7 +140,7 @@ class TimeRow:
 @dataclass(frozen=True, slots=True)
 class Pieces:
     """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-2
-        - the index of a gap).
+    - the index of a gap).
 
     ``event`` indexes the device events, or on a CPU the host events. ``call`` numbers the calls of rows: the
     pieces of one have the same number (-1: a gap's). Pieces of one thread of a CPU do not overlap; those of

@@ -225,7 +225,7 @@ def _shared_by_threads(step: PredictedStep) -> tuple[float, float, int] | None:
 
 def workers(change: Change, step: PredictedStep) -> Gain:
     """A step as long as the slowest of three: its own work, the loading shared by the workers, and the
-        processor time of both.
+    processor time of both.
 
     On a CPU its own work is that with the ``threads`` of the change. There is no prediction where threads and
     workers need more processors than there are: threads that wait for one that has none lose more than its
@@ -260,7 +260,7 @@ def best_split(step: PredictedStep) -> tuple[int, int | None]:
     processors.
 
     The threads are None where they need not change: on a device, and where there are enough processors for
-        all.
+    all.
     """
     found, environment, load_s = step.analysis.input, step.analysis.environment, _load_s(step) or step.wait_s
     cores, now = environment.cpu_threads or 1, (found.workers if found is not None else 0) or 0

@@ -316,7 +316,7 @@ class Efficiencies:
         to tell.
 
         By the errors at its level in its category, at its level, or of all calls: the first of these that are
-            enough.
+        enough.
         """
         at_level = [pair for pair in self._left_out if pair[1].level == found.level]
         for pairs in (

@@ -285,7 +285,7 @@ class Waits:
 
     def add(self, ranks: Sequence[int], lasting_ns: Int64s, at_start_ns: Int64s, waits: bool) -> int | None:
         """Take in collectives: the nanoseconds of each kernel, and those waited at the start, by [collective,
-            rank].
+        rank].
 
         Returns the rank that made the others wait longest in the steps.
         """

@@ -29,7 +29,7 @@ _NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks 
 @dataclass(frozen=True, slots=True)
 class Attention:
     """The sizes of one attention: ``pairs`` is how many (query, key) pairs meet, over all batches and query
-        heads.
+    heads.
 
     ``rows`` are those that a forward keeps statistics of: [b, h, s_q], or [h, total] where sequences are
     packed. ``assumption`` says what was assumed about the lengths of these.
@@ -56,7 +56,7 @@ class Attention:
 @dataclass(frozen=True, slots=True)
 class Backend:
     """The arguments of one operator: ``schema``, and ``eighths`` over 8-bit floating-point numbers, where
-        these take scales.
+    these take scales.
 
     ``sequence_axis`` is the dimension of its tensors that is the sequence, ``lower_right`` the alignment of
     its causal mask. A forward may keep the log-sum-exp of each row for its backward, and ``state`` bytes

@@ -47,7 +47,7 @@ def transposed_output_size(
 
 def touched(extent: int, kernel: int, stride: int, padding: int, dilation: int, outputs: int) -> int:
     """Distinct positions of one dimension that some window covers: all of them, unless the stride jumps over
-        some.
+    some.
 
     Tap ``j`` of window ``o`` is at ``o * stride + (j * dilation - padding)``, so each tap walks one residue
     class modulo the stride; the union is taken class by class.

@@ -111,7 +111,7 @@ def results_of(left: Tensors, right: Tensors) -> int:
 
 def _refuse_sparse(*tensors: TensorArg) -> None:
     """A sparse operand has no strides where the others have some: None in a recording, an empty list in a
-        trace.
+    trace.
 
     The product of one with a dense operand is known where its elements are.
     """

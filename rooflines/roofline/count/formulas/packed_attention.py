@@ -40,7 +40,7 @@ NO_WINDOW: Final = "no window, which is not recorded"
 @dataclass(frozen=True, slots=True)
 class AttentionLayout:
     """How an operator takes its arguments: ``schemas`` of its versions, of which the first that fits a call
-        is used.
+    is used.
 
     Tensors: ``query`` [b, s, h, d] or packed [total, h, d], ``query_rest`` more of its depth, ``key`` and
     ``value`` alike or a cache [pages, page, h, d], ``new_key`` and ``new_value`` that are appended to it,

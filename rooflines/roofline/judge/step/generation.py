@@ -177,7 +177,7 @@ def call_seconds(
     """The time of one call of a phase in the timed generations; None where it is not known.
 
     The median generation is divided as all are together: medians of the phases would be of different
-        generations and add up to none.
+    generations and add up to none.
     """
     if latency is None:
         return None

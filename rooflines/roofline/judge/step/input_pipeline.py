@@ -184,7 +184,7 @@ def loader_is_slower(analysis: Analysis) -> bool | None:
     measured.
 
     As far as their means tell: that a step waits was seen, and an interval that is wide on a busy machine
-        takes nothing from it.
+    takes nothing from it.
     """
     found = analysis.input
     if found is None or found.loader_rate is None or found.step_rate is None:

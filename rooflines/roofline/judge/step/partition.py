@@ -109,7 +109,7 @@ Labels = Sequence[Label | OperatorRow]
 
 class Partition(NamedTuple):
     """The seconds of a step, or of the trace, in disjoint classes: ``busy`` by (bound, part, category),
-        ``idle`` by cause.
+    ``idle`` by cause.
 
     ``loader_s`` is how long the host was in the data loader, hidden or not, and ``of`` whose time it is.
     ``causes`` are the traced intervals of the idle time by cause.
@@ -269,7 +269,7 @@ def loading_share(attribution: Attribution) -> float | None:
 
 def _critical(busy: Intervals, causes: dict[str, Intervals]) -> Intervals:
     """The busy time but that before idle time in which the host was too late: however fast, the next work
-        begins when it is launched.
+    begins when it is launched.
 
     Work that was launched and had not begun ends no stretch: it may follow what runs before.
     """

@@ -372,7 +372,7 @@ def _ended(times: Floats, window_s: float, around_s: float) -> Unresolved | None
 
 def _resolution(values: Floats, counter: Counter | None, fewest: int = 1) -> float:
     """The steps that the values come in: those measured beforehand, or the smallest seen where that is
-        smaller.
+    smaller.
 
     Measured is the largest step that divides all changes that were watched, so it can be too large, never too
     small.
