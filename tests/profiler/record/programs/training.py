@@ -1,5 +1,6 @@
 """Networks of every kind that are trained or called: each function is a program, chosen by the first argument."""
 
+import io
 import random
 import sys
 
@@ -252,8 +253,10 @@ def script_modules():
     """TorchScript: scripted, traced, loaded again, frozen, and a scripted child of a module."""
     scripted = torch.jit.script(network())
     traced = torch.jit.trace(network(), torch.ones(4, 8))
-    torch.jit.save(scripted, "scripted.pt")
-    models = [scripted, traced, torch.jit.load("scripted.pt"), torch.jit.freeze(torch.jit.script(network().eval()))]
+    saved = io.BytesIO()  # a file would have an id of its own in each run, and be compared
+    torch.jit.save(scripted, saved)
+    saved.seek(0)
+    models = [scripted, traced, torch.jit.load(saved), torch.jit.freeze(torch.jit.script(network().eval()))]
     with torch.no_grad():
         for model in models:
             for _ in range(4):
