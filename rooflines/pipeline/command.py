@@ -21,6 +21,6 @@ def default_command() -> str:
     if path.name.startswith(("ipykernel", "colab_kernel")):
         return ""
     module = getattr(sys.modules.get("__main__"), "__spec__", None)  # of python -m
-    if module is not None:
+    if module is not None and module.origin == sys.argv[0]:
         return shlex.join(["python", "-m", module.name.removesuffix(".__main__"), *arguments])
     return shlex.join(["python", program, *arguments]) if program else "python"
