@@ -124,6 +124,11 @@ def test_modules_without_data_and_modes_that_are_on():
     assert rooflines.count(fake, x).tensors == "fake"
 
 
+def test_integers_and_complex_numbers():
+    assert rooflines.count(torch.add, torch.ones(3, dtype=torch.int32), torch.ones(3, dtype=torch.int32)).bytes == 36
+    assert rooflines.count(torch.add, *[torch.ones(3, dtype=torch.complex64)] * 2).bytes == 72
+
+
 def test_a_gradient_of_a_gradient():
     def penalty(x):
         (gradient,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
@@ -149,6 +154,22 @@ def test_shapes_that_depend_on_data_run_on_real_tensors_and_say_so():
     assert "nonzero" in counted.note
     assert counted.to_dataframe().set_index("name").loc["aten::mul", "flops"] == 2
     assert rooflines.count(torch.sin, torch.rand(2)).note == ""
+
+
+def test_real_tensors_leave_the_generator_and_the_module_alone():
+    class Drops(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(2)
+
+        def forward(self, x):
+            return self.norm(x)[x[:, 0] > torch.rand(len(x))]
+
+    model, x = Drops(), torch.rand(6, 2)
+    mean, generator = model.norm.running_mean.clone(), torch.get_rng_state()
+    assert rooflines.count(model, x).tensors == "real"
+    assert torch.equal(model.norm.running_mean, mean)
+    assert torch.equal(torch.get_rng_state(), generator)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")

@@ -116,8 +116,14 @@ def test_without_a_cache_decode_is_a_prefill(tmp_path):
 
 
 def test_other_networks_stay_as_they_are(tmp_path):
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
-    config = {"model_type": "llama", **sizes}
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 99,
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     as_called, served = (count_generation(f"hf:{tmp_path}", OPTIONS, served=served) for served in (False, True))
     assert served == as_called

@@ -98,6 +98,20 @@ def test_without_a_cache_each_token_costs_the_whole_sequence(tmp_path):
     assert decode.count.matrix_flops == BATCH * L * (2 * 13 * LLAMA_LAYER + 4 * pairs * A * D) + 2 * BATCH * H * V
 
 
+def test_windows_bound_what_a_layer_reads_and_holds(tmp_path):
+    window = 8
+    config = transformers.Gemma3TextConfig(
+        hidden_size=H, num_hidden_layers=2, num_attention_heads=A, num_key_value_heads=K, head_dim=D, intermediate_size=F, vocab_size=V,
+        sliding_window=window, layer_types=["sliding_attention", "full_attention"],
+    )  # fmt: skip
+    generation = counted(config, tmp_path, keys=(11, 14))
+    assert generation.kv_bytes_per_token == FP32 * 2 * 2 * K * D  # of both layers
+    of_a_layer = FP32 * BATCH * 2 * K * D
+    assert generation.kv_bytes == of_a_layer * (window + PROMPT + NEW - 1)
+    first, second = (phase.count for phase in generation.phases[1:])
+    assert read(second, attention(second)) - read(first, attention(first)) == of_a_layer * 3  # of the layer without a window
+
+
 def test_the_memory_is_that_of_the_largest_phase(tmp_path):
     generation = counted(llama(), tmp_path)
     for phase in generation.phases:

@@ -20,7 +20,9 @@ from tests.roofline.formulas.traces import signatures
 torch.manual_seed(0)
 X = torch.rand(2, 6, 9, 8) + 0.1
 ROW = torch.rand(8)
+BF16 = torch.rand(2, 6, 9, 8).bfloat16()
 CHANNELS = [torch.rand(6) + 0.1 for _ in range(4)]
+BATCH = torch.rand(3, 4, 7)
 LOGITS = torch.rand(5, 10)
 CLASSES = torch.randint(0, 10, (5,))
 PROBABILITIES = torch.rand(5, 10).softmax(1)
@@ -32,8 +34,16 @@ LOGIT_MASK = torch.rand(1, 1, 7, 7)
 # Operator with its tensors. It reads all of them and writes what it returns; an in-place one returns its first tensor.
 CASES: dict[str, tuple[Callable[..., object], list[Any]]] = {
     "softmax": (lambda x: x.softmax(-1), [X]),
+    "log_softmax": (lambda x: x.log_softmax(1), [LOGITS]),
+    "softmax as float32": (lambda x: x.softmax(-1, dtype=torch.float32), [BF16]),
+    "prelu": (functional.prelu, [X, CHANNELS[0]]),
+    "norm old": (torch.norm, [X]),
     "matmul broadcast": (torch.matmul, [torch.rand(2, 1, 4, 7), torch.rand(3, 7, 2)]),
+    "linear": (functional.linear, [BATCH, torch.rand(5, 7), torch.rand(5)]),
     "conv2d": (functional.conv2d, [X, torch.rand(4, 6, 3, 3), torch.rand(4)]),
+    "conv2d grouped": (lambda x, w: functional.conv2d(x, w, groups=3, padding=1), [X, torch.rand(9, 2, 3, 3)]),
+    "conv1d": (functional.conv1d, [BATCH, torch.rand(5, 4, 3)]),
+    "conv3d": (functional.conv3d, [torch.rand(1, 2, 5, 6, 7), torch.rand(3, 2, 2, 3, 2)]),
     "conv_transpose2d": (
         lambda x, w: functional.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1, groups=2),
         [X, torch.rand(6, 2, 3, 3)],
@@ -45,11 +55,15 @@ CASES: dict[str, tuple[Callable[..., object], list[Any]]] = {
         [X, *CHANNELS],
     ),
     "layer_norm": (lambda x, w, b: functional.layer_norm(x, (8,), w, b), [X, ROW, ROW.clone()]),
+    "group_norm": (lambda x, w, b: functional.group_norm(x, 3, w, b), [X, CHANNELS[0], CHANNELS[1]]),
     "rms_norm": (lambda x, w: functional.rms_norm(x, (8,), w), [X, ROW]),
     "max_pool2d": (lambda x: functional.max_pool2d(x, 3, 2, 1), [X]),
     "adaptive_avg_pool2d": (lambda x: functional.adaptive_avg_pool2d(x, (4, 3)), [X]),
+    "upsample bilinear": (lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"), [X]),
+    "upsample nearest": (lambda x: functional.interpolate(x, size=(18, 16)), [X]),
     "cross_entropy": (functional.cross_entropy, [LOGITS, CLASSES]),
     "cross_entropy probabilities": (lambda x, y: functional.cross_entropy(x, y, label_smoothing=0.1), [LOGITS, PROBABILITIES]),
+    "bce with logits": (functional.binary_cross_entropy_with_logits, [LOGITS, torch.rand(5, 10)]),
 }  # fmt: skip
 
 # Operators that do not read what they are given, or not all of it: the bytes by hand.

@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import MISSING, Signature, TensorArg
@@ -81,6 +83,16 @@ def test_what_is_not_recorded_is_unknown_and_still_communication(name, args):
     assert found.reason
 
 
+@given(st.integers(1, 50), st.integers(1, 8), st.sampled_from(["float32", "bfloat16", "int64"]))
+def test_scattering_undoes_gathering(rows, ranks, dtype):
+    """What one rank reads of the one it writes of the other."""
+    part, whole = TensorArg((rows, 3), dtype), TensorArg((rows * ranks, 3), dtype)
+    gathered = count(Signature("_c10d_functional::all_gather_into_tensor", (part, ranks, "0"))).work
+    scattered = count(Signature("_c10d_functional::reduce_scatter_tensor", (whole, "sum", ranks, "0"))).work
+    assert (gathered.bytes_read, gathered.bytes_written) == (scattered.bytes_written, scattered.bytes_read)
+    assert gathered.bytes_written == ranks * gathered.bytes_read
+
+
 @pytest.fixture
 def group():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -153,6 +165,9 @@ def test_the_link_bounds_a_collective(tmp_path):
     assert found.coverage.unmodeled == ()
     assert found.totals.bytes == 8000 + 12 * 1000
     assert all("communication" not in finding.title for finding in found.findings)
+
+
+# --- a product and a collective in one operator ------------------------------------------------------------------------------------
 
 
 def test_a_product_of_gathered_rows_is_counted_by_its_results():

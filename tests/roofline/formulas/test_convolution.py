@@ -66,31 +66,34 @@ def grouped(table):
     return sorted(name for name, schema in table.items() if "groups" in schema and "dilation" in schema)
 
 
-PRODUCTS = {False: 2 * REFERENCE.numel() * 2 * 6, True: 2 * (3 * 4 * 9 * 8) * 3 * 6}  # FLOPs, plain and transposed
+@pytest.mark.parametrize("name", grouped(FORWARD))
+def test_every_backend_has_the_same_product(name):
+    found = count(in_words(name, FORWARD[name], False)).work
+    assert (found.matrix_flops, found.bytes_written) == (2 * REFERENCE.numel() * 2 * 6, 4 * REFERENCE.numel())
 
 
-@pytest.mark.parametrize(
-    ("name", "transposed"), [*((name, False) for name in grouped(FORWARD)), *((name, True) for name in grouped(TRANSPOSED))]
-)
-def test_every_backend_has_the_same_product(name, transposed):
-    found = count(in_words(name, (TRANSPOSED if transposed else FORWARD)[name], transposed)).work
-    results = (TRANSPOSED_REFERENCE if transposed else REFERENCE).numel()
-    assert (found.matrix_flops, found.bytes_written) == (PRODUCTS[transposed], 4 * results)
+@pytest.mark.parametrize("name", grouped(TRANSPOSED))
+def test_every_backend_has_the_same_transposed_product(name):
+    found = count(in_words(name, TRANSPOSED[name], True)).work
+    assert (found.matrix_flops, found.bytes_written) == (2 * (3 * 4 * 9 * 8) * 3 * 6, 4 * TRANSPOSED_REFERENCE.numel())
 
 
-@pytest.mark.parametrize(
-    ("name", "transposed"),
-    [*((name, False) for name in grouped(BACKWARD)), *((name, True) for name in grouped(BACKWARD_TRANSPOSED))],
-)
-def test_every_backward_has_a_product_for_each_gradient(name, transposed):
-    schema = (BACKWARD_TRANSPOSED if transposed else BACKWARD)[name]
-    mask = {"output_mask": (True, True)} if transposed and "mps" in name else {}
-    found = count(in_words(name, schema, transposed, **mask)).work
+@pytest.mark.parametrize("name", grouped(BACKWARD))
+def test_every_backward_has_a_product_for_each_gradient(name):
+    found = count(in_words(name, BACKWARD[name], False)).work
     # an operator that makes one gradient is given the sizes of it instead of what it belongs to
-    alone = {field.partition("_size")[0] for field in schema.split()} & ({"self", "weight"} - set(schema.split()))
-    elements = {"self": 3 * 4 * 9 * 8, "weight": (4 * 3 if transposed else 6 * 2) * 3 * 2}
-    assert found.matrix_flops == (len(alone) or 2) * PRODUCTS[transposed]
+    alone = {field.partition("_size")[0] for field in BACKWARD[name].split()} & ({"self", "weight"} - set(BACKWARD[name].split()))
+    elements = {"self": 3 * 4 * 9 * 8, "weight": 6 * 2 * 3 * 2}
+    assert found.matrix_flops == (len(alone) or 2) * 2 * REFERENCE.numel() * 2 * 6
     assert found.bytes_written == 4 * sum(elements[key] for key in alone or elements)
+
+
+@pytest.mark.parametrize("name", grouped(BACKWARD_TRANSPOSED))
+def test_every_transposed_backward_has_a_product_for_each_gradient(name):
+    schema = BACKWARD_TRANSPOSED[name]
+    mask = (True, True) if "mps" in name else (True, True, False)
+    found = count(in_words(name, schema, True, output_mask=mask)).work
+    assert found.matrix_flops == (1 if "weight_size" in schema else 2) * 2 * (3 * 4 * 9 * 8) * 3 * 6
 
 
 @pytest.mark.parametrize("backend", ["cudnn", "miopen"])
@@ -182,68 +185,66 @@ def shapes(draw):
     return rank, draw(small), groups, draw(small), draw(small), kernel, spatial, stride, padding, dilation
 
 
-# A convolution of ones with ones counts: each output, and each element of a gradient of ones, is the number of products summed into it.
-
-
-class Ones:
-    """A drawn convolution, plain or transposed, of ones: its signature and what it counts."""
-
-    def __init__(self, drawn, transposed, padding=None, output_padding=0):
-        self.rank, batch, groups, per_group_in, per_group_out, kernel, spatial, self.stride, self.padding, self.dilation = drawn
-        self.padding = self.padding if padding is None else padding
-        self.groups, self.output_padding, self.spatial, self.kernel = groups, output_padding, spatial, kernel
-        self.inputs = (batch, groups * per_group_in, *spatial)
-        first, second = groups * per_group_out, per_group_in
-        self.weight = (groups * per_group_in, per_group_out, *kernel) if transposed else (first, second, *kernel)
-        self.run = getattr(functional, f"conv{'_transpose' * transposed}{self.rank}d")
-        window = (self.stride, self.padding, self.dilation)
-        self.call = convolution(self.inputs, self.weight, *window, transposed, output_padding, groups, bias=not transposed)
-
-    def gradients(self, call, given):
-        """The FLOPs of each gradient asked for alone are those that a backward of ones counts."""
-        given, filters = given.requires_grad_(), torch.ones(self.weight, requires_grad=True)
-        out = call(given, filters)
-        out.sum().backward()
-        shape = tuple(out.shape)
-        for asked, counted in (((True, False, False), given.grad), ((False, True, False), filters.grad)):
-            assert count(backward(self.call, shape, asked)).work.matrix_flops == 2 * int(counted.sum())
-        whole = count(backward(self.call, shape, (True, True, True))).work
-        assert whole.matrix_flops == 2 * int(given.grad.sum() + filters.grad.sum())
-        assert whole.other_flops == out.numel()  # the gradient summed for the bias
+# A convolution of ones with ones counts: each output is the number of products summed into it.
 
 
 @settings(deadline=None, max_examples=30)
 @given(shapes())
-def test_macs_and_gradients_are_what_a_convolution_of_ones_counts(drawn):
-    """Padding is of ones too: taps of their own."""
-    ones = Ones(drawn, transposed=False)
-    padded = functional.pad(torch.ones(ones.inputs), (ones.padding, ones.padding) * ones.rank, value=1.0)
-
-    def call(given, filters):
-        return ones.run(given, filters, None, ones.stride, 0, ones.dilation, ones.groups)
-
-    counted = call(padded, torch.ones(ones.weight))
-    work = count(ones.call).work
+def test_macs_are_what_a_convolution_of_ones_counts(drawn):
+    rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, padding, dilation = drawn
+    inputs, weight = (batch, groups * per_group_in, *spatial), (groups * per_group_out, per_group_in, *kernel)
+    run = (functional.conv1d, functional.conv2d, functional.conv3d)[rank - 1]
+    padded = functional.pad(torch.ones(inputs), (padding, padding) * rank, value=1.0)
+    counted = run(padded, torch.ones(weight), None, stride, 0, dilation, groups)
+    work = count(convolution(inputs, weight, stride, padding, dilation, groups=groups, bias=True)).work
     assert (work.matrix_flops, work.other_flops) == (2 * int(counted.sum()), counted.numel())
     assert work.bytes_written == 4 * counted.numel()
-    ones.gradients(call, padded)
 
 
 @settings(deadline=None, max_examples=30)
 @given(shapes(), st.integers(0, 2))
-def test_macs_and_gradients_are_what_a_transposed_convolution_of_ones_counts(drawn, output_padding):
-    ones = Ones(drawn, transposed=True, output_padding=output_padding)
-    assume(output_padding < max(ones.stride, ones.dilation))
-    lengths = zip(ones.spatial, ones.kernel, strict=True)
-    ends = [(n - 1) * ones.stride - 2 * ones.padding + ones.dilation * (k - 1) + output_padding + 1 for n, k in lengths]
-    assume(min(ends) > 0)
+def test_transposed_macs_are_what_a_convolution_of_ones_counts(drawn, output_padding):
+    rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, padding, dilation = drawn
+    assume(output_padding < max(stride, dilation))
+    inputs, weight = (batch, groups * per_group_in, *spatial), (groups * per_group_in, per_group_out, *kernel)
+    run = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[rank - 1]
+    uncropped = run(torch.ones(inputs), torch.ones(weight), None, stride, 0, 0, groups, dilation)
+    extents = [(n - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1 for n, k in zip(spatial, kernel, strict=True)]
+    assume(min(extents) > 0)
+    cropped = run(torch.ones(inputs), torch.ones(weight), None, stride, padding, output_padding, groups, dilation)
+    work = count(convolution(inputs, weight, stride, padding, dilation, True, output_padding, groups)).work
+    assert (work.matrix_flops, work.bytes_written) == (2 * int(uncropped.sum()), 4 * cropped.numel())
 
-    def call(given, filters, padding=0, more=0):
-        return ones.run(given, filters, None, ones.stride, padding, more, ones.groups, ones.dilation)
 
-    given = torch.ones(ones.inputs), torch.ones(ones.weight)
-    work = count(ones.call).work
-    assert work.matrix_flops == 2 * int(call(*given).sum())
-    assert work.bytes_written == 4 * call(*given, ones.padding, output_padding).numel()
-    whole = Ones(drawn, transposed=True, padding=0, output_padding=output_padding)
-    whole.gradients(lambda given, filters: call(given, filters, more=output_padding), given[0])
+@settings(deadline=None, max_examples=30)
+@given(shapes())
+def test_gradients_of_a_convolution_of_ones_count_the_same(drawn):
+    """Each element of a gradient of ones is the number of products summed into it, padding included as taps of their own."""
+    rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, padding, dilation = drawn
+    inputs, weight = (batch, groups * per_group_in, *spatial), (groups * per_group_out, per_group_in, *kernel)
+    run = (functional.conv1d, functional.conv2d, functional.conv3d)[rank - 1]
+    padded = functional.pad(torch.ones(inputs), (padding, padding) * rank, value=1.0).requires_grad_()
+    filters = torch.ones(weight, requires_grad=True)
+    out = run(padded, filters, None, stride, 0, dilation, groups)
+    out.sum().backward()
+    forward = convolution(inputs, weight, stride, padding, dilation, groups=groups)
+    for asked, counted in (((True, False, False), padded.grad), ((False, True, False), filters.grad)):
+        assert count(backward(forward, tuple(out.shape), asked)).work.matrix_flops == 2 * int(counted.sum())
+    whole = count(backward(forward, tuple(out.shape), (True, True, True))).work
+    assert whole.matrix_flops == 2 * int(padded.grad.sum() + filters.grad.sum())
+    assert whole.other_flops == out.numel()  # the gradient summed for the bias
+
+
+@settings(deadline=None, max_examples=30)
+@given(shapes(), st.integers(0, 1))
+def test_gradients_of_a_transposed_convolution_of_ones_count_the_same(drawn, output_padding):
+    rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, _, dilation = drawn
+    assume(output_padding < max(stride, dilation))
+    inputs, weight = (batch, groups * per_group_in, *spatial), (groups * per_group_in, per_group_out, *kernel)
+    run = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[rank - 1]
+    given, filters = torch.ones(inputs, requires_grad=True), torch.ones(weight, requires_grad=True)
+    out = run(given, filters, None, stride, 0, output_padding, groups, dilation)
+    out.sum().backward()
+    forward = convolution(inputs, weight, stride, 0, dilation, True, output_padding, groups)
+    for asked, counted in (((True, False, False), given.grad), ((False, True, False), filters.grad)):
+        assert count(backward(forward, tuple(out.shape), asked)).work.matrix_flops == 2 * int(counted.sum())

@@ -31,13 +31,34 @@ def test_two_operands_are_stretched_to_one_result(shape, data):
     ("name", "args", "each"),
     [
         ("hypot", (X, X), 4),  # two products, a sum, a root
+        ("atan2", (X, X), 14),
+        ("xlogy", (X, X), 11),
+        ("logaddexp", (X, X), 24),
+        ("lgamma", (X,), 40),
+        ("special_bessel_j0", (X,), 40),
+        ("special_chebyshev_polynomial_t", (X, 3), 21),
+        ("special_log_ndtr", (X,), 33),
+        ("special_zeta", (X, X), 9 * 22 + 36),
+        ("igamma", (X, X), 100),
         ("polygamma", (0, X), 40),
         ("polygamma", (2, X), 234 + 40 + 2),
         ("mvlgamma", (X, 3), 3 * 42),
+        ("ldexp", (X, X), 11),
+        ("nextafter", (X, X), 1),
+        ("frexp", (X,), 2),
         ("isclose", (X, X, 1e-5, 1e-8, False), 6),
         ("_add_relu", (X, X, 1), 2),
         ("_add_relu", (X, X, 2), 3),
+        ("log_sigmoid_forward", (X,), 22),
+        ("log_sigmoid_backward", (X, X, X), 14),
+        ("_prelu_kernel", (X, tensor(5)), 2),
+        ("_prelu_kernel_backward", (X, X, tensor(5)), 3),
+        ("polar", (X, X), 22),
+        ("complex", (X, X), 0),
         ("div", (X, X, "floor"), 2),
+        ("where", (tensor(3, 5, dtype="bool"), X, X), 1),
+        ("threshold_backward", (X, X, 0), 1),
+        ("sigmoid_backward", (X, X), 3),
     ],
 )
 def test_flops_a_result(name, args, each):
@@ -56,12 +77,20 @@ def test_easy_powers_need_no_logarithm(exponent, each):
 @pytest.mark.parametrize(
     ("name", "others", "each"),
     [
+        ("add", (COMPLEX, 1), 2),
         ("sub", (COMPLEX, 2), 2 + 6),
         ("mul", (COMPLEX,), 6),
         ("div", (COMPLEX,), 11),
+        ("neg", (), 2),
         ("abs", (), 4),
+        ("reciprocal", (), 6),
+        ("sqrt", (), 10),
+        ("exp", (), 32),
         ("sigmoid", (), 32 + 3 * 6),  # 1 / (1 + exp(-x))
         ("pow", (COMPLEX,), 2 * 32 + 6),
+        ("addcmul", (COMPLEX, COMPLEX, 1), 6 + 6 + 2),
+        ("eq", (COMPLEX,), 3),
+        ("angle", (), 14),
     ],
 )
 def test_complex_numbers(name, others, each):
@@ -96,3 +125,52 @@ def test_a_cpu_keeps_a_buffer_of_log_sigmoid_and_a_gpu_none():
     assert (cpu.bytes_written, gpu.bytes_written) == (8 * COUNT, 4 * COUNT)
     allocated = count(Signature("aten::log_sigmoid_forward", (X,)), output_bytes=4 * COUNT)
     assert allocated.work == gpu
+
+
+def test_rrelu_draws_slopes_in_training_only():
+    trained, evaluated = work("rrelu_with_noise", X, X, 0.1, 0.3, True, None), work("rrelu_with_noise", X, X, 0.1, 0.3, False, None)
+    assert trained == Work(0, 4 * COUNT, 4 * COUNT, 8 * COUNT, "fp32")  # noise is written, not read
+    assert evaluated == Work(0, 2 * COUNT, 4 * COUNT, 4 * COUNT, "fp32")
+    assert work("rrelu_with_noise_backward", X, X, X, 0.1, 0.3, True, False).other_flops == COUNT
+
+
+def test_conjugating_in_place_leaves_real_numbers_alone():
+    assert work("conj_physical_", X) == Work()
+    assert work("conj_physical_", COMPLEX).other_flops == COUNT
+
+
+IMAGES, CHANNEL = tensor(2, 8, 6, 6), tensor(8)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "cost"),
+    [
+        ("add", (IMAGES, IMAGES, 1), 1),
+        ("add", (IMAGES, IMAGES, 0.1), 2),  # alpha multiplies
+        ("relu_", (IMAGES,), 1),
+        ("div", (IMAGES, IMAGES), 1),
+        ("sqrt", (IMAGES,), 1),
+        ("pow", (IMAGES, 2), 1),
+        ("pow", (IMAGES, 0.3), 21),
+        ("exp", (IMAGES,), 10),
+        ("sigmoid", (IMAGES,), 13),
+        ("silu", (IMAGES,), 14),
+        ("gelu", (IMAGES, None), 24),
+        ("hardswish", (IMAGES,), 5),
+        ("clamp", (IMAGES, 0, 6), 2),
+        ("addcdiv_", (IMAGES, IMAGES, IMAGES, -0.1), 3),
+        ("_softmax", (IMAGES, 1, False), 14),
+        ("sum", (IMAGES, None), 1),
+        ("var", (IMAGES, (1,), 1, False), 4),
+        ("batch_norm", (IMAGES, CHANNEL, CHANNEL, CHANNEL, CHANNEL, True, 0.1, 1e-5, True), 6),
+        ("batch_norm", (IMAGES, CHANNEL, CHANNEL, CHANNEL, CHANNEL, False, 0.1, 1e-5, True), 2),
+        ("layer_norm", (IMAGES, (6,), tensor(6), tensor(6), 1e-5, True), 8),
+        ("layer_norm", (IMAGES, (6,), None, None, 1e-5, True), 6),
+        ("rms_norm", (IMAGES, (6,), tensor(6), None), 4),
+        ("adaptive_avg_pool2d", (IMAGES, (1, 1)), 1),
+        ("dropout", (IMAGES, 0.5, True), 2),
+    ],
+)
+def test_cost_an_element_of_an_image(name, args, cost):
+    found = work(name, *args)
+    assert (found.matrix_flops, found.other_flops, found.precision) == (0, cost * IMAGES.numel, "fp32")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import Work, count
+from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.formulas.traces import record_trace
 from tests.roofline.rooms import attributed
 
@@ -39,6 +41,33 @@ def test_embedding_and_its_gradient(rows, depth, lookups):
     assert scaled.work.other_flops == 2 * results
 
 
+@pytest.mark.parametrize(("mode", "weighted"), [("sum", False), ("mean", False), ("max", False), ("sum", True)])
+@given(rows=st.integers(4, 9), depth=sides, lengths=st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any))
+@settings(max_examples=10, deadline=None)
+def test_bags(mode, weighted, rows, depth, lengths):
+    """An addition or a compare for each row looked up, a product with its weight, a division of each mean."""
+    total, bags = sum(lengths), len(lengths)
+    table = torch.rand(rows, depth, requires_grad=True)
+    offsets = torch.tensor([0, *lengths]).cumsum(0)[:-1]
+    weights = torch.rand(total, requires_grad=True) if weighted else None
+
+    def step():
+        result = functional.embedding_bag(torch.arange(total) % rows, table, offsets, mode=mode, per_sample_weights=weights)
+        result.backward(torch.ones_like(result))
+
+    _, found = recorded("_embedding_bag", step)
+    assert found.work.other_flops == depth * (total * (2 if weighted else 1) + (bags if mode == "mean" else 0))
+    _, found = recorded("_embedding_bag_backward", step)
+    each = 2 if weighted or mode == "mean" else 1
+    assert (found.work.other_flops, found.work.bytes_written) == (
+        bags * depth if mode == "max" else each * total * depth,
+        nbytes(table),
+    )
+    if weighted:
+        _, found = recorded("_embedding_bag_per_sample_weights_backward", step)
+        assert (found.work.other_flops, found.work.bytes_written) == (2 * total * depth, 4 * total)
+
+
 def test_a_sparse_gradient_is_a_row_for_each_index():
     table = torch.rand(50, 4, requires_grad=True)
     indices, offsets = torch.tensor([3, 40, 7, 3]), torch.tensor([0, 1])
@@ -48,6 +77,15 @@ def test_a_sparse_gradient_is_a_row_for_each_index():
 
     _, found = recorded("_embedding_bag_backward", step)
     assert (found.work.bytes_written, found.work.other_flops) == (4 * 4 * 4, 4 * 4)
+
+
+def test_renormalizing_reads_and_writes_the_rows():
+    """Norm: a multiply-add; scaling: a product. All rows looked up count as too long."""
+    table, indices = TensorArg((9, 4)), TensorArg((3,), "int64")
+    found = count(Signature("aten::embedding_renorm_", (table, indices, 1.0, 2.0)))
+    assert found.work == Work(0, 3 * 4 * 3, 3 * 16 + 24, 3 * 16, "fp32")
+    anew = count(Signature("aten::embedding_renorm", (table, indices, 1.0, 2.0)))
+    assert anew.work == Work(0, 3 * 4 * 3, 9 * 16 + 24, 9 * 16, "fp32")
 
 
 def test_what_was_allocated_tells_a_trace_how_much_was_written(tmp_path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.calls.signatures import tensor_arg
@@ -12,6 +14,8 @@ from rooflines.roofline.count.formulas import Work, count
 from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.formulas.traces import operator_events
 from tests.traces import trace
+
+sides = st.integers(1, 6)
 
 
 def numbered(*shape: int) -> torch.Tensor:
@@ -80,6 +84,64 @@ def test_traces_leave_out_indices():
 def test_a_row_taken_twice_is_read_once_and_written_twice():
     table, index = TensorArg((3, 8)), TensorArg((7,), "int64")
     assert count(Signature("aten::index_select", (table, 0, index))).work == Work(bytes_read=96 + 56, bytes_written=7 * 32)
+
+
+# In place: FLOPs an element, whether what is there is read.
+SCATTERS = [
+    ("scatter_", lambda t, i, s: t.scatter_(0, i, s), 0, False),
+    ("scatter_ add", lambda t, i, s: t.scatter_(0, i, s, reduce="add"), 1, True),
+    ("scatter_add_", lambda t, i, s: t.scatter_add_(0, i, s), 1, True),
+    ("scatter_reduce_", lambda t, i, s: t.scatter_reduce_(0, i, s, "amax"), 1, True),
+    ("scatter_reduce_ anew", lambda t, i, s: t.scatter_reduce_(0, i, s, "sum", include_self=False), 1, False),
+]
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+@pytest.mark.parametrize(("name", "call", "cost", "old"), SCATTERS)
+@given(rows=sides, columns=sides, part=st.integers(1, 6))
+@settings(max_examples=15, deadline=None)
+def test_scatters(name, call, cost, old, rows, columns, part):
+    """The elements hit are written, and read where they take part; of ``src`` as many are read as there are indices."""
+    hit = min(part, rows)
+    target, src = torch.zeros(rows, columns), torch.rand(rows + 1, columns)
+    index = torch.stack([torch.randperm(rows)[:hit] for _ in range(columns)], 1)
+    _, outcome = only(lambda: call(target, index, src))
+    elements = hit * columns
+    assert outcome.work == Work(
+        other_flops=cost * elements,
+        bytes_read=8 * elements + 4 * elements + (4 * elements if old else 0),
+        bytes_written=4 * elements,
+        precision="fp32" if cost else None,
+    )
+
+
+@given(rows=sides, columns=sides, part=st.integers(1, 6), alpha=st.sampled_from([1, 2]))
+@settings(deadline=None)
+def test_along_a_dimension(rows, columns, part, alpha):
+    chosen = min(part, columns)
+    index, source = torch.randperm(columns)[:chosen], torch.rand(rows, chosen)
+    elements = rows * chosen
+    indices = 8 * chosen
+    target = torch.zeros(rows, columns)
+    _, added = only(lambda: target.index_add_(1, index, source, alpha=alpha))
+    assert added.work == Work(0, alpha * elements, 8 * elements + indices, 4 * elements, "fp32")
+    _, copied = only(lambda: target.index_copy_(1, index, source))
+    assert copied.work == Work(bytes_read=4 * elements + indices, bytes_written=4 * elements)
+    _, filled = only(lambda: target.index_fill_(1, index, 2.0))
+    assert filled.work == Work(bytes_read=indices, bytes_written=4 * elements)
+    _, anew = only(lambda: torch.ops.aten.index_copy(target, 1, index, source))
+    rest = 4 * (rows * columns - elements)
+    assert anew.work == Work(bytes_read=4 * elements + indices + rest, bytes_written=nbytes(target))
+
+
+def test_put_and_take():
+    tensor, index, source = numbered(3, 4), torch.tensor([11, 0, 5]), torch.rand(3)
+    _, taken = only(lambda: tensor.take(index))
+    assert taken.work == Work(bytes_read=3 * 4 + 3 * 8, bytes_written=3 * 4)
+    _, put = only(lambda: tensor.put_(index, source))
+    assert put.work == Work(bytes_read=3 * 8 + 3 * 4, bytes_written=3 * 4)
+    _, added = only(lambda: tensor.put_(index, source, accumulate=True))
+    assert added.work == Work(0, 3, 3 * 8 + 2 * 3 * 4, 3 * 4, "fp32")
 
 
 def test_bins_are_as_many_as_the_largest_value():

@@ -75,6 +75,9 @@ def test_a_dtype_without_a_size_is_a_reason():
     assert (found.kind, found.reason) == ("unknown", "unknown dtype 'bits1x8'")
 
 
+# --- bytes of the accesses to a buffer ---------------------------------------------------------------------------------------------
+
+
 TABLE = Buffer((100, 8), "float32", (8, 1))
 EVEN, ODD = Access(0, N // 2, 0, N - 2), Access(0, N // 2, 1, N - 1)
 FIRST, SECOND = Access(0, N // 2, 0, N // 2 - 1), Access(0, N // 2, N // 2, N - 1)
@@ -121,6 +124,15 @@ def test_it_is_never_less_than_the_elements_that_strided_accesses_reach(strides)
     assert len(reached) <= found <= extent
 
 
+def test_softmax_statistics_are_softmax_without_its_division():
+    rows = TensorArg((4, N), "float32", (N, 1))
+    row = TensorArg((4, 1), "float32", (1, 1))
+    online = count(Signature("prims::prepare_softmax_online", (rows, 1)), outputs=(row, row)).work
+    softmax = count(Signature("aten::_softmax", (rows, 1, False)), outputs=(rows,)).work
+    assert online.other_flops == softmax.other_flops - 4 * N
+    assert (online.bytes_read, online.bytes_written) == (4 * 4 * N, 2 * 4 * 4)
+
+
 def test_random_numbers_say_their_kind():
     seed = TensorArg((), "int64", ())
     uniform = count(Signature("prims::inductor_random", ((N,), seed, "rand")), outputs=(X,)).work
@@ -129,6 +141,21 @@ def test_random_numbers_say_their_kind():
     assert normal.other_flops == (2 * TRANSCENDENTAL + 2) * N
     unknown = count(Signature("prims::inductor_random", ((N,), seed, "zipf")), outputs=(X,))
     assert unknown.reason == "unknown random number distribution ('zipf')"
+
+
+def test_a_pool_that_keeps_offsets_costs_its_windows():
+    image, pooled = TensorArg((2, 3, 8, 8)), TensorArg((2, 3, 4, 4))
+    offsets = TensorArg((2, 3, 4, 4), "int8")
+    args = (image, (3, 3), (2, 2), (1, 1), (1, 1), False)
+    work = count(Signature("prims::_low_memory_max_pool_with_offsets", args), outputs=(pooled, offsets)).work
+    assert work.other_flops == 9 * 2 * 3 * 4 * 4
+    assert (work.bytes_read, work.bytes_written) == (4 * 2 * 3 * 64, (4 + 1) * 2 * 3 * 16)
+
+
+def test_fma_is_two_flops_also_with_a_number():
+    assert count(Signature("prims::fma", (X, X, X))).work.other_flops == 2 * N
+    work = count(Signature("prims::fma", (X, 0.9, X))).work
+    assert (work.other_flops, work.bytes_read, work.bytes_written) == (2 * N, 8 * N, 4 * N)
 
 
 def test_a_packed_linear_layer_of_a_trace_has_the_original_weights_work():

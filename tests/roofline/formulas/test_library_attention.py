@@ -100,6 +100,19 @@ def test_sage_attention_multiplies_in_8_bits():
     assert work("sage_fwd_0", *turned, -1, *scales, *[0] * 8, -1, out).matrix_flops == found.matrix_flops
 
 
+def test_sage_attention_converts_its_inputs_in_one_kernel():
+    half, eighth, value = (tensor(1, 24, 768, 128, dtype=dtype) for dtype in (HALF, "int8", "float8_e4m3fnuz"))
+    scales = tensor(1, 24, 3), tensor(1, 24, 6), tensor(1, 24, 128)
+    found = count(Signature("sage_quant_kernel_0", (half, eighth, scales[0], half, eighth, scales[1], half, value, scales[2], 2359296)))
+    numbers = 24 * 768 * 128
+    assert found.work == Work(
+        other_flops=(8 + 7 + 5) * numbers,
+        bytes_read=3 * 2 * numbers + 4 * 24 * 128,
+        bytes_written=3 * numbers + 4 * 24 * 9,
+        precision="fp32",
+    )
+
+
 FIXED = (0.0, 0.3, True, -1, -1)
 
 
@@ -198,6 +211,11 @@ def test_a_layer_without_a_mark_is_one_prompt():
     assert work("vllm::unified_attention", *[tensor(30, 4, 8)] * 3, None).matrix_flops == 4 * 8 * 4 * (30 * 31 // 2)
 
 
+def test_layers_of_latent_attention_only_dispatch():
+    arguments = (tensor(30, 16, 192), tensor(30, 512), tensor(30, 1, 64), tensor(30, 2048), None)
+    assert count(Signature("vllm::unified_mla_attention_with_output", arguments)).kind == "composite"
+
+
 def test_latent_decoding_through_vllm_is_that_of_aiter():
     """An outer operator, counted where the inner one is not recorded."""
     q, cache, out = tensor(2, 16, 576, dtype=HALF), tensor(90, 1, 576, dtype=HALF), tensor(2, 16, 512, dtype=HALF)
@@ -252,6 +270,15 @@ def test_paged_attention_on_rocm_counts_the_decodes_of_a_mixed_step():
 
 
 # --- partial results, latent attention ---------------------------------------------------------------------------------------------
+
+
+def test_joining_two_partial_results_reads_both():
+    part, rows = tensor(7, 4, 32, dtype=HALF), tensor(4, 7)
+    vllm = work("_C::merge_attn_states", part, rows, part, rows, part, rows, None)
+    sglang = work("sgl_kernel::merge_state_v2", part, rows, part, rows, part, rows)
+    assert vllm == sglang
+    assert (vllm.bytes_read, vllm.bytes_written) == (2 * (2 * 7 * 4 * 32 + 4 * 28), 2 * 7 * 4 * 32 + 4 * 28)
+    assert vllm.matrix_flops == 0
 
 
 @pytest.mark.parametrize(("name", "more"), [("_C::sm100_cutlass_mla_decode", (tensor(3, 16),)), ("sgl_kernel::cutlass_mla_decode", ())])
@@ -333,3 +360,6 @@ def test_backward_of_memory_efficient_attention_in_xformers():
     )
     assert one == other
     assert one.matrix_flops == 5 * 2 * 8 * 2 * 4 * 25
+
+
+# --- TransformerEngine -------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rooflines
@@ -34,7 +34,25 @@ def ran(func, *args, **kwargs):
 some = st.integers(1, 9)
 
 
+# --- int8 and fp8 ------------------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(some, some, some)
+def test_int_mm_multiplies_int8_and_writes_int32(m, k, n):
+    left, right = torch.ones(m, k, dtype=torch.int8), torch.ones(k, n, dtype=torch.int8)
+    found, result = ran(aten._int_mm.default, left, right)
+    assert result.dtype == torch.int32
+    assert found == Work(2 * int(result.sum()), 0, m * k + k * n, 4 * m * n, "int8")
+
+
 EIGHTHS = tensor(16, 32, dtype="float8_e4m3fn"), tensor(32, 8, dtype="float8_e4m3fn")
+
+
+def test_scaled_mm_writes_the_dtype_asked_for():
+    found = work("aten::_scaled_mm", *EIGHTHS, tensor(), tensor(), None, None, 15, False)
+    assert (found.precision, found.matrix_flops, found.bytes_read) == ("fp8", 2 * 16 * 32 * 8, 16 * 32 + 32 * 8 + 2 * 4)
+    assert found.bytes_written == 2 * 16 * 8  # 15 is bfloat16
 
 
 def test_scaled_mm_costs_its_scale_and_its_bias_a_result():
@@ -66,6 +84,18 @@ def test_scaled_grouped_products_are_those_of_the_groups(lengths, k, n):
     assert work("aten::_scaled_grouped_mm_v2", left, right, *listed, tensor(groups, dtype="int32"), None, 15, (), False) == found
 
 
+# --- narrow weights ----------------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(some, st.sampled_from([32, 64]), st.sampled_from([16, 32]))  # the kernel reads whole registers
+def test_an_int8_weight_is_widened_to_the_precision_of_the_activations(m, k, n):
+    inputs, weight = torch.ones(m, k, dtype=torch.bfloat16), torch.ones(n, k, dtype=torch.int8)
+    scales = torch.ones(n, dtype=torch.bfloat16)
+    found, result = ran(aten._weight_int8pack_mm.default, inputs, weight, scales)
+    assert found == Work(2 * int(result.float().sum()), m * n, nbytes(inputs, weight, scales), 2 * m * n, "bf16")
+
+
 @pytest.mark.parametrize("group", [32, 64])
 def test_an_int4_weight_has_two_elements_a_byte_and_a_scale_a_group(group):
     m, k, n = 3, 128, 64
@@ -80,9 +110,22 @@ def test_an_int4_weight_has_two_elements_a_byte_and_a_scale_a_group(group):
     # the packing of a GPU has another shape: [n / 8, k / (16 * inner), 32, inner / 2] of int32
     gpu = (tensor(m, k, dtype="bfloat16"), tensor(n // 8, k // 128, 32, 4, dtype="int32"), group, tensor_arg(scales))
     assert work("aten::_weight_int4pack_mm", *gpu) == found
-    part = tensor(k // group, n, dtype="bfloat16")
-    parts = (gpu[0], tensor(n, k // 8, dtype="int32"), group, part, part)
+    parts = (
+        *gpu[:1],
+        tensor(n, k // 8, dtype="int32"),
+        group,
+        tensor(k // group, n, dtype="bfloat16"),
+        tensor(k // group, n, dtype="bfloat16"),
+    )
     assert work("aten::_weight_int4pack_mm_with_scales_and_zeros", *parts) == found
+
+
+def test_a_dynamic_int4_product_quantizes_its_input():
+    packed = tensor(5000, dtype="uint8")
+    found = work("aten::_dyn_quant_matmul_4bit", tensor(3, 128), packed, 32, 128, 64)
+    assert (found.matrix_flops, found.precision) == (2 * 3 * 128 * 64, "int8")
+    assert found.other_flops == 3 * 128 * (2 + QUANTIZE) + 2 * 3 * 64
+    assert (found.bytes_read, found.bytes_written) == (4 * 3 * 128 + 5000, 4 * 3 * 64)
 
 
 def test_a_linear_layer_of_mixed_dtypes():
@@ -92,6 +135,9 @@ def test_a_linear_layer_of_mixed_dtypes():
     assert found.matrix_flops == 2 * 3 * 64 * 32
     assert found.other_flops == 3 * 32 * (1 + 1 + 1)  # scale, bias, activation
     assert found.precision == "fp16"
+
+
+# --- packed layers -------------------------------------------------------------------------------------------------------------------
 
 
 def quantized(*shape):
@@ -110,6 +156,36 @@ def engine():
     torch.backends.quantized.engine = before
 
 
+@pytest.mark.parametrize(("name", "fused"), [("linear", 0), ("linear_relu", 1), ("linear_leaky_relu", 2)])
+def test_a_quantized_linear_layer(name, fused):
+    packed = torch.ops.quantized.linear_prepack(weight_of(4, 5), torch.rand(4))
+    inputs = quantized(2, 3, 5)
+    extra = (0.1,) if "leaky" in name else ()
+    if "leaky" in name:  # fbgemm has none
+        torch.backends.quantized.engine = "onednn"
+        packed = torch.ops.quantized.linear_prepack(weight_of(4, 5), torch.rand(4))
+    found, result = ran(getattr(torch.ops.quantized, name).default, inputs, packed, 0.2, 0, *extra)
+    results = 2 * 3 * 4
+    assert found == Work(2 * results * 5, results * (QUANTIZE + 1 + fused), nbytes(inputs) + 4 * 5 + 4 * 4, nbytes(result), "int8")
+
+
+@pytest.mark.parametrize(("name", "fused"), [("linear_dynamic", 0), ("linear_relu_dynamic", 1)])
+def test_a_dynamic_linear_layer_quantizes_its_input(name, fused):
+    packed = torch.ops.quantized.linear_prepack(weight_of(4, 5), torch.rand(4))
+    inputs = torch.rand(2, 3, 5)
+    found, result = ran(getattr(torch.ops.quantized, name).default, inputs, packed)
+    results = 2 * 3 * 4
+    other = 2 * 3 * 5 * (QUANTIZE + 2) + results * (1 + 1 + fused)
+    assert found == Work(2 * results * 5, other, nbytes(inputs) + 4 * 5 + 4 * 4, nbytes(result), "int8")
+
+
+def test_a_float16_weight_is_read_as_such():
+    packed = torch.ops.quantized.linear_prepack_fp16(torch.rand(4, 5), torch.rand(4))
+    inputs = torch.rand(2, 3, 5)
+    found, result = ran(torch.ops.quantized.linear_dynamic_fp16.default, inputs, packed)
+    assert found == Work(2 * 24 * 5, 24, nbytes(inputs) + 2 * 4 * 5 + 4 * 4, nbytes(result), "fp32")
+
+
 @pytest.mark.parametrize(("rank", "stride", "padding", "groups", "relu"), [(1, 1, 0, 1, ""), (2, 2, 1, 2, "_relu"), (3, 1, 1, 1, "")])
 def test_a_quantized_convolution(rank, stride, padding, groups, relu):
     ops, many = torch.ops.quantized, ([stride] * rank, [padding] * rank, [1] * rank)
@@ -121,6 +197,19 @@ def test_a_quantized_convolution(rank, stride, padding, groups, relu):
     products = result.numel() * (4 // groups) * 3**rank
     other = result.numel() * (QUANTIZE + 1 + bool(relu))
     assert found == Work(2 * products, other, nbytes(inputs, weight, bias), nbytes(result), "int8")
+
+
+def test_a_dynamic_and_a_transposed_convolution():
+    weight = weight_of(6, 4, 3, 3)
+    packed = torch.ops.quantized.conv2d_prepack(weight, None, [1, 1], [0, 0], [1, 1], 1)
+    inputs = torch.rand(1, 4, 8, 8)
+    found, result = ran(torch.ops.quantized.conv2d_dynamic.default, inputs, packed)
+    assert found == Work(2 * 6 * 36 * 36, 4 * 64 * (QUANTIZE + 2) + 6 * 36, nbytes(inputs, weight), nbytes(result), "int8")
+    turned = weight_of(4, 6, 3, 3)
+    packed = torch.ops.quantized.conv_transpose2d_prepack(turned, None, [2, 2], [1, 1], [1, 1], [1, 1], 1)
+    inputs = quantized(1, 4, 8, 8)
+    found, result = ran(torch.ops.quantized.conv_transpose2d.default, inputs, packed, 0.2, 0)
+    assert found == Work(2 * 4 * 64 * 6 * 9, QUANTIZE * result.numel(), nbytes(inputs, turned), nbytes(result), "int8")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +238,8 @@ def test_prepacking_is_a_copy():
     half = count(call_signature(torch.ops.quantized.linear_prepack_fp16.default, (torch.rand(4, 5), bias), {})).work
     assert half == Work(bytes_read=80 + 16, bytes_written=40 + 16)
 
+
+# --- oneDNN ------------------------------------------------------------------------------------------------------------------------
 
 SCALES = tensor(4), tensor(4, dtype="int32")
 
@@ -188,3 +279,9 @@ def test_onednn_schemas_are_those_of_torch():
     assert len(torch.ops.mkldnn._linear_pointwise.binary._schema.arguments) == 5
     assert len(torch.ops.mkldnn._convolution_pointwise.default._schema.arguments) == 10
     assert len(torch.ops.mkldnn._convolution_pointwise.binary._schema.arguments) == 13
+
+
+def test_a_product_of_quantized_matrices():
+    left, right = quantized(3, 5), quantized(5, 4)
+    found, result = ran(torch.ops.quantized.matmul.default, left, right, 0.5, 0)
+    assert found == Work(2 * 3 * 5 * 4, QUANTIZE * 12, nbytes(left, right), nbytes(result), "int8")

@@ -12,7 +12,8 @@ import rooflines
 from rooflines.profiler.calls.signatures import call_signature
 from rooflines.profiler.read.signature import MISSING, Signature, from_kineto
 from rooflines.roofline.count.formulas import Work, count
-from rooflines.roofline.count.formulas.costs import COMPLEX_ADD
+from rooflines.roofline.count.formulas.costs import COMPLEX_ADD, GELU
+from tests.marks import recent_torch
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import called, nbytes
 from tests.roofline.formulas.traces import operator_events, outermost
@@ -23,6 +24,8 @@ aten = torch.ops.aten
 size = st.integers(0, 7)
 some = st.integers(1, 7)
 
+
+# --- a product of ones with ones: each result is the number of products summed into it -----------------------------------------------
 
 ones = torch.ones
 PRODUCTS = {
@@ -37,36 +40,62 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.parametrize("name", PRODUCTS)
+@settings(deadline=None, max_examples=25)
+@given(b=size, m=size, k=size, n=size)
+def test_multiply_adds_are_what_a_product_of_ones_counts(name, b, m, k, n):
+    func, shapes = PRODUCTS[name]
+    operands = shapes(b, m, k, n)
+    found, result = called(func, *operands)
+    assert found == Work(
+        matrix_flops=2 * int(result.sum()), bytes_read=nbytes(*operands), bytes_written=nbytes(result), precision="fp32"
+    )  # fmt: skip
+
+
 WITH_ADDITION = {
     "addmm": (aten.addmm.default, lambda b, m, k, n: (ones(n), ones(m, k), ones(k, n))),
     "addmm_": (aten.addmm_.default, lambda b, m, k, n: (ones(m, n), ones(m, k), ones(k, n))),
     "addmv": (aten.addmv.default, lambda b, m, k, n: (ones(m), ones(m, k), ones(k))),
     "baddbmm": (aten.baddbmm.default, lambda b, m, k, n: (ones(b, m, n), ones(b, m, k), ones(b, k, n))),
+    "baddbmm_": (aten.baddbmm_.default, lambda b, m, k, n: (ones(b, m, n), ones(b, m, k), ones(b, k, n))),
     "addbmm": (aten.addbmm.default, lambda b, m, k, n: (ones(m, n), ones(b, m, k), ones(b, k, n))),
-    "linear with bias": (aten.linear.default, lambda b, m, k, n: (ones(b, m, k), ones(n, k), ones(n))),
+    "addbmm_": (aten.addbmm_.default, lambda b, m, k, n: (ones(m, n), ones(b, m, k), ones(b, k, n))),
+    "linear": (aten.linear.default, lambda b, m, k, n: (ones(b, m, k), ones(n, k), ones(n))),
 }
 
 
-@pytest.mark.parametrize("name", [*PRODUCTS, *WITH_ADDITION])
+@pytest.mark.parametrize("name", WITH_ADDITION)
 @settings(deadline=None, max_examples=25)
-@given(b=size, m=size, k=size, n=size)
-def test_multiply_adds_are_what_a_product_of_ones_counts(name, b, m, k, n):
-    """What is added is one FLOP a result, and every result has one more than its products."""
-    func, shapes = (PRODUCTS | WITH_ADDITION)[name]
-    if name in WITH_ADDITION:
-        b, m, k, n = b + 1, m + 1, k + 1, n + 1
+@given(b=some, m=some, k=some, n=some)
+def test_what_is_added_is_one_flop_a_result(name, b, m, k, n):
+    func, shapes = WITH_ADDITION[name]
     operands = shapes(b, m, k, n)
     read = nbytes(*operands)
     found, result = called(func, *operands)
-    added = result.numel() if name in WITH_ADDITION else 0
-    assert found == Work(2 * (int(result.sum()) - added), added, read, nbytes(result), "fp32")
+    results = result.numel()
+    # every result has one more than its products
+    assert found == Work(2 * (int(result.sum()) - results), results, read, nbytes(result), "fp32")
 
 
-@pytest.mark.parametrize("name", ["linear_backward", "mkldnn_linear_backward"])
+@settings(deadline=None, max_examples=20)
+@given(some, some, some, st.booleans())
+def test_backward_is_a_product_for_each_operand(m, k, n, both):
+    left, right = torch.rand(m, k, requires_grad=True), torch.rand(k, n, requires_grad=both)
+    forward = 2 * m * k * n
+    assert rooflines.count(torch.mm, left, right, backward=True).matrix_flops == (2 + both) * forward
+
+
+BACKWARDS = {
+    "aten::linear_backward": lambda i, g, w, mask: (i, g, w, mask),
+    "aten::mkldnn_linear_backward": lambda i, g, w, mask: (i, g, w, mask),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARDS)
 @settings(max_examples=20)
 @given(rows=some, k=some, n=some, mask=st.tuples(st.booleans(), st.booleans(), st.booleans()))
 def test_gradients_of_a_linear_layer_are_counted_as_far_as_asked_for(name, rows, k, n, mask):
-    found = work(name, tensor(rows, k), tensor(rows, n), tensor(n, k), mask)
+    found = work(name, *BACKWARDS[name](tensor(rows, k), tensor(rows, n), tensor(n, k), mask))
     assert (found.matrix_flops, found.other_flops) == (2 * rows * k * n * (mask[0] + mask[1]), rows * n * mask[2])
     assert found.bytes_read == 4 * (rows * n * any(mask) + n * k * mask[0] + rows * k * mask[1])
     assert found.bytes_written == 4 * (rows * k * mask[0] + n * k * mask[1] + n * mask[2])
@@ -86,6 +115,9 @@ def test_matmul_backward_is_a_product_for_each_gradient(of_left, of_right):
     found = work("aten::matmul_backward", tensor(2, 4, 6), tensor(2, 4, 5), tensor(5, 6), (of_left, of_right))
     assert found.matrix_flops == (of_left + of_right) * 2 * 2 * 4 * 5 * 6
     assert found.bytes_written == 4 * (of_left * 40 + of_right * 30)
+
+
+# --- complex numbers ---------------------------------------------------------------------------------------------------------------
 
 
 class Counted:
@@ -118,6 +150,17 @@ def test_complex_numbers_have_the_precision_of_their_parts():
     assert (biased.matrix_flops, biased.other_flops) == (8 * 4 * 5 * 6, COMPLEX_ADD * 24)
 
 
+# --- operators with more to them ---------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=20)
+@given(some, some, st.integers(0, 1))
+def test_addr_is_a_multiplication_and_an_addition_a_result(m, n, beta):
+    operands = torch.rand(m, n), torch.rand(m), torch.rand(n)
+    found, result = called(aten.addr.default, *operands, beta=beta)
+    assert found == Work(0, 2 * m * n, nbytes(*operands[1 - beta :]), nbytes(result), "fp32")
+
+
 def test_addmm_without_beta_does_not_read_what_it_ignores():
     shapes = (tensor(6), tensor(4, 5), tensor(5, 6))
     assert work("aten::addmm", *shapes, 0, 1).bytes_read == work("aten::addmm", *shapes, 1, 1).bytes_read - 4 * 6
@@ -131,6 +174,22 @@ def test_results_have_the_dtype_asked_for():
     # the tensor to write to is in the same place in another overload
     assert work("aten::mm", *halves, tensor(4, 6, dtype="bfloat16")).bytes_written == 2 * 24
     assert work("aten::addmm", tensor(6), *halves, 1, 1, tensor(4, 6, dtype="bfloat16")).bytes_written == 2 * 24
+
+
+def test_a_fused_activation_is_done_to_every_result():
+    operands = torch.rand(6), torch.rand(4, 5), torch.rand(5, 6)
+    assert called(aten._addmm_activation.default, *operands)[0].other_flops == (1 + 1) * 24
+    assert called(aten._addmm_activation.default, *operands, use_gelu=True)[0].other_flops == (1 + GELU) * 24
+
+
+@recent_torch
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(some, some, some), min_size=1, max_size=4))
+def test_a_list_of_products_is_their_sum(sizes):
+    lefts, rights = [torch.rand(m, k) for m, k, _ in sizes], [torch.rand(k, n) for _, k, n in sizes]
+    found, results = called(aten._foreach_mm.default, lefts, rights)
+    assert found.matrix_flops == sum(2 * m * k * n for m, k, n in sizes)
+    assert (found.bytes_read, found.bytes_written) == (nbytes(*lefts, *rights), nbytes(*results))
 
 
 @settings(deadline=None, max_examples=20)
@@ -170,16 +229,24 @@ def test_trilinear_is_the_products_it_is_made_of(b, o, i, j, tmp_path_factory):
     assert found.matrix_flops == below == 2 * (b * o * i * j + b * o * j)
 
 
-def test_a_fused_linear_layer_of_compiled_code():
+def test_fused_linear_layers_of_compiled_code():
+    inputs, weight, bias, other = torch.rand(3, 5), torch.rand(4, 5), torch.rand(4), torch.rand(3, 4)
+    unary, result = called(torch.ops.mkldnn._linear_pointwise.default, inputs, weight, bias, "gelu", [], "none")
+    binary, _ = called(torch.ops.mkldnn._linear_pointwise.binary, inputs, other, weight, bias, "add")
+    assert unary == Work(2 * 3 * 5 * 4, (1 + GELU) * 12, nbytes(inputs, weight, bias), nbytes(result), "fp32")
+    assert binary == Work(2 * 3 * 5 * 4, (1 + 1) * 12, nbytes(inputs, weight, bias, other), nbytes(result), "fp32")
     # a trace does not record the name of the activation
     assert work("mkldnn::_linear_pointwise", tensor(3, 5), tensor(4, 5), tensor(4), None, (), None).other_flops == 12
-    opaque, _ = called(aten.mkldnn_linear.default, torch.rand(3, 5).to_mkldnn(), torch.rand(4, 5), torch.rand(4))
-    assert opaque.matrix_flops == 2 * 3 * 5 * 4
+    opaque, _ = called(aten.mkldnn_linear.default, inputs.to_mkldnn(), weight, bias)
+    assert opaque.matrix_flops == unary.matrix_flops
 
 
 def test_the_sum_of_two_products():
     found = work("inductor::_mm_plus_mm", tensor(2, 3), tensor(3, 4), tensor(2, 5), tensor(5, 4), tensor(2, 4))
     assert found == Work(2 * 8 * (3 + 5), 8, 4 * (6 + 12 + 10 + 20), 4 * 8, "fp32")
+
+
+# --- what cannot be counted --------------------------------------------------------------------------------------------------------
 
 
 def test_dimensions_that_do_not_meet_are_unknown():
@@ -202,6 +269,9 @@ def test_a_sparse_operand_of_a_trace_is_not_taken_for_a_dense_one(tmp_path):
     (event, _), *_ = outermost(operator_events(lambda: torch.mm(matrix, vector), tmp_path / "trace.json"))
     found = count(from_kineto(event["name"], event["args"]))
     assert found.reason == "the elements that a sparse tensor stores are not in its shape"
+
+
+# --- rows of the table of what is wrong elsewhere, and published figures -----------------------------------------------------------
 
 
 def test_addmm_keeps_the_bias_apart():

@@ -55,22 +55,63 @@ def test_what_is_kept_has_the_dtype_that_was_seen():
 
 
 @pytest.mark.parametrize(
-    ("training", "mask", "flops", "read"),
+    ("mask", "flops", "read", "written"),
     [
-        (True, (True, True, True), 9, 2 * BYTES + 3 * CHANNELS),
-        (True, (True, False, False), 9, 2 * BYTES + 3 * CHANNELS),
-        (True, (False, True, False), 3, 2 * BYTES + 2 * CHANNELS),  # not the weight
-        (True, (False, False, True), 1, BYTES),  # not even the input
-        (False, (True, True, True), 5, 2 * BYTES + 3 * CHANNELS),
-        (False, (True, False, False), 1, BYTES + 2 * CHANNELS),  # g * weight / deviation: not the input, not the mean
-        (False, (False, True, False), 3, 2 * BYTES + 2 * CHANNELS),
-        (False, (False, False, True), 1, BYTES),
+        ((True, True, True), 9, 2 * BYTES + 3 * CHANNELS, BYTES + 2 * CHANNELS),
+        ((True, False, False), 9, 2 * BYTES + 3 * CHANNELS, BYTES),
+        ((False, True, False), 3, 2 * BYTES + 2 * CHANNELS, CHANNELS),  # not the weight
+        ((False, False, True), 1, BYTES, CHANNELS),  # not even the input
     ],
 )
-def test_gradients_of_batch_norm(training, mask, flops, read):
-    kept = (C, C) if training else (None, None)
-    found = work("native_batch_norm_backward", X, X, C, C, C, *kept, training, 1e-5, mask)
-    assert found == Work(0, flops * COUNT, read, BYTES * mask[0] + CHANNELS * (mask[1] + mask[2]), "fp32")
+def test_gradients_of_batch_norm_in_training(mask, flops, read, written):
+    found = work("native_batch_norm_backward", X, X, C, C, C, C, C, True, 1e-5, mask)
+    assert found == Work(0, flops * COUNT, read, written, "fp32")
+
+
+@pytest.mark.parametrize(
+    ("mask", "flops", "read"),
+    [
+        ((True, True, True), 5, 2 * BYTES + 3 * CHANNELS),
+        ((True, False, False), 1, BYTES + 2 * CHANNELS),  # g * weight / deviation: not the input, not the mean
+        ((False, True, False), 3, 2 * BYTES + 2 * CHANNELS),
+        ((False, False, True), 1, BYTES),
+    ],
+)
+def test_gradients_of_batch_norm_in_inference(mask, flops, read):
+    found = work("native_batch_norm_backward", X, X, C, C, C, None, None, False, 1e-5, mask)
+    assert (found.other_flops, found.bytes_read) == (flops * COUNT, read)
+
+
+@given(sizes, sizes, sizes)
+def test_layer_norm_keeps_a_mean_and_a_deviation_a_row(batch, rows, width):
+    inputs, weight = tensor(batch, rows, width), tensor(width)
+    count, kept = inputs.numel, 4 * batch * rows
+    found = work("native_layer_norm", inputs, (width,), weight, weight, 1e-5)
+    assert found == Work(0, 8 * count, 4 * count + 8 * width, 4 * count + 2 * kept, "fp32")
+    assert work("layer_norm", inputs, (width,), weight, weight, 1e-5, True).bytes_written == 4 * count
+    row = tensor(batch, rows, 1)
+    back = work("native_layer_norm_backward", inputs, inputs, (width,), row, row, weight, weight, (True, True, True))
+    assert back == Work(0, 14 * count, 8 * count + 2 * kept + 4 * width, 4 * count + 8 * width, "fp32")
+
+
+def test_gradients_of_layer_norm_one_by_one():
+    row, weight = tensor(2, 6, 4, 1), tensor(5)
+
+    def gradient(*mask):
+        return work("native_layer_norm_backward", X, X, (5,), row, row, weight, weight, mask)
+
+    rows = 4 * 48
+    assert gradient(True, False, False) == Work(0, 11 * COUNT, 2 * BYTES + 2 * rows + 20, BYTES, "fp32")
+    assert gradient(False, True, False) == Work(0, 4 * COUNT, 2 * BYTES + 2 * rows, 20, "fp32")
+    assert gradient(False, False, True) == Work(0, COUNT, BYTES, 20, "fp32")
+
+
+def test_group_norm_keeps_a_mean_and_a_deviation_a_group():
+    found = work("native_group_norm", X, C, C, 2, 6, 20, 3, 1e-5)
+    assert found == Work(0, 8 * COUNT, BYTES + 48, BYTES + 2 * 4 * 2 * 3, "fp32")
+    groups = tensor(2, 3)
+    back = work("native_group_norm_backward", X, X, groups, groups, C, 2, 6, 20, 3, (True, True, True))
+    assert back == Work(0, 14 * COUNT, 2 * BYTES + 2 * 24 + 24, BYTES + 48, "fp32")
 
 
 def test_rms_norm():
@@ -89,12 +130,16 @@ def test_the_steps_of_batch_norm_over_devices():
     assert joined == Work(0, 10 * 48, 2 * 192 + 48 + 32, 48 + 48, "fp32")  # the input is not read
     assert work("batch_norm_elemt", X, C, C, C, C, 1e-5) == Work(0, 2 * COUNT, BYTES + 96, BYTES, "fp32")
     reduced = work("batch_norm_backward_reduce", X, X, C, C, C, True, True, True)
+    assert reduced == Work(0, 4 * COUNT, 2 * BYTES + 48, 4 * 24, "fp32")
     last = work("batch_norm_backward_elemt", X, X, C, C, C, C, C, tensor(8, dtype="int32"))
-    assert (reduced.bytes_read, reduced.bytes_written) == (2 * BYTES + 48, 4 * 24)
-    assert (last.bytes_read, last.bytes_written) == (2 * BYTES + 5 * 24 + 32, BYTES)
-    assert reduced.other_flops + last.other_flops == 9 * COUNT  # those of one device's backward
+    assert last == Work(0, 5 * COUNT, 2 * BYTES + 5 * 24 + 32, BYTES, "fp32")
+    # together they are one device's backward
+    assert reduced.other_flops + last.other_flops == 9 * COUNT
 
 
 def test_weight_norm():
     weight, length = tensor(8, 3, 3), tensor(8, 1, 1)
+    assert work("_weight_norm_interface", weight, length, 0) == Work(0, 3 * 72, 288 + 32, 288 + 32, "fp32")
+    back = work("_weight_norm_interface_backward", weight, weight, length, tensor(8, 1, 1), 0)
+    assert back == Work(0, 5 * 72, 2 * 288 + 64, 288 + 32, "fp32")
     assert reason("_weight_norm_interface", weight, length, 1) == "a weight norm along dimension 1"

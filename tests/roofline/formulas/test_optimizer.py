@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import Signature
-from rooflines.roofline.count.formulas import Work, count
+from rooflines.roofline.count.formulas import Work, costs, count
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 shapes = st.lists(st.lists(st.integers(1, 4), max_size=3).map(lambda shape: tensor(*shape)), min_size=1, max_size=4).map(tuple)
@@ -27,6 +27,25 @@ def test_a_call_over_lists_is_the_sum_of_its_calls(tensors, alpha):
     assert scaled == sum((work("mul", each, number) for each, number in zip(tensors, numbers, strict=True)), Work())
     steps = work("_foreach_addcdiv_", tensors, tensors, tensors, numbers)
     assert steps == sum((work("addcdiv_", each, each, each, 1.0) for each in tensors), Work())
+
+
+def test_a_tensor_beside_a_list_is_read_once():
+    assert work("_foreach_mul_", LIST, tensor()) == Work(0, 17, 4 * 17 + 4, 4 * 17, "fp32")
+    assert work("_foreach_pow", 2.0, LIST) == Work(0, 21 * 17, 4 * 17, 4 * 17, "fp32")
+
+
+def test_a_number_for_each_tensor_of_a_list():
+    assert work("_foreach_norm", LIST, 2, None) == Work(0, 34, 68, 8, "fp32")
+    assert work("_foreach_norm", LIST, 3, 7) == Work(0, 23 * 17, 68, 16, "fp32")
+    assert work("_foreach_powsum", LIST, 2, None) == Work(0, 34, 68, 8, "fp32")
+    assert work("_foreach_max", LIST) == Work(0, 17, 68, 8, "fp32")
+
+
+def test_unscaling_reads_a_scale_and_notes_infinities():
+    found = work("_amp_foreach_non_finite_check_and_unscale_", LIST, tensor(), tensor())
+    assert found == Work(0, 34, 68 + 4, 68 + 4, "fp32")
+    update = work("_amp_update_scale_", tensor(), tensor(dtype="int32"), tensor(), 2.0, 0.5, 2000)
+    assert (update.bytes_read, update.bytes_written) == (12, 8)
 
 
 def test_a_functional_step_returns_the_gradients_too():
@@ -51,6 +70,23 @@ def test_fused_adam_moves_seven_tensors():
     assert found.other_flops == 13 * 1024
     assert found.bytes_read == 4 * 4 * 1024 + 2 * 4  # parameters, gradients, two moments; a step counter for each of the two tensors
     assert found.bytes_written == 3 * 4 * 1024  # parameters, two moments
+
+
+def test_fused_adamw_with_decay_costs_two_more():
+    decayed = work("_fused_adamw_", *ADAM, 0.01, 1e-8, False, False, None, None)
+    assert decayed.other_flops == (costs.ADAM + costs.WEIGHT_DECAY) * 1024
+
+
+def test_fused_adam_with_a_gradient_scale_writes_the_unscaled_gradients():
+    scaled = work("_fused_adam_", *ADAM, 0.0, 1e-8, False, False, tensor(), tensor())
+    assert scaled.bytes_written == 4 * 4 * 1024
+
+
+@pytest.mark.parametrize(("momentum", "first", "flops", "read", "written"), [((), True, 4, 2, 1), (PARAMETERS, False, 7, 3, 2),
+                                                                              (PARAMETERS, True, 7, 2, 2)])  # fmt: skip
+def test_fused_sgd(momentum, first, flops, read, written):
+    found = work("_fused_sgd_", PARAMETERS, PARAMETERS, momentum, 1e-4, 0.9, 0.1, 0.0, False, False, first, None, None)
+    assert (found.other_flops, found.bytes_read, found.bytes_written) == (flops * 1024, read * 4096, written * 4096)
 
 
 def test_a_fused_step_over_a_list_that_the_trace_left_out_updates_every_parameter():

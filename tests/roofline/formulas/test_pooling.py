@@ -53,3 +53,15 @@ def test_a_gradient_of_max_pooling_is_one_addition_a_window():
     # without indices the maximum is looked for again, in the windows and the results
     searched = work("mkldnn_max_pool2d_backward", grad, grad, inputs, (2, 2), (2, 2), (0, 0), (1, 1), False)
     assert searched == Work(0, 5 * 96, 8 * 96 + 4 * 384, 4 * 384, "fp32")
+
+
+def test_a_gradient_of_average_pooling_goes_to_every_element_of_the_window():
+    grad, inputs = tensor(2, 3, 4, 4), tensor(2, 3, 8, 8)
+    assert work("avg_pool2d_backward", grad, inputs, (2, 2), (2, 2), (0, 0), False, True, None) == Work(0, 384, 384, 1536, "fp32")
+
+
+def test_fractional_pooling_reads_at_most_its_windows():
+    samples = tensor(1, 3, 2)
+    # two windows of 3 at the borders of 9: six of nine positions, and no random number
+    assert work("fractional_max_pool2d", tensor(1, 3, 9, 9), (3, 3), (2, 2), samples) == Work(0, 108, 432, 144, "fp32")
+    assert work("fractional_max_pool2d", tensor(1, 3, 9, 9), (3, 3), (2, 3), samples).bytes_read == 4 * 3 * 6 * 9 + 24

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.ops import aten
 
 from rooflines.profiler.calls.recorder import record
 from rooflines.profiler.read.signature import Signature, TensorArg
@@ -33,7 +36,26 @@ def test_masks_select_what_their_values_say():
     assert found.work == count(call.signature).work == Work(bytes_read=12, bytes_written=7 * 2 * 8)
 
 
-def test_values_of_a_sparse_matrix():
+@given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=20)
+def test_jagged_to_padded_and_back(lengths):
+    total, longest = sum(lengths), max(lengths)
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    values, padded = torch.rand(total, 2), torch.rand(len(lengths), longest, 2)
+    _, found = only(lambda: aten._jagged_to_padded_dense_forward(values, [offsets], [longest]))
+    table = 8 * len(offsets)
+    assert found.work == Work(bytes_read=8 * total + table, bytes_written=8 * len(lengths) * longest)
+    call, found = only(lambda: aten._padded_dense_to_jagged_forward(padded, [offsets], total))
+    assert found.work == count(call.signature).work == Work(bytes_read=8 * total + table, bytes_written=8 * total)
+
+
+def test_positions_in_a_sparse_matrix():
+    rows = torch.tensor([0, 0, 2])
+    _, found = only(lambda: aten._convert_indices_from_coo_to_csr(rows, 4))
+    assert found.work == Work(bytes_read=24, bytes_written=5 * 8)
+    starts, columns = torch.tensor([0, 2, 2, 3]), torch.tensor([1, 3, 0])
+    _, found = only(lambda: aten._convert_indices_from_csr_to_coo(starts, columns, out_int32=True))
+    assert found.work == Work(bytes_read=32 + 24, bytes_written=2 * 3 * 4)
     copied = Signature("aten::values_copy", (TensorArg((90, 90)),))
     assert count(copied, outputs=(TensorArg((12,)),)).work == Work(bytes_read=48, bytes_written=48)
     assert count(copied).reason == "sparse tensor: number of values not recorded"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import rooflines
-from rooflines.profiler.calls.signatures import call_signature
+from rooflines.profiler.calls.signatures import call_signature, tensor_arg
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import Work, count
 from rooflines.roofline.count.formulas.costs import GRU_CELL, GRU_CELL_BACKWARD, LSTM_CELL, LSTM_CELL_BACKWARD, QUANTIZE, RNN_CELL
@@ -36,6 +36,8 @@ def products(network, batch_of_step):
     return total
 
 
+# --- what PyTorch runs on a CPU ----------------------------------------------------------------------------------------------------
+
 networks = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(["LSTM", "GRU", "RNN"]), "steps": st.integers(1, 4), "batch": st.integers(1, 3),
@@ -52,7 +54,7 @@ def build(drawn):
     )
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=12)
 @given(networks)
 def test_forward_and_backward_closed_form(drawn):
     network = build(drawn)
@@ -80,13 +82,34 @@ def test_packed_sequences_are_counted_as_long_as_they_are(kind, lengths):
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_traces_and_recordings_agree(kind, tmp_path):
-    network, inputs = getattr(torch.nn, kind)(4, 3, 2, bidirectional=True), torch.rand(2, 3, 4, requires_grad=True)
+    network, inputs = getattr(torch.nn, kind)(6, 8, 2, bidirectional=True), torch.rand(5, 3, 6, requires_grad=True)
     with torch.no_grad():
         inference, recorded = work_of_trace(lambda: network(inputs), tmp_path), rooflines.count(network, inputs)
     assert (inference.matrix_flops, inference.flops, inference.bytes) == (recorded.matrix_flops, recorded.flops, recorded.bytes)
     training = work_of_trace(lambda: network(inputs)[0].sum().backward(), tmp_path)
     assert training.matrix_flops == rooflines.count(lambda: network(inputs)[0], backward=True).matrix_flops
 
+
+def test_bytes_of_a_onednn_layer():
+    inputs, state = torch.rand(5, 3, 8), torch.rand(3, 16)
+    weights = [torch.rand(64, 8), torch.rand(64, 16), torch.rand(64), torch.rand(64)]
+    args = (inputs, *weights, state, state, False, [], 2, 16, 1, True, False, False, True)
+    found = count(call_signature(aten.mkldnn_rnn_layer.default, args, {})).work
+    output, hy, cy, workspace = aten.mkldnn_rnn_layer.default(*args)
+    assert (found.matrix_flops, found.other_flops) == (2 * 15 * 64 * (8 + 16), 15 * 16 * (LSTM_CELL + 2 * 4))
+    assert found.bytes_read == nbytes(inputs, *weights, state, state)
+    assert found.bytes_written == nbytes(output, hy, cy)  # the workspace is the library's own
+    grads = (output, output, hy, cy)
+    tail = (False, 2, 16, 1, True, True, False, [], False, workspace)
+    args = (inputs, *weights, state, state, output, hy, cy, grads[1], None, None, *tail)
+    backward = count(call_signature(aten.mkldnn_rnn_layer_backward.default, args, {})).work
+    results = aten.mkldnn_rnn_layer_backward.default(*args)
+    assert (backward.matrix_flops, backward.other_flops) == (2 * found.matrix_flops, 15 * 16 * (LSTM_CELL_BACKWARD + 4))
+    assert backward.bytes_read == nbytes(inputs, *weights[:2], state, state, output, cy, grads[1])
+    assert backward.bytes_written == nbytes(*results)
+
+
+# --- the networks of other devices -------------------------------------------------------------------------------------------------
 
 CELLS = {0: (1, 2), 1: (1, RNN_CELL), 2: (4, LSTM_CELL), 3: (3, GRU_CELL)}  # mode: gates, FLOPs a hidden unit
 
@@ -148,8 +171,22 @@ def test_cudnn_forward(net):
 def test_cudnn_backward(net, mask):
     (inputs, weights, stride, buffer, hx, cx), sizes, flops, _ = cudnn(net)
     output = aten._cudnn_rnn.default(inputs, weights, stride, buffer, hx, cx, net["mode"], *sizes)[0]
-    given_to = (inputs, weights, stride, buffer, hx, cx, output, output, None, None, net["mode"])
-    args = (*given_to, *sizes, meta(0, dtype=torch.uint8), list(mask))
+    args = (
+        inputs,
+        weights,
+        stride,
+        buffer,
+        hx,
+        cx,
+        output,
+        output,
+        None,
+        None,
+        net["mode"],
+        *sizes,
+        meta(0, dtype=torch.uint8),
+        list(mask),
+    )
     found = count(call_signature(aten._cudnn_rnn_backward.default, args, {})).work
     of_input, of_hidden, of_cell, of_weights = mask
     first = sum(2 * (inputs.numel() // inputs.shape[-1]) * weight.numel() for weight in weights[: net["directions"] * stride : stride])
@@ -197,6 +234,9 @@ def test_metal_lstm():
     assert backward.matrix_flops == 2 * forward.matrix_flops
 
 
+# --- fused cells ---------------------------------------------------------------------------------------------------------------------
+
+
 @settings(deadline=None)
 @given(st.integers(1, 4), st.integers(1, 5), st.booleans())
 def test_the_fused_lstm_cell(batch, hidden, bias):
@@ -224,6 +264,9 @@ def test_the_fused_gru_cell(batch, hidden, bias):
     backward = count(call_signature(aten._thnn_fused_gru_cell_backward.default, (state, meta(batch, 5 * hidden), bias), {})).work
     assert (backward.other_flops, backward.bytes_read) == (elements * (GRU_CELL_BACKWARD + 4 * bias), 4 * 6 * elements)
     assert backward.bytes_written == 4 * ((3 + 3 + 1) * elements + 2 * 3 * hidden * bias)
+
+
+# --- quantized -----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -256,3 +299,21 @@ def test_a_quantized_lstm_in_a_trace_and_in_a_recording(dtype, itemsize, precisi
 def test_a_quantized_gru_does_not_say_how_wide_its_weights_are():
     outcome = count(Signature("aten::quantized_gru", (tensor(5, 3, 8), tensor(1, 3, 16), None, True, 1, 0.0, False, False, False)))
     assert outcome.reason == "dtype of packed weights not recorded"
+
+
+@pytest.mark.parametrize(("name", "gates"), [("lstm", 4), ("gru", 3), ("rnn_tanh", 1)])
+def test_a_quantized_cell(name, gates):
+    def prepacked(columns):
+        weight = torch.quantize_per_tensor(torch.rand(gates * 4, columns), 0.1, 0, torch.qint8)
+        return torch.ops.quantized.linear_prepack(weight, torch.rand(gates * 4))
+
+    inputs, state, bias = torch.rand(3, 5), torch.rand(3, 4), torch.rand(gates * 4)
+    func = getattr(torch.ops.quantized, f"quantized_{name}_cell_dynamic").default
+    args = (inputs, [state, state] if name == "lstm" else state, prepacked(5), prepacked(4), bias, bias)
+    found = count(call_signature(func, args, {})).work
+    results = func(*args)
+    results = results if isinstance(results, tuple) else (results,)
+    assert (found.matrix_flops, found.precision) == (2 * 3 * (gates * 4) * (5 + 4), "int8")
+    assert found.bytes_read == nbytes(inputs) + len(results) * nbytes(state) + gates * 4 * (5 + 4) + 2 * nbytes(bias)
+    assert found.bytes_written == nbytes(*results)
+    assert tensor_arg(results[0]).shape == (3, 4)

@@ -45,6 +45,11 @@ def test_what_only_dispatches_is_composite(name):
     assert count(Signature(name, (tensor(2, 3),))) == CallCount("composite", None, "other")
 
 
+@pytest.mark.parametrize("name", ["c10d_functional::all_reduce", "symm_mem::all_to_all_vdev", "c10d::new", "gloo:new"])
+def test_other_messages_between_ranks_are_communication(name):
+    assert count(Signature(name, (tensor(2, 3),))).category == "communication"
+
+
 @pytest.mark.parametrize("name", ["Torch-Compiled Region: 0/0", "MyFunctionBackward", "mylib::op"])
 def test_what_may_compute_without_an_event_of_its_own_is_unknown(name):
     found = count(Signature(name, (tensor(2, 3),)))
@@ -61,28 +66,25 @@ def test_views_and_allocations_are_counted_as_nothing(name):
 
 def test_unknown_operators_say_so():
     assert count(Signature("mylib::secret_op", (tensor(2),))) == CallCount("unknown", None, "other", "no formula")
-    for name in ("c10d::allreduce_", "c10d_functional::all_reduce", "symm_mem::all_to_all_vdev", "c10d::new", "gloo:new"):
-        assert count(Signature(name, ())).category == "communication", name
+    assert count(Signature("c10d::allreduce_", ())).category == "communication"
 
 
-BF16, FP8 = TensorArg((3, 16), "bfloat16"), TensorArg((3, 16), "float8_e4m3fn")
-SCALES = TensorArg((3, 1)), TensorArg((1, 3))
+def test_an_overload_name_is_the_same_operator():
+    assert count(Signature("aten::add.Tensor", (tensor(2), tensor(2)))) == count(Signature("aten::add", (tensor(2), tensor(2))))
 
 
-@pytest.mark.parametrize(
-    ("name", "args"),
-    [
-        ("aten::add", (BF16, BF16)),
+def test_an_overload_name_of_a_librarys_operator_is_the_same_operator():
+    bf16, fp8 = TensorArg((3, 16), "bfloat16"), TensorArg((3, 16), "float8_e4m3fn")
+    scales = TensorArg((3, 1)), TensorArg((1, 3))
+    for name, args in (
         ("vllm::unified_attention_with_output", (TensorArg((3, 2, 8), "bfloat16"),) * 4),
-        ("_C::silu_and_mul", (TensorArg((3, 8), "bfloat16"), BF16)),
-        ("sgl_kernel::fp8_scaled_mm", (FP8, TensorArg((16, 3), "float8_e4m3fn"), *SCALES)),
-        ("mslk::f8f8bf16_rowwise", (FP8, FP8, *SCALES)),
-    ],
-)
-def test_an_overload_name_is_the_same_operator(name, args):
-    plain = count(Signature(name, args))
-    assert plain.kind != "unknown" or plain.reason != "no formula"
-    assert count(Signature(f"{name}.default", args)) == plain
+        ("_C::silu_and_mul", (TensorArg((3, 8), "bfloat16"), bf16)),
+        ("sgl_kernel::fp8_scaled_mm", (fp8, TensorArg((16, 3), "float8_e4m3fn"), *scales)),
+        ("mslk::f8f8bf16_rowwise", (fp8, fp8, *scales)),
+    ):
+        plain = count(Signature(name, args))
+        assert plain.kind != "unknown" or plain.reason != "no formula"
+        assert count(Signature(f"{name}.default", args)) == plain
 
 
 def test_a_namespace_that_moved_has_the_same_formulas():
@@ -147,3 +149,9 @@ def test_a_users_formula_replaces_that_of_a_library(monkeypatch):
     assert count(Signature("_C::silu_and_mul", (tensor(3, 5), tensor(3, 10)))).kind == "counted"
     with pytest.raises(ValueError, match="'_C::rms_norm' is registered twice"):
         once(lambda signature: Work())
+
+
+def test_operators_of_libraries_are_those_of_their_files():
+    registered()
+    assert {entry.origin for name, entry in FORMULAS.items() if name.startswith("aten::")} == {"torch"}
+    assert FORMULAS["vllm::mrope"].origin == "library"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rooflines.roofline.count.formulas import Work
 from tests.roofline.formulas.by_hand import tensor, work
 
-NONE, BY_N = 0, 2
+NONE, BY_ROOT, BY_N = 0, 1, 2
 
 
 @given(st.integers(1, 5), st.integers(0, 10))
@@ -36,3 +36,14 @@ def test_two_dimensions_are_one_after_the_other(rows, columns):
     each = sum(work("_fft_c2c", inputs, (axis,), NONE, True).other_flops for axis in (1, 2))
     assert abs(both - each) <= 1  # rounded once instead of twice
     assert both == round(5 * 3 * rows * columns * math.log2(rows * columns))
+
+
+def test_a_whole_spectrum_of_real_numbers_and_a_short_inverse():
+    assert work("_fft_r2c", tensor(8), (0,), NONE, False).bytes_written == 8 * 8
+    # of a spectrum of 9 points only 4 // 2 + 1 make up four numbers
+    assert work("_fft_c2r", tensor(9, dtype="complex64"), (0,), BY_ROOT, 4) == Work(0, 20 + 4, 24, 16, "fp32")
+
+
+def test_frequencies():
+    assert work("fft_fftfreq", 10, 0.5, None, None, None, None) == Work(0, 10, 0, 40, "fp32")
+    assert work("fft_rfftfreq", 10, 0.5, 7, None, None, None) == Work(0, 6, 0, 48, "fp64")
