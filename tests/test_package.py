@@ -43,6 +43,20 @@ NOT_FOR_TRACES = (
 TRACE = ROOT / "tests" / "data" / "traces" / "bert-small_h100_inference.json.gz"
 
 
+def test_public_names():
+    assert rooflines.__all__ == [
+        "Analysis", "Ceilings", "Comparison", "Count", "Finding", "Forecast", "MonitorAnalysis", "Monitored", "NotCounted",
+        "ProfileOptions", "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__",
+        "analyze", "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "generating", "load", "log",
+        "measure_ceilings", "monitor", "predict", "profile", "record", "report", "sweep", "train",
+    ]  # fmt: skip
+    for name in rooflines.__all__:
+        assert getattr(rooflines, name) is not None
+        assert name in dir(rooflines)
+    with pytest.raises(AttributeError, match="has no attribute 'profle'"):
+        rooflines.profle  # noqa: B018
+
+
 def test_a_name_that_is_not_public_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'profle'"):
         rooflines.profle  # noqa: B018

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rooflines.device_specs import catalog, detect
-from rooflines.errors import UsageError
+from rooflines.errors import DataError, UsageError
 
 FILES = sorted((Path(catalog.__file__).parent / "data").glob("*.toml"))
 EPYC = "AMD EPYC 7763 64-Core Processor"
@@ -29,6 +29,9 @@ def machine(monkeypatch):
         monkeypatch.setattr(detect, "usable_cpus", lambda: tuple(range(usable or 2 * cores)))
 
     return pretend
+
+
+# --- the files ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -74,6 +77,8 @@ def test_vector_rates_are_those_of_the_compute_capability(read):
     # neither Volta nor Turing has them in hardware
     assert (("bf16", "matrix") in rates) == (float(read.compute_capability) >= 8)
 
+
+# --- names -------------------------------------------------------------------------------------------------------------------------
 
 # names.txt says how a line reads
 LINE = re.compile(r"(?P<printed>.*?)(?: ; (?P<facts>.*))? => (?P<expected>.*)")
@@ -122,27 +127,40 @@ def test_every_device_is_found_by_each_of_its_names_in_every_spelling(one):
     if one.memory.capacity_gb:
         facts = msgspec.structs.replace(facts, memory_bytes=round(one.memory.capacity_gb * 0.99 * 2**30))
     for name in one.names:
-        spellings = {name, name.upper(), name.lower(), f"  {name.replace(' ', '  ')} "}
-        for old, new in ((" ", "_"), ("NVIDIA ", ""), ("(R)", "®"), ("(TM)", "")):
-            spellings |= {name.replace(old, new), name.replace("(R)", "").replace(old, new)}
+        spellings = {
+            name,
+            name.upper(),
+            name.lower(),
+            f"  {name.replace(' ', '  ')} ",
+            name.replace(" ", "_"),
+            name.replace("NVIDIA ", ""),
+        }
+        spellings |= {name.replace("(R)", "®"), name.replace("(R)", "").replace("(TM)", "")}
         for spelling in spellings:
             assert catalog.identify(spelling, facts).sheet is one, spelling
         # one more letter or digit makes it another device
-        for more in ("X", " Ti", " SUPER", " Laptop GPU", " D", "-8Q", " with Max-Q Design"):
-            assert not any(match.sheet is one for match in catalog.matching(name + more, facts)), name + more
+        for other in (
+            f"{name}X",
+            f"{name} Ti",
+            f"{name} SUPER",
+            f"{name} Laptop GPU",
+            f"{name} D",
+            f"{name}-8Q",
+            f"{name} with Max-Q Design",
+        ):
+            assert not any(match.sheet is one for match in catalog.matching(other, facts)), other
 
 
-def test_a_device_is_found_without_torch_and_numpy_and_without_reading_every_sheet():
+def test_a_device_is_found_without_reading_every_sheet():
     code = (
-        "import sys; from rooflines.device_specs import catalog\n"
+        "from rooflines.device_specs import catalog\n"
         "read = []\n"
         "catalog._sheet = lambda path: read.append(path.stem) or catalog.read_sheet(path)\n"
-        "name = catalog.identify('NVIDIA H100 80GB HBM3').sheet.name\n"
-        "print(name, [name for name in ('torch', 'numpy', 'numba') if name in sys.modules], len(read))"
+        "print(catalog.identify('NVIDIA H100 80GB HBM3').sheet.name, len(read))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     name, number = done.stdout.rsplit(maxsplit=1)
-    assert name == "H100 SXM5 80GB []"
+    assert name == "H100 SXM5 80GB"
     assert 1 <= int(number) < len(FILES) / 10
 
 
@@ -177,11 +195,17 @@ def test_devices_of_the_catalogue():
     assert found.kind == "cuda"
     assert found.compute("bf16", "matrix").value == 989.4e12  # dense; the sheet prints 1979, sparse
     assert found.compute("bf16", "matrix").accumulate == "fp32"
+    assert found.compute("tf32", "matrix").value == 494.7e12
+    assert found.compute("fp32", "vector").value == 67e12
+    assert found.compute("fp64", "matrix").value == 67e12
     assert (found.compute("int8", "matrix").value, found.compute("int8", "matrix").unit) == (1978.9e12, "OP/s")
     memory = found.outermost_memory()
     assert (memory.level, memory.value, memory.capacity_bytes) == ("HBM", 3350e9, None)
     assert {one.source.kind for one in found.ceilings if one.kind != "link"} == {"spec"}
     assert found.latency() is None
+
+
+# --- ceilings ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("device", "gb_per_s", "kind", "detail"), [
@@ -260,3 +284,50 @@ def test_what_of_a_machine_is_counted(machine):
     with pytest.raises(UsageError, match=r"the number of active cores \(of 64\)"):
         catalog.look_up(EPYC)
     assert catalog.look_up(EPYC, cores=32).compute("fp32", "vector").value == pytest.approx(5.018e12 / 2)
+
+
+# --- what does not fit -------------------------------------------------------------------------------------------------------------
+
+BROKEN = {
+    "unit": ("tflop_per_s = 156,", "", r"a\.toml .*tf32 must be given as `tflop_per_s`.*\$\.compute\[3\]"),
+    "infinite": ("gb_per_s = 2039", "gb_per_s = inf", r"a\.toml .*\$\.memory\.gb_per_s"),
+    "no number": ("gb_per_s = 2039", "gb_per_s = nan", r"a\.toml .*\$\.memory\.gb_per_s"),
+    "number": ("gb_per_s = 2039", 'gb_per_s = "2039"', r"a\.toml .*\$\.memory\.gb_per_s"),
+    "positive": ("gb_per_s = 2039", "gb_per_s = 0", r"a\.toml .*\$\.memory\.gb_per_s"),
+    "precision": ('precision = "tf32"', 'precision = "tf16"', r"a\.toml .*\$\.compute\[3\]\.precision"),
+    "no source": ('count = 108\nsource = ["ampere-blog", "gpumap"]', "count = 108", r"a\.toml .*`source`.*\$\.units"),
+    "unknown source": ('source = ["ampere-blog", "gpumap"]', 'source = ["x"]', r"a\.toml .*'x' is not in `sources`"),
+    "unused source": ("[sources]", '[sources]\nx = "y"', r"a\.toml .*'x' is in `sources` but"),
+    "unknown field": ("[memory]", "[memory]\nbus_bits = 5120", r"a\.toml .*`bus_bits`.*\$\.memory"),
+    "clock": ('clock = "boost"', 'clock = "turbo"', r"a\.toml .*'turbo'"),
+    "twice": ('precision = "tf32", engine = "matrix"', 'precision = "fp32", engine = "vector"', r"a\.toml .*twice"),
+    "names": (
+        'names = ["NVIDIA A100-SXM4-80GB"]',
+        'names = ["NVIDIA"]',
+        r"a\.toml .*`names` contains 'NVIDIA', which is not a device name",
+    ),
+    "toml": ("[memory]", "[memory", r"a\.toml is not TOML: .*line"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_is_refused_by_name_and_field(tmp_path, old, new, message):
+    text = next(path for path in FILES if path.stem == "a100_sxm_80gb").read_text()
+    assert old in text
+    (tmp_path / "a.toml").write_text(text.replace(old, new))
+    with pytest.raises(DataError) as caught:
+        catalog.read_sheet(tmp_path / "a.toml")
+    assert re.search(message, caught.value.message)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"a\.toml: No such file"):
+        catalog.read_sheet(tmp_path / "a.toml")
+
+
+def test_the_catalogue_needs_neither_torch_nor_numpy():
+    code = (
+        "import sys; from rooflines.device_specs.catalog import look_up; look_up('NVIDIA H200'); "
+        "print([name for name in ('torch', 'numpy', 'numba') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -66,7 +66,7 @@ class RunOption(NamedTuple):
     device: str = ""
     mode: str = ""
     with_option: str = ""
-    #: The same in the code of somebody who has no options.
+    #: The equivalent change in the user's code, for a script or loop.
     in_code: str = ""
     #: What of a workload tells its value.
     facts: tuple[WorkloadFact, ...] = ()

@@ -315,7 +315,7 @@ def an_optimizer_made_of_others():
 
 
 def turns(*times):
-    """Two optimizers in turn, each of them for so many steps."""
+    """Two optimizers that alternate, each for the given number of steps."""
 
     def work():
         for pair, steps in zip(itertools.cycle(models(2, 3)), times, strict=False):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -112,6 +113,18 @@ def test_host_counts_the_busy_core_of_a_process_and_of_its_children(code):
     ticks_s = 0.04
     assert (least - ticks_s) / most_s <= reading.process_cpu_utilization <= (most + ticks_s) / least_s
     assert 0 < reading.cpu_utilization <= 1
+
+
+def test_a_busy_process_is_sampled_from_outside(tmp_path):
+    with running(BUSY) as child, SamplerProcess(child.pid, tmp_path / "samples.jsonl", period_s=0.1, gpus={}) as sampler:
+        wait_until(lambda: len(sampler.samples()) >= 12)
+    samples = sampler.samples()
+    busy = [reading.process_cpu_utilization for reading in samples if reading.process_cpu_utilization is not None]
+    assert 0 < statistics.median(busy) < 1.3
+    assert "incomplete" not in sampler.problem
+    times = [reading.time_ns for reading in samples]
+    assert times == sorted(times)
+    assert {reading.source for reading in samples} <= {"psutil", "rapl"}
 
 
 def test_samples_are_on_the_clock_of_who_asked_for_them_whatever_the_wall_clock_says(tmp_path, monkeypatch):

@@ -38,12 +38,22 @@ def test_initial_parameters_are_those_of_he():
     assert not (parameters["dense1.weight"] == other["dense1.weight"]).any()
 
 
-def test_the_update_s_work_by_hand():
-    """That of all else is compared with what ``rooflines.count`` finds for torch's layers."""
-    update = cnn.work(512)[-1]
+def test_work_of_the_convolutions_by_hand():
+    work = {(part.name, part.layer): part for part in cnn.work(512)}
+    # [512, 8, 26, 26] outputs of 9 taps, one bias each
+    first = work["convolution", "conv1"]
+    assert first.matrix_flops == 512 * 8 * 26 * 26 * 2 * 9
+    assert first.other_flops == 512 * 8 * 26 * 26
+    assert first.bytes_read == 4 * (512 * 28 * 28 + 8 * 9 + 8)
+    assert first.bytes_written == 4 * 512 * 8 * 26 * 26
+    # [512, 16, 11, 11] outputs of 72: the gradients of weights and of inputs cost as much each, the image's is not asked for
+    second = work["convolution gradients", "conv2"]
+    assert second.matrix_flops == 2 * 512 * 16 * 11 * 11 * 2 * 72
+    assert work["convolution gradients", "conv1"].matrix_flops == first.matrix_flops
+    assert work["linear", "dense1"].matrix_flops == 2 * 512 * 400 * 128
     count = sum(prod(shape) for shape in cnn.PARAMETERS.values())
     assert count == 80 + 1168 + 51328 + 1290
-    assert (update.flops, update.bytes) == (4 * count, 20 * count)
+    assert (work["sgd with momentum", ""].flops, work["sgd with momentum", ""].bytes) == (4 * count, 20 * count)
 
 
 @pytest.mark.parametrize("count", [3, 64])

@@ -82,7 +82,7 @@ def hard_exit():
 
 
 def interrupts_itself():
-    """KeyboardInterrupt that nobody catches."""
+    """End with an uncaught KeyboardInterrupt."""
     train(10)
     raise KeyboardInterrupt
 
