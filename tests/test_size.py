@@ -1,7 +1,8 @@
 """The size of the package by a ruler that the length of lines cannot change: nodes of the syntax tree, functions, files, long lines and
 places that the formatter leaves alone, by folder.
 
-A number may fall. One that rises needs an edit of the table, which a reviewer sees: ``python -m tests.test_size`` prints the current one.
+A number may fall. One that rises needs an edit of the table, which a reviewer sees; ``python -m tests.test_size`` prints the current
+numbers.
 """
 
 from __future__ import annotations
