@@ -140,7 +140,9 @@ class ModuleRanges(ModuleWatch):
 
     def left(self, token: Any) -> None:
         """Close it."""
-        token.__exit__(None, None, None)
+        # What was opened on a thread that is not traced is not open: torch refuses to close it on another one.
+        with contextlib.suppress(RuntimeError):
+            token.__exit__(None, None, None)
 
 
 def range_cost_ns() -> float:
