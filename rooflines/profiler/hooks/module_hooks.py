@@ -140,7 +140,7 @@ class ModuleRanges(ModuleWatch):
 
     def left(self, token: Any) -> None:
         """Close it."""
-        # What was opened on a thread that is not traced is not open: torch refuses to close it on another one.
+        # What was opened on an untraced thread is not open: torch refuses to close it on another one.
         with contextlib.suppress(RuntimeError):
             token.__exit__(None, None, None)
 
