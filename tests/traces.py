@@ -11,7 +11,7 @@ from rooflines.profiler.read.sources import PIECE_BYTES
 def parse_trace(data: bytes, origin: str = "trace", options: ReadOptions = READ_DEFAULTS) -> Trace:
     """The trace in the JSON's bytes; ``origin`` names them in errors."""
     parts = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
-    return whole_part(read_pieces(parts, origin, options, [] if options.partial else None))
+    return whole_part(read_pieces(parts, origin, options))
 
 
 def op(name: str, ts: float, dur: float, *, tid: int = 1, seq: int | None = None, fwd: int = 0, **args: Any) -> dict[str, Any]:

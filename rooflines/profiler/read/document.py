@@ -13,7 +13,7 @@ import bisect
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -129,17 +129,19 @@ class Document:
     """The events of a trace, in lists of some thousand; ``head`` is whole once the iteration has ended.
 
     ``repairs`` are sentences about invalid JSON that could be read: NaN, bad escapes, bytes that are not
-    UTF-8. With ``problems``, a file that is cut off is read up to the cut: ``cut_bytes`` is then its length,
-    and ``all_events`` whether the cut lies behind the list of events. Where ``problems`` says that the pieces
-    end at a damage, what does not decode before it is left out, too.
+    UTF-8. If ``partial``, a file that is cut off is read up to the cut: ``cut_bytes`` is then its
+    length, and ``all_events`` whether the cut lies behind the list of events. Where there is ``damage``
+    when the pieces end at a damage, what does not decode before it is left out, too.
     """
 
-    def __init__(self, pieces: Iterable[bytes], origin: str, problems: list[str] | None = None) -> None:
+    def __init__(
+        self, pieces: Iterable[bytes], origin: str, *, partial: bool = False, damage: Callable[[], str] = str
+    ) -> None:
         self.head = Head()
         self.repairs: dict[str, None] = {}
         self.cut_bytes: int | None = None
         self.all_events = True
-        self._problems = problems
+        self._partial, self._damage = partial, damage
         self._pieces = iter(pieces)
         self._origin = origin
         self._before = 0  # bytes of the file in front of the buffer
@@ -233,15 +235,15 @@ class Document:
         return events
 
     def _up_to_the_cut(self, opening: bytes, buffer: bytearray) -> list[Event]:
-        """The events that end before the cut; raises TraceError without ``problems``, and where the JSON is
+        """The events that end before the cut; raises TraceError unless ``partial``, and where the JSON is
         damaged."""
-        ends, depth = _ends(buffer) if self._problems is not None else ([0], 0)
+        ends, depth = _ends(buffer) if self._partial else ([0], 0)
         # The list of events is closed one level up, the object around it two.
         whole = depth <= (-1 if opening == b"[" else -2)
         events = None
-        if self._problems or (self._problems is not None and not whole):
+        if self._damage() or (self._partial and not whole):
             events = self._decoded(b"[", buffer[: ends[-1]], b"]")
-        if events is None and self._problems:
+        if events is None and self._damage():
             # Before zlib notices a damage it returns bytes that are wrong.
             first = bisect.bisect_left(
                 ends, True, key=lambda end: self._decoded(b"[", buffer[:end], b"]") is None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from rooflines.profiler.read.records import (
     TracedDevice,
 )
 from rooflines.profiler.read.request_marks import is_step_mark
-from rooflines.profiler.read.sources import pieces, shown
+from rooflines.profiler.read.sources import TraceBytes, shown
 
 _NAME_LENGTH = 200
 # From this share of the events on, frames of the Python stack are said to slow the host down.
@@ -50,8 +50,8 @@ def read(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
 
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
     """
-    problems: list[str] | None = [] if options.partial else None
-    return whole_part(read_pieces(pieces(path, problems), path, options, problems))
+    data = TraceBytes(path, partial=options.partial)
+    return whole_part(read_pieces(data, path, options, lambda: data.damage))
 
 
 @contextlib.contextmanager
@@ -68,12 +68,12 @@ def paused() -> Iterator[None]:
 
 
 def read_pieces(
-    data: Iterable[bytes], source: Path | str, options: ReadOptions, problems: list[str] | None = None
+    data: Iterable[bytes], source: Path | str, options: ReadOptions, damage: Callable[[], str] = str
 ) -> Trace:
-    """The trace whose JSON comes in pieces from ``source``; ``problems`` as for ``Document``. Of one that is
+    """The trace whose JSON comes in pieces from ``source``; ``damage`` as for ``Document``. Of one that is
     cut off all is kept."""
     origin = shown(source)
-    document = Document(as_kineto(data, origin), origin, problems)
+    document = Document(as_kineto(data, origin), origin, partial=options.partial, damage=damage)
     columns = Columns(options)
     with paused():
         for events in document:
@@ -123,7 +123,7 @@ def read_pieces(
         rank=_rank(document.head.distributed),
         base_ns=_whole(document.head.base_ns) or 0,
         platform=columns.platform,
-        notes=(*(problems or ()), *_notes(document, columns, has_stacks, on_device=len(device) > 0)),
+        notes=(*filter(None, [damage()]), *_notes(document, columns, has_stacks, on_device=len(device) > 0)),
         overhead=columns.overhead(),
         has_stacks=has_stacks,
         cut_ns=cut_ns,

@@ -27,7 +27,7 @@ from rooflines.arguments import arg, escaped
 from rooflines.errors import TraceError, UsageError
 
 PIECE_BYTES = 4 << 20
-# What a piece of a zstd file is with ``problems``: the piece that is being read is lost where the file is
+# What a piece of a zstd file is in a partial reading: the piece that is being read is lost where the file is
 # damaged.
 _SMALL_PIECE_BYTES = 4 << 10
 _Peekable: TypeAlias = "io.BufferedReader[Any]"
@@ -161,20 +161,56 @@ class _Damaged(Exception):
     """A compressed file ends early or cannot be decompressed any further."""
 
 
-def pieces(path: Path | str, problems: list[str] | None = None) -> Iterator[bytes]:
+class TraceBytes:
     """The decompressed contents of ``path``, a file or any URL that fsspec opens (``s3://``, ``https://``,
-    ``memory://``).
+    ``memory://``), piece by piece.
 
-    Raises TraceError for a file that is missing, unreadable, damaged, or expands without measure. With
-    ``problems``, a damaged file is decompressed up to the damage, which is then described in ``problems``.
+    The iteration raises TraceError for a file that is missing, unreadable, damaged, or expands without
+    measure. A ``partial`` one of a damaged file ends at the damage, which ``damage`` then describes.
     """
-    source = str(path)
-    try:
-        file = _open(source)
-    except Exception as error:  # every store behind fsspec has its own
-        raise _unreadable(source, error) from None
-    with file:
-        yield from _ahead(_contents(file, source, problems))
+
+    def __init__(self, path: Path | str, *, partial: bool = False) -> None:
+        self.damage = ""
+        self._source = str(path)
+        self._partial = partial
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            file = _open(self._source)
+        except Exception as error:  # every store behind fsspec has its own
+            raise _unreadable(self._source, error) from None
+        with file:
+            yield from _ahead(self._contents(file))
+
+    def _contents(self, file: _Peekable) -> Iterator[bytes]:
+        origin, total = shown(self._source), 0
+        try:
+            magic = file.peek(4)[:4]
+            if magic == _ZIP:
+                raise TraceError(
+                    f"{origin!r} is a zip archive.", hint="Extract it and give the trace inside."
+                )
+            unpacked = _gunzip if magic.startswith(_GZIP) else _unzstd if magic == _ZSTD else _plain
+            for piece in unpacked(file, self._partial):
+                total += len(piece)
+                if (
+                    unpacked is not _plain
+                    and total > _EXPANSION_COUNTS_FROM
+                    and total > _MOST_EXPANSION * max(1, file.tell())
+                ):
+                    raise TraceError(
+                        f"{origin!r} expands more than {_MOST_EXPANSION}-fold and is not read.",
+                        hint="If you trust the file, decompress it and give the uncompressed trace.",
+                    )
+                yield piece
+        except OSError as error:
+            raise _unreadable(self._source, error) from None
+        except _Damaged as error:
+            if not (self._partial and total):
+                raise TraceError(
+                    f"the trace {origin!r} is a damaged {error}", hint="" if self._partial else PARTIAL_HINT
+                ) from None
+            self.damage = f"the trace is a damaged {error}"
 
 
 def _open(source: str) -> _Peekable:
@@ -212,35 +248,6 @@ def _descriptor(path: str) -> int:
 def _unreadable(source: str, error: Exception) -> TraceError:
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return TraceError(f"cannot read the trace {shown(source)!r}: {shown_reason(reason, source)}")
-
-
-def _contents(file: _Peekable, source: str, problems: list[str] | None) -> Iterator[bytes]:
-    origin, total = shown(source), 0
-    try:
-        magic = file.peek(4)[:4]
-        if magic == _ZIP:
-            raise TraceError(f"{origin!r} is a zip archive.", hint="Extract it and give the trace inside.")
-        unpacked = _gunzip if magic.startswith(_GZIP) else _unzstd if magic == _ZSTD else _plain
-        for piece in unpacked(file, problems is not None):
-            total += len(piece)
-            if (
-                unpacked is not _plain
-                and total > _EXPANSION_COUNTS_FROM
-                and total > _MOST_EXPANSION * max(1, file.tell())
-            ):
-                raise TraceError(
-                    f"{origin!r} expands more than {_MOST_EXPANSION}-fold and is not read.",
-                    hint="If you trust the file, decompress it and give the uncompressed trace.",
-                )
-            yield piece
-    except OSError as error:
-        raise _unreadable(source, error) from None
-    except _Damaged as error:
-        if problems is None or not total:
-            raise TraceError(
-                f"the trace {origin!r} is a damaged {error}", hint=PARTIAL_HINT if problems is None else ""
-            ) from None
-        problems.append(f"the trace is a damaged {error}")
 
 
 def _plain(file: BinaryIO, partial: bool) -> Iterator[bytes]:

@@ -68,10 +68,9 @@ def page(
     drawing = CeilingMarks(measured=ceilings, compared=tuple(rows))
     figure = Figure(name="ceilings", caption="The ceilings on a logarithmic scale.", drawing=drawing)
     show: Show = "always" if not references else "full"
-    hows: dict[str, int] = {}
-    measured = ceilings_table(ceilings, hows, show=show)
+    measured, hows = ceilings_table(ceilings, show=show)
     how = Facts(
-        rows=tuple((f"{number}", text) for text, number in hows.items()), kind="definitions", show=show
+        rows=tuple((f"{number}", text) for number, text in enumerate(hows, 1)), kind="definitions", show=show
     )
     remarks = (
         Paragraph(text.removeprefix("! "), "alert" if text[0] == "!" else "note", show)
@@ -118,9 +117,9 @@ def _heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
     ]
 
 
-def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "always") -> Table:
-    """The ceilings by kind, further roofs below the main ones; ``hows`` collects how they were measured, by
-    number."""
+def ceilings_table(ceilings: Ceilings, show: Show = "always") -> tuple[Table, tuple[str, ...]]:
+    """The ceilings by kind, further roofs below the main ones; and how they were measured, to which cells
+    refer by number."""
     roofs = roof_order(ceilings.ceilings)
     dated = len({roof.source.date for roof in roofs}) > 1
     has_state = any(roof.conditions for roof in roofs)
@@ -138,7 +137,7 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
         *(state if has_state else ()),
         Column("how", quiet=True),
     )
-    rows = []
+    rows, hows = [], dict[str, str]()
     for kind, title in _GROUPS.items():
         ours = [roof for roof in roofs if roof.kind == kind]
         for further in (False, True):
@@ -146,7 +145,7 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
             if group:
                 rows.append(Row((f"further {title}" if further else title,), heading=True))
             for roof in group:
-                number = hows.setdefault(_how(roof, ceilings, dated), len(hows) + 1)
+                how = hows.setdefault(_how(roof, ceilings, dated), str(len(hows) + 1))
                 marks, held = ", ".join(marks_of(roof)), roof.conditions or Conditions()
                 scope = given("up to {}", roof.capacity_bytes, binary_bytes)
                 cells = (
@@ -161,8 +160,8 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
                     or_absent(held.power_w, ".0f"),
                     or_absent(held.temperature_c, ".0f"),
                 )
-                rows.append(Row((*(cells if has_state else cells[:5]), str(number)), muted=further))
-    return table("ceilings", columns, rows, "Ceilings with their sources", show=show)
+                rows.append(Row((*(cells if has_state else cells[:5]), how), muted=further))
+    return table("ceilings", columns, rows, "Ceilings with their sources", show=show), tuple(hows)
 
 
 def _sums_elsewhere(roof: Ceiling) -> bool:

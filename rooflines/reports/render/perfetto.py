@@ -24,7 +24,7 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.read.distinct import distinct, distinct_rows
 from rooflines.profiler.read.perfetto import as_kineto
 from rooflines.profiler.read.records import ADDED, Int64s, Mask, Trace
-from rooflines.profiler.read.sources import pieces, shown
+from rooflines.profiler.read.sources import TraceBytes, shown
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample
 from rooflines.profiler.tree.tree import PHASES
 from rooflines.roofline.analysis import OperatorRow
@@ -69,7 +69,7 @@ def write(path: Path, judged: Judged, samples: Sequence[DeviceSample] = ()) -> P
 def _joined(source: Path | str, events: Iterator[bytes]) -> Iterator[bytes]:
     """The pieces of the trace in ``source``, with ``events``, each without its head, before its own."""
     origin = shown(source)
-    data, head = iter(as_kineto(pieces(source), origin)), b""
+    data, head = iter(as_kineto(TraceBytes(source), origin)), b""
     while (opening := _OPENING.search(head)) is None:
         if not (piece := next(data, b"")):
             raise TraceError(

@@ -197,8 +197,8 @@ def test_the_size_of_the_pieces_changes_nothing(monkeypatch, chunk, piece, form)
         assert _columns(_in_pieces(text, max(piece, len(text) // 400))) == expected
 
 
-def _in_pieces(data: bytes, size: int, *partial: list[str]) -> Trace:
-    return read_pieces([data[start : start + size] for start in range(0, len(data), size)], "trace", ReadOptions(), *partial)
+def _in_pieces(data: bytes, size: int, *, partial: bool = False) -> Trace:
+    return read_pieces([data[start : start + size] for start in range(0, len(data), size)], "trace", ReadOptions(partial=partial))
 
 
 def test_what_looks_like_an_event_inside_one_is_none(monkeypatch):
@@ -496,7 +496,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
             with pytest.raises(TraceError):
                 parse_trace(data[:length], options=ReadOptions(partial=True))
             continue
-        found = read_pieces([data[:length]], "trace", ReadOptions(), [])
+        found = read_pieces([data[:length]], "trace", ReadOptions(partial=True))
         assert _columns(found, events_only=True) == expected[whole - 1], length
         # An array needs no closing bracket: one that ends with an event looks complete.
         if form != "array":
@@ -512,7 +512,7 @@ def test_a_cut_behind_several_chunks(monkeypatch, chunk):
     data = json.dumps({"traceEvents": [add(i, 1) for i in range(30)]}).encode()
     most = 0
     for length in (*range(300, len(data) - 1, 29), len(data) - 1):
-        found = len(_in_pieces(data[:length], 50, []).host)
+        found = len(_in_pieces(data[:length], 50, partial=True).host)
         assert most <= found <= 30
         most = found
     assert most == 30

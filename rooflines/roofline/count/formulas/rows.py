@@ -271,19 +271,23 @@ class _Names(dict[str, Any]):
         return (number,) if kind in ("*", "+") else number
 
 
-def _bind(names: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) -> None:
-    """The names of dimensions, of which one may stand for several; raises NotCounted for another rank."""
+def _extents(dims: tuple[str, ...], shape: tuple[int, ...], known: dict[str, Any]) -> dict[str, int]:
+    """The names of dimensions that are not ``known``, of which one may stand for several; raises NotCounted
+    for another rank, and where known ones differ."""
     many = next((index for index, name in enumerate(dims) if name.startswith("*")), None)
     if len(shape) < len(dims) - 1 or (many is None and len(shape) != len(dims)):
         raise NotCounted("arguments of another version of this operator" if shape else "shapes not recorded")
     if many is not None:
         end = len(shape) - (len(dims) - 1 - many)
         shape = (*shape[:many], prod(shape[many:end]), *shape[end:])
+    found: dict[str, int] = {}
     for dim, extent in zip(dims, shape, strict=True):
         name = dim.strip("*=")
-        known = names[name] if dim.strip("*") != name else names.setdefault(name, extent)
-        if known != extent:
-            raise NotCounted(f"dimensions {known} and {extent} differ")
+        is_known = name not in found and (name in known or dim.strip("*") != name)
+        expected = known[name] if is_known else found.setdefault(name, extent)
+        if expected != extent:
+            raise NotCounted(f"dimensions {expected} and {extent} differ")
+    return found
 
 
 @cache
@@ -326,12 +330,12 @@ def row_work(signature: Signature, row: FormulaRow, hints: Hints | None = None) 
     for one in fields:
         if not one.verb:
             if one.dims:
-                _bind(names, one.dims, args.sizes(one.name))
+                names |= _extents(one.dims, args.sizes(one.name), names)
             continue
         tensors[one.name] = _tensors(args, one, hints)
         names[one.name] = Tensors(*tensors[one.name])
         if one.dims and tensors[one.name]:
-            _bind(names, one.dims, tensors[one.name][0].shape)
+            names |= _extents(one.dims, tensors[one.name][0].shape, names)
     for name in (
         dim.strip("*=") for field in fields if field.verb and not tensors[field.name] for dim in field.dims
     ):
@@ -395,18 +399,13 @@ def _in_order(
         if one.kind == "*":
             yield tuple(left)
             return
-        fits = bool(left) and _fits(sizes, one.dims, left[0].shape)
+        fits = bool(left)
+        if left and one.dims:
+            try:
+                sizes |= _extents(one.dims, left[0].shape, sizes)
+            except NotCounted:
+                fits = False
         yield left.pop(0) if left and (fits or one.kind != "?") else None
-
-
-def _fits(sizes: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a tensor has these dimensions; ``sizes`` has those that are known, and gets the others."""
-    try:
-        if dims:
-            _bind(sizes, dims, shape)
-    except NotCounted:
-        return False
-    return True
 
 
 def _precision(
