@@ -29,11 +29,12 @@ TOGETHER := -n $(JOBS) --dist loadfile --ignore=tests/alone
 # Threads that wait do not spin, because those of the other processes need the processor: a seventh less time.
 SHARING := OMP_WAIT_POLICY=PASSIVE
 
-.PHONY: profile test test-all test-versions lint check gpu-check format clean help
+.PHONY: profile test test-ci test-all test-versions lint check gpu-check format clean help
 
 help:
 	@echo "make profile    install into .venv and profile $(MODEL) (MODEL=..., ARGS='--mode training', EXTRA=cuda12)"
 	@echo "make test       install with the test tools and test every law on small cases (JOBS=3 processes, seven minutes on two cores)"
+	@echo "make test-ci    with whole programs, compilers and pages in a browser: what CI runs, half an hour"
 	@echo "make test-all   the whole test suite, for a release"
 	@echo "make test-versions  unit tests on the oldest supported torch and on every Python that this machine has"
 	@echo "make check      the fast part: ruff, mypy --strict (make lint), tests of traces, formulas and data sheets"
@@ -45,6 +46,11 @@ profile: $(STAMP)
 
 # Tests that others would disturb run afterwards.
 test: $(VENV)/.installed-dev
+	$(SHARING) $(PYTEST) $(TOGETHER) --durations=30 -m "not slow and not ci"
+	$(PYTEST) -m "not slow and not ci" tests/alone
+
+# With the tests that take seconds: whole programs, compilers, pages in a browser.
+test-ci: $(VENV)/.installed-dev
 	$(SHARING) $(PYTEST) $(TOGETHER) --durations=30 -m "not slow"
 	$(PYTEST) -m "not slow" tests/alone
 
@@ -63,7 +69,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 check: lint
-	$(PYTEST) -q -m "not slow" tests/roofline tests/profiler/read tests/device_specs/test_catalog.py tests/test_*.py
+	$(PYTEST) -q -m "not slow and not ci" tests/roofline tests/profiler/read tests/device_specs/test_catalog.py tests/test_*.py
 
 # Installs nothing, because a GPU machine may have no network: .venv where it is there, else the interpreter that has torch.
 gpu-check:

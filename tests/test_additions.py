@@ -218,6 +218,7 @@ def named(what):
     return [re.sub(r"\b[A-Z]{2,}\b", "*", name) for name in re.findall(r"`([^`]+)`", row[1])]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("what", "add"),
     [

@@ -46,6 +46,7 @@ def test_the_page_names_every_public_name_and_the_help_every_option(tmp_path):
     assert "--no-trace" in shown
 
 
+@pytest.mark.ci
 def test_the_examples_run_and_give_what_they_state(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copy(TRACES / "cpu_only.json.gz", "trace.json.gz")

@@ -34,6 +34,7 @@ def run(*arguments, cwd, code=HIDDEN):
     return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "command",
     [("analyze", BERT, "--format", "json"), ("analyze", TRACES / "dlrm_8ranks", "--format", "json"), ("summary", BERT), (BERT,),
@@ -46,6 +47,7 @@ def test_the_answer_is_that_with_everything_installed(command, tmp_path):
     assert bare.stdout == whole.stdout
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("form", "packages"),
     [("html", {"matplotlib"}), ("pdf", {"typst", "matplotlib"}), ("tensorboard", {"tensorboard", "matplotlib"})],
@@ -58,6 +60,7 @@ def test_a_format_needs_the_packages_of_its_extra_alone(form, packages, tmp_path
         assert "<svg" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.ci
 def test_reports_and_monitor(tmp_path):
     done = run("report", BERT, "-o", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -88,6 +91,7 @@ def test_what_is_missing_is_one_line_with_the_command(command, package, extra, t
     assert f"rooflines: this needs {package}, which is not installed.\n  pip install 'rooflines[{extra}]'\n" in done.stderr
 
 
+@pytest.mark.ci
 def test_profile_needs_torch_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "cache"))  # other tests measure ceilings
     (tmp_path / "small.py").write_text("import torch\ndef build(): return torch.nn.Linear(8, 8), torch.ones(4, 8)\n")

@@ -95,6 +95,7 @@ def monitored(folder, key):
     return folder / "out", ran.stderr
 
 
+@pytest.mark.ci
 def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monkeypatch):
     install(tmp_path, documented("A sampler"), monkeypatch)
     out, err = monitored(tmp_path, "load_average")
@@ -151,6 +152,7 @@ def test_a_sampler_that_fails_is_reported_and_ends_nothing_else(body, sentence, 
     assert {sample.source for sample in sampler.samples()} >= {"psutil"}
 
 
+@pytest.mark.ci
 def test_a_sampler_that_hangs_delays_no_other(tmp_path, monkeypatch):
     install(tmp_path, sampler_module("__import__('time').sleep(600)"), monkeypatch)
     with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", 0.05, gpus={}) as sampler:
@@ -159,6 +161,7 @@ def test_a_sampler_that_hangs_delays_no_other(tmp_path, monkeypatch):
     assert sampler.samples()
 
 
+@pytest.mark.ci
 def test_a_device_of_its_own_with_power_has_energy_and_no_line_among_the_gpus(tmp_path, monkeypatch):
     body = (
         "fields = {'inlet_c': Field('inlet', '°C', ('mean', 'lowest'), 'temperature'), 'pump_w': Field('pump', 'W', ('integral',))}\n"

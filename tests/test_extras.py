@@ -126,6 +126,7 @@ TORCH_FOR_13 = ("cuda-toolkit==13.0.3", "cuda-bindings>=13.0.3,<14")
 TORCH_FOR_12 = ("cuda-toolkit==12.6.3",)
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform != "linux", reason="the CUDA packages are for Linux")
 @pytest.mark.parametrize(("extra", "torch", "compiler"), [
     ("cuda13", TORCH_FOR_13, "nvidia-nvvm"),

@@ -159,6 +159,7 @@ def test_the_figures_for_a_tracker(check, tmp_path):
     assert "range" not in flops, "a count has no noise"
 
 
+@pytest.mark.ci
 def test_a_workload_is_profiled_and_checked(check, tmp_path):
     (tmp_path / "models.py").write_text(
         "import gc, time, torch\n"

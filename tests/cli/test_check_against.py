@@ -59,6 +59,7 @@ def is_clean(top):
     return git(top, "worktree", "list", "--porcelain").count("worktree ") == 1 and not list(others)
 
 
+@pytest.mark.ci
 def test_both_versions_run_in_turn_from_their_trees(repository, tmp_path, capsys, monkeypatch):
     ceilings = write_ceilings(tmp_path)
     answer = call(
@@ -98,6 +99,7 @@ def check_figures(figures):
     assert [one["unit"] for one in figures][:3] == ["ms", "GFLOP", "ms"]
 
 
+@pytest.mark.ci
 def test_ctrl_c_leaves_no_worktree(repository, tmp_path):
     (repository / "bench" / "train.py").write_text("")
     git(repository, "commit", "--all", "--message", "newer")
@@ -116,6 +118,7 @@ def test_ctrl_c_leaves_no_worktree(repository, tmp_path):
     assert is_clean(repository)
 
 
+@pytest.mark.ci
 def test_what_cannot_be_checked_out_or_run_is_one_line(repository, tmp_path, capsys, monkeypatch):
     def complaint(*arguments):
         answer = call(capsys, monkeypatch, "check", *arguments)

@@ -157,6 +157,7 @@ REFUSED = [
 SLOW = {"inception_v3", "swin_t", "densenet121", "vit_b_16"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [pytest.param(*case, id=" ".join(case[0]), marks=pytest.mark.slow if SLOW & {*case[0]} else ()) for case in REFUSED],
@@ -208,6 +209,7 @@ def test_an_output_on_a_read_only_file_system_is_refused(ask, place):
         )
 
 
+@pytest.mark.ci
 def test_a_full_disk_is_one_line_and_the_run_says_that_it_failed(place):
     (place / "small").mkdir()
     with mounted("-t", "tmpfs", "-o", "size=48k", "tmpfs", place / "small"):
@@ -281,6 +283,7 @@ rooflines.cli.main()
 """
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_AS")
 def test_out_of_memory_under_a_limit_names_the_limit(place):
     (place / "wide.py").write_text(
@@ -442,6 +445,7 @@ def run_until(place, stage):
     return process
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("stage", STAGES)
 def test_ctrl_c_leaves_a_run_that_loads_and_no_process(place, stage):
     process = run_until(place, stage)
@@ -462,6 +466,7 @@ def test_ctrl_c_leaves_a_run_that_loads_and_no_process(place, stage):
     assert rooflines.analyze(place / "out").workload.name == "models.py:slow"
 
 
+@pytest.mark.ci
 def test_a_killed_run_says_that_it_was_running_and_its_sampler_ends(place):
     process = run_until(place, "timed")
     children = samplers_of(process.pid)
@@ -502,6 +507,7 @@ def test_the_installed_command_and_the_module_are_the_same(place):
 # --- names of files that are not UTF-8 ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_file_whose_name_is_not_utf_8_is_recorded_read_and_written(place):
     path, trace = os.fsdecode(b"caf\xe9.py"), os.fsdecode(b"caf\xe9.json.gz")
     (place / "models.py").rename(place / path)

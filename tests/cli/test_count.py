@@ -143,6 +143,7 @@ def test_what_fails_on_real_tensors_too_is_one_line_with_its_place(count, tmp_pa
     assert (answer.code, answer.err.splitlines()) == (2, [f"rooflines: {path}:fails raised ValueError: no (models.py:{line})."])
 
 
+@pytest.mark.ci
 def test_a_transformer_given_by_its_config_without_its_memory(tmp_path, capsys, monkeypatch):
     """70 billion parameters: 280 GB, if they were there."""
     config = {

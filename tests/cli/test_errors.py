@@ -45,6 +45,7 @@ def calls(name):
                 yield node.args[0].value
 
 
+@pytest.mark.ci
 def test_arguments_are_options_in_commands_only():
     # Every argument in an error is an option.
     load([])

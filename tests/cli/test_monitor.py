@@ -85,6 +85,7 @@ def host():
 # --- the program is as it is alone
 
 
+@pytest.mark.ci
 def test_input_output_and_exit_code_are_the_programs(place):
     code = "import sys; text = sys.stdin.read(); print(text.upper(), end=''); print(sys.argv[1:], file=sys.stderr); sys.exit(3)"
     done = monitor("--quiet", *python(code, "--quiet", "--", "x y"), given="hello\n")
@@ -109,6 +110,7 @@ def test_signal_dispositions_and_descriptors_are_those_of_a_shell(place):
     assert watched.stdout == alone.stdout
 
 
+@pytest.mark.ci
 def test_children_that_we_were_told_to_forget_are_waited_for_and_the_program_is_told_the_same(place):
     code = "import signal, sys; print(signal.getsignal(signal.SIGCHLD).name); sys.exit(3)"
     for action in ("SIG_IGN", "SIG_DFL"):
@@ -170,6 +172,7 @@ def test_what_is_refused(place, arguments, message, capsys, monkeypatch):
     assert not Path("out").exists()
 
 
+@pytest.mark.ci
 def test_arguments_that_are_no_text_are_passed_on_and_kept_readable(place):
     Path(os.fsdecode(b"caf\xe9.py")).write_text("import sys; print(ascii(sys.argv[1]))")
     done = monitor(
@@ -201,6 +204,7 @@ def test_nothing_is_left_of_what_fails_before_the_program_begins(place, existed)
 # --- what it took
 
 
+@pytest.mark.ci
 def test_the_processor_time_and_memory_of_a_program_and_its_children(place):
     child = f"held = bytearray(b'x') * {150 << 20}; import time; time.sleep(0.5)\n{BUSY}"
     done = monitor(*python(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"))
@@ -215,6 +219,7 @@ def test_the_processor_time_and_memory_of_a_program_and_its_children(place):
     assert done.stdout == ""
 
 
+@pytest.mark.ci
 def test_a_program_is_sampled_from_its_first_moment(place):
     """Its sampler is ready before it begins, and what was there before it is not counted as its own."""
     monitor("--", "sleep", "1")
@@ -234,6 +239,7 @@ def test_a_program_that_is_over_at_once(place):
     assert lines[-2:] == ["report    out/analysis.json", "rebuild   rooflines report out"]
 
 
+@pytest.mark.ci
 def test_reports_are_written_again_and_derived_anew(place, capsys, monkeypatch):
     done = monitor("--json", "--formats", "html,csv,tensorboard", *python(BUSY, TOKEN))
     files, before = set(os.listdir("out")), analysis()
@@ -268,6 +274,7 @@ def test_reports_are_written_again_and_derived_anew(place, capsys, monkeypatch):
     assert [path.name for path in Path("out").iterdir() if TOKEN.encode() in path.read_bytes()] == ["monitor.json"]
 
 
+@pytest.mark.ci
 def test_the_arguments_are_shown_where_that_is_asked(place):
     done = monitor("--show-command", "--formats", "html", "--", "echo", TOKEN)
     assert TOKEN in done.stderr
@@ -349,6 +356,7 @@ def test_a_signal_to_the_monitor_reaches_the_program(place, number):
     assert ended(facts()["pid"])
 
 
+@pytest.mark.ci
 def test_a_monitor_that_is_killed_leaves_the_program_running_and_its_samples(place):
     with started(*python(WAITS)) as process:
         process.stdout.readline()
@@ -370,6 +378,7 @@ def test_a_monitor_that_is_killed_leaves_the_program_running_and_its_samples(pla
     assert "The monitor has not ended" in rooflines("analyze", "out").stdout
 
 
+@pytest.mark.ci
 def test_a_full_disk_costs_the_reports_and_not_what_was_sampled(place):
     limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command("monitor", *QUICK, "--", "sleep", "2")]
     done = subprocess.run(limited, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -383,6 +392,7 @@ def test_a_full_disk_costs_the_reports_and_not_what_was_sampled(place):
     assert host()["readings"] >= 2
 
 
+@pytest.mark.ci
 def test_a_disk_that_is_full_when_the_program_begins_is_no_reason_to_leave_it(place):
     code = (
         "import sys\nfrom rooflines.pipeline import monitoring\nfrom rooflines.errors import OutputError\nsave = monitoring.save\n"
@@ -426,6 +436,7 @@ def test_attached_until_the_process_ends(place):
     assert host()["gauges"]["process_rss_bytes"]["highest"] > 1 << 20
 
 
+@pytest.mark.ci
 def test_attached_for_a_while(place):
     with running(WAITS) as child:
         begun = time.monotonic()
@@ -480,6 +491,7 @@ memory_used constant 1048576
 """
 
 
+@pytest.mark.ci
 def test_every_gpu_is_sampled_with_its_energy(place, stand_in):
     stand_in(GPUS)
     done = monitor("--gpus", "all", "--", "sleep", "3")
@@ -499,6 +511,7 @@ def test_every_gpu_is_sampled_with_its_energy(place, stand_in):
     assert "(software power cap 100 %)" in text
 
 
+@pytest.mark.ci
 def test_one_gpu_can_be_chosen_by_its_number(place, stand_in):
     stand_in(GPUS)
     assert monitor("--gpus", "1", "--", "sleep", "0.5").returncode == 0
@@ -529,6 +542,7 @@ def test_slices_are_chosen_beside_each_other_and_beside_gpus(stand_in_here):
     assert choose_gpus(f"{chosen['gpu1']},MIG-a1") == {"gpu1": chosen["gpu1"], "gpu0/mig1": "MIG-a1"}
 
 
+@pytest.mark.ci
 def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place, stand_in):
     stand_in(GPUS.replace("power constant 60", f"power constant 60\nlost_by {place / 'lost'}"))
     waits = (
@@ -546,6 +560,7 @@ def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place,
     assert facts()["gpus"] == {"gpu0": "Stand-in H100"}  # the one that is left keeps its name
 
 
+@pytest.mark.ci
 def test_what_one_gpu_may_not_say_another_says_in_an_old_driver_s_words(place, stand_in):
     """The first may not be read at all but for its memory; the second knows neither fields nor event reasons."""
     denied = ("TotalEnergyConsumption", "FieldValues", "PowerUsage", "UtilizationRates", "Temperature", "ClockInfo")
@@ -574,6 +589,7 @@ def test_what_one_gpu_may_not_say_another_says_in_an_old_driver_s_words(place, s
 # --- what it costs
 
 
+@pytest.mark.ci
 def test_monitoring_loads_nothing_heavy_and_its_reports_need_no_torch(place):
     heavy = ("torch", "numpy", "pandas", "pyarrow", "matplotlib", "numba", "tensorboard", "pynvml")
     code = (

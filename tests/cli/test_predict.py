@@ -51,6 +51,7 @@ def test_a_table_of_80_columns_and_the_same_as_json_and_csv(predict):
         assert float(row["lower_bound_s"]) == on.lower_bound_s
 
 
+@pytest.mark.ci
 def test_a_page_has_a_roofline_for_each_device_and_no_prediction_without_a_run(predict, tmp_path):
     asked = (*DEVICES, "--device", "RTX 4090", "--batch-size", "1,64", "--precision", "bf16", "--format", "html,markdown", "-o", "page")
     assert predict(*asked).code == 0
@@ -87,6 +88,7 @@ def test_what_is_refused(predict, arguments, message, hint):
     assert answer.out == ""
 
 
+@pytest.mark.ci
 def test_bounds_are_said_to_hold_for_fused_code_only_where_attention_is_one_kernel(capsys, monkeypatch, tmp_path):
     pytest.importorskip("transformers")
     small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,

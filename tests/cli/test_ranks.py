@@ -52,6 +52,7 @@ def test_one_source_is_analysed_as_ever(place, ask):
         assert json.loads(ask("analyze", source, "--format", "json").out)["schema"] == "rooflines.analysis/2"
 
 
+@pytest.mark.ci
 def test_analyze_names_the_function_for_several_ranks(place):
     for sources in (["job/rank0.json.gz", "job/rank7.json.gz"], "job", Path("job")):
         with pytest.raises(UsageError, match="got 2; use analyze_ranks for the ranks of a job"):
@@ -116,6 +117,7 @@ def test_traces_behind_urls():
         memory.rm("/several", recursive=True)
 
 
+@pytest.mark.ci
 def test_processes_say_what_one_says(place):
     traces = ["job/rank0.json.gz", "job/rank7.json.gz"]
     assert pipeline.analyze_ranks(traces, jobs=2) == pipeline.analyze_ranks(traces, jobs=1)
@@ -129,6 +131,7 @@ def test_a_rank_that_cannot_be_read_is_named_whoever_reads_it(place):
         assert "partial=True" in caught.value.hint
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_an_interrupt_ends_the_processes(place):
     # Traces that never come: pipes into which nobody writes.
@@ -166,6 +169,7 @@ def _once_it_is_read(path):
     return opened[0]
 
 
+@pytest.mark.ci
 def test_dask_reads_where_it_is_installed_and_is_said_to_be_missing_elsewhere(place, monkeypatch):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(

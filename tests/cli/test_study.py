@@ -31,6 +31,7 @@ def details(row, out):
     return json.loads((out.parent / row["run"] / "measured.json").read_text())
 
 
+@pytest.mark.ci
 def test_backends_on_mnist_from_a_folder(tmp_path):
     """The whole command on two backends and 90 images: the same data, order and losses in both, and every file."""
     image_data.mnist(tmp_path / "data", train=90, test=20)
@@ -67,6 +68,7 @@ def test_backends_on_mnist_from_a_folder(tmp_path):
     assert "report    out/report.json" in answer.out
 
 
+@pytest.mark.ci
 def test_from_scratch_on_synthetic_images_is_continued_with_another_library(tmp_path):
     given = (
         "--repeats", "1", "--set", "samples=300", "--set", "iterations=4", "--threads", "1", "--ceilings", write_ceilings(tmp_path),
@@ -108,6 +110,7 @@ def interrupted(process, line, sign, ready=lambda: True):
         process.kill()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_ctrl_c_and_the_end_of_a_job_keep_the_epochs_that_ended(tmp_path, sign):
     process = start(
@@ -130,6 +133,7 @@ def test_ctrl_c_and_the_end_of_a_job_keep_the_epochs_that_ended(tmp_path, sign):
     assert "Interrupted" in out
 
 
+@pytest.mark.ci
 def test_a_size_that_fails_is_a_row_with_its_reason(tmp_path):
     """A petabyte of samples fits nowhere; the other points stay."""
     answer = run(
@@ -146,6 +150,7 @@ def test_a_size_that_fails_is_a_row_with_its_reason(tmp_path):
     assert "Everything that was asked for ran" not in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.ci
 def test_a_study_in_which_nothing_was_measured_is_an_error(tmp_path):
     answer = run(
         "study", "from-scratch", "--set", "backend=numpy", "--set", f"samples={10**13}", "--parts", "speed", "--threads", "1",
@@ -157,6 +162,7 @@ def test_a_study_in_which_nothing_was_measured_is_an_error(tmp_path):
     assert not (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.ci
 def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     settings = ("--repeats", "1", "--set", "backend=numpy", "--set", "samples=100", "--set", "iterations=2", "--parts", "speed")

@@ -83,6 +83,7 @@ def closed(part):
     return [closed(value) for value in part] if isinstance(part, list) else part
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", HOMES)
 def test_every_json_fits_its_published_schema(name, folder):
     published = closed(schema(name))
@@ -96,6 +97,7 @@ def test_every_json_fits_its_published_schema(name, folder):
         jsonschema.validate(newer, published)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 def test_the_commands_of_a_summary_print_its_figures(source, folder):
     statements = json.loads(commands.run("summary", *source, "--format", "json", cwd=folder).out)["statements"]
@@ -127,6 +129,7 @@ def test_what_cannot_be_answered_is_said_in_a_line(arguments, message):
     assert message in answer.complaint[0]
 
 
+@pytest.mark.ci
 def test_a_path_as_the_first_argument_is_analyzed():
     assert run(BERT).out == run("analyze", BERT).out
 
@@ -167,6 +170,7 @@ def test_a_budget_is_that_of_what_is_printed(format, budget):
     assert len(run("summary", BERT, "--format", format, "--budget", budget).out) <= 4 * budget
 
 
+@pytest.mark.ci
 def test_a_statement_is_checked_without_writing_into_the_run(tmp_path):
     shutil.copytree(GPU_RUN, tmp_path / "run")
     assert commands.run("analyze", "run", "--format", "json", "--at", "/totals", cwd=tmp_path).code == 0
@@ -184,6 +188,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one[0] != "profile"], ids=lambda one: " ".join(map(str, one[::2])))
 def test_the_commands_that_an_agent_is_told_run_as_printed(command, folder):
     answer = commands.run(*command, cwd=folder)

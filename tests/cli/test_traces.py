@@ -51,6 +51,7 @@ def test_the_analysis_of_a_trace_is_that_of_a_run(analyzed, rooflines, tmp_path)
     assert {**found, "command": None} == {**json.loads((tmp_path / "out.json").read_text()), "command": None}
 
 
+@pytest.mark.ci
 def test_an_output_that_is_a_directory_gets_the_usual_name(rooflines, tmp_path):
     for output in (tmp_path, tmp_path / "page.html"):
         answer = rooflines("analyze", BERT, "-o", output)
@@ -190,6 +191,7 @@ def test_without_device_events_nothing_is_judged(analyzed, tmp_path):
     assert not any("efficiency" in row for row in found["operators"])
 
 
+@pytest.mark.ci
 def test_a_gzip_that_ends_early_is_reported_and_compared(rooflines, tmp_path):
     path = tmp_path / "t.json.gz"
     path.write_bytes(BERT.read_bytes()[:-5_000])
@@ -209,6 +211,7 @@ def test_host_times_are_not_compared_with_device_times(rooflines, tmp_path):
     assert (answer.code, "times 'host' and 'device'" in answer.complaint[0]) == (2, True), answer.err
 
 
+@pytest.mark.ci
 def test_ranks_that_are_cut_off(rooflines, cut):
     ranks = [cut("rank0.json", 1, "ddp_rank0"), cut("rank1.json", 0.8, "ddp_rank1")]
     assert "--partial" in rooflines("analyze", *ranks, "--jobs", 1).complaint[1]

@@ -50,6 +50,7 @@ def values(ceilings):
     return [(one.key, one.value) for one in ceilings]
 
 
+@pytest.mark.ci
 def test_measures_every_kind_on_the_cpu(cache):
     threads_before, said = torch.get_num_threads(), []
     flags_before = torch.get_float32_matmul_precision(), torch.is_grad_enabled()

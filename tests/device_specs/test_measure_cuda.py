@@ -212,6 +212,7 @@ def test_shortest_kernel_of_a_recorded_trace():
     assert dispatch.shortest_kernel_s({"traceEvents": others}) is None
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("full", "sustained", "kernels"), [
     (False, False, True), pytest.param(True, False, True, marks=pytest.mark.slow), (True, True, False),
 ], ids=str)  # fmt: skip

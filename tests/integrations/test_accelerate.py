@@ -1,5 +1,7 @@
 """Accelerate: a prepared loop that accumulates gradients."""
 
+import pytest
+
 from tests.integrations.reports import calls, check_report, profile
 
 SOURCE = """
@@ -26,6 +28,7 @@ SOURCE = """
 """
 
 
+@pytest.mark.ci
 def test_a_step_is_one_update_of_four_batches(tmp_path):
     analysis = check_report(profile(tmp_path, SOURCE), 100)
     assert calls(analysis)["aten::addmm"] == 4 * 2

@@ -39,6 +39,7 @@ def compile_again():
     torch.compiler.reset()
 
 
+@pytest.mark.ci
 def test_a_compiled_model(profile_here):
     analysis = check_report(profile_here(LOOP), 100)
     assert (calls(analysis)["aten::addmm"], calls(analysis)["aten::mm"]) == (2, 3)
@@ -54,6 +55,7 @@ def test_a_compiled_optimizer(profile_here):
     assert [count for name, count in calls(analysis).items() if "addcdiv" in name] == [1]
 
 
+@pytest.mark.ci
 def test_a_step_that_is_compiled_as_a_whole_is_seen_as_one_program(tmp_path):
     run = profile(tmp_path, "import torch\nfrom torch import nn\n" + textwrap.dedent(WHOLE_STEP))
     analysis = check_report(run, 0, phases={"forward", "backward"})

@@ -25,6 +25,7 @@ def test(calls):
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("loop", [
     "for i in range(100):\n    train()\n    if i % 10 == 9: test(7)",
     "for i in range(100):\n    train()\n    test(1)",
@@ -66,6 +67,7 @@ def test_a_program_without_a_step_is_recorded_as_a_whole(profile_here):
     assert calls(analysis)["aten::mm"] == 2
 
 
+@pytest.mark.ci
 def test_losses_and_averages_in_an_evaluation_do_not_end_it(profile_here):
     program = EVALUATES.replace(
         "        model(torch.randn(64, 8))", "        criterion(model(torch.randn(64, 8))), average(torch.randn(64, 8))"

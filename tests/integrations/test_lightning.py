@@ -46,6 +46,7 @@ SOURCE = """
 IMPORTS = ["lightning.pytorch", "pytorch_lightning"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("package", [IMPORTS[0], pytest.param(IMPORTS[1], marks=pytest.mark.slow)])
 def test_the_trainer_is_a_program_like_any_other(tmp_path, package):
     run = profile(tmp_path, SOURCE.replace("lightning.pytorch", package) + "\n    fit(max_steps=100)\n")
@@ -70,6 +71,7 @@ def callback(recorder_of):
     return functools.partial(recorder_of, RooflinesCallback)
 
 
+@pytest.mark.ci
 def test_the_callback_records_updates_and_stops_the_training(fit, callback):
     recorder = callback(steps=5, warmup=3, stop=True)
     trainer = fit(max_steps=600, accumulate_grad_batches=2, callbacks=[recorder])

@@ -45,6 +45,7 @@ def ask(tmp_path_factory):
     return folder, lambda *calls: asyncio.run(session(calls))
 
 
+@pytest.mark.ci
 def test_six_tools_answer_with_the_json_of_the_commands(ask):
     folder, call = ask
     trace = str(folder / BERT.name)
@@ -89,6 +90,7 @@ def test_an_argument_is_no_option(ask):
     assert not (folder / "written.json").exists()
 
 
+@pytest.mark.ci
 def test_an_error_is_the_sentence_of_the_command(ask):
     folder, call = ask
     _, ((failed, text),) = call(("analyze", {"source": str(folder / BERT.name), "at": "/nothing"}))

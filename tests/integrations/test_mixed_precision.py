@@ -2,6 +2,8 @@
 
 import textwrap
 
+import pytest
+
 from tests.integrations.reports import calls, check_report
 
 SOURCE = """
@@ -46,6 +48,7 @@ for epoch in range(40):
 """
 
 
+@pytest.mark.ci
 def test_a_step_is_one_update_of_two_batches(profile_here):
     analysis = check_report(profile_here(textwrap.dedent(SOURCE)), 405)
     # Two batches of two convolutions each, and now and then the call of the average at the end of an epoch.

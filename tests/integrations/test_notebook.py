@@ -28,6 +28,7 @@ print("recorded", len(r.run.facts.steps.timed_ns))
 """
 
 
+@pytest.mark.ci
 def test_an_interactive_interpreter(tmp_path):
     write_ceilings(tmp_path)
     done = subprocess.run(

@@ -51,11 +51,13 @@ def pytest_of_its_own(folder, *options):
     return done.stdout
 
 
+@pytest.mark.ci
 def test_without_the_option_each_step_runs_once(folder):
     assert "4 passed" in pytest_of_its_own(folder, "--rooflines-dir", "off")
     assert not (folder / "off").exists()
 
 
+@pytest.mark.ci
 def test_with_the_option_each_test_has_a_report(folder):
     out = pytest_of_its_own(folder, "--rooflines", "-n", "1", "--rooflines-dir", "on")
     assert "4 passed" in out

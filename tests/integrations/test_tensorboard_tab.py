@@ -133,6 +133,7 @@ def test_the_list_comes_first_and_figures_follow(tab, logdir):
     assert found[RUN]["device"] == expected.environment.device_name
 
 
+@pytest.mark.ci
 def test_the_page_of_a_run_is_its_report(tab, logdir, tmp_path):
     folder = shutil.copytree(logdir / RUN, tmp_path / "copy")
     report_run(load(folder), ["html"])

@@ -1,5 +1,7 @@
 """A training loop written as torchvision's reference for classification."""
 
+import pytest
+
 from tests.integrations.reports import calls, check_report, profile
 
 SOURCE = """
@@ -47,6 +49,7 @@ SOURCE = """
 """
 
 
+@pytest.mark.ci
 def test_the_reference_loop(tmp_path):
     run = profile(tmp_path, SOURCE)
     analysis = check_report(run, 10 * 10)

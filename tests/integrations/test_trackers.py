@@ -18,6 +18,7 @@ def analysis():
     return rooflines.analyze(TRACE)
 
 
+@pytest.mark.ci
 def test_tensorboard_gets_the_figures_and_the_page(analysis, tmp_path):
     from torch.utils.tensorboard import SummaryWriter
 
@@ -28,6 +29,7 @@ def test_tensorboard_gets_the_figures_and_the_page(analysis, tmp_path):
     assert "rooflines/page/text_summary" in stored.Tags()["tensors"]
 
 
+@pytest.mark.ci
 def test_an_active_run_of_mlflow_gets_figures_page_and_operators(analysis, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow")
@@ -41,6 +43,7 @@ def test_an_active_run_of_mlflow_gets_figures_page_and_operators(analysis, tmp_p
     assert len(operators["data"]) == len(analysis.operators)
 
 
+@pytest.mark.ci
 def test_an_active_run_of_wandb_gets_figures_page_and_operators(analysis, tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     for name, value in (("WANDB_MODE", "offline"), ("WANDB_DIR", str(tmp_path)), ("WANDB_SILENT", "true")):
@@ -51,6 +54,7 @@ def test_an_active_run_of_wandb_gets_figures_page_and_operators(analysis, tmp_pa
     assert [name for _, _, files in os.walk(tmp_path) for name in files if name.endswith(".html")]
 
 
+@pytest.mark.ci
 def test_without_a_tracker_and_with_something_else(analysis):
     with pytest.raises(UsageError, match="is no tracker"):
         rooflines.log(analysis, object())

@@ -126,12 +126,14 @@ GAN = "a GAN with two optimizers"
 CASES = [pytest.param(*case, id=name, marks=pytest.mark.slow if name in SLOW else ()) for name, case in LOOPS.items() if name != GAN]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("source", "made", "expected"), CASES)
 def test_each_traced_step_is_one_step_of_the_loop(profile_here, source, made, expected):
     analysis = check_report(profile_here(textwrap.dedent(source)), made)
     assert {name: calls(analysis)[name] for name in expected} == expected
 
 
+@pytest.mark.ci
 def test_models_of_few_steps_are_told_apart(profile_here):
     run = profile_here(textwrap.dedent(LOOPS["three models, one after the other"][0]).replace("range(100)", "range(10)"))
     analysis = check_report(run, 10)
@@ -141,6 +143,7 @@ def test_models_of_few_steps_are_told_apart(profile_here):
     assert len({row.shapes.rpartition("x")[2] for row in analysis.operators if row.name == "aten::addmm"} & {"1", "3", "5"}) == 1
 
 
+@pytest.mark.ci
 def test_the_two_networks_of_a_gan_have_names_of_their_own(profile_here):
     source, made, expected = LOOPS[GAN]
     run = profile_here(textwrap.dedent(source))
@@ -151,6 +154,7 @@ def test_the_two_networks_of_a_gan_have_names_of_their_own(profile_here):
     assert "a step is one turn of 2 optimizers, and ends with the last one" in run.facts.notes
 
 
+@pytest.mark.ci
 def test_slow_data_gives_advice_on_data_loading(profile_here):
     run = profile_here(
         textwrap.dedent("""

@@ -59,6 +59,7 @@ def callback(recorder_of):
     return functools.partial(recorder_of, RooflinesCallback)
 
 
+@pytest.mark.ci
 def test_the_callback_records_updates_and_stops_the_training(trainer, callback, tmp_path):
     recorder = callback(steps=5, warmup=3, stop=True)
     training = trainer(tmp_path / "trained", [recorder], max_steps=400, gradient_accumulation_steps=2, eval_steps=5)
@@ -71,6 +72,7 @@ def test_the_callback_records_updates_and_stops_the_training(trainer, callback, 
     assert len(recorder.run.facts.steps.timed_ns) == 4
 
 
+@pytest.mark.ci
 def test_a_training_that_ends_early_has_a_report(trainer, callback, tmp_path, capsys):
     recorder = callback()
     trainer(tmp_path / "trained", [recorder], max_steps=3, eval_steps=50).train()
@@ -79,6 +81,7 @@ def test_a_training_that_ends_early_has_a_report(trainer, callback, tmp_path, ca
     assert capsys.readouterr().out.splitlines().count(f"report    {recorder.run.directory / 'analysis.json'}") == 1
 
 
+@pytest.mark.ci
 def test_a_recording_can_be_closed_after_an_exception(trainer, callback, tmp_path):
     recorder = callback()
     training = trainer(tmp_path / "trained", [recorder], max_steps=3, eval_steps=1)

@@ -31,6 +31,7 @@ def simulated():
     return json.loads(found.stdout)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("case", CASES)
 def test_kernel_in_the_simulator(case):
     assert simulated()[case] == "ok"
@@ -243,6 +244,7 @@ def check_compiled(name, capability, committed):
         assert row == committed[name, "{}.{}".format(*capability)]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "capability"), [
     ("copy, 4 vectors", (9, 0)),
     ("triad, 8 vectors", (8, 6)),

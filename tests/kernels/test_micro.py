@@ -93,6 +93,7 @@ def test_kernels_are_the_instructions_that_they_are_named_after(variant, instruc
     assert not any(re.findall(pattern, text) for pattern in never)
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not X86 or "avx2" not in detect.isa(), reason="needs a CPU that runs AVX2")
 def test_avx2_keeps_the_accumulators_in_its_sixteen_registers():
     code = (
@@ -119,6 +120,7 @@ def test_the_chain_is_an_xor_and_an_addition_an_iteration(value, step, iteration
     assert fma.chain(value, step, iterations) % 2**64 == expected
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="reads x86 assembly")
 def test_every_link_is_one_instruction_on_two_registers():
     # A process of its own: assembly is not kept with what comes from the compiler's cache.

@@ -177,6 +177,7 @@ print("done")
 """
 
 
+@pytest.mark.ci
 def test_a_process_that_has_set_nothing_or_one_switch_is_left_as_it_was():
     done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
     assert done.stdout == "done\n"

@@ -140,6 +140,7 @@ assert level() == before
 """
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the library has another name")
 def test_nothing_of_torchs_log_is_on_the_terminal_and_the_program_is_named_in_the_run(tmp_path):
     (tmp_path / "mine.py").write_text(OWN_LOOP)

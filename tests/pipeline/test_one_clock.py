@@ -24,6 +24,9 @@ from rooflines.roofline.judge.judge import Judged
 from tests.commands import write_ceilings
 from tests.printing import pdf_text
 
+# Takes seconds to compile or to start.
+pytestmark = pytest.mark.ci
+
 DATA = Path(__file__).parent.parent / "data"
 FORMATS = ("text", "markdown", "html", "pdf", "json", "tensorboard")
 TIME, SHARE = r"(\d[\d.,]* (?:ns|µs|ms|s))", r"(<?\d[\d.]*) %"

@@ -90,6 +90,7 @@ def test_the_bound_of_an_operator_is_that_of_the_roofline_and_the_step_is_their_
         assert step.estimate is None
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("mode", ["inference", "training", "generate"])
 def test_the_precision_is_the_one_asked_for_and_not_that_of_the_configuration(tmp_path, mode, precision):
@@ -119,6 +120,7 @@ def test_a_step_without_products_has_an_eager_bound_only():
     assert "one after the other (eager)" in str(found)
 
 
+@pytest.mark.ci
 def test_a_larger_batch_never_lowers_the_bound_and_every_combination_is_a_step(tmp_path, mlp):
     found = predict(mlp, devices=[H200, MI300X], batch_size=[1, 2, 64, 4096], precision="bf16")
     for one in found.devices:
@@ -173,6 +175,7 @@ def test_an_optimizer_moves_its_parameters_gradients_and_state(mlp, optimizer, s
     assert on.lower_bound_s == pytest.approx(sum(phase.lower_bound_s for phase in on.phases))
 
 
+@pytest.mark.ci
 def test_the_largest_batch_fits_and_a_larger_one_does_not():
     options = {"mode": "training", "optimizer": "adam", "image_size": 64}
     found = predict("resnet18", devices=[T4], batch_size=16, **options)
@@ -300,6 +303,7 @@ def test_a_generation_in_closed_form(tmp_path, values):
         assert on.phases[1].lower_bound_s >= read / roofs(H200)[1]
 
 
+@pytest.mark.ci
 def test_estimates_from_a_trace_lie_in_their_interval_above_the_bound():
     pytest.importorskip("transformers")
     trace = DATA / "bert-small_h100_inference.json.gz"
@@ -320,6 +324,7 @@ def test_public_traces_predict_gpus_only(mlp, device):
     assert cpu.estimate is None
 
 
+@pytest.mark.ci
 def test_parallel_layouts_of_a_generation(tmp_path):
     pytest.importorskip("transformers")
     sizes = {"mode": "generate", "batch_size": 4, "prompt_length": 20, "new_tokens": 5, "precision": "bf16"}

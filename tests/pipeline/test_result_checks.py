@@ -30,6 +30,7 @@ def test_fp32_in_eager_mode_is_the_reference_itself():
     assert reference_options(ProfileOptions(precision="bf16", compile="on")) == ProfileOptions()
 
 
+@pytest.mark.ci
 def test_a_run_in_bf16_says_how_far_its_output_is_from_fp32(tmp_path):
     torch.manual_seed(0)
     network, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), torch.randn(16, 64)
@@ -49,6 +50,7 @@ def test_a_run_in_bf16_says_how_far_its_output_is_from_fp32(tmp_path):
     assert len(timed.facts.steps.timed_ns) == 2
 
 
+@pytest.mark.ci
 def test_only_a_classifier_by_name_returns_scores_of_classes(tmp_path):
     options = {"precision": "bf16", "device": "cpu", "batch_size": 2, "image_size": 64, "steps": 1, "warmup": 1, "formats": ()}
     known = rooflines.profile("squeezenet1_1", output=tmp_path / "known", ceilings=str(write_ceilings(tmp_path)), **options)
@@ -85,6 +87,7 @@ def test_a_loss_that_is_not_finite_is_noted_with_its_step(tmp_path, weight, whic
     assert note in rooflines.analyze(run).notes
 
 
+@pytest.mark.ci
 def test_a_loss_that_stays_finite_has_no_note(tmp_path):
     run = profiled(nn.Sequential(nn.Linear(8, 4), nn.Tanh()), torch.rand(4, 8), tmp_path / "run")
     assert run.facts.loss_finite is True

@@ -11,6 +11,9 @@ import pytest
 import rooflines
 from tests.commands import environment, run, write_ceilings
 
+# Takes seconds to compile or to start.
+pytestmark = pytest.mark.ci
+
 TRAINS = """
     import os, sys
     import torch

@@ -65,6 +65,7 @@ def losses(training):
     return [(epoch.epoch, epoch.train_loss, epoch.test_accuracy) for one in training.results for epoch in one.epochs]
 
 
+@pytest.mark.ci
 def test_a_network_learns_and_the_record_says_on_what(networks, tmp_path):
     pytest.importorskip("sklearn")
     each = []
@@ -91,6 +92,7 @@ def test_a_network_learns_and_the_record_says_on_what(networks, tmp_path):
     assert [section.name for section in shown.sections] == ["epochs", "variants", "method"]
 
 
+@pytest.mark.ci
 def test_int8_after_an_epoch_with_rounding(networks, tmp_path):
     pytest.importorskip("sklearn")
     pytest.importorskip("torchao")
@@ -104,6 +106,7 @@ def test_int8_after_an_epoch_with_rounding(networks, tmp_path):
     assert fp32.accuracy == training.accuracy
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_training_that_was_interrupted_continues_as_if_it_had_not_been(networks, tmp_path, workers):
     name = f"{networks}:small"

@@ -140,6 +140,7 @@ def test_a_script_that_lost_its_device_is_reported_without_ceilings(device, tmp_
     assert "addmm" in (folder / "report.txt").read_text()
 
 
+@pytest.mark.ci
 def test_a_trace_without_kernels_says_so_and_bounds_nothing(tmp_path, nvml_library):
     """As of a profiler without CUPTI."""
     device = ReplayDevice(recorded("bert-small_h100_inference").without_device(), every(4_000_000))

@@ -52,6 +52,7 @@ def energy_is_that_of_the_signal(run, analysis, power=POWER):
     return energy.energy_j == pytest.approx(truth_j, abs=energy.error_j, rel=1e-9)
 
 
+@pytest.mark.ci
 def test_a_gpu_is_found_by_its_uuid_where_nvml_counts_otherwise_and_another_is_lost(tmp_path, nvml_library):
     """torch's first GPU is NVML's third; of the two before it one idles, and one has fallen off the bus."""
     device = replayed()
@@ -64,6 +65,7 @@ def test_a_gpu_is_found_by_its_uuid_where_nvml_counts_otherwise_and_another_is_l
     assert run.facts.environment.driver == "575.51.03"
 
 
+@pytest.mark.ci
 def test_without_permission_for_anything_a_run_is_whole_and_says_once_what_it_lacks(tmp_path, nvml_library):
     device = replayed()
     denied = "".join(f"error {function} NO_PERMISSION\n" for function in QUESTIONS)
@@ -78,6 +80,7 @@ def test_without_permission_for_anything_a_run_is_whole_and_says_once_what_it_la
     assert analysis.steps.median_s == pytest.approx(4e-3)
 
 
+@pytest.mark.ci
 def test_an_old_driver_is_asked_in_its_own_words(tmp_path, nvml_library):
     """Without fields for power, the second version of the memory and event reasons, on a GPU without an energy counter."""
     device, power = replayed(), (Constant(400.0),)
@@ -98,6 +101,7 @@ def test_an_old_driver_is_asked_in_its_own_words(tmp_path, nvml_library):
     assert "(software power cap 100 %)" in report
 
 
+@pytest.mark.ci
 def test_a_gpu_that_the_driver_loses_during_the_timed_pass_leaves_the_reason_and_the_step_times(tmp_path, nvml_library):
     device = replayed()
     timer = threading.Timer(0.4, (tmp_path / "lost").touch)
@@ -118,6 +122,7 @@ def test_a_gpu_that_the_driver_loses_during_the_timed_pass_leaves_the_reason_and
     assert len(run.facts.steps.timed_ns) == 500
 
 
+@pytest.mark.ci
 def test_a_slice_has_its_own_ceilings_and_memory_and_no_energy(tmp_path, nvml_library):
     document = recorded(H100).document
     properties = {"name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "numSms": 16, "totalGlobalMem": 10_468_982_784}

@@ -57,6 +57,7 @@ def by_part(count: Count, figure: str) -> Counter[str]:
     return found
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_nearly_all_work_belongs_to_a_named_part(architecture: str) -> None:
     count, _ = counted(architecture)

@@ -6,6 +6,8 @@ import json
 import re
 from typing import NamedTuple
 
+import pytest
+
 from tests.roofline.real import analysis_of, every_trace
 from tests.roofline.test_verdict_laws import SUM, whole_of
 
@@ -90,6 +92,7 @@ PRECONDITIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.ci
 @every_trace
 def test_no_remedy_whose_precondition_fails(path):
     analysis, raw = analysis_of(path), raw_of(path)

@@ -419,6 +419,7 @@ def test_the_idle_time_of_the_headline_is_all_of_it(path):
         assert share(found[1]) == pytest.approx(analysis.timeline.idle_s / analysis.timeline.span_s, abs=ROUNDED)
 
 
+@pytest.mark.ci
 @every_trace
 def test_only_first_calls_are_warmed_up(path):
     """No more time than long calls take of whose kernel, or operator and arguments, none came before."""

@@ -205,6 +205,7 @@ KINDS = {
 SMALL = [path for path in TRACES if path.stat().st_size < 60_000]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
 def test_what_lacks_a_kind_of_events_is_analyzed_or_refused(tmp_path, path, kind):

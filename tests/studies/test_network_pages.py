@@ -137,6 +137,7 @@ def test_results_read_back_are_those_that_were_measured(tmp_path, name):
     assert (first["backend"], first["data"]) == (RESULTS[name]()[0].name, "synthetic")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_of_two_machines_keep_their_names(tmp_path, name):
     ours = RESULTS[name]()
@@ -148,6 +149,7 @@ def test_results_of_two_machines_keep_their_names(tmp_path, name):
     assert rooflines == ["roofline-1", "roofline-2"]
 
 
+@pytest.mark.ci
 def test_text_from_outside_is_escaped(tmp_path):
     _, page = study(tmp_path, *backends(), missing=(Missing(what="cupy", reason="<script>alert(1)</script>"),))
     assert "<script>alert" not in html.render(page)
@@ -247,6 +249,7 @@ def test_a_loss_that_is_no_number_ends_the_job_with_the_step(tmp_path):
     assert not any(isinstance(one, PointResult) for one in before)
 
 
+@pytest.mark.ci
 def test_memory_is_measured_in_a_process_that_has_loaded_nothing_else(tmp_path):
     *_, last = said(tmp_path, "from-scratch", "memory", backend="numpy", samples=2_000)
     assert isinstance(last, PointResult), last

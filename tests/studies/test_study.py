@@ -72,6 +72,7 @@ def results_of(points, directory, device, factor, others=0.0):
         write_json(folder / "result.json", PointResult(point=point.id, round=0, values=values, facts=facts))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_of_a_study_has_its_sections_and_merges_machines(name, tmp_path):
     folder = find_study(name)
@@ -115,6 +116,7 @@ def test_the_same_machine_twice_keeps_two_names(tmp_path):
     assert len(both.rows) == 2 * len(points)
 
 
+@pytest.mark.ci
 def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
     """Activations of a training step, counted for the paper's batches, beside what it printed for its T4."""
     from rooflines_studies.environments import memory, page
@@ -181,6 +183,7 @@ def small(batch_size):
 }
 
 
+@pytest.mark.ci
 def test_a_study_of_one_s_own_is_a_folder(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "own"
     folder.mkdir()

@@ -57,6 +57,7 @@ def test_each_round_is_a_process_and_a_failure_is_a_row(tmp_path):
     assert list(table["reason"].fillna("")) == ["", refused.reason]
 
 
+@pytest.mark.ci
 def test_a_sweep_that_was_killed_does_only_what_is_missing(tmp_path):
     program = f"""
 from pathlib import Path
@@ -179,6 +180,7 @@ def test_a_dask_cluster_gives_the_same_table(tmp_path):
     assert (there / "points" / "plain-1" / "round-0" / "seen").is_file()
 
 
+@pytest.mark.ci
 def test_jobs_of_submitit_give_the_same_results(tmp_path):
     pytest.importorskip("submitit")
     from rooflines.sweeps.places import on_slurm

@@ -108,6 +108,7 @@ def test_the_best_of_each_kind_that_helped_is_combined():
     assert combine(tried[:3]) is None
 
 
+@pytest.mark.ci
 def test_changes_are_measured_in_turn_with_the_run_and_the_best_are_combined(tmp_path):
     run = recorded(tmp_path / "run")
     chosen = [predicted(LOW, 1.9), predicted(KEPT), predicted(COMPILED)]

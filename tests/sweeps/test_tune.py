@@ -44,6 +44,7 @@ def seen(directory):
 # --- what is tried -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_small_space_is_searched_completely_and_a_failure_is_a_trial(tmp_path):
     found = run_tuning(search(SMALL), tmp_path / "s")
     assert len(found.trials) == 5  # four settings, and the default, whose batch of 1 is not among them
@@ -60,6 +61,7 @@ def test_a_small_space_is_searched_completely_and_a_failure_is_a_trial(tmp_path)
     assert found.status == "complete"
 
 
+@pytest.mark.ci
 def test_a_large_space_has_as_many_trials_as_asked_and_each_ran_once(tmp_path):
     found = run_tuning(search(LARGE, budget=10, objectives=("throughput", "memory")), tmp_path / "s")
     assert [one.number for one in found.trials] == list(range(10))
@@ -73,6 +75,7 @@ def test_a_large_space_has_as_many_trials_as_asked_and_each_ran_once(tmp_path):
     assert min(row.value("peak_memory_bytes") for row in found.rows) == front[-1].value("peak_memory_bytes")
 
 
+@pytest.mark.ci
 def test_what_no_machine_accepts_is_a_failed_trial_without_a_process_and_the_default_may_be_the_best(tmp_path):
     lists = {"optimizer": "sgd,adam", "channels_last": "off,on"}  # an optimizer applies to training only
     found = run_tuning(search(lists), tmp_path / "s")
@@ -85,6 +88,7 @@ def test_what_no_machine_accepts_is_a_failed_trial_without_a_process_and_the_def
     assert write_tuning(found, tmp_path / "best", ())[0].verdict.startswith("No setting")
 
 
+@pytest.mark.ci
 def test_a_training_below_the_median_is_pruned_and_the_pairs_have_other_seeds(tmp_path):
     found = run_tuning(training({"learning_rate": "0.1..0.9"}, budget=9), tmp_path / "s")
     states = collections.Counter(one.state for one in found.trials)
@@ -103,6 +107,7 @@ def test_a_training_below_the_median_is_pruned_and_the_pairs_have_other_seeds(tm
         assert ours == pytest.approx(found.best.value("accuracy") - 0.05)
 
 
+@pytest.mark.ci
 def test_a_setting_that_failed_is_not_run_again_and_one_that_ran_is(tmp_path):
     tuning = search({"batch_size": "1,64"})
     run_tuning(tuning, tmp_path / "s")
@@ -133,6 +138,7 @@ def start(output, storage=None, model="waits", *, budget):
     return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("shared", "budget"), [("output", 6), pytest.param("storage", 16, marks=pytest.mark.slow)])
 def test_two_processes_make_the_trials_together_none_lost_and_none_twice(tmp_path, shared, budget):
     url = f"sqlite:///{tmp_path / 'study.db'}" if shared == "storage" else None
@@ -152,6 +158,7 @@ def test_two_processes_make_the_trials_together_none_lost_and_none_twice(tmp_pat
         assert all(seen(output) for output in outputs)  # both had a part in it
 
 
+@pytest.mark.ci
 def test_a_killed_search_continues_and_its_trial_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "HEARTBEAT_S", 1)
     directory = tmp_path / "s"
@@ -169,6 +176,7 @@ def test_a_killed_search_continues_and_its_trial_is_replaced(tmp_path, monkeypat
     assert len(more.trials) == 5
 
 
+@pytest.mark.ci
 def test_ctrl_c_keeps_the_trials_and_the_search_goes_on(tmp_path):
     class Stops(Silent):
         def stage(self, name, total):

@@ -34,6 +34,7 @@ def tuning(pairs, **asked):
                    importance={"throughput": {"batch_size": 0.75, "channels_last": 0.25}})  # fmt: skip
 
 
+@pytest.mark.ci
 def test_a_gain_is_said_with_its_interval_and_its_command(tmp_path):
     found = tuning([(32.0, 10.0), (31.0, 10.0), (33.0, 10.0)])
     made = page(found)

@@ -108,7 +108,7 @@ def exclusive(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tu
     """The time of nested events in pieces that belong to one event each, the innermost: the event, start and
     end of every piece.
 
-    Events are in the order of ``HostEvents``. TraceBytes of one thread do not overlap.
+    Events are in the order of ``HostEvents``. Pieces of one thread do not overlap.
     """
     lasting = np.flatnonzero(end > start)
     after, ends = nest(thread[lasting], start[lasting], end[lasting])

@@ -61,6 +61,7 @@ def test_kernels_of_a_step_are_those_of_the_trace(tmp_path):
     assert networks.launches(tmp_path / "empty.json", 2) == {"left_out": "the profiler saw no kernels"}
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here it would measure")
 def test_what_cannot_be_done_here_is_left_out_with_a_reason(tmp_path):
     part = Recorder(tmp_path, CPU, 60.0)

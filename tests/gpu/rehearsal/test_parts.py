@@ -37,6 +37,7 @@ def test_a_part_that_fails_keeps_what_it_measured_and_says_why(run, tmp_path):
     assert run("dies")[1] == "exit code 3"
 
 
+@pytest.mark.ci
 def test_a_part_that_hangs_is_stopped_with_all_of_its_processes(run, tmp_path):
     begun = time.monotonic()
     found, error = run("hangs", 8.0)
@@ -91,6 +92,7 @@ def test_the_clock_that_a_device_should_hold(name, units, driver_hz, expected):
     assert parts.full_clock_hz(gpu, driver_hz) == expected
 
 
+@pytest.mark.ci
 def test_the_facts_pass_through_the_process_and_a_device_that_cannot_be_used_has_a_reason():
     assert parts.find_device("cpu").rehearsed
     with pytest.raises(DeviceError, match=r"torch was asked for cuda:99: exit code 1: \S+"):

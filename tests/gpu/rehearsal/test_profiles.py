@@ -65,6 +65,7 @@ def in_this_process(capsys, monkeypatch):
     monkeypatch.setattr(profiles, "run_logged", launch)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in REHEARSED])
 def test_a_case_obeys_its_laws_on_the_cpu(rehearsal, in_this_process, name):
     runs = Runs(rehearsal)
@@ -77,6 +78,7 @@ def test_a_case_obeys_its_laws_on_the_cpu(rehearsal, in_this_process, name):
     assert rehearsal.findings.figures["runs"][name]["steps"]["median_s"] > 0
 
 
+@pytest.mark.ci
 def test_a_run_that_is_not_traced_has_the_laws_of_its_times(rehearsal, in_this_process):
     case = REHEARSED["products in two streams"]
     profiles.run_case(rehearsal, case._replace(arguments=(*case.arguments, "--no-trace")), 300.0)
@@ -113,6 +115,7 @@ def replay(command, log, limit_s, *, variables=None):
     return Ended(answer.code, f"exit code {answer.code}", answer.out, answer.err)
 
 
+@pytest.mark.ci
 def test_a_replayed_run_obeys_the_laws_of_every_run_and_breaks_those_that_do_not_hold(nvml_library, tmp_path, monkeypatch):
     trace = recorded("bert-small_h100_inference")
     step_ns = round(0.9 * statistics.median(trace.step_ns))

@@ -17,6 +17,9 @@ from tests.gpu import MODULES
 from tests.gpu.evidence import EVIDENCE_S, SHARES_S, TOTAL_S, limit_s
 from tests.gpu.parts import ROOT, Record
 
+# Takes seconds to compile or to start.
+pytestmark = pytest.mark.ci
+
 H100 = ROOT / "benchmarks" / "results" / "gpu_check_nvidia-h100-80gb-hbm3.json"
 NAMED = {f"{check.subject}: {check.law}": check for part in read_json(H100, Record).parts for check in part.findings.checks}
 # Not in the record: the exit code of rooflines monitor, and the runs of which tests/data has no copy.

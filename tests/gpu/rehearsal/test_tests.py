@@ -17,6 +17,7 @@ def test_slow(): time.sleep(600)
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("names", "verdict", "error"), [
     ("one or two or skipped", (True, "2 passed, 1 skipped"), ""),
     ("one or bad", (False, "1 failed, 1 passed"), ""),

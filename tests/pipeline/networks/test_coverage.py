@@ -21,6 +21,7 @@ ENOUGH = 0.99  # of the operator time
 OF_DATA = {"torchvision::nms"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_nearly_all_operator_time_has_a_formula(recordings, name, mode):
     analysis = recordings.analysis(name, mode)
@@ -54,6 +55,7 @@ def marked(names, quick):
     return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", marked(torchvision.models.list_models(torchvision.models.detection), QUICK_DETECTORS))
 def test_every_call_of_a_detector_has_a_formula(name):
     network, (images, targets) = small_detector(name), detected(name)
@@ -78,6 +80,7 @@ IMAGE_NETWORKS = (
 QUICK_IMAGE_NETWORKS = {"raft_small", "r2plus1d_18", "swin3d_t", "timm:mobilevit_xxs"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", [pytest.param("inference", marks=pytest.mark.slow), "training"])
 @pytest.mark.parametrize("name", marked(IMAGE_NETWORKS, QUICK_IMAGE_NETWORKS))
 def test_every_call_of_an_image_network_has_a_formula(name, mode):
@@ -135,6 +138,7 @@ def check_both_ways(network, **inputs):
     network.eval()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", marked(ENCODERS, {"bert", "convbert", "longformer", "deberta-v2"}))
 def test_every_call_of_an_encoder_has_a_formula(kind):
     network = small_transformer(kind, transformers.AutoModel, ENCODERS[kind])
@@ -143,6 +147,7 @@ def test_every_call_of_an_encoder_has_a_formula(kind):
     check_both_ways(network, input_ids=tokens(), **({"attention_mask": mask} if kind != "fnet" else {}))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", marked(DECODERS, {"gpt2", "gemma2", "mixtral", "mamba", "recurrent_gemma"}))
 def test_every_call_of_a_decoder_has_a_formula_in_prefill_and_for_one_token(kind):
     network = small_transformer(kind, transformers.AutoModelForCausalLM, DECODERS[kind])
@@ -154,6 +159,7 @@ def test_every_call_of_a_decoder_has_a_formula_in_prefill_and_for_one_token(kind
         check_all_counted(rooflines.count(network, input_ids=tokens(1), use_cache=True, **caches))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", marked(BOTH, {"t5", "bart"}))
 def test_every_call_of_an_encoder_and_decoder_has_a_formula_in_prefill_and_for_one_token(kind):
     network = small_transformer(kind, transformers.AutoModelForSeq2SeqLM, {**BOTH[kind], "decoder_start_token_id": 0})
@@ -165,6 +171,7 @@ def test_every_call_of_an_encoder_and_decoder_has_a_formula_in_prefill_and_for_o
         check_all_counted(rooflines.count(network, encoder_outputs=encoded, decoder_input_ids=tokens(1), **cache))
 
 
+@pytest.mark.ci
 def test_every_call_of_networks_for_images_and_sound_has_a_formula():
     for kind, sizes in (("vit", PATCHES), ("deit", PATCHES), ("dinov2", PATCHES), ("segformer", SEGFORMER), ("mobilevit", MOBILEVIT)):
         network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **sizes))

@@ -36,6 +36,7 @@ FULL_SIZE = (
 QUICK = ("mobilenet_v3_small",)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("model", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FULL_SIZE])
 def test_inference_counts_what_torchvision_publishes(tmp_path, model):
     # One image: Swin v2 computes the biases of positions once for a batch, so that the work of two is less than twice that of one.

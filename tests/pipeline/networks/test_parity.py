@@ -75,11 +75,13 @@ REAL = {
 BY_THEIR_DATA = {"faster_rcnn"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "mode"), [case for case in CASES if case.values[0] not in BY_THEIR_DATA])
 def test_a_trace_and_a_recording_of_a_network_agree(recordings, name, mode):
     assert recorded(name, mode, fake=(name, mode) not in REAL) == traced(recordings.run(name, mode))
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # of what torch calls beta, or deprecated
 def test_a_profile_and_a_count_agree_on_what_is_no_dense_tensor_and_no_operator_of_torch(tmp_path):
     name = f"{Path(__file__).with_name('programs.py')}:programs"

@@ -105,6 +105,7 @@ def test_no_entry_is_left_out():
     assert all(entry.meta["_ops"] > 0 for entry in everything)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("no_weights")
 @pytest.mark.parametrize(("name", "entry"), entries(WHOLE))
 def test_classification_segmentation_video_and_optical_flow(name, entry):
@@ -157,12 +158,14 @@ def detail_gmac(network):
     return 0.0
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("no_weights")
 @pytest.mark.parametrize(("name", "entry"), entries(ONE_STAGE))
 def test_detectors_of_one_stage(name, entry):
     assert dense_gmac(get_model(name, weights=entry).eval(), *image_of(name, entry)) == rounded(entry)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("no_weights")
 @pytest.mark.parametrize(("name", "entry"), entries(TWO_STAGES))
 def test_detectors_of_two_stages(name, entry):
@@ -179,6 +182,7 @@ def test_detectors_of_two_stages(name, entry):
     assert dense + boxes * box + details * detail == rounded(entry)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", marked(DETECTORS, QUICK_AS_A_WHOLE))
 def test_detectors_as_a_whole(name):
     """Run with random weights, a detector multiplies as much as its parts do with the regions that it found, and no more."""

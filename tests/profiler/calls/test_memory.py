@@ -401,6 +401,7 @@ def infer(model, x):
     model(x)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("workload", "mode"), [
     pytest.param(workload, mode, marks=pytest.mark.slow if (workload, mode) in REPEATED else ())
     for workload in WORKLOADS

@@ -47,6 +47,7 @@ def recorded(network, mode, skipping):
     return layers.completed(recording), len(recording.calls), caches[0]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_a_recording_with_skipped_layers_is_that_of_all_layers(kind):
     mode = fake_tensors()

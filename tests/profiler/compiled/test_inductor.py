@@ -29,6 +29,9 @@ from rooflines.profiler.read.signature import MISSING, Signature, StoredCall, Te
 from rooflines.roofline.count.formulas.costs import MEAN_AND_VARIANCE, SOFTMAX
 from rooflines.roofline.count.formulas.graph import count_kernel, count_node
 
+# Takes seconds to compile or to start.
+pytestmark = pytest.mark.ci
+
 R, C = 64, 48
 N = R * C
 

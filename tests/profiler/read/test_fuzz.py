@@ -116,6 +116,7 @@ def _changed(name: str, changes: list[Any]) -> bytes:
     return json.dumps(whole).encode()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["toy_mi250_training", "bert-small_h100_inference"])
 def test_a_real_trace_with_fields_changed_is_analysed(name):
     """Only a time beyond all others may be refused: what one event says makes no other event unreadable."""
@@ -135,6 +136,7 @@ def test_a_real_trace_with_fields_changed_is_analysed(name):
     assert outcomes.count("read") > 0.9 * len(outcomes)
 
 
+@pytest.mark.ci
 def test_a_real_trace_with_bytes_changed_is_analysed_or_refused():
     """Most changes leave no JSON; those that do leave a trace that is read."""
     outcomes = []
@@ -181,6 +183,7 @@ def _columns(found: Trace, *, events_only: bool = False) -> list[Any]:
     return columns
 
 
+@pytest.mark.ci
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(64, 1 << 20), st.integers(1, 1 << 16), st.sampled_from(["object", "array", "spaced", "head last"]))
 def test_the_size_of_the_pieces_changes_nothing(monkeypatch, chunk, piece, form):
@@ -218,6 +221,7 @@ def _packed(data: bytes, how: str) -> bytes:
     return {"plain": lambda: data, "gzip": lambda: gzip.compress(data), "zstd": lambda: zstd.compress(data)}[how]()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ["plain", "gzip", "zstd"])
 def test_a_file_cut_off_anywhere_is_refused(tmp_path, how):
     """As far as it is there, it is read where that is asked for."""
@@ -342,6 +346,7 @@ def _many(template: str, count: int) -> bytes:
     return ('{"traceEvents":[' + ",".join(template.replace("%", str(i)) for i in range(count)) + "]}").encode()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("template", [
     '{"ph":"X","cat":"cpu_op","name":"op%","pid":1,"tid":1,"ts":%,"dur":1}',
     '{"ph":"X","cat":"cpu_op","name":"op","pid":1,"tid":%,"ts":%,"dur":1}',
@@ -447,6 +452,7 @@ def test_what_was_repaired_is_said():
     assert any("before the events could not be read" in note for note in _analysed(deep)[1].notes)
 
 
+@pytest.mark.ci
 def test_damaged_fields_many_threads_and_many_steps():
     # Fields that are damaged in themselves are missing.
     data = json.dumps([add(0, 1), mm(2, 1, 2, 3, 4), allocation(3, 2**60)]).encode()
@@ -474,6 +480,7 @@ def _events_of_every_kind() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("form", ["object", "array", "spaced"])
 def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
     events = _events_of_every_kind()
@@ -518,6 +525,7 @@ def test_a_cut_behind_several_chunks(monkeypatch, chunk):
     assert most == 30
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ["gzip", "zstd"])
 def test_of_a_damaged_file_what_is_before_the_damage_is_read(tmp_path, how):
     rng = random.Random(0)

@@ -40,6 +40,7 @@ def recorded(folder, source):
     return answer
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_two_workers_of_ddp_are_one_job(tmp_path, method):
     answer = recorded(
@@ -107,6 +108,7 @@ FORKED = """
 """
 
 
+@pytest.mark.ci
 def test_forked_children_are_recorded_however_they_end_and_workers_of_loaders_are_not(tmp_path):
     answer = recorded(tmp_path, FORKED)
     assert answer.out.startswith("-9\n-9\n7\nEND\n2 ranks"), answer

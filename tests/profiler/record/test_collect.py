@@ -173,6 +173,7 @@ def test_samples_are_taken_beside_the_timed_pass(tmp_path):
 # --- warm-up -----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_without_numbers_the_step_times_decide(tmp_path):
     run = collect(forward, Recording(tmp_path / "run", WORKLOAD, CPU))
     steps = run.facts.steps

@@ -246,6 +246,7 @@ def test_a_loader_alone_puts_every_generator_back():
     assert all(map(torch.equal, loader, expected))
 
 
+@pytest.mark.ci
 def test_a_loader_with_workers_has_new_ones_and_leaves_the_old_alone():
     loader = DataLoader(Slow(40, 0.0005), batch_size=2, num_workers=1, persistent_workers=True)
     with LoaderWatch() as watch:

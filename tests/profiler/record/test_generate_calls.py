@@ -89,6 +89,7 @@ def test_a_call_is_one_step(model):
     assert [doing for doing in seen if doing != "call"] == ["generate", "generate"]
 
 
+@pytest.mark.ci
 def test_a_script_that_generates(profiled):
     _, recorded = profiled(SCRIPT)
     facts = recorded.facts

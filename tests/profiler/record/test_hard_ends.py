@@ -40,6 +40,7 @@ def ended(folder, ending):
     return subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.ci
 def test_a_program_that_calls_exit_of_the_system_is_reported_and_its_buffer_stays_unwritten(tmp_path):
     ours = ended(tmp_path, "os._exit(5)")
     assert ours.returncode == 5
@@ -50,6 +51,7 @@ def test_a_program_that_calls_exit_of_the_system_is_reported_and_its_buffer_stay
     assert any("os._exit" in note for note in facts.notes)
 
 
+@pytest.mark.ci
 def test_a_killed_program_leaves_every_timed_step_and_a_sentence(tmp_path):
     ours = ended(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")
     assert ours.returncode == -9

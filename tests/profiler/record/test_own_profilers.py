@@ -26,6 +26,7 @@ def answered(profiled):
     return lambda source: profiled(random_programs.STEPS + textwrap.dedent(source), options=["--to-end"])
 
 
+@pytest.mark.ci
 def test_a_schedule_of_the_program_gets_its_events_and_steps_beside_it_are_recorded(answered):
     answer, recorded = answered(
         """
@@ -57,6 +58,7 @@ def test_a_profiler_around_all_steps_leaves_their_times_and_its_exported_trace_t
     assert "with the program's own profiler on, whose cost is in them" in " ".join(answer.out.split())
 
 
+@pytest.mark.ci
 def test_the_trace_that_the_program_exports_is_used_where_there_is_none_of_ours(answered, tmp_path):
     _, recorded = answered(
         """
@@ -73,6 +75,7 @@ def test_the_trace_that_the_program_exports_is_used_where_there_is_none_of_ours(
     assert any("the program's own profiler exported" in note for note in analysis.notes)
 
 
+@pytest.mark.ci
 def test_a_program_that_records_itself_does_so_under_a_recording(answered):
     answer, recorded = answered(
         """
@@ -88,6 +91,7 @@ def test_a_program_that_records_itself_does_so_under_a_recording(answered):
     assert any("records itself into 'inner'" in note for note in recorded.facts.notes)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("observed", "named"), [
     ("cProfile.Profile().runcall(loop)", "sys.setprofile (Profile)" if sys.version_info < (3, 12) else "sys.monitoring (cProfile)"),
     pytest.param("sys.settrace(tracer); loop()", "sys.settrace (tracer)", marks=pytest.mark.slow),
@@ -119,6 +123,7 @@ def test_a_prepared_session_is_seen_beside_other_threads():
         thread.join()
 
 
+@pytest.mark.ci
 def test_a_program_that_ran_operators_under_its_own_profiler_alone_is_not_told_that_it_ran_none(answered):
     answer, _ = answered("""
         with profile(activities=CPU):
@@ -129,6 +134,7 @@ def test_a_program_that_ran_operators_under_its_own_profiler_alone_is_not_told_t
     assert "called modules or made optimizers, and none of its operators were recorded" in answer.err
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("programs", [5, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_programs_with_profilers_never_crash(tmp_path, programs):
     write_ceilings(tmp_path)

@@ -125,6 +125,7 @@ def train_in_a_script(steps, directory):
     return profile_script(script, [], ProfileOptions(output=directory, ceilings="spec", formats=("json",)))
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("gpu_that_is_not_to_be_touched")
 @pytest.mark.parametrize("run", [train_in_a_loop, train_in_a_script])
 @pytest.mark.parametrize("steps", [0, 30])

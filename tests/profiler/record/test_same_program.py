@@ -92,6 +92,7 @@ def both(name, folder):
     return plain, Left(ours.code, out, err, ours.files)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in sorted(ALL)])
 def test_a_program_is_the_same_under_us(name, tmp_path):
     plain, ours = both(name, tmp_path)

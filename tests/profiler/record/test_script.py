@@ -60,6 +60,7 @@ def test_a_training_script_gets_its_own_arguments_also_those_that_look_like_ours
     assert {row.phase for row in rooflines.analyze(recorded).operators} >= {"forward", "backward", "optimizer"}
 
 
+@pytest.mark.ci
 def test_an_inference_script_steps_with_each_outermost_call(profiled, tmp_path):
     (tmp_path / "helper.py").write_text("SIZE = 8\n")  # a module next to the script
     _, recorded = profiled(INFERS.replace("import torch", "import torch, helper", 1), options=["--threads", "1"])
@@ -69,6 +70,7 @@ def test_an_inference_script_steps_with_each_outermost_call(profiled, tmp_path):
     assert calls["aten::addmm"] == 1, "one linear layer, so one call a step"
 
 
+@pytest.mark.ci
 def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded(profiled):
     answer, recorded = profiled(TRAINS.replace("optimizer.step()", "optimizer.step(); 1 / 0 if _ == 2 else None"), code=1)
     assert answer.complaint[0] == "rooflines: the script 'train.py' raised ZeroDivisionError: division by zero"
@@ -81,6 +83,7 @@ def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded(pr
     assert (len(recorded.facts.steps.timed_ns), recorded.facts.steps.traced) == (1, "early")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("ending", "message", "code"), [
     ("sys.exit(3)", "the script 'train.py' exited with 3.", 3),
     pytest.param('sys.exit("no data")', "the script 'train.py' exited: no data.", 1, marks=pytest.mark.slow),
@@ -99,6 +102,7 @@ def test_a_script_that_refuses_its_arguments_prints_its_own_usage(profiled):
     assert answer.complaint[0] == "rooflines: the script 'train.py' exited with 2."
 
 
+@pytest.mark.ci
 def test_a_script_that_ends_early_says_so_and_still_gives_operators_and_step_times(profiled):
     answer, recorded = profiled(TRAINS, "--steps", "3")
     assert "script ended" in answer.out
@@ -124,6 +128,7 @@ def test_a_program_that_is_none_of_pytorch_ends_as_it_does_alone_with_what_to_do
     assert recorded is None, "there is nothing to keep"
 
 
+@pytest.mark.ci
 def test_data_loader_workers_that_run_modules_are_not_steps(profiled):
     answer, recorded = profiled(
         """
@@ -168,6 +173,7 @@ def test_a_compiled_model_in_a_script(profiled):
     assert "global hooks" not in answer.err
 
 
+@pytest.mark.ci
 def test_a_module_runs_as_under_python_m(tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
@@ -182,6 +188,7 @@ def test_a_module_runs_as_under_python_m(tmp_path):
     assert missing.complaint[0] == "rooflines: no module named 'package.trian'."
 
 
+@pytest.mark.ci
 def test_a_program_that_forks_is_recorded_by_the_parent_only(profiled):
     source = TRAINS.replace('print("script ended")', 'print("child" if os.fork() == 0 else os.wait()[1])', 1)
     answer, recorded = profiled(source.replace("import argparse", "import os, argparse"), "--steps", "5")
@@ -191,6 +198,7 @@ def test_a_program_that_forks_is_recorded_by_the_parent_only(profiled):
     assert recorded.facts.status == "complete"
 
 
+@pytest.mark.ci
 def test_a_program_reads_its_input_changes_its_directory_and_deletes_ours(profiled, tmp_path):
     source = textwrap.dedent(TRAINS).replace("optimizer.zero_grad()", "step(_); optimizer.zero_grad()").replace(
         "import argparse", "import os, shutil\ndef step(n):\n    if n == 3:\n        print('read', input())\n"
@@ -202,6 +210,7 @@ def test_a_program_reads_its_input_changes_its_directory_and_deletes_ours(profil
     assert (tmp_path / "out" / "analysis.json").is_file()
 
 
+@pytest.mark.ci
 def test_ctrl_c_once_gives_the_report_of_what_there_is(tmp_path):
     source = textwrap.dedent(TRAINS).replace("for _ in range(args.steps):", "import itertools, time\nfor _ in itertools.count():")
     source = source.replace("optimizer.step()", "optimizer.step(); print('step', _, flush=True); time.sleep(0.05)")

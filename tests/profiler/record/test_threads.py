@@ -50,6 +50,7 @@ def test_calls_of_one_thread_of_a_pool_are_steps(profiled):
     assert "Host-bound" not in analysis.verdict
 
 
+@pytest.mark.ci
 def test_a_process_that_waits_for_connections_may_wait_between_its_steps(profiled):
     _, recorded = profiled("""
         import socket, time, torch

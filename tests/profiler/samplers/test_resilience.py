@@ -96,6 +96,7 @@ def test_a_killed_sampler_costs_the_rest_of_its_samples_and_the_run_says_so(tmp_
     assert not (tmp_path / "run" / JOURNAL_FILE).exists()
 
 
+@pytest.mark.ci
 @POSIX
 def test_a_stopped_sampler_is_waited_for_and_its_gap_is_said(tmp_path):
     with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
@@ -138,6 +139,7 @@ def test_a_sampler_that_survives_being_killed_is_left_behind(tmp_path, monkeypat
         process.wait()
 
 
+@pytest.mark.ci
 @POSIX
 def test_a_killed_run_leaves_its_samples_and_no_sampler(endless):
     run, directory, sampler = endless("fork")  # a forked worker keeps a copy of the pipe on which the sampler waits
@@ -151,6 +153,7 @@ def test_a_killed_run_leaves_its_samples_and_no_sampler(endless):
     assert not (directory / SAMPLES_FILE).exists()
 
 
+@pytest.mark.ci
 @POSIX
 def test_a_stopped_run_is_sampled_on_and_ctrl_c_ends_it_and_then_the_sampler(endless):
     run, directory, sampler = endless()
@@ -170,6 +173,7 @@ def test_a_stopped_run_is_sampled_on_and_ctrl_c_ends_it_and_then_the_sampler(end
     assert (directory / SAMPLES_FILE).exists()
 
 
+@pytest.mark.ci
 @LINUX
 def test_a_file_that_may_not_grow_keeps_what_is_in_it(tmp_path):
     def limit(sampler):

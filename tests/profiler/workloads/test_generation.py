@@ -59,6 +59,7 @@ def generated(prepared):
         return torch.cat(prepared.step().tokens, dim=1)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_tokens_are_those_of_transformers_with_every_cache(kind):
     made = network(kind)
@@ -133,6 +134,7 @@ def test_weights_are_those_of_the_directory_where_it_has_them(tmp_path):
     assert prepare(f"hf:{tmp_path}", options()).notes == ("weights: random",)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("kind", "precision"), [("int8-weight", "bf16"), ("int8-weight", "fp32"), ("int4-weight", "bf16")])
 def test_quantized_weights_generate_and_are_counted_as_they_are_packed(kind, precision, tmp_path):
     pytest.importorskip("torchao")

@@ -125,6 +125,7 @@ def test_a_file_that_is_no_image_is_named_by_the_loader(tmp_path, workers):
     assert not torch.is_tensor(refused.value)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["cifar10", pytest.param("cifar100", marks=pytest.mark.slow), "tiny-imagenet", "mnist", "folder"])
 def test_synthetic_images_have_the_published_sizes_and_say_so(name):
     kind, data = KINDS[name], find_dataset(name)

@@ -56,6 +56,7 @@ SLOW = {
 }  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "size", "unit", "mode"), [
     pytest.param(name, size, unit, mode, id=f"{name}-{mode}", marks=pytest.mark.slow if (name, mode) in SLOW else ())
     for name, size, modes, unit in NETWORKS
@@ -163,6 +164,7 @@ def test_channels_last_in_three_dimensions():
     assert inputs[0].is_contiguous(memory_format=torch.channels_last_3d)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", [pytest.param("inference", marks=pytest.mark.slow), "training"])
 def test_a_compiled_network_computes_the_same(mode):
     torch.manual_seed(0)

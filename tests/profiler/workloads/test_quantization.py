@@ -149,6 +149,7 @@ INT8_FLOPS = {
 LAYERS = ["convolutions", "encoder", pytest.param("transformer", marks=pytest.mark.slow)]  # which has layers of both
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("kind", INT8)
 def test_the_work_is_all_counted_and_done_by_int8_kernels(name, kind):
@@ -182,6 +183,7 @@ def test_attention_and_sizes_without_a_kernel_are_left_out():
     assert "aten::_weight_int4pack_mm_for_cpu" in rows
 
 
+@pytest.mark.ci
 def test_inputs_and_ranges():
     # Keyword inputs.
     network, x = made("encoder")
@@ -226,6 +228,7 @@ def test_fewer_bits_make_larger_errors(name):
     assert errors["int8-weight"] < errors["static-int8"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", LAYERS)
 def test_int8_kernels_compute_what_the_converted_graph_says(name):
     network, x = made(name)
@@ -238,6 +241,7 @@ def test_int8_kernels_compute_what_the_converted_graph_says(name):
         assert distance(kernels(x), graph(x)) < distance(graph(x), network(x))
 
 
+@pytest.mark.ci
 def test_modules_and_operands_are_left_as_they_were():
     # A layer does not write into its operand.
     torch.manual_seed(0)
@@ -275,6 +279,7 @@ def test_compiled_code_computes_the_same(kind):
         assert distance(compiled(x), eager(x)) < 1e-3
 
 
+@pytest.mark.ci
 def test_training_without_rounding_is_that_of_the_network():
     from torchao.quantization.pt2e import disable_fake_quant
 
@@ -290,6 +295,7 @@ def test_training_without_rounding_is_that_of_the_network():
     assert distance(graph.eval()(x), plain.eval()(x)) < 1e-2
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", [
     "without norms",
     # torchao exports a hundred patterns to find the batch norms
@@ -316,6 +322,7 @@ def test_training_changes_the_parameters_of_the_network_and_is_converted(name):
     assert {row.precision for row in counted.operators if row.matrix_flops} == {"int8"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", INT8)
 def test_every_operator_of_a_trace_has_a_formula(kind, tmp_path):
     network, x = made("convolutions")

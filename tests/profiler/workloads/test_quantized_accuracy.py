@@ -60,6 +60,7 @@ def as_likely(found, reference, labels):
     return min(1.0, 2 * tail)
 
 
+@pytest.mark.ci
 def test_int8_classifies_digits_as_well_as_fp32(digits, plain):
     images, labels = digits
     x, known = images[:TEST], labels[:TEST]

@@ -26,6 +26,7 @@ CHARTS = {
 }  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("width_in", [7.6, 4.2])
 @pytest.mark.parametrize("name", CHARTS)
 def test_all_text_lies_on_the_paper(name, width_in):

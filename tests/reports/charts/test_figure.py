@@ -73,6 +73,7 @@ def test_the_names_of_parallel_roofs_lie_apart(family):
             assert apart > names[index].get_size() * figure.dpi / 72
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("family", [SANS, SERIF])
 @pytest.mark.parametrize("width_in", [5, 7, 9])
 @pytest.mark.parametrize("analysis", [samples.analysis(), variants.large()], ids=["small", "large"])
@@ -150,6 +151,7 @@ def test_names_of_a_crowd_find_room_next_to_it():
     assert sum(str(text.get_gid()).startswith("name:") for text in figure.axes[0].texts) >= 6
 
 
+@pytest.mark.ci
 def test_names_are_no_formulas_and_figures_repeat():
     # A name is never read as a formula.
     sample = samples.analysis()
@@ -174,6 +176,7 @@ def test_without_ceilings_or_a_trace_the_rest_is_drawn_and_the_reason_is_written
     assert any(text.startswith("No operators") for text in texts(figure))
 
 
+@pytest.mark.ci
 def test_what_is_drawn_on_a_page_and_of_steps():
     # What can be switched on is drawn on a page only.
     assert roofs(roofline_figure(samples.analysis(), page=True), samples.analysis()) > roofs(
@@ -186,6 +189,7 @@ def test_what_is_drawn_on_a_page_and_of_steps():
     assert any(len(line.get_xdata()) == 12 for line in figure.axes[0].lines)
 
 
+@pytest.mark.ci
 def test_no_window_system_is_touched():
     import subprocess
     import sys

@@ -83,6 +83,7 @@ def test_why_samples_are_not_shown(name, after_s, why):
     assert f"Power, clock and memory are not shown: {why}" in texts
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["resnet50_v100_training_2021_schema", "dlrm_a100_training", "nccl_collectives"])
 def test_the_figure_stays_small(name):
     text = html.render(view.page(named(name)))
@@ -90,6 +91,7 @@ def test_the_figure_stays_small(name):
     assert len(figure[: figure.index("</figure>")]) < 85_000
 
 
+@pytest.mark.ci
 def test_names_of_the_trace_are_text():
     analysis = named("toy_mi250_training")
     activity = replaced(

@@ -103,6 +103,7 @@ def test_a_lost_gpu_was_throttled_for_its_share_of_the_time_until_then():
     assert "its samples end before the window does." in " ".join(text.split())
 
 
+@pytest.mark.ci
 def test_without_a_gpu_there_is_no_table_of_gpus_and_with_some_one_sentence():
     found = analysis((*host_samples(), *PARTS))
     assert "GPUs" not in printed(found)
@@ -177,6 +178,7 @@ def test_the_page_is_whole_and_fetches_nothing():
     assert "cuda:1" in page
 
 
+@pytest.mark.ci
 def test_the_page_of_names_and_cut_off_directories():
     # Names cannot leave their place in the page.
     gpus = tuple(replace(sample, device=HOSTILE) for sample in gpu_samples())

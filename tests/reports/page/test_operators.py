@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from msgspec.structs import replace
 
 import rooflines
@@ -108,6 +109,7 @@ def printed(analysis):
     return " ".join(in_terminal(view.page(analysis), 100).split())
 
 
+@pytest.mark.ci
 def test_an_assumption_is_marked_in_every_report():
     # The sentence says how much of the time it is.
     first, *rest = marked().operators

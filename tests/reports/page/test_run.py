@@ -92,6 +92,7 @@ def test_every_report_shows_it():
         assert sentence in unescape(page)
 
 
+@pytest.mark.ci
 def test_without_a_division_and_in_ascii():
     # Without a division nothing stands there.
     assert division_title(sample()) not in shown(sample())
@@ -130,6 +131,7 @@ def test_host_and_idle_are_the_same_words_in_the_bar_and_in_the_table():
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("timed", [True, False])
 def test_the_method_claims_no_timed_steps_where_there_are_none(timed):
     page = render(view.page(replace(sample(), basis=replace(sample().basis, timed=timed, steady=timed))))

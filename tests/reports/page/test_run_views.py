@@ -145,6 +145,7 @@ def test_modules_share_the_width_of_their_parent(name):
     assert len(page_svg(icicle, 7.6, "m")) + len(packed(icicle.page_facts())) < 40_000
 
 
+@pytest.mark.ci
 def test_names_of_anybody_are_harmless_in_every_format(tmp_path):
     modules = (*sample().modules, replace(sample().modules[-1], path=f"layer1.{HOSTILE}", type=HOSTILE))
     kernels = tuple(replace(row, kernels=tuple(replace(one, name=HOSTILE) for one in row.kernels)) for row in repeated().operators)

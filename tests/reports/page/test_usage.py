@@ -121,6 +121,7 @@ def figure_texts(analysis):
     return {text.get_text() for axes in draw(usage_timeline(analysis)).axes for text in axes.texts}
 
 
+@pytest.mark.ci
 def test_names_of_devices_and_labels_of_declared_fields_are_text_on_the_page_and_in_the_figure():
     name = f"{variants.HOSTILE}$x$"
     assert name in figure_texts(with_usage(usage_of(gpu_samples(name))))
@@ -133,6 +134,7 @@ def test_names_of_devices_and_labels_of_declared_fields_are_text_on_the_page_and
     assert usage_table(hostile).rows[0].cells == ("host", f"902 {name}", f"904 {name}", "-1.00", "1.00")
 
 
+@pytest.mark.ci
 def test_every_report_says_what_the_devices_did(machine, tmp_path):
     page = html.render(view.page(machine))
     assert page.count("throttled for 1.10 s (software power cap 22 %)") == 1
@@ -152,6 +154,7 @@ def test_the_terminal_keeps_its_width(machine, width):
     assert any(line.startswith("  cuda:0  33.7 J") for line in lines)
 
 
+@pytest.mark.ci
 def test_without_samples_each_report_says_so_or_nothing():
     bare = samples.analysis()
     assert usage_timeline(bare) is usage_table(bare) is None

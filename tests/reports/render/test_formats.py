@@ -48,6 +48,7 @@ def headers(page):
     return found
 
 
+@pytest.mark.ci
 def test_the_page_has_every_column(page):
     text = html_page.render(page)
     for table in page.tables():
@@ -98,6 +99,7 @@ def test_numbers_are_the_same_in_every_format(page):
     assert {round(row[at] * column["factor"], 12) for row in table["rows"]} >= {round(row.time_s, 12) for row in sample().operators}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", formats.OF_PAGES)
 def test_every_page_is_written_in_every_format(page, name, tmp_path):
     if name == "tensorboard":
@@ -107,6 +109,7 @@ def test_every_page_is_written_in_every_format(page, name, tmp_path):
     assert path.parent == tmp_path
 
 
+@pytest.mark.ci
 def test_formats_and_the_size_of_a_page():
     # An unknown format is refused with those there are.
     with pytest.raises(UsageError, match="unknown report format 'doc'") as caught:

@@ -58,6 +58,7 @@ def test_the_page_has_its_sections_says_what_the_analysis_says_and_fetches_nothi
     assert policy.startswith("default-src 'none'")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", PARTIAL)
 def test_partial_analyses_render_every_section(name):
     page = HtmlPage(rendered(name))
@@ -109,6 +110,7 @@ def test_numbers_of_a_column_meet_at_the_point():
             assert len(tails) == 1, column.label
 
 
+@pytest.mark.ci
 def test_modules_are_a_tree():
     table = module_table(variants.large())
     names = [row.cells[1].value for row in table.rows]
@@ -180,6 +182,7 @@ def test_a_page_of_two_thousand_rows_is_small():
     assert len(render(view.page(variants.large(2000)))) < 3_200_000
 
 
+@pytest.mark.ci
 def test_ceilings_of_this_run_come_first_and_the_others_are_folded():
     single = replace(sample().ceilings[0], name="GEMM int8", precision="int8")
     text = render(view.page(variants.replaced(ceilings=(single, *sample().ceilings))))
@@ -200,6 +203,7 @@ def test_what_a_page_repeats_it_writes_once():
     assert not re.search(r"--bar:0%|<span[^>]*leaf|type=\"button\" (?:class=\"opener|aria-expanded)", text)
 
 
+@pytest.mark.ci
 def test_a_figure_is_saved_from_the_line_of_its_caption():
     text = rendered("machine")
     captions = re.findall(r"<figcaption>.*?</figcaption>", text)

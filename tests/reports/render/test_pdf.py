@@ -25,6 +25,7 @@ def read(analysis: Analysis, path) -> str:
     return " ".join(" ".join(page.extract_text() for page in reader.pages).split())
 
 
+@pytest.mark.ci
 def test_pages_have_sections_numbers_and_vectors(tmp_path):
     # Sections stand in the order of the page.
     text = read(samples.analysis(), tmp_path)
@@ -52,6 +53,7 @@ def test_pages_have_sections_numbers_and_vectors(tmp_path):
     assert "resnet50 · training · batch 4 · fp32" in pages[1]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_set_as_it_is(tmp_path, name):
     sample = samples.analysis()
@@ -71,6 +73,7 @@ def test_the_same_analysis_gives_the_same_file(tmp_path):
     assert first == second
 
 
+@pytest.mark.ci
 def test_analyses_of_parts_are_set(tmp_path):
     # An analysis without a trace is set.
     bare = replace(
@@ -112,12 +115,14 @@ def test_ceilings_that_the_run_does_not_use_are_counted_and_not_listed():
     assert table["caption"] == "5 of 9 rows."
 
 
+@pytest.mark.ci
 def test_a_figure_without_room_leaves_no_empty_page_behind(tmp_path):
     pages = PdfReader(pdf.write(view.page(variants.large()), tmp_path / "report.pdf")).pages
     assert "Operators" in pages[0].extract_text()
     assert "Roofline" in pages[1].extract_text()
 
 
+@pytest.mark.ci
 def test_a_document_has_at_most_50_pages_and_its_appendix_every_row(tmp_path):
     columns = (Column("operator", format="text"), Column("calls", format="count"))
     rows = [(f"operator{number}", number) for number in range(4000)]

@@ -88,6 +88,7 @@ STEPS = (
 )  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_trace_with_its_rates(name, tmp_path):
     source = TRACES / f"{name}.json.gz"

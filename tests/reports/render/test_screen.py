@@ -67,6 +67,7 @@ def left(text):
     return lines
 
 
+@pytest.mark.ci
 def test_a_run_in_a_terminal_shows_its_steps_and_leaves_a_clean_terminal(tmp_path):
     (tmp_path / "train.py").write_text(
         "import sys, time, torch\nnet = torch.nn.Linear(8, 8)\noptimizer = torch.optim.SGD(net.parameters(), 0.01)\n"
@@ -104,6 +105,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.ci
 def test_a_monitored_program_is_shown_with_its_output_and_steps(tmp_path):
     options = ["--live", "--gpus", "none", "--output", "out", "--formats", "json"]
     text, code = in_terminal("monitor", *options, "--", sys.executable, "-c", PROGRAM, cwd=tmp_path, TMPDIR=str(tmp_path))
@@ -119,6 +121,7 @@ def test_a_monitored_program_is_shown_with_its_output_and_steps(tmp_path):
     assert not list(tmp_path.glob("rooflines-*"))
 
 
+@pytest.mark.ci
 def test_a_program_that_is_killed_leaves_its_exit_code_and_a_clean_terminal(tmp_path):
     options = ["--live", "--quiet", "--gpus", "none", "--output", "out", "--formats", "json"]
     text, code = in_terminal("monitor", *options, "--", "sh", "-c", "sleep 1; kill -9 $$", cwd=tmp_path)

@@ -49,6 +49,7 @@ def test_samples_are_curves_of_their_device(tmp_path):
     assert "cuda:0/temperature_c" not in found.Tags()["scalars"]
 
 
+@pytest.mark.ci
 def test_every_figure_of_a_sample_is_a_curve_and_steps_are_marked_on_their_axis(tmp_path):
     write(machine_analysis(), tmp_path, machine_samples())
     found = events(tmp_path)
@@ -73,6 +74,7 @@ def test_what_was_not_measured_has_no_curve(tmp_path):
     assert "No operators: this run has no trace" in text_of(found, "report")
 
 
+@pytest.mark.ci
 def test_writing_again_replaces_our_file_and_no_other(tmp_path):
     other = tmp_path / "events.out.tfevents.1.host.1.0"
     other.write_bytes(b"")

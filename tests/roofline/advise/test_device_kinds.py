@@ -67,6 +67,7 @@ def made():
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("device", "name"), DEVICES)
 def test_no_sentence_names_what_another_kind_of_device_has(device, name):
     kind, said = DEVICES[device, name], 0

@@ -191,6 +191,7 @@ analyses = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.ci
 @given(analyses, analyses)
 def test_the_differences_sum_to_that_of_the_spans_and_every_second_is_in_one_row(before, after):
     compared = compare(before, after)

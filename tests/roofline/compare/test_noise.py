@@ -41,12 +41,14 @@ def named(before, after):
     return [(row.direction, row.after.module) for row in compare(before, after).rows if row.direction not in ("same", "unknown")]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("steps", [3, 10, 20])
 @pytest.mark.parametrize("drift", [0.0, 0.05])
 def test_two_runs_of_the_same_differ_in_at_most_5_of_100_tries(steps, drift):
     assert sum(bool(named(run(2 * n, steps=steps, drift=drift), run(2 * n + 1, steps=steps, drift=drift))) for n in range(100)) <= 5
 
 
+@pytest.mark.ci
 def test_a_layer_that_takes_20_percent_longer_is_named_and_no_other():
     tries = [named(run(2 * n, slower=4), run(2 * n + 1, slower=4, by=1.44, drift=0.02)) for n in range(100)]
     assert sum(found == [("slower", "layer4")] for found in tries) >= 75
@@ -124,6 +126,7 @@ def test_the_step_is_judged_without_the_drift():
 series = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=12)
 
 
+@pytest.mark.ci
 @given(st.lists(st.tuples(series, series, st.booleans()), min_size=1, max_size=12))
 def test_exchanging_the_sides_exchanges_slower_and_faster(rows):
     there, back = [PairTimes(*row) for row in rows], [PairTimes(after, before, same) for before, after, same in rows]

@@ -35,6 +35,7 @@ def cores(count):
 laws = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.ci
 @laws
 @given(groups=st.sampled_from([1, 2, 4, 8]), batch=st.integers(1, 3), prompt=st.integers(2, 60), keys=st.integers(2, 99))
 def test_grouped_heads_read_fewer_keys_and_compute_as_much(tmp_path, groups, batch, prompt, keys):
@@ -51,6 +52,7 @@ def test_grouped_heads_read_fewer_keys_and_compute_as_much(tmp_path, groups, bat
     assert found.kv_bytes_per_token == SMALL["num_hidden_layers"] * 2 * groups * DEPTH * ITEM
 
 
+@pytest.mark.ci
 @laws
 @given(window=st.integers(2, 40), prompt=st.integers(2, 60), keys=st.integers(2, 99), groups=st.sampled_from([1, 2, 8]))
 def test_a_window_bounds_what_decode_reads(tmp_path, window, prompt, keys, groups):
@@ -88,6 +90,7 @@ def test_flops_of_a_token_are_twice_the_weights_and_attention(tmp_path, kind, co
     assert exact <= decode.matrix_flops <= exact * 1.0001  # and the angles of rotary embeddings
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("batch", [1, 4, 64])
 @pytest.mark.parametrize(
     ("kind", "config", "experts", "chosen", "inner"),

@@ -41,6 +41,7 @@ def phases(generation):
     return {phase.phase: phase.count for phase in generation.phases}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("config", "batch", "context"), [(SMALL, 3, 41), (LARGE, 1, 4096), (LARGE, 64, 4096)])
 def test_flops_of_a_token_are_twice_the_active_parameters_and_attention(tmp_path, config, batch, context):
     options = replace(OPTIONS, batch_size=batch, prompt_length=context - 1)
@@ -64,6 +65,7 @@ def test_flops_of_a_token_are_twice_the_active_parameters_and_attention(tmp_path
         assert 1 <= decode.bytes_read / (2 * (weights + latents)) < 1.05
 
 
+@pytest.mark.ci
 def test_one_layer_to_the_byte(tmp_path):
     found = counted(tmp_path, SMALL)
     batch, tokens, heads, rank, rope, key, value = 3, 40, 4, 16, 8, 12, 10
@@ -87,6 +89,7 @@ def test_one_layer_to_the_byte(tmp_path):
         assert kernel.flops - kernel.matrix_flops == pairs * (1 + SOFTMAX)
 
 
+@pytest.mark.ci
 def test_totals_are_those_of_the_rows_and_of_the_modules(tmp_path):
     generation, found = (counted(tmp_path, SMALL, served=served) for served in (False, True))
     for before, after in zip(generation.phases, found.phases, strict=True):
@@ -100,6 +103,7 @@ def test_totals_are_those_of_the_rows_and_of_the_modules(tmp_path):
         assert of["model.layers.1.self_attn"].bytes == sum(row.bytes or 0 for row in inside)
 
 
+@pytest.mark.ci
 def test_context_costs_the_latents_alone(tmp_path):
     generation = counted(tmp_path, SMALL, keys=(41, 141))
     near, far = (phase.count for phase in generation.phases[1:])
@@ -108,6 +112,7 @@ def test_context_costs_the_latents_alone(tmp_path):
     assert far.bytes - near.bytes == 100 * 3 * 3 * (16 + 8) * 2
 
 
+@pytest.mark.ci
 def test_without_a_cache_decode_is_a_prefill(tmp_path):
     generation = counted(tmp_path, SMALL, replace(OPTIONS, kv_cache="none"))
     rows = phases(generation)["decode"].operators

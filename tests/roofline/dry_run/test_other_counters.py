@@ -110,6 +110,7 @@ def test_the_profilers_own_flops(models):
     assert profilers.total < ours.flops
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("name", "mode"), [("resnet18", "inference"), ("mobilenet_v3_small", "training"), ("timm:vit_tiny_patch16_224", "training")]
 )
@@ -128,6 +129,7 @@ OTHERS = (
 QUICK = {("fcn_resnet50", "inference"), ("r2plus1d_18", "training"), ("timm:davit_tiny", "training")}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
@@ -149,6 +151,7 @@ def test_every_difference_from_torch_on_other_networks_is_explained(name, mode):
     }  # fmt: skip
 
 
+@pytest.mark.ci
 def test_where_torchs_counter_fails_it_is_absent():
     """In inference mode its hooks fail where a module is given a view of a parameter: here the class token."""
     pytest.importorskip("timm")

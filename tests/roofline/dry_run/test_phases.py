@@ -42,6 +42,7 @@ LLAMA_LAYER = H * A * D + 2 * H * K * D + A * D * H + 3 * H * F
 GPT2_LAYER = 3 * H * H + H * H + 2 * 4 * H * H
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["llama", "tied", "gpt2"])
 def test_flops_are_two_for_each_weight_and_token_and_four_for_each_pair_of_tokens(kind, tmp_path):
     config = gpt2() if kind == "gpt2" else llama(tie_word_embeddings=kind == "tied")
@@ -112,6 +113,7 @@ def test_windows_bound_what_a_layer_reads_and_holds(tmp_path):
     assert read(second, attention(second)) - read(first, attention(first)) == of_a_layer * 3  # of the layer without a window
 
 
+@pytest.mark.ci
 def test_the_memory_is_that_of_the_largest_phase(tmp_path):
     generation = counted(llama(), tmp_path)
     for phase in generation.phases:
@@ -141,6 +143,7 @@ def published(kind):
     )  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("kind", "per_token"), [
     ("llama-3.1-8b", 128 * 1024),
     ("qwen3-4b", 2 * 36 * 8 * 128 * 2),

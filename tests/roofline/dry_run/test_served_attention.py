@@ -46,6 +46,7 @@ def met(queries, keys, window):
     return sum(query - window < key <= query for query in range(keys - queries, keys) for key in range(keys))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", WINDOWED)
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(window=st.integers(2, 30), prompt=st.integers(2, 40), keys=st.integers(2, 60))
@@ -76,6 +77,7 @@ def test_without_a_cache_every_token_is_a_prompt(tmp_path):
     assert [row.matrix_flops for row in cores(decode)] == [4 * DEPTH * 2 * HEADS * met(23, 23, 8)] * 2
 
 
+@pytest.mark.ci
 def test_deep_heads_and_values_of_another_depth_are_not_copied(tmp_path):
     """Keys of several heads of queries stay as they are where transformers would repeat them."""
     deep = counted(tmp_path, "llama", 5, 9, head_dim=320)
@@ -90,6 +92,7 @@ def test_deep_heads_and_values_of_another_depth_are_not_copied(tmp_path):
     assert [row.matrix_flops for row in cores(values.phases[0])] == [2 * (24 + DEPTH) * each for each in pairs]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("kind", "config"), [
     ("llama4_text", {"attention_chunk_size": 8}),  # chunks are no windows
     ("bloom", {"n_head": HEADS, "n_layer": 2}),  # does not call attention by its name
@@ -99,6 +102,7 @@ def test_attention_that_is_not_known_is_counted_as_it_is_called(tmp_path, kind, 
     assert served == as_called
 
 
+@pytest.mark.ci
 def test_the_next_count_calls_attention_as_before(tmp_path):
     config = {"sliding_window": 8, **MIXED}
     before, _, after = (counted(tmp_path, "gemma3_text", 20, 21, served, **config) for served in (False, True, False))

@@ -27,6 +27,7 @@ def test_a_larger_call_or_one_of_another_name_does_not(inner):
     assert sum(row.work.matrix_flops for row in found.rows) == 2 * 64 * 32 * 96
 
 
+@pytest.mark.ci
 def test_ranks_count_what_they_hold(tmp_path):
     """20 rows: layers 64 to 96 to 32, of which each of two ranks has half, and 64 to 48 to 16, which are gathered; no gradient of the
     input."""

@@ -278,6 +278,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.ci
 @given(st.lists(TREES, min_size=1, max_size=3))
 def test_any_call_tree_is_divided_as_a_walk_of_it_divides_it(roots):
     numbers, now, expected = iter(range(1, 10_000)), 0, {}

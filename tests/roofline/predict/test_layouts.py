@@ -69,6 +69,7 @@ layouts = st.builds(
 ) | st.builds(lambda size: Layout(data=size, expert=size), sizes)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["llama", "mixtral", "deepseek"])
 def test_one_device_sends_nothing_and_has_the_plain_bound(name):
     found = bound(name, link=None)
@@ -82,6 +83,7 @@ def test_one_device_sends_nothing_and_has_the_plain_bound(name):
     assert found.tokens_per_s == BATCH / phases(found)["decode"].lower_bound_s
 
 
+@pytest.mark.ci
 @settings(deadline=None, max_examples=60)
 @given(name=networks, layout=layouts)
 def test_laws_of_all_layouts(name, layout):
@@ -160,6 +162,7 @@ def test_experts_of_all_replicas_tokens():
     assert expert * experts_hit(8, 2, BATCH // 4) <= replica.work.bytes_read
 
 
+@pytest.mark.ci
 def test_fewer_sequences_than_replicas_bring_no_more_tokens():
     """One token uses its two experts, wherever they are."""
     from rooflines.roofline.predict.layouts import on_device
@@ -180,6 +183,7 @@ def test_layouts_that_the_network_cannot_have_are_refused(text, reason):
         parse_layouts(generation("llama"), [text])
 
 
+@pytest.mark.ci
 def test_a_token_passes_every_stage_of_a_pipeline():
     """Alone it takes as long as on one device, and the messages; in a full pipeline each micro-batch reads the weights again."""
     alone, cut = bound("large", batch=1), bound("large", Layout(pipeline=4), batch=1)
@@ -192,6 +196,7 @@ def test_a_token_passes_every_stage_of_a_pipeline():
     assert many.computed_s >= 4 * stage  # four micro-batches through the last stage, which has the head
 
 
+@pytest.mark.ci
 def test_replicas_share_the_sequences():
     found = bound("large", Layout(data=8))
     two = bound("large", batch=2)

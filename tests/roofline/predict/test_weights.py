@@ -62,6 +62,7 @@ def test_products_read_and_hold_weights_of_fewer_bits(model, quantize):
     assert facts.head_bytes == pytest.approx(scale * H * V, rel=1e-4)
 
 
+@pytest.mark.ci
 def test_a_predicted_step_says_how_its_weights_are_stored(model):
     _, name = model
     plain, quantized = (
@@ -80,6 +81,7 @@ def test_other_quantization_is_refused(asked):
         count_step("hf:gpt2", PointOptions(**{"mode": "generate", "quantize": "int8-weight", **asked}))
 
 
+@pytest.mark.ci
 def test_a_configuration_that_names_another_precision_is_told(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "llama", "torch_dtype": "bfloat16", **SIZES}))

@@ -171,6 +171,7 @@ def test_not_a_number_is_seen_in_the_loss(backend, position):
     assert math.isnan(network.step(x, np.arange(9)))
 
 
+@pytest.mark.ci
 @every_backend
 def test_operators_are_timed_and_leave_the_network_as_it_was(backend, networks):
     network = networks(backend)

@@ -62,6 +62,7 @@ LONG_CASES = ("dense_forward", "dense_weight_gradient", "update")
 SHORT_CASES = tuple(case for case in KERNEL_CASES if case not in LONG_CASES)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("case", "together"),
     [
@@ -97,6 +98,7 @@ def ran(code, **variables):
     return subprocess.run(line, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.ci
 def test_says_why_it_cannot_run():
     code = "from rooflines_studies.networks.cnn_numba_cuda import unusable; print(unusable())"
     hidden = ran(code, NUMBA_ENABLE_CUDASIM="0", CUDA_VISIBLE_DEVICES="").stdout
@@ -228,6 +230,7 @@ def instructions(lines):
     return Counter(found[1] for line in lines if (found := re.match(r"\s+(?:@!?%p\d+\s+)?([a-z][\w.:]*)", line)))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", KERNELS)
 def test_arrays_of_a_thread_are_registers(name):
     """No local memory, no double precision, and shared memory that every block gets without asking."""

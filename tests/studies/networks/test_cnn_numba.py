@@ -20,6 +20,9 @@ from rooflines_studies.networks import cnn_numba_step as steps
 from rooflines_studies.networks.cnn_numba import NumbaCpu
 from tests.studies.networks import reference
 
+# Takes seconds to compile or to start.
+pytestmark = pytest.mark.ci
+
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 avx512 = pytest.mark.skipif(not X86 or "avx512f" not in detect.isa(), reason="the register names are those of AVX-512")
 

@@ -21,6 +21,7 @@ def measured(library, samples=59_000):
     return json.loads(done.stdout)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("library", ["numpy", "torch-cpu"])
 @pytest.mark.parametrize("samples", [2_000, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_the_components_add_up_to_the_growth_of_the_process(samples, library):
