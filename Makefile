@@ -44,12 +44,10 @@ help:
 profile: $(STAMP)
 	$(BIN)/rooflines profile --model $(MODEL) $(ARGS)
 
-# Tests that others would disturb run afterwards.
 test: $(VENV)/.installed-dev
 	$(SHARING) $(PYTEST) $(TOGETHER) --durations=30 -m "not slow and not ci"
-	$(PYTEST) -m "not slow and not ci" tests/alone
 
-# With the tests that take seconds: whole programs, compilers, pages in a browser.
+# With the tests that take seconds: whole programs, compilers, pages in a browser. Tests that others would disturb run afterwards.
 test-ci: $(VENV)/.installed-dev
 	$(SHARING) $(PYTEST) $(TOGETHER) --durations=30 -m "not slow"
 	$(PYTEST) -m "not slow" tests/alone

@@ -26,6 +26,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 STATED = re.compile(r"^(\S.*?)  # (\(.*\)|[\d.]+|'.*'|PosixPath\(.*\)|True|False)$", re.MULTILINE)
 
 
+@pytest.mark.ci
 def test_the_page_names_every_public_name_and_the_help_every_option(tmp_path):
     # The page names every public name.
     table = PAGE.partition("\n## ")[0]

@@ -74,6 +74,7 @@ def test_reports_and_monitor(tmp_path):
     assert json.loads(again.stdout)["usage"]["devices"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("command", "package", "extra"),
     [

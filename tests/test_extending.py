@@ -123,6 +123,7 @@ def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monk
     assert rows["load average"] == ["host"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("body", "sentence"), [
     ("def read(self):\n    raise ValueError('broken')", " stopped: ValueError: broken."),
     ("def read(self):\n    sys.exit('enough')", " stopped: SystemExit: enough."),
@@ -183,6 +184,7 @@ def test_a_device_of_its_own_with_power_has_energy_and_no_line_among_the_gpus(tm
     assert bottom < -4.0 < top
 
 
+@pytest.mark.ci
 def test_the_documented_page_is_written_in_every_format(tmp_path):
     (script,) = documented("A page").items()
     (tmp_path / script[0]).write_text(script[1])
@@ -198,6 +200,7 @@ def test_the_documented_page_is_written_in_every_format(tmp_path):
         assert "element-wise" in text
 
 
+@pytest.mark.ci
 def test_the_documented_format_is_a_name_for_every_command(tmp_path, monkeypatch):
     install(tmp_path, documented("A report format"), monkeypatch)
     written = formats.write(view.page(sample()), *formats.check_formats(["rst"]), tmp_path)
@@ -247,6 +250,7 @@ def test_the_documented_recommendation_is_among_the_findings(tmp_path, monkeypat
     assert not [one for one in find(sample()) if one.title == own.title]
 
 
+@pytest.mark.ci
 def test_the_documented_command_is_one_of_rooflines(tmp_path, monkeypatch):
     install(tmp_path, documented("A command"), monkeypatch)
 

@@ -23,6 +23,9 @@ from rooflines.roofline.judge.step.input_pipeline import host_fraction, input_fr
 from tests.commands import write_ceilings
 from tests.integrations.reports import alone
 
+# Takes seconds to compile, to start or to load.
+pytestmark = pytest.mark.ci
+
 SHARE = 0.05  # how exactly a share must come out
 
 WARMUP, STEPS, PROBE = 2, 8, 1

@@ -8,6 +8,9 @@ import pytest
 
 from tests.pipeline.networks.recordings import check_sums
 
+# Takes seconds to compile, to start or to load.
+pytestmark = pytest.mark.ci
+
 
 def test_main_job_end_to_end(tmp_path):
     """What a newcomer types, with this machine's own ceilings: every report is there and no operator beats its bound."""

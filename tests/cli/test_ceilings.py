@@ -87,6 +87,7 @@ def test_the_table_has_value_spread_scope_age_and_how_in_80_columns(ask, instant
     assert "kernel, unconfirmed" not in text  # what is told below the table is not told again
 
 
+@pytest.mark.ci
 def test_nothing_is_said_on_the_way_in_a_pipe(place):
     """The cached set of a real process answers a second one, which prints the table and nothing else."""
     facts = measure._facts(torch.device("cpu"), 1, None)
@@ -154,6 +155,7 @@ def test_json_is_a_file_for_ceilings(ask, place):
     assert session["series"][0]["values"] == [460e9] * 4
 
 
+@pytest.mark.ci
 def test_csv_has_a_row_a_ceiling_and_the_suffix_of_output_decides_the_format(ask, place):
     rows = list(csv.DictReader(io.StringIO(ask("--format", "csv").out)))
     assert [row["name"] for row in rows] == [one.name for one in (*samples.ceilings(), FURTHER)]

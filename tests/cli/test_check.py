@@ -118,6 +118,7 @@ def test_without_timed_steps_the_traced_ones_tell_how_well_a_baseline_is_known(c
     assert "the median of 10 traced steps is known to" in check("--baseline", "other", "--update", "noise.json").complaint[0]
 
 
+@pytest.mark.ci
 def test_runs_that_are_not_judged_or_far_off_are_warnings(check, tmp_path):
     # A run whose noise is unknown is not judged.
     write_json(tmp_path / "one.json", replaced(count=1, median_s=0.16, ci95_s=None, durations_s=(0.16,)))

@@ -493,6 +493,7 @@ def test_help_version_and_no_command(place, capsys, monkeypatch):
     refused(call(capsys, monkeypatch, "profil"), "no such command 'profil'", "rooflines --help")
 
 
+@pytest.mark.ci
 def test_the_installed_command_and_the_module_are_the_same(place):
     installed = os.path.join(os.path.dirname(sys.executable), "rooflines")
     if not os.path.exists(installed):
@@ -523,6 +524,7 @@ def test_a_file_whose_name_is_not_utf_8_is_recorded_read_and_written(place):
     assert (answer.code, (place / page).is_file()) == (0, True)
 
 
+@pytest.mark.ci
 def test_where_a_name_must_be_utf_8_one_line_says_so(place):
     output = os.fsdecode(b"caf\xe9")
     refused(run("profile", "models.py:mlp", *quick(place), "-o", output, cwd=place), r"directory 'caf\\xe9' is not UTF-8", "--output")

@@ -66,6 +66,7 @@ def test_two_analyses_or_traces(compare):
     assert any("timed without the profiler" in note for note in found["notes"])
 
 
+@pytest.mark.ci
 def test_a_run_with_itself_a_trace_and_an_analysis(tmp_path, compare):
     network = nn.Sequential(nn.Linear(8, 16), nn.ReLU())
     rooflines.profile(

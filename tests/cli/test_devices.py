@@ -85,6 +85,7 @@ def test_a_device_is_found_by_printed_name_by_its_own_and_by_words(ask, words, n
     assert listed(ask(*words, "--format", "csv")) == names
 
 
+@pytest.mark.ci
 def test_sheets_are_shown_as_table_json_and_csv(ask):
     # A slice is shown as its device.
     out = " ".join(ask("NVIDIA A100-SXM4-40GB MIG 1g.5gb").out.split())
@@ -107,6 +108,7 @@ def test_sheets_are_shown_as_table_json_and_csv(ask):
     assert (float(bf16["value"]), bf16["unit"], bf16["accumulate"], bf16["derived"]) == (989.4e12, "FLOP/s", "fp32", "false")
 
 
+@pytest.mark.ci
 def test_a_sheet_of_ones_own_is_added_listed_and_removed(ask, tmp_path):
     answer = ask("--add", tmp_path / "mine.toml")
     kept = tmp_path / "config" / "devices" / "our_accelerator.toml"

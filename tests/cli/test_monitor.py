@@ -100,6 +100,7 @@ def test_input_output_and_exit_code_are_the_programs(place):
     assert facts("killed")["ending"]["signal"] == 9
 
 
+@pytest.mark.ci
 def test_signal_dispositions_and_descriptors_are_those_of_a_shell(place):
     code = (
         "import signal, os\n"
@@ -120,6 +121,7 @@ def test_children_that_we_were_told_to_forget_are_waited_for_and_the_program_is_
         assert facts(action)["ending"]["exit_code"] == 3
 
 
+@pytest.mark.ci
 def test_a_command_that_cannot_run(place, capsys, monkeypatch):
     for name, code, words in (
         ("no-such-program", 127, "command not found: 'no-such-program'."),
@@ -230,6 +232,7 @@ def test_a_program_is_sampled_from_its_first_moment(place):
     assert "largest_rss_bytes" not in facts()["ending"]
 
 
+@pytest.mark.ci
 def test_a_program_that_is_over_at_once(place):
     done = monitor("--", "true")
     assert done.returncode == 0
@@ -306,6 +309,7 @@ HANDLES = (
 WAITS = "import time; print('ready', flush=True); time.sleep(600)"
 
 
+@pytest.mark.ci
 def test_ctrl_c_is_the_programs_affair(place):
     with started("--quiet", *python(HANDLES)) as process:
         assert process.stdout.readline() == "ready\n"
@@ -336,6 +340,7 @@ print(json.dumps([text.decode(), os.waitstatus_to_exitcode(os.waitpid(process, 0
 """
 
 
+@pytest.mark.ci
 def test_a_terminal_is_the_programs_own(place):
     """Its foreground group, its input and its Ctrl-C."""
     code = "import os, time\nprint(os.isatty(0), os.tcgetpgrp(0) == os.getpgrp(), input(), flush=True)\ntime.sleep(600)"
@@ -345,6 +350,7 @@ def test_a_terminal_is_the_programs_own(place):
     assert text.endswith("out/analysis.json\r\n")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_monitor_reaches_the_program(place, number):
     with started(*python(WAITS)) as process:
@@ -423,6 +429,7 @@ def running(code):
             child.kill()
 
 
+@pytest.mark.ci
 def test_attached_until_the_process_ends(place):
     with running(WAITS) as child, started("--pid", child.pid) as process:
         wait_until(lambda: len(read_journal(Path("out", JOURNAL_FILE)).samples) > 3)
@@ -446,6 +453,7 @@ def test_attached_for_a_while(place):
     assert 0.5 <= analysis()["window_s"] <= time.monotonic() - begun
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_attached_until_interrupted(place, number):
     with running(WAITS) as child:

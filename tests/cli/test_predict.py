@@ -28,6 +28,7 @@ def predict(tmp_path, capsys, monkeypatch):
     return lambda *arguments: call(capsys, monkeypatch, "predict", "models.py:mlp", *arguments)
 
 
+@pytest.mark.ci
 def test_a_table_of_80_columns_and_the_same_as_json_and_csv(predict):
     asked = (*DEVICES, "--batch-size", "1,8", "--precision", "fp16", "--price", "NVIDIA H200=3.5")
     answer = predict(*asked)

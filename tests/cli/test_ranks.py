@@ -46,6 +46,7 @@ def test_a_directory_a_pattern_and_files_are_one_job(place, ask, sources):
     assert [row["rank"] for row in plain["ranks"]] == [0, 7]
 
 
+@pytest.mark.ci
 def test_one_source_is_analysed_as_ever(place, ask):
     shutil.copytree("job", "alone", ignore=shutil.ignore_patterns("rank7*"))
     for source in ("job/rank0.json.gz", "job/rank0*", "alone"):
@@ -69,6 +70,7 @@ def test_a_table_and_the_json_in_a_directory(place, ask):
     assert json.loads(Path("out/ranks.json").read_text())["world_size"] == 8
 
 
+@pytest.mark.ci
 def test_reports(place, ask):
     assert ask("report", "job", "-o", "out").code == 0
     assert sorted(path.name for path in Path("out").iterdir()) == [
@@ -103,6 +105,7 @@ def test_traces_are_found_by_number_and_ours_are_not(tmp_path):
     assert [Path(path).name for path in find_traces([tmp_path])] == ["rank1.json.zst", "rank2.json.gz", "rank10.json"]
 
 
+@pytest.mark.ci
 def test_traces_behind_urls():
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
@@ -123,6 +126,7 @@ def test_processes_say_what_one_says(place):
     assert pipeline.analyze_ranks(traces, jobs=2) == pipeline.analyze_ranks(traces, jobs=1)
 
 
+@pytest.mark.ci
 def test_a_rank_that_cannot_be_read_is_named_whoever_reads_it(place):
     Path("job/rank3.json.gz").write_bytes((DLRM / "rank3.json.gz").read_bytes()[:20_000])
     for jobs in (1, 2):

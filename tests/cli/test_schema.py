@@ -9,6 +9,7 @@ from rooflines.profiler.records import RunFile, StepTimes
 from rooflines.profiler.training.records import Training
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["analysis", "monitor"])
 def test_a_field_is_described_by_the_comment_above_it(name, capsys):
     schema.schema(name)

@@ -197,6 +197,7 @@ def test_what_cannot_be_done_is_one_line(capsys, monkeypatch, tmp_path, argument
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.ci
 def test_study_alone_says_which_there_are_and_their_help_has_examples(capsys, monkeypatch):
     alone = call(capsys, monkeypatch, "study")
     assert alone.code == 0

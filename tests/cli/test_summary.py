@@ -114,6 +114,7 @@ def test_the_commands_of_a_summary_print_its_figures(source, folder):
     assert json.loads(commands.run(*words, "--at", at, cwd=folder).out) == part(record, at)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -134,6 +135,7 @@ def test_a_path_as_the_first_argument_is_analyzed():
     assert run(BERT).out == run("analyze", BERT).out
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -156,6 +158,7 @@ def test_a_sweep_is_summarized_the_fastest_point_first(folder):
     ]
 
 
+@pytest.mark.ci
 def test_a_corrupt_result_is_named(folder, tmp_path):
     shutil.copytree(folder / "swept", tmp_path / "swept")
     (tmp_path / "swept" / "points" / "b1" / "round-0" / RESULT_FILE).write_text("{")
@@ -164,6 +167,7 @@ def test_a_corrupt_result_is_named(folder, tmp_path):
     assert "result.json' is corrupt" in answer.complaint[0]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("format", ["md", "json"])
 @pytest.mark.parametrize("budget", [400, 800, 2000])
 def test_a_budget_is_that_of_what_is_printed(format, budget):

@@ -39,6 +39,7 @@ def test_evaluation_is_no_part_of_a_step(profile_here, loop):
     assert any(note.startswith("the program evaluated its model") for note in run.facts.notes)
 
 
+@pytest.mark.ci
 def test_the_last_model_that_is_called_ends_a_step_of_inference(profile_here):
     run = profile_here(
         textwrap.dedent("""
@@ -53,6 +54,7 @@ def test_the_last_model_that_is_called_ends_a_step_of_inference(profile_here):
     assert {"0", "Sequential.0"} <= {row.path for row in analysis.modules}
 
 
+@pytest.mark.ci
 def test_sixty_calls(profile_here):
     run = profile_here("model = mlp().eval()\nwith torch.no_grad():\n    for _ in range(60): model(torch.randn(4, 8))\n")
     analysis = check_report(run, 60, phases={"forward"}, mode="inference")
@@ -60,6 +62,7 @@ def test_sixty_calls(profile_here):
     assert len(run.facts.steps.timed_ns) > 10
 
 
+@pytest.mark.ci
 def test_a_program_without_a_step_is_recorded_as_a_whole(profile_here):
     run = profile_here("a = torch.randn(64, 64)\nb = a @ a\nc = b @ a\n")
     analysis = check_report(run, 0, phases={"forward"}, mode="inference", modules=False)

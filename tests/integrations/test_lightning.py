@@ -83,6 +83,7 @@ def test_the_callback_records_updates_and_stops_the_training(fit, callback):
     assert (calls(analysis)["aten::addmm"], calls(analysis)["aten::mm"]) == (4, 6), "two batches an update"
 
 
+@pytest.mark.ci
 def test_a_training_that_ends_early_has_a_report(fit, callback, capsys):
     recorder = callback()
     trainer = fit(max_steps=3, callbacks=[recorder])

@@ -68,6 +68,7 @@ def test_six_tools_answer_with_the_json_of_the_commands(ask):
     assert texts[5]["units_per_s"] == pytest.approx(1 / texts[5]["lower_bound_s"])
 
 
+@pytest.mark.ci
 def test_paths_outside_the_folders_are_refused(ask):
     folder, call = ask
     outside = (
@@ -83,6 +84,7 @@ def test_paths_outside_the_folders_are_refused(ask):
         assert "nothing was read" in text
 
 
+@pytest.mark.ci
 def test_an_argument_is_no_option(ask):
     folder, call = ask
     _, ((failed, _),) = call(("devices", {"name": "--output=written.json"}))

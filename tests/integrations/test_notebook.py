@@ -56,6 +56,7 @@ def test_a_block_that_marks_no_step_is_recorded_as_one(tmp_path):
     assert calls(analysis)["aten::addmm"] == 4 * 2
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("steps", [2, 20])
 def test_another_thread_than_the_main_one(tmp_path, steps):
     runs = []

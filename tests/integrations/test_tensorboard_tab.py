@@ -111,6 +111,7 @@ def tab(logdir):
     return Tab(logdir)
 
 
+@pytest.mark.ci
 def test_the_list_comes_first_and_figures_follow(tab, logdir):
     first = tab.runs(filled=False)
     hostile = f"mixed/{HOSTILE.replace('/', '|')}/cpu.json.gz"
@@ -144,6 +145,7 @@ def test_the_page_of_a_run_is_its_report(tab, logdir, tmp_path):
     assert policy.count("sha256-") == response.text.count("<script>")
 
 
+@pytest.mark.ci
 def test_several_ranks_and_comparisons_have_their_pages(tab, logdir):
     names = [name for name, one in tab.runs().items() if name.startswith("ddp/")]
     assert render(ranks.page(rooflines.analyze_ranks(logdir / "ddp", jobs=1))) == tab.get("page", run="ddp (2 ranks)").text
@@ -233,6 +235,7 @@ def test_large_files_are_analyzed_when_opened_and_limits_are_told(tmp_path, monk
     assert tab.runs()["large.json.gz"]["state"] == "done"
 
 
+@pytest.mark.ci
 def test_the_analyses_kept_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr("rooflines.integrations.tensorboard_tab.results.MOST_KEPT", 2)
     for name in "abc":
@@ -268,6 +271,7 @@ def served(logdir):
     assert (process.returncode, out.strip(), err.strip()) == (0, "", "")
 
 
+@pytest.mark.ci
 def test_the_tab_in_a_browser(browser, served):  # noqa: F811
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()

@@ -179,6 +179,7 @@ def test_slow_data_gives_advice_on_data_loading(profile_here):
     assert "data" in find(alone(analysis))[0].title.lower()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("made", "traced"), [(3, "early"), (2, "early"), (1, "program")])
 def test_few_steps(profile_here, made, traced):
     run = profile_here(

@@ -198,6 +198,7 @@ def test_the_command_is_the_one_to_type_again(monkeypatch, arguments, command):
     assert default_command() == command
 
 
+@pytest.mark.ci
 def test_the_timed_pass_times_the_step_and_little_else(asked):
     """The steps time themselves; what the collector says is never less, and hardly more where nothing else ran meanwhile."""
     own = []

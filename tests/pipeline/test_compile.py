@@ -14,6 +14,9 @@ from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.workloads.prepare import from_module
 from rooflines.roofline.analyze import analyze
 
+# Takes seconds to compile, to start or to load.
+pytestmark = pytest.mark.ci
+
 
 class Transformer(nn.Module):
     """One causal block over embedded tokens."""
@@ -85,7 +88,6 @@ CASES = [
 ]
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(("make", "mode"), CASES)
 def test_nearly_all_time_has_a_count_and_every_module_the_products_of_the_eager_run(pair, make, mode):
     eager, compiled = pair(make, mode)
@@ -103,7 +105,6 @@ def test_nearly_all_time_has_a_count_and_every_module_the_products_of_the_eager_
         assert others[1] == pytest.approx(others[0], rel=0.1)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("make", [pytest.param(resnet10, marks=pytest.mark.slow), normalized])
 def test_a_normalization_that_is_taken_apart_costs_what_its_parts_do(pair, make):
     """In inference batch_norm is x * a + b, 2 FLOPs; its parts are (x - m) * r * w + b, 4, and for a channel 1 / sqrt(v + eps), 2."""
@@ -161,7 +162,6 @@ def nothing_compiled():
     torch.compiler.reset()
 
 
-@pytest.mark.ci
 def test_graphs_between_breaks_have_their_modules(tmp_path):
     torch.manual_seed(0)
     network, x = Outer(), torch.randn(8, 32)
@@ -179,7 +179,6 @@ def test_graphs_between_breaks_have_their_modules(tmp_path):
     assert fused == 2 * 8 * 64 + (1 + 14) * 8 * 32  # relu(y * 2); softmax(y + 1)
 
 
-@pytest.mark.ci
 def test_a_graph_for_each_size_is_told_apart(tmp_path):
     function = torch.compile(lambda x: torch.relu(x) * 3, dynamic=False)
     small, large = torch.randn(4, 16), torch.randn(9, 16)
@@ -189,7 +188,6 @@ def test_a_graph_for_each_size_is_told_apart(tmp_path):
     assert sizes == {"4x16": (1, 2 * 4 * 16), "9x16": (1, 2 * 9 * 16)}
 
 
-@pytest.mark.ci
 def test_sizes_that_vary_and_what_was_compiled_before_are_unknown_with_their_reason(tmp_path):
     varying, before = (torch.compile(function, dynamic=dynamic) for function, dynamic in ((torch.relu, True), (torch.tanh, False)))
     x = torch.randn(64, 64)

@@ -150,6 +150,7 @@ def test_tf32_products_are_bounded_by_their_own_rate(mlp):
     assert rounded.lower_bound_s < exact.lower_bound_s
 
 
+@pytest.mark.ci
 def test_memory_is_that_of_the_recorder(mlp):
     weights = 4 * (800 * 1600 + 1600 + 1600 * 400 + 400)
     found = predict(mlp, devices=[T4], mode="training", optimizer="adam", batch_size=50)
@@ -213,6 +214,7 @@ def test_a_step_that_does_not_fit_has_no_rate_and_says_what_it_takes(mlp):
     assert {name: text for name, text in shown.items() if text not in ("–", "")} == {"device": "Tesla T4", "fits": "no"}
 
 
+@pytest.mark.ci
 def test_times_of_noise_are_in_no_table_and_each_phase_is_in_the_short_form(tmp_path):
     pytest.importorskip("transformers")
     found = predict(config(tmp_path, LLAMA), devices=[H200], mode="generate", prompt_length=20, new_tokens=400, precision="bf16")
@@ -265,6 +267,7 @@ def closed_form(values, tokens, context):
     return tokens * (2 * active + 4 * layers * heads * head * context)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("values", [
     LLAMA, MIXTRAL, pytest.param(LLAMA_70B, marks=pytest.mark.slow), pytest.param(MIXTRAL_8X7B, marks=pytest.mark.slow)
 ], ids=["llama", "mixtral", "llama-70b", "mixtral-8x7b"])  # fmt: skip
@@ -363,6 +366,7 @@ def test_a_context_beyond_the_model_is_refused(tmp_path):
         predict(config(tmp_path, LLAMA), devices=[H200], mode="generate", prompt_length=500, new_tokens=50)
 
 
+@pytest.mark.ci
 def test_a_source_without_operators_gives_no_estimate(mlp, tmp_path):
     run = tmp_path / "run"
     rooflines.profile(torch.nn.Linear(3, 3), torch.zeros(1, 3), output=run, formats=(), trace=False, steps=2, warmup=1, device="cpu",

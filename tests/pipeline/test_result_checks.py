@@ -70,6 +70,7 @@ def seeded():
         yield
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("weight", "which"), [(1e10, "first"), (300.0, "last")])
 def test_a_loss_that_is_not_finite_is_noted_with_its_step(tmp_path, weight, which):
     class Fourth(nn.Module):

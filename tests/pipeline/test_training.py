@@ -185,11 +185,13 @@ def test_what_cannot_be_trained_is_refused(networks, tmp_path, asked, problem):
         train(f"{networks}:small", options(**{"data": "cifar10", **asked}), output=tmp_path / "run")
 
 
+@pytest.mark.ci
 def test_the_learning_rate_falls_to_a_tenth_after_each_milestone(networks, tmp_path):
     training, _ = train(f"{networks}:small", options(data="cifar10", lr_steps="1,2", optimizer="adam"), output=tmp_path / "run")
     assert [epoch.learning_rate for epoch in training.results[0].epochs] == pytest.approx([0.02, 0.002, 0.0002])
 
 
+@pytest.mark.ci
 def test_the_command_prints_the_page_and_fails_with_the_training(networks, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     common = ("--device", "cpu", "--data", "cifar10", "--train-samples", 32, "--test-samples", 16, "--batch-size", 8, "--epochs", 1)

@@ -47,6 +47,7 @@ def test_an_error_about_an_object_ends_the_observation_of_that_object_only():
     assert not guard.has_failed
 
 
+@pytest.mark.ci
 def test_an_object_left_alone_is_not_kept_alive():
     guard, model = Guard(), Model()
     guard.about(lambda _: 1 // 0)(model)

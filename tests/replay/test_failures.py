@@ -63,6 +63,7 @@ def profile(device, folder, library):
     return answer, load(folder / "run")
 
 
+@pytest.mark.ci
 def test_out_of_memory_names_what_was_asked_for_and_what_was_free(device, tmp_path, nvml_library, monkeypatch):
     fail(device, lambda: torch.OutOfMemoryError(FULL), "step")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1.25 * 2**30, 80 * 2**30))
@@ -75,6 +76,7 @@ def test_out_of_memory_names_what_was_asked_for_and_what_was_free(device, tmp_pa
     assert (run.facts.status, len(run.facts.steps.timed_ns)) == ("failed", 3)
 
 
+@pytest.mark.ci
 def test_a_gpu_so_full_that_it_cannot_be_asked_is_said_to_be_full(device, tmp_path, nvml_library, monkeypatch):
     def full(_):
         raise torch.AcceleratorError("CUDA error: out of memory")
@@ -87,6 +89,7 @@ def test_a_gpu_so_full_that_it_cannot_be_asked_is_said_to_be_full(device, tmp_pa
     assert run.facts.status == "failed"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("when", [("step", "wait"), ("wait",)])
 def test_a_device_lost_while_steps_are_timed(device, tmp_path, nvml_library, when):
     """With the next launch, or only where something waits for the device: after the last timed step."""
@@ -106,6 +109,7 @@ def test_a_device_lost_while_steps_are_timed(device, tmp_path, nvml_library, whe
     assert "this run failed: CUDA error: unspecified launch failure" in " ".join(again.out.split())
 
 
+@pytest.mark.ci
 def test_a_device_lost_while_steps_are_traced_keeps_the_timed_ones(device, tmp_path, nvml_library):
     def fault(asked):
         if device.tracing is not None:
@@ -119,6 +123,7 @@ def test_a_device_lost_while_steps_are_traced_keeps_the_timed_ones(device, tmp_p
     assert run.facts.trace is None
 
 
+@pytest.mark.ci
 def test_a_script_that_lost_its_device_is_reported_without_ceilings(device, tmp_path, nvml_library, monkeypatch):
     """What had been traced before is there, and the error is the script's, not that of measuring the ceilings."""
 

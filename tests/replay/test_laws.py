@@ -168,6 +168,7 @@ def test_every_format_is_written_and_names_the_device(replay, tmp_path):
     assert list(tmp_path.glob("*tfevents*"))
 
 
+@pytest.mark.ci
 def test_compared_with_itself_nothing_changed(replay):
     folder = replay.run.directory
     answer = rooflines("compare", folder, folder, "--format", "json", "--fail-above", 0)

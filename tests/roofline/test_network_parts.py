@@ -68,6 +68,7 @@ def test_nearly_all_work_belongs_to_a_named_part(architecture: str) -> None:
         assert parts["head"] > 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "mistral", "qwen2", "phi3", "olmo", "starcoder2"])
 def test_matrix_flops_of_dense_models_by_part(architecture: str) -> None:
     count, config = counted(architecture)

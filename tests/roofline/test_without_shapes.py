@@ -46,6 +46,7 @@ def test_shapes_are_seen_in_the_arguments():
     assert trace(*events).shapes_recorded is False
 
 
+@pytest.mark.ci
 def test_without_shapes_the_verdict_says_so_first_and_nothing_is_guessed():
     # A list's allocation would make the one concatenation the only operator with a bound.
     found = analyzed(

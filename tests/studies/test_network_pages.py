@@ -73,6 +73,7 @@ class TestPage:
         assert reason in text
         assert " ".join(reason.split()) in " ".join(in_terminal(page).split())
 
+    @pytest.mark.ci
     def test_figures_are_written_as_vectors_and_pixels(self, page, tmp_path):
         written = write_figures(page, tmp_path / "figures")
         assert len(written) == 2 * len(page.figures())

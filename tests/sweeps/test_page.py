@@ -64,6 +64,7 @@ def page_of(rows):
     return page(SweepAnalysis(sweep=Sweep(name="two", repeats=3, points=tuple(one.point for one in rows)), rows=tuple(rows)))
 
 
+@pytest.mark.ci
 def test_the_page_has_every_point_with_its_value_or_its_reason(tmp_path):
     made = page_of(ROWS)
     assert made.verdict == "Highest throughput: b · batch 4 with 41.0 samples/s (36.9 to 45.1), 4.10 × that of a · batch 1."

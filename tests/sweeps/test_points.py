@@ -233,6 +233,7 @@ def results(values, name="samples_per_s"):
     return [tuple(PointResult(point=f"{index}", round=1, values={name: value}) for index, value in enumerate(pair)) for pair in values]
 
 
+@pytest.mark.ci
 def test_the_two_run_in_turn_and_what_is_stored_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     titles = []

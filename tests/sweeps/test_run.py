@@ -164,6 +164,7 @@ def test_throughput_agrees_with_the_step_and_two_rounds_take_the_widest_interval
 # --- other places ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_dask_cluster_gives_the_same_table(tmp_path):
     distributed = pytest.importorskip("distributed")
     from rooflines.sweeps.places import on_dask

@@ -137,6 +137,7 @@ def test_changes_are_measured_in_turn_with_the_run_and_the_best_are_combined(tmp
     assert "trials" not in [one.name for one in run_view.page(samples.analysis()).sections]
 
 
+@pytest.mark.ci
 def test_an_interruption_keeps_what_was_measured(tmp_path):
     run = recorded(tmp_path / "run", model="interrupted")
     with pytest.raises(Interrupted, match=r"what was measured is in .*advice\.json"):

@@ -208,6 +208,7 @@ def test_ctrl_c_keeps_the_trials_and_the_search_goes_on(tmp_path):
 # --- what is refused ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_what_cannot_be_searched_is_refused_before_anything_runs(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="trials must be at least 1, got 0"):
         run_tuning(search(SMALL, budget=0), tmp_path / "s")
@@ -256,6 +257,7 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch, arguments
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.ci
 def test_the_command_writes_the_report_of_an_interrupted_search(tmp_path, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -29,6 +29,7 @@ def test_a_part_that_works_is_recorded(run, tmp_path):
     assert msgspec.json.decode((tmp_path / "findings.json").read_bytes(), type=Findings) == found
 
 
+@pytest.mark.ci
 def test_a_part_that_fails_keeps_what_it_measured_and_says_why(run, tmp_path):
     found, error = run("raises")
     assert (found.figures, error) == (FIRST, "exit code 1: ZeroDivisionError: no steps")

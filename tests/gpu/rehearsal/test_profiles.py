@@ -94,6 +94,7 @@ def quickly(command, log, limit_s):
     return run_logged([*command[:program], sys.executable, "-c", "import time; time.sleep(0.3)"], log, limit_s)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("launch", [quickly, pytest.param(run_logged, marks=pytest.mark.slow)])
 def test_monitor_watches_a_program(rehearsal, monkeypatch, launch):
     monkeypatch.setattr(profiles, "run_logged", launch)

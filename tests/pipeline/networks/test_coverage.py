@@ -185,6 +185,7 @@ def test_every_call_of_networks_for_images_and_sound_has_a_formula():
     check_both_ways(transformers.WhisperForConditionalGeneration(whisper), input_features=torch.rand(2, 8, 40), labels=tokens(8))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("both", [False, True])
 def test_every_call_of_a_recurrent_layer_has_a_formula(kind, both):

@@ -47,6 +47,7 @@ def test_inference_counts_what_torchvision_publishes(tmp_path, model):
     check_sums(analysis)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_times_and_figures_add_up(recordings, name, mode):
     check_sums(recordings.analysis(name, mode).to_dict())

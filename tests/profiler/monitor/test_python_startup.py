@@ -81,6 +81,7 @@ def test_what_a_program_sees_of_itself(place, words):
     assert followed(*words) == alone
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 @pytest.mark.parametrize("kind", ["script", "module"])
 def test_how_a_program_ends(place, ending, kind):

@@ -313,6 +313,7 @@ def test_a_pipe_is_read_where_somebody_writes_into_it(tmp_path, monkeypatch):
     writer.join()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ["gzip", "zstd"])
 def test_a_file_that_expands_without_measure_is_refused(tmp_path, monkeypatch, how):
     monkeypatch.setattr(sources, "_EXPANSION_COUNTS_FROM", 8 << 20)
@@ -360,12 +361,14 @@ def test_many_distinct_things_meet_the_memory_limit(template):
     assert len(parse_trace(data, options=ReadOptions(memory_limit_bytes=200_000_000)).names) > 0
 
 
+@pytest.mark.ci
 def test_arguments_that_are_cheap_to_write_and_dear_to_keep_meet_the_memory_limit():
     event = '{"ph":"X","cat":"cpu_op","name":"aten::cat","ts":1,"dur":1,"args":{"Input Dims":[[[%]' + ",[]" * 100_000 + "]]}}"
     with pytest.raises(TraceError, match="more than the memory limit"):
         parse_trace(_many(event, 3), options=ReadOptions(memory_limit_bytes=30_000_000))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("events", [
     [add(i * 0.001, 100 - i * 0.002) for i in range(20_000)],
     [add(i, 1000) for i in range(20_000)],
@@ -513,6 +516,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
             analyze(run_of_trace("t.json", whole_part(found)), _sheet(), whole_part(found))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("chunk", [64, 200, 1000])
 def test_a_cut_behind_several_chunks(monkeypatch, chunk):
     monkeypatch.setattr(document, "CHUNK_BYTES", chunk)

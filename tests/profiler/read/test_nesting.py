@@ -45,6 +45,7 @@ def test_nesting_is_that_of_a_walk(drawn):
         assert clipped[i] == min(-ends[i], clipped[caller] if caller >= 0 else -ends[i])
 
 
+@pytest.mark.ci
 @given(events, st.lists(st.booleans(), min_size=40, max_size=40))
 def test_the_innermost_chosen_event_is_the_first_on_the_way_up(drawn, choice):
     table = sorted(((thread, start, -(start + length)) for thread, start, length in drawn))
@@ -61,6 +62,7 @@ def test_the_innermost_chosen_event_is_the_first_on_the_way_up(drawn, choice):
     assert innermost(chosen, after).tolist() == expected
 
 
+@pytest.mark.ci
 def test_depth_costs_nothing_and_a_chain_is_clipped_to_its_first():
     # Depth costs nothing.
     count = 100_000

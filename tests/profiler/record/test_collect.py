@@ -229,6 +229,7 @@ def loop(directory, taken, **settings):
     return recording.run
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("taken", "warmup", "timed", "traced", "kind", "note"), [
     (0, 0, 0, 0, "program", "the program ended early (0 warm-up steps, 0 timed, 0 traced): no operators were traced."),
     (1, 1, 0, 1, "program", "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of the whole"),
@@ -323,6 +324,7 @@ def test_a_process_that_is_killed_leaves_what_had_been_recorded(tmp_path):
         assert (tmp_path / "run" / facts.trace).is_file()
 
 
+@pytest.mark.ci
 def test_steps_of_another_kind_begin_the_recording_again(tmp_path):
     with record(tmp_path / "run", steps=2, warmup=1) as recording:
         steps_of(recording, 6)
@@ -391,6 +393,7 @@ def test_an_input_that_is_refused_at_once_leaves_nothing_but_what_was_there(tmp_
     assert list((tmp_path / "there").iterdir()) == []
 
 
+@pytest.mark.ci
 def test_a_recording_in_a_recording_or_a_profiler_is_refused_and_the_outer_one_goes_on(tmp_path):
     with Recording(tmp_path / "outer", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)) as outer:
         with pytest.raises(UsageError, match=r"already being recorded into '.*outer'"):
@@ -413,6 +416,7 @@ def named(work):
     return [event.name.removeprefix("nn.Module: ") for event in profiler.events() if event.name.startswith("nn.Module: ")]
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")
 def test_a_compiled_module_keeps_its_name_and_nobody_is_warned(recwarn):
     compiled = torch.compile(NETWORK.inner)

@@ -41,6 +41,7 @@ def test_a_schedule_of_the_program_gets_its_events_and_steps_beside_it_are_recor
     assert rooflines.analyze(recorded).totals.matrix_flops == STEP_FLOPS
 
 
+@pytest.mark.ci
 def test_a_profiler_around_all_steps_leaves_their_times_and_its_exported_trace_their_operators(answered):
     source = """
         with profile(activities=CPU, record_shapes={shapes}) as p:

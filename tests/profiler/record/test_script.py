@@ -95,6 +95,7 @@ def test_a_script_that_exits_with_an_error(profiled, ending, message, code):
     assert recorded.facts.status == "failed"
 
 
+@pytest.mark.ci
 def test_a_script_that_refuses_its_arguments_prints_its_own_usage(profiled):
     answer, recorded = profiled(TRAINS, "--nonsense", code=2)
     assert recorded is None, "there is nothing to keep"
@@ -112,6 +113,7 @@ def test_a_script_that_ends_early_says_so_and_still_gives_operators_and_step_tim
     assert "one step)" in rooflines.analyze(recorded).verdict, "the error of a single step is not known"
 
 
+@pytest.mark.ci
 def test_a_script_without_a_step_is_recorded_as_one(profiled):
     _, recorded = profiled("import torch; a = torch.ones(64, 64); print((a @ a).sum())\n")
     analysis = rooflines.analyze(recorded)
@@ -121,6 +123,7 @@ def test_a_script_without_a_step_is_recorded_as_one(profiled):
     assert any(note.startswith("no step was recognized") for note in analysis.notes)
 
 
+@pytest.mark.ci
 def test_a_program_that_is_none_of_pytorch_ends_as_it_does_alone_with_what_to_do(profiled):
     answer, recorded = profiled("print('nothing to see')\n")
     assert "ended without running a PyTorch operator" in answer.complaint[0]

@@ -130,6 +130,7 @@ def test_a_sampler_that_cannot_say_how_well_it_reads_is_not_read(path):
     assert (journal.problems, journal.samples, device.closed) == (("sampling of cuda:0 stopped: GPU is lost.",), (), True)
 
 
+@pytest.mark.ci
 def test_a_costly_sampler_is_read_less_often_than_asked(path):
     def work():
         until = time.thread_time() + 0.02
@@ -240,6 +241,7 @@ def test_zero_and_unit_make_no_difference_and_time_runs_at_any_speed(values, zer
     assert other.period_s == (None if plain.period_s is None else pytest.approx(speed * plain.period_s))
 
 
+@pytest.mark.ci
 @given(VALUES)
 def test_every_change_is_a_multiple_of_the_step(values):
     found = pace(read_at_once(values))

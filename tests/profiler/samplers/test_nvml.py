@@ -391,6 +391,7 @@ def test_gpu_where_nothing_changes_is_read_at_a_usual_pace(stand_in_here, short_
         assert opened.period_s == UNMEASURED_PERIOD_S
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("trouble", ["stall energy 0", "wrap energy 80", "step energy 0.4 -50"])
 def test_counter_that_stands_still_or_falls_back_is_shown_as_it_is(stand_in_here, trouble):
     stand_in_here(f"gpu\npower constant 300\nupdate energy 0.05\nstart energy 60\n{trouble}\n")
@@ -406,6 +407,7 @@ def test_counter_that_stands_still_or_falls_back_is_shown_as_it_is(stand_in_here
         assert energy.resolution <= 15.0
 
 
+@pytest.mark.ci
 def test_pcie_throughput_does_not_stretch_the_readings(stand_in_here, tmp_path):
     journal = tmp_path / "journal"
     stand_in_here(f"journal {journal}\n" + with_lines(FULL, "latency nvmlDeviceGetPcieThroughput 0.02"))

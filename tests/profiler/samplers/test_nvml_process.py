@@ -37,6 +37,7 @@ def test_full_gpu_is_sampled_under_the_name_it_was_asked_by(stand_in, tmp_path):
     assert {sample.memory_used_bytes for sample in samples} == {3 << 30}
 
 
+@pytest.mark.ci
 def test_energy_and_power_are_the_scripted_ones_at_the_time_they_say(stand_in, tmp_path):
     power = [Square(100, 300, period_s=0.4, duty=0.25), Burst(50, start_s=0.8, seconds=0.3)]
     zero = time.time()
@@ -57,6 +58,7 @@ def test_energy_and_power_are_the_scripted_ones_at_the_time_they_say(stand_in, t
     assert last.energy_j - first.energy_j == pytest.approx(truth_j, abs=350 * 0.05)
 
 
+@pytest.mark.ci
 def test_update_periods_are_in_the_journal_and_nothing_is_read_faster(stand_in, tmp_path):
     journal = tmp_path / "journal"
     stand_in(

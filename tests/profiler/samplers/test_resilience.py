@@ -83,6 +83,7 @@ def record(directory, disturb):
     return recording.run
 
 
+@pytest.mark.ci
 @POSIX
 def test_a_killed_sampler_costs_the_rest_of_its_samples_and_the_run_says_so(tmp_path):
     run = record(tmp_path / "run", lambda sampler: sampler.kill())

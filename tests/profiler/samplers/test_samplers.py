@@ -92,6 +92,7 @@ def test_a_process_that_is_not_there_is_named_and_the_fields_of_one_that_ended_a
     assert reading.memory_used_bytes > 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("code", [BUSY, BUSY_PARENT], ids=["itself", "child"])
 def test_host_counts_the_busy_core_of_a_process_and_of_its_children(code):
     with running(code) as child:
@@ -115,6 +116,7 @@ def test_host_counts_the_busy_core_of_a_process_and_of_its_children(code):
     assert 0 < reading.cpu_utilization <= 1
 
 
+@pytest.mark.ci
 def test_a_busy_process_is_sampled_from_outside(tmp_path):
     with running(BUSY) as child, SamplerProcess(child.pid, tmp_path / "samples.jsonl", period_s=0.1, gpus={}) as sampler:
         wait_until(lambda: len(sampler.samples()) >= 12)
@@ -150,6 +152,7 @@ def test_the_sampler_is_no_part_of_what_it_watches(tmp_path):
     assert sampled_memory < memory * 1.05
 
 
+@pytest.mark.ci
 def test_the_sampler_ends_when_told_or_when_the_watched_process_is_killed(journal):
     sampler = sampling(journal)
     assert sampler.pid is None

@@ -102,6 +102,7 @@ def test_each_token_has_a_time():
     assert sum(times[-1] for times in prepared.tokens.generations) <= now_ns() - before
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_counted_kv_cache_is_that_of_the_real_tensors(kind, tmp_path):
     CONFIGS[kind]().save_pretrained(tmp_path)

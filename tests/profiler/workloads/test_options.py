@@ -90,6 +90,7 @@ def test_checkpointed_blocks():
         from_module(nn.Linear(4, 2), torch.ones(1, 4), options(mode="training", checkpointing=True))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "block"), [("resnet18", "8 × BasicBlock"), ("vit_b_16", "12 × EncoderBlock")])
 def test_blocks_of_known_networks(name, block):
     prepared = prepare(name, options(mode="training", checkpointing=True))
@@ -105,6 +106,7 @@ def test_a_network_of_hugging_face_checkpoints_itself(tmp_path):
     assert torch.isfinite(prepared.step())
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "mode"), [("resnet18", "training"), ("timm:resnet18", "inference")])
 def test_a_data_set_feeds_the_step(name, mode):
     prepared = prepare(name, options(data="cifar10", batch_size=2, mode=mode))

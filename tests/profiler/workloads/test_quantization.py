@@ -114,6 +114,7 @@ def test_what_can_run_is_not_refused_and_without_torchao_the_package_is_named(mo
         check("dynamic-int8", mode="inference", precision="fp32", device=CPU)
 
 
+@pytest.mark.ci
 def test_what_cannot_be_quantized_is_refused():
     # A network without such layers is refused.
     network = nn.Sequential(nn.Conv2d(3, 4, 3))
@@ -212,6 +213,7 @@ def test_weights_are_rounded_to_255_steps_of_each_row():
     assert float(error.square().mean()) == pytest.approx(float((step**2 / 12).mean()), rel=0.05)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", LAYERS)
 def test_fewer_bits_make_larger_errors(name):
     network, x = made(name)

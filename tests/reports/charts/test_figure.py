@@ -40,6 +40,7 @@ def points(figure) -> list[tuple[float, float, float]]:
     return [(x, y, size**0.5 / 2 * scale) for (x, y), size in zip(places, marks.get_sizes(), strict=True)]
 
 
+@pytest.mark.ci
 def test_operators_and_roofs_are_drawn_with_their_names():
     # Every operator with work is a point and colors are named once with their share.
     figure = roofline_figure(samples.analysis())
@@ -144,6 +145,7 @@ def test_the_name_of_a_roof_lies_on_no_point(width_in):
             assert box.distance(along, (up - y) * math.cos(angle) - (across - x) * math.sin(angle)) >= radius, name.get_text()
 
 
+@pytest.mark.ci
 def test_names_of_a_crowd_find_room_next_to_it():
     row = samples.analysis().operators[0]
     crowd = tuple(replace(row, module=f"layer.part{n}", time_s=row.time_s * (1 + n / 50)) for n in range(8))

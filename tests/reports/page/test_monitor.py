@@ -73,6 +73,7 @@ def part_of_the_host(device, watts):
 PARTS = (*part_of_the_host("dram", 10), *part_of_the_host("psys", 180))
 
 
+@pytest.mark.ci
 def test_memory_and_board_are_rows_of_the_host_and_no_gpus():
     found = analysis((*gpu_samples(process_memory_bytes=5 << 30), *host_samples(), *PARTS))
     rows = {row.name: row for row in host_rows(found)}
@@ -167,6 +168,7 @@ def test_title_and_timeline():
     assert timeline_of(analysis(gpu_samples())).rows[0].name == "power"
 
 
+@pytest.mark.ci
 def test_the_page_is_whole_and_fetches_nothing():
     page = html.render(page_of(analysis(machine_samples())))
     for part in ("verdict", "host", "usage", "machine", "method"):

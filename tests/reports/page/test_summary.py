@@ -90,6 +90,7 @@ def test_rows_are_those_that_could_save_a_hundredth_of_the_step():
     assert saved_s >= max(row.headroom_s for row in record.operators)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("trace", ["vit-b16_mi300x_inference.json.gz", "gpt-oss_b200_prefill.json.gz"])
 def test_the_figures_of_a_folded_row_add_up_to_it(trace):
     statements = summary(analyze(TRACES / trace), "operators").statements

@@ -11,6 +11,9 @@ from tests.reports import variants
 from tests.reports.render.browser import Opened, hover, shown, violations
 from tests.samples import analysis as sample
 
+# Takes seconds to compile, to start or to load.
+pytestmark = pytest.mark.ci
+
 # What scripts of the page ask for: a chart, its points, ceilings. Other sections are rendered in Python: test_html.
 MISSING = {"empty", "no ceilings", "no counts"}
 

@@ -8,6 +8,9 @@ from rooflines.units import seconds
 from tests.reports.render.browser import shown
 from tests.roofline.real import named
 
+# Takes seconds to compile, to start or to load.
+pytestmark = pytest.mark.ci
+
 
 def test_a_period_of_a_figure_shows_the_rows_that_ran_in_it(opened):
     page = opened("large").page

@@ -77,6 +77,7 @@ def test_markdown_json_and_csv_have_the_same(page):
         assert len(next(iter(plain["rows"]), titles)) == len(expected)
 
 
+@pytest.mark.ci
 def test_numbers_are_the_same_in_every_format(page):
     # Print and the terminal leave out columns and change none.
     out = io.StringIO()

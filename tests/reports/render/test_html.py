@@ -123,6 +123,7 @@ def test_modules_are_a_tree():
     assert [row.depth for row in module_table(variants.replaced(modules=(orphan,))).rows] == [0]
 
 
+@pytest.mark.ci
 def test_every_timed_step_can_be_pointed_at_and_very_many_are_thinned():
     for name in ("sample", "one step", "large"):
         text, durations = rendered(name), ANALYSES[name].steps.durations_s

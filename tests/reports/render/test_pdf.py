@@ -105,6 +105,7 @@ def test_analyses_of_parts_are_set(tmp_path):
     assert "The command was not recorded." in text
 
 
+@pytest.mark.ci
 def test_ceilings_that_the_run_does_not_use_are_counted_and_not_listed():
     single = replace(samples.ceilings()[0], variant="1 thread", value=230e9)
     other = replace(samples.ceilings()[0], name="GEMM int8", precision="int8")

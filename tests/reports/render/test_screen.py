@@ -130,6 +130,7 @@ def test_a_program_that_is_killed_leaves_its_exit_code_and_a_clean_terminal(tmp_
     assert [line for line in left(text) if line] == ["out/analysis.json"]
 
 
+@pytest.mark.ci
 def test_a_screen_needs_a_terminal(tmp_path):
     line = command("monitor", "--live", "--quiet", "--gpus", "none", "--output", "out", "--formats", "json", "--", "echo", "printed")
     done = subprocess.run(line, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)

@@ -29,6 +29,7 @@ def text_of(accumulator, tag: str) -> str:
     return accumulator.Tensors(f"{tag}/text_summary")[0].tensor_proto.string_val[0].decode()
 
 
+@pytest.mark.ci
 def test_steps_and_totals_are_scalars(tmp_path):
     path = write(samples.analysis(), tmp_path / "runs" / "a")
     assert path.parent == tmp_path / "runs" / "a"
@@ -40,6 +41,7 @@ def test_steps_and_totals_are_scalars(tmp_path):
     assert found.Scalars("summary/efficiency")[0].value == pytest.approx(samples.analysis().totals.efficiency)
 
 
+@pytest.mark.ci
 def test_samples_are_curves_of_their_device(tmp_path):
     write(samples.analysis(), tmp_path, READINGS)
     found = events(tmp_path)
@@ -85,6 +87,7 @@ def test_writing_again_replaces_our_file_and_no_other(tmp_path):
     assert other.exists()
 
 
+@pytest.mark.ci
 def test_figures_are_images_whose_thumbnail_can_be_read_and_the_report_is_text(tmp_path):
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -108,6 +111,7 @@ def test_figures_are_images_whose_thumbnail_can_be_read_and_the_report_is_text(t
     assert [path.is_file() for path in tmp_path.iterdir()] == [True]
 
 
+@pytest.mark.ci
 def test_a_name_is_not_markup(tmp_path):
     from tensorboard.plugin_util import markdown_to_safe_html
 

@@ -47,6 +47,7 @@ def test_no_line_is_wider_than_the_console(width):
     assert max(len(line) for line in shown(analysis, width).splitlines()) <= width
 
 
+@pytest.mark.ci
 def test_columns_and_lines_fit_the_console():
     # A wide console shows more columns.
     assert "FLOP/B" not in shown(samples.analysis(), 80)

@@ -109,6 +109,7 @@ def firing(name):
     return {named(rule) for rule in RULES if list(_found(case, (rule,)))}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("rule", "name", "fires"), CLAIMS)
 def test_rules_fire_and_are_held_back_where_the_table_says(rule, name, fires):
     assert (rule in firing(name)) == fires

@@ -201,6 +201,7 @@ def test_the_differences_sum_to_that_of_the_spans_and_every_second_is_in_one_row
         assert sum(times) == one.timeline.span_s
 
 
+@pytest.mark.ci
 @given(analyses)
 def test_nothing_differs_from_itself(one):
     compared = compare(one, one)
@@ -211,6 +212,7 @@ def test_nothing_differs_from_itself(one):
     assert compared.verdict.startswith("B takes as long as A")
 
 
+@pytest.mark.ci
 @given(analyses, analyses)
 def test_exchanging_the_sides_negates(before, after):
     opposite = {"slower": "faster", "faster": "slower", "new": "gone", "gone": "new"}

@@ -71,6 +71,7 @@ def test_a_window_bounds_what_decode_reads(tmp_path, window, prompt, keys, group
     assert [row.matrix_flops for row in prefill] == [triangle if prompt < window else square, triangle]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("kind", "config", "parameters"),
     [

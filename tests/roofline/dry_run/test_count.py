@@ -19,6 +19,7 @@ from rooflines.roofline.count.formulas.registry import FORMULAS
 from rooflines.roofline.dry_run.count import count_network
 
 
+@pytest.mark.ci
 @settings(max_examples=30, deadline=None)
 @given(rows=st.integers(1, 9), inside=st.integers(1, 9), outside=st.integers(1, 9), bias=st.booleans())
 def test_a_linear_layer_to_the_integer(rows, inside, outside, bias):

@@ -120,6 +120,7 @@ def test_without_a_cache_decode_is_a_prefill(tmp_path):
     assert [row for row in rows if row.name == "latent_attention"]
 
 
+@pytest.mark.ci
 def test_other_networks_stay_as_they_are(tmp_path):
     config = {
         "model_type": "llama",

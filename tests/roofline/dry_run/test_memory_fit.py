@@ -73,6 +73,7 @@ def test_a_generation_that_does_not_fit_is_refused_with_what_fits():
     assert "precision='bf16'" in refusal(90, batch=1)
 
 
+@pytest.mark.ci
 def test_a_network_larger_than_this_machine_is_refused_before_it_is_built(tmp_path):
     rooflines = pytest.importorskip("rooflines")
     transformers = pytest.importorskip("transformers")

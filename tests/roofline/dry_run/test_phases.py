@@ -59,6 +59,7 @@ def test_flops_are_two_for_each_weight_and_token_and_four_for_each_pair_of_token
         assert phase.count.coverage == 1
 
 
+@pytest.mark.ci
 def test_decode_is_counted_at_the_mean_context(tmp_path):
     _, decode = counted(llama(), tmp_path).phases
     every = range(PROMPT + 1, PROMPT + NEW)
@@ -80,6 +81,7 @@ def test_decode_of_a_llama_reads_its_parameters_and_its_kv_cache_to_the_byte(tmp
     assert generation.kv_bytes == BATCH * (PROMPT + NEW - 1) * generation.kv_bytes_per_token
 
 
+@pytest.mark.ci
 def test_decode_of_a_gpt2_reads_its_parameters_and_its_kv_cache_to_the_byte(tmp_path):
     generation = counted(gpt2(), tmp_path, keys=(13,))
     decode = generation.phases[1].count
@@ -99,6 +101,7 @@ def test_without_a_cache_each_token_costs_the_whole_sequence(tmp_path):
     assert decode.count.matrix_flops == BATCH * L * (2 * 13 * LLAMA_LAYER + 4 * pairs * A * D) + 2 * BATCH * H * V
 
 
+@pytest.mark.ci
 def test_windows_bound_what_a_layer_reads_and_holds(tmp_path):
     window = 8
     config = transformers.Gemma3TextConfig(

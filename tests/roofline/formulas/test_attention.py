@@ -391,6 +391,7 @@ def test_the_public_operators_for_packed_sequences_return_what_is_counted():
 # --- flex attention ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @recent_torch
 def test_flex_attention_without_a_block_mask_is_all_pairs():
     from torch.nn.attention.flex_attention import flex_attention

@@ -17,6 +17,7 @@ COUNT = 15
 COMPLEX = tensor(3, 5, dtype="complex64")
 
 
+@pytest.mark.ci
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.data())
 def test_two_operands_are_stretched_to_one_result(shape, data):
     flat = [data.draw(st.sampled_from((1, extent))) for extent in shape]

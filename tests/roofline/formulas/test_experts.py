@@ -67,6 +67,7 @@ class Mixture(nn.Module):
         return torch.ops.aten._grouped_mm.default(x[order // self.chosen], self.weight, ends)
 
 
+@pytest.mark.ci
 @settings(max_examples=20, deadline=None)
 @given(experts=st.integers(2, 9), chosen=st.integers(1, 3), tokens=st.integers(1, 9), seed=st.integers(0, 99))
 def test_measured_on_real_tensors_and_expected_on_fake_ones(experts, chosen, tokens, seed):

@@ -122,6 +122,7 @@ def unknown(step):
     return {call.signature.name for call in calls if count(call.signature, outputs=call.outputs).kind != "counted"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "form"), list(forms()))
 def test_every_operator_of_every_optimizer_is_counted(name, form):
     known = inspect.signature(OPTIMIZERS[name].__init__).parameters

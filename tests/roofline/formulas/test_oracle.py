@@ -400,6 +400,7 @@ def sibling(name: str) -> str:
     return name.removesuffix("_") if name.endswith("_") else f"{name}_"
 
 
+@pytest.mark.ci
 def test_the_bytes_of_every_operator_are_tested(collected):
     """What cannot run here has the formula of something that can, or is counted by hand."""
     exercised = {formula_of(name) for name in collected if name in registered()}

@@ -120,6 +120,7 @@ anything = st.deferred(
 )  # fmt: skip
 
 
+@pytest.mark.ci
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(sorted(registered())), st.lists(anything, max_size=12), st.none() | st.integers(-1, 2**40))
 def test_no_signature_makes_it_raise(name, arguments, output_bytes):

@@ -43,6 +43,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("reference", [RUNS, RUNS[:1], public_calls()])
 @pytest.mark.parametrize("bound_s", [1e-9, 1e-6, 3e-5, 1e-2, 10.0])
 @pytest.mark.parametrize("call", [CALL, ADD, replace(CALL, name="other", category="attention", bound="latency")])
@@ -261,6 +262,7 @@ def test_stacks_make_the_time_of_the_host_unknown(analysis):
     assert host_time(analysis) is None
 
 
+@pytest.mark.ci
 def test_a_step_on_a_processor_is_its_operators_and_the_time_between_them(tmp_path):
     torch = pytest.importorskip("torch")
     network = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))

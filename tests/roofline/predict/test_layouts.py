@@ -104,12 +104,14 @@ def test_laws_of_all_layouts(name, layout):
     assert not bound(name, layout, memory_bytes=found.memory_bytes - 1).fits
 
 
+@pytest.mark.ci
 @given(kv_heads=st.integers(1, 64), tensor=st.integers(1, 64))
 def test_every_device_holds_at_least_a_head(kv_heads, tensor):
     facts = replace(network_facts(generation("llama")), kv_heads=kv_heads)
     assert cache_share(facts, tensor) == pytest.approx(max(1 / kv_heads, 1 / tensor))
 
 
+@pytest.mark.ci
 def test_heads_of_keys_are_those_of_any_kernel():
     windows = {**CONFIGS["llama"], "model_type": "mistral", "sliding_window": 8}
     with TemporaryDirectory() as folder:
@@ -119,6 +121,7 @@ def test_heads_of_keys_are_those_of_any_kernel():
     assert network_facts(found).kv_heads == network_facts(generation("llama")).kv_heads
 
 
+@pytest.mark.ci
 def test_facts_of_the_networks():
     llama, mixtral, deepseek = (network_facts(generation(name)) for name in ("llama", "mixtral", "deepseek"))
     assert (llama.layers, llama.reduced, llama.routed, llama.hidden, llama.heads, llama.kv_heads) == (6, 12, 0, 512, 16, 4)

@@ -37,6 +37,7 @@ def read(generation, phase):
     return sum(weights_read(row, ITEM) * row.calls for row in generation.phases[phase].count.operators)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("quantize", BITS)
 def test_products_read_and_hold_weights_of_fewer_bits(model, quantize):
     kind, name = model

@@ -327,6 +327,7 @@ def test_eight_ranks_of_dlrm(dlrm):
         assert rank.matched == rank.collectives == 8
 
 
+@pytest.mark.ci
 def test_two_ranks_of_a_filtered_trace():
     found = analyze_parts([read_rank(str(DATA / f"ddp_rank{rank}.json.gz")) for rank in range(2)])
     assert found.world_size == 128

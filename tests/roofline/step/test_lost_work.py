@@ -48,6 +48,7 @@ def of_kind(kind):
     return sorted(events, key=lambda event: event["ts"])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("first", "last", "place"), [(0, 40, "at the start of the recording in"), (-40, None, "at the end in"), (100, 140, "in between in")]
 )

@@ -15,6 +15,9 @@ from rooflines_studies.networks.cnn_numba import work as numba_work
 from rooflines_studies.networks.cnn_torch import TorchCnn
 from tests.studies.networks import reference
 
+# Takes seconds to compile, to start or to load.
+pytestmark = pytest.mark.ci
+
 
 def torch_cuda(**keywords):
     if not torch.cuda.is_available():
@@ -171,7 +174,6 @@ def test_not_a_number_is_seen_in_the_loss(backend, position):
     assert math.isnan(network.step(x, np.arange(9)))
 
 
-@pytest.mark.ci
 @every_backend
 def test_operators_are_timed_and_leave_the_network_as_it_was(backend, networks):
     network = networks(backend)

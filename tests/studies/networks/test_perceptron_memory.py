@@ -59,6 +59,7 @@ def gpus(monkeypatch, taken, device):
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, get_default_memory_pool=lambda: pool))
 
 
+@pytest.mark.ci
 def test_a_devices_memory_is_that_of_the_gpu_that_cupy_computes_on(monkeypatch):
     taken = {0x17: 9_000, 0x3B: 100, 0x5E: None}
     gpus(monkeypatch, taken, "0000:3b:00.0")
@@ -71,6 +72,7 @@ def test_a_devices_memory_is_that_of_the_gpu_that_cupy_computes_on(monkeypatch):
     assert "without the context" not in meter.how
 
 
+@pytest.mark.ci
 def test_a_gpu_that_nvml_does_not_tell_of_is_read_without_its_context(monkeypatch):
     gpus(monkeypatch, {0x17: 9_000, 0x5E: None}, "0000:5E:00.0")
     meter = perceptron_memory._Device()
