@@ -195,9 +195,6 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     #: the part of the exposed communication during which the host had launched the computation that comes
     #: next: where it had not, the host sets the pace, and hiding the communication saves nothing
     ready_communication_s: float | None = None
-    #: the part of the busy time after which the host launched the next work in time, or waited for the
-    #: device: faster kernels alone save at most this
-    critical_s: float | None = None
 
 
 class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -837,10 +834,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
     """One piece of advice: what to change, why, and what it would give."""
 
     title: str
-    #: possible saving, seconds per step; absent if unknown
+    #: possible saving at most, seconds per step; absent if unknown
     saves_s: float | None = None
-    #: the saving of one that alone saves less, because the host launches the next work too late, once that is
-    #: changed
+    #: what the replayed step gains by it on top of the findings before it; absent where it is not replayed
+    about_s: float | None = None
+    #: the same without those
+    alone_s: float | None = None
+    #: what it gives on top of those once the host launches all work in time, where it gives nothing before
     later_s: float | None = None
     evidence: str
     suggestion: str
@@ -854,6 +854,29 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
     def most_s(self) -> float:
         """The possible saving, 0 if unknown."""
         return self.saves_s or 0.0
+
+    @property
+    def gain_s(self) -> float:
+        """The saving as well as it is known: replayed, else at most."""
+        return self.most_s if self.about_s is None else self.about_s
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """The recorded window, run again by its dependencies (``replay/``): what savings are taken from,
+    where it is reproduced."""
+
+    #: a step, or the trace, as recorded
+    recorded_s: float
+    #: how much longer or shorter the unchanged replay is, as a fraction
+    error: float
+    #: the part of the window in which work began later than its dependencies explain, which stays as recorded
+    kept_fraction: float
+    #: what the host's times are multiplied by to fit into a timed step, which the profiler does not slow down
+    host_pace: float = 1.0
+    #: why no saving is taken from it
+    reason: str = ""
+    #: a step as it is, and after each of the findings that have a replayed gain, in their order
+    chain_s: tuple[float, ...] = ()
 
 
 class Analysis(Shown, frozen=True, kw_only=True):
@@ -920,6 +943,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     memory: Memory | None = None
     usage: Usage | None = None
     findings: tuple[Finding, ...] = ()
+    replay: Replay | None = None
     notes: tuple[str, ...] = ()
     #: sentences about operators that ran, or may have, and were not recorded: then nothing is said of shares,
     #: idle time or what bounds the step

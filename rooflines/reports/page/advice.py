@@ -47,7 +47,8 @@ def findings_section(analysis: Analysis) -> Section:
     none = sentences.missing_findings(analysis)
     found = recommended(analysis.findings, none, analysis.whole_s, sentences.per(analysis), analysis.command)
     missing = sentences.missing_ceilings(analysis) if analysis.operators else None
-    return section("findings", "Recommendations", found, *said([missing or ""], "absent"))
+    chain = said([sentences.chain_sentence(analysis)])
+    return section("findings", "Recommendations", found, *chain, *said([missing or ""], "absent"))
 
 
 def recommended(
@@ -59,7 +60,7 @@ def recommended(
         Recommendation(
             title=finding.title,
             saves=sentences.saving(finding, whole_s, per),
-            share=max(0.0, finding.most_s / whole_s) if whole_s > 0 else 0.0,
+            share=max(0.0, finding.gain_s / whole_s) if whole_s > 0 else 0.0,
             evidence=finding.evidence + sentences.example(finding.example),
             suggestion=suggested(finding, command),
         )

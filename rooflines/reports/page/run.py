@@ -527,4 +527,5 @@ def _method(analysis: Analysis) -> Section:
     if analysis.command:
         command = [Paragraph("Command", "title"), Paragraph(analysis.command, "code")]
     definitions = Facts(rows=(*_METHOD, ("bound", f"{bounds}.")), kind="definitions")
-    return section("method", "Method", Paragraph(basis), definitions, *command)
+    replayed = said([sentences.replay_sentence(analysis)])
+    return section("method", "Method", Paragraph(basis), definitions, *replayed, *command)

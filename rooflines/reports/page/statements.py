@@ -99,7 +99,7 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
         yield Said("confidence", status, ("/other_programs" if analysis.other_programs else "/status",))
     for number, finding in enumerate(analysis.findings):
         # Without a figure, a saving is not quantified.
-        if not finding.saves_s or share_of_step(finding.most_s, analysis) >= WORTH:
+        if not finding.saves_s or finding.later_s or share_of_step(finding.gain_s, analysis) >= WORTH:
             saving = sentences.saving(finding, analysis.whole_s, sentences.per(analysis))
             yield _change(number, finding, saving, sentences.suggested(finding, analysis.command))
     if not analysis.findings:
@@ -121,7 +121,7 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
 
 def _change(number: int, finding: Finding, saving: str, suggestion: str) -> Said:
     text = f"{finding.title}: {saving}. Evidence: {finding.evidence}. Try: {suggestion}".rstrip(".")
-    saved = "later_s" if finding.later_s and not finding.saves_s else "saves_s"
+    saved = "later_s" if finding.later_s else "saves_s" if finding.about_s is None else "about_s"
     figures = (f"/findings/{number}/{saved}", f"/findings/{number}/example/ts_us")
     return Said(
         "change",

@@ -8,11 +8,10 @@ would keep the step as long.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodeled
@@ -45,14 +44,15 @@ class Setting(NamedTuple):
 
 class Advice(NamedTuple):
     """A rule's answer: ``saves_s`` seconds of a step (None where they cannot be stated) out of the times in
-    ``of``, ``faster`` if it only makes kernels faster, and the host launches as many."""
+    ``of``. It changes the ``work``, of kernels and of the host that launches them, the ``kernels`` alone, or
+    what ``launching`` takes the host."""
 
     title: str
     saves_s: float | None
     evidence: str
     suggestion: Setting | str
     of: Mapping[Key, float]
-    faster: bool = False
+    changes: Literal["work", "kernels", "launching"] = "work"
 
 
 class Ran(NamedTuple):
@@ -149,12 +149,6 @@ class Case:
             or coverage.modeled_time_fraction is None
             or coverage.modeled_time_fraction >= 0.5
         )
-
-    @property
-    def critical_s(self) -> float:
-        """The most that faster kernels alone can save, infinite where it is not known."""
-        timeline = self.analysis.timeline
-        return math.inf if timeline is None or timeline.critical_s is None else timeline.critical_s
 
     @cached_property
     def kind(self) -> str:

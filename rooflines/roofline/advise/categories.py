@@ -93,7 +93,9 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
             f"largest loss: {worst}",
             suggestion,
             lost,
-            faster=category not in (*FUSABLE, "optimizer") or "channels" in str(suggestion),
+            changes="work"
+            if category in (*FUSABLE, "optimizer") and "channels" not in str(suggestion)
+            else "kernels",
         )
 
     rule.__name__ = f"slow_{category.replace('-', '_')}"

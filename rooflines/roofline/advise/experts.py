@@ -52,5 +52,5 @@ def dense(case: Case) -> Advice | None:
         "gather the tokens of each expert (index_select, then index_add_), or a grouped product "
         "(torch._grouped_mm)",
         of,
-        faster=True,
+        changes="kernels",
     )

@@ -26,16 +26,16 @@ from rooflines.roofline.advise import (
     training,
 )
 from rooflines.roofline.advise.case import Advice, Case, Setting
+from rooflines.roofline.advise.plan import in_order, planned
 from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.judge.step.interference import delayed, noise_s
 from rooflines.roofline.predict.change import Change
 from rooflines.roofline.predict.options import predict
+from rooflines.roofline.replay.replays import Replays
 
 # What is below this share of a step is not worth a sentence.
 WORTH = 0.02
 MOST = 6
-
-_LATE = "; faster kernels alone save no more: the host launches what follows them too late"
 
 Rule = Callable[[Case], Advice | None]
 
@@ -88,9 +88,9 @@ _MORE_STEPS = Finding(
 )
 
 
-def find(analysis: Analysis) -> tuple[Finding, ...]:
-    """The findings of ``analysis``, largest saving first, in seconds of the step; no two about the same time,
-    together at most it."""
+def find(analysis: Analysis, replays: Replays | None = None) -> tuple[Finding, ...]:
+    """The findings of ``analysis``, in seconds of the step: in the order of a plan where its trace is
+    replayed, else the largest bound first; no two about the same time, together at most it."""
     if analysis.other_programs is not None and not analysis.other_programs.judged:
         return (_quieter(analysis),)
     start_up = analysis.basis.start_up
@@ -102,10 +102,11 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
         if only_input
         else (*load_all("findings"), *RULES)
     )
-    found = sorted(
-        _found(Case(analysis), rules), key=lambda finding: (-finding.most_s, -(finding.later_s or 0.0))
-    )
-    return (*found[:MOST], *([_MORE_STEPS] if start_up else []))
+    case = Case(analysis)
+    least_s = max(WORTH * case.step_s, noise_s(analysis))
+    pairs = [*_found(case, rules, least_s)]
+    found = [finding for finding, _ in pairs] if replays is None else planned(pairs, replays, least_s)
+    return (*in_order(found)[:MOST], *([_MORE_STEPS] if start_up else []))
 
 
 def _quieter(analysis: Analysis) -> Finding:
@@ -124,15 +125,13 @@ def _quieter(analysis: Analysis) -> Finding:
     )
 
 
-def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
-    least_s = max(WORTH * case.step_s, noise_s(case.analysis))
+def _found(case: Case, rules: tuple[Rule, ...], least_s: float) -> Iterator[tuple[Finding, Advice]]:
     promised: dict[Setting | str, float] = defaultdict(float)  # an option gives what is predicted for it once
-    critical_s = case.critical_s  # what faster kernels save together
     for rule in rules:
         advice = rule(case)
         if advice is None:
             continue
-        saves_s, later_s = 0.0, None
+        saves_s = 0.0
         if advice.saves_s is not None:
             left_s = _predicted_s(advice.suggestion, case) - promised[advice.suggestion]
             saves_s = min(
@@ -140,20 +139,17 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
             )
             if saves_s <= 0 or saves_s < least_s:
                 continue
-            if advice.faster and critical_s < saves_s:
-                saves_s, later_s = critical_s * (critical_s >= least_s), saves_s
-            critical_s -= saves_s * advice.faster
         case.take(advice)
         promised[advice.suggestion] += saves_s
-        yield Finding(
+        finding = Finding(
             title=advice.title,
             saves_s=saves_s or None,
-            later_s=later_s,
-            evidence=advice.evidence + case.left_out(advice) + _LATE * bool(later_s),
+            evidence=advice.evidence + case.left_out(advice),
             suggestion=str(advice.suggestion),
             example=case.example(advice),
             **_option(advice.suggestion),
         )
+        yield finding, advice._replace(saves_s=saves_s)
 
 
 def _option(suggestion: Setting | str) -> dict[str, Any]:

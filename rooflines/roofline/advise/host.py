@@ -382,6 +382,7 @@ def launching(case: Case) -> Advice | None:
         f"{seconds(idle_s)}{where}, launched work has not begun for {seconds(arriving_s)}{each}{once}",
         without_stacks(case, remedy),
         {"host_bound": idle_s, "kernel_wait": arriving_s},
+        changes="launching",
     )
 
 
@@ -531,4 +532,5 @@ def eager_decode(case: Case) -> Advice | None:
         f"{reached}",
         SERVER_GRAPHS if served is not None else GENERATION_GRAPHS,
         {"host_bound": of_host_s, "kernel_wait": saves_s - of_host_s},
+        changes="launching",
     )

@@ -62,7 +62,7 @@ def fallback(case: Case) -> Advice | None:
         f"{short_kernel(worst.kernels[0].name)}",
         f"pad {which} to a multiple of {MULTIPLE} (F.pad, or the width of the layer or the vocabulary)",
         whole(rows),
-        faster=True,
+        changes="kernels",
     )
 
 
@@ -363,7 +363,7 @@ def lower_precision(case: Case) -> Advice | None:
         f"({now.name}, {now.source.kind})",
         setting(case.analysis, "precision", f"amp-{best.precision}"),
         saved,
-        faster=True,
+        changes="kernels",
     )
 
 
@@ -438,7 +438,7 @@ def named_in_full_precision(case: Case) -> Advice | None:
             else sum(one.time_s for one in found[key])
             for key in saved
         },
-        faster=True,
+        changes="kernels",
     )
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from rooflines.roofline.advise.case import device_kind
 from rooflines.roofline.advise.host import GRAPHS_UNRECORDED
+from rooflines.roofline.advise.plan import in_order
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
 from rooflines.roofline.judge.usage.device_usage import HOST
 from rooflines.units import binary_bytes, percent, seconds, si
@@ -61,11 +62,9 @@ def ranked(findings: tuple[Finding, ...], step_s: float = math.inf) -> tuple[Fin
     """Sort findings: doubts about the results first, then by saving, together at most a step; unknown savings
     last."""
     left_s, found = step_s, list[Finding]()
-    for one in sorted(
-        findings, key=lambda finding: (finding.title not in (_ECC, GRAPHS_UNRECORDED), -finding.most_s)
-    ):
+    for one in sorted(in_order(findings), key=lambda finding: finding.title not in (_ECC, GRAPHS_UNRECORDED)):
         found.append(replace(one, saves_s=min(one.most_s, left_s) or None))
-        left_s -= found[-1].most_s
+        left_s -= found[-1].gain_s
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rooflines.profiler.read.communication_kernels import communicates
-from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, Steps
+from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Rate, Steps
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.step.input_pipeline import input_fraction, leading
@@ -149,17 +149,23 @@ def verdict(analysis: Analysis) -> str:
         sentences.append("The run ended before a step was timed.")
     else:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
-    best = max(analysis.findings, key=lambda finding: finding.most_s, default=None)
+    best = max(analysis.findings, key=_first_s, default=None)
     if (
         best is not None
-        and best.most_s > 0
+        and _first_s(best) > 0
         and unknown_share(analysis) <= MOST_UNKNOWN
         and not steps_differ(analysis)
     ):
         per = "a step" if analysis.basis.per == "step" else "of the trace"
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
-        sentences.append(f"Largest possible gain: {title}, up to {seconds(best.most_s)} {per}.")
+        how = "up to" if best.about_s is None else "about"
+        sentences.append(f"Largest gain: {title}, {how} {seconds(_first_s(best))} {per}.")
     return " ".join(text for text in sentences if text)
+
+
+def _first_s(finding: Finding) -> float:
+    """What a finding gives where it is the first to be followed, as well as it is known."""
+    return finding.most_s if finding.alone_s is None else finding.alone_s
 
 
 def steps_differ(analysis: Analysis) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceilings, marked, marks_of
 from rooflines.profiler.read.distinct import distinct
+from rooflines.profiler.read.intervals import Intervals
 from rooflines.profiler.read.records import Int64s, Trace
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.tree.breakdown import step_breakdown
@@ -72,6 +73,10 @@ class Judged(NamedTuple):
     attribution: Attribution | None = None
     #: the judged operator of each row of ``attribution``, in their order
     rows: tuple[OperatorRow, ...] = ()
+    #: the place in ``analysis.rows`` of each row and of each gap of ``attribution``
+    place: Int64s = np.zeros(0, np.int64)
+    #: when the device was idle in the windows, by cause
+    causes: dict[str, Intervals] = {}  # noqa: RUF012 (never changed)
 
 
 def judge_times(run: Run, ceilings: Ceilings | None) -> Judged:
@@ -194,6 +199,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     operators, place = by_call_site(rows, summed, apart=served)
     uncounted = [unmodeled_row(gap, timed) for gap in timed.gaps]
     gaps, place_of_gaps = by_call_site(uncounted, unmodeled, apart=served)
+    places = np.concatenate((place, len(operators) + place_of_gaps))
     coverage = msgspec.structs.replace(_coverage(timed, divided, gaps), lost=lost)
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(
@@ -224,7 +230,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         division=divided.division(),
         input=fed or untraced.input,
         traced_steps=_traced_steps(timed.calls, breakdown) if timed.steps else (),
-        activity=activity(timed, traced.causes, np.concatenate((place, len(operators) + place_of_gaps))),
+        activity=activity(timed, traced.causes, places),
         serving=serving(timed, rows, roofs),
         generation=generation(facts, timed, rows, clocked.ready_s, roofs, untraced.steps, totals.energy_j),
         idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()}
@@ -248,7 +254,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
             *(about_lost(lost, timed) if lost is not None else ()),
         ),
     )
-    return Judged(analysis, attribution, rows)
+    return Judged(analysis, attribution, rows, places, traced.causes or {})
 
 
 def _trace_notes(given: _Given, attribution: Attribution) -> Iterator[str]:

@@ -29,6 +29,7 @@ from rooflines.profiler.tree.collectives import Collectives, read_collectives
 from rooflines.profiler.tree.external_trace import run_of_trace
 from rooflines.roofline.advise.communication import ALL_RANKS, FIND_LATE_RANK
 from rooflines.roofline.advise.findings import MOST, WORTH
+from rooflines.roofline.advise.plan import in_order
 from rooflines.roofline.advise.verdict import differing
 from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
@@ -56,7 +57,7 @@ COMPARED = (
     "exposed_communication_s",
     "memcpy_s",
 )
-_SAVINGS = ("saves_s", "later_s")
+_SAVINGS = ("saves_s", "about_s", "alone_s", "later_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = 
         )
     run = run_of_trace(source, trace)
     ceilings, why_not = judge(run.facts.environment)
-    analysis, attribution, _ = analyze(run, ceilings, trace)
+    analysis, attribution = analyze(run, ceilings, trace)[:2]
     # Of what is in no step nothing is said per step.
     since_ns = (
         int(attribution.windows[0, 0]) if attribution is not None and analysis.basis.per == "step" else 0
@@ -164,7 +165,12 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     own = {
         rank: [
             msgspec.structs.replace(
-                one, **{name: (getattr(one, name) or 0.0) * _factor(part, per) or None for name in _SAVINGS}
+                one,
+                **{
+                    name: saved_s * _factor(part, per)
+                    for name in _SAVINGS
+                    if (saved_s := getattr(one, name)) is not None
+                },
             )
             for one in part.findings
         ]
@@ -355,11 +361,11 @@ def find(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> tuple[Findi
     the mean span."""
     span_s = job.spread["span_s"].mean
     found, left_s = [], span_s
-    for one in sorted((*_late(job), *_of_ranks(job, own)), key=lambda one: -one.most_s):
+    for one in in_order((*_late(job), *_of_ranks(job, own))):
         saves_s = min(one.most_s, left_s)
         if one.most_s and saves_s < WORTH * span_s:
             continue
-        left_s -= saves_s
+        left_s -= min(saves_s, one.gain_s)
         found.append(msgspec.structs.replace(one, saves_s=saves_s or None))
     return tuple(found[:MOST])
 
@@ -445,10 +451,19 @@ def _of_ranks(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> Iterat
         yield msgspec.structs.replace(
             ranks[most],
             saves_s=saves_s or None,
-            later_s=sum(one.later_s or 0.0 for one in ranks.values()) / len(own) or None,
+            **{name: _mean_saving(name, ranks[most], ranks.values(), len(own)) for name in _SAVINGS[1:]},
             evidence=f"on {counted(len(ranks), 'rank')} of {len(own)}; rank {most}: {ranks[most].evidence}",
             suggestion=ranks[most].suggestion.removesuffix(ALL_RANKS),
         )
+
+
+def _mean_saving(name: str, most: Finding, of_ranks: Iterable[Finding], ranks: int) -> float | None:
+    """The mean over the ranks of a saving that the rank with ``most`` has; one that was not replayed there is
+    its bound."""
+    if getattr(most, name) is None:
+        return None
+    otherwise = "saves_s" if name == "about_s" else ""
+    return sum(getattr(one, name) or getattr(one, otherwise, 0.0) or 0.0 for one in of_ranks) / ranks
 
 
 def _per(job: RankAnalysis, whole_s: float) -> float:

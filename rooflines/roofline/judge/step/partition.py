@@ -71,7 +71,6 @@ _OF_CAUSE = {
     "synchronization": "host",
     "communication": "communication",
 }
-_HOST_IS_LATE = ("host_bound", "data_loading")
 _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
 _PART_ORDER = (
     "optimizer",
@@ -186,9 +185,7 @@ class Partition(NamedTuple):
         )
         idle = {cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0}
         idle_s = sum(idle.values())
-        timeline = msgspec.structs.replace(
-            self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s, critical_s=None
-        )
+        timeline = msgspec.structs.replace(self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s)
         return self._replace(idle=idle, timeline=timeline)
 
 
@@ -222,9 +219,6 @@ def partition(attribution: Attribution, labels: Labels) -> Partition:
     whole = intervals.merge(window, intervals.intersect(attribution.overhead, attribution.windows))
     idle, causes = _idle(attribution, intervals.subtract(whole, busy), loading)
     timeline = _timeline(attribution, window, busy, found, idle, seconds)
-    if on_device:
-        critical_ns = intervals.length(_critical(busy, causes))
-        timeline = msgspec.structs.replace(timeline, critical_s=critical_ns * seconds * attribution.factor)
     return Partition(
         of="device" if on_device else "cpu",
         timeline=timeline,
@@ -265,23 +259,6 @@ def loading_share(attribution: Attribution) -> float | None:
     if not len(loading) or not lengths.all():
         return None
     return float(np.median(intervals.covered(loading, attribution.windows) / lengths))
-
-
-def _critical(busy: Intervals, causes: dict[str, Intervals]) -> Intervals:
-    """The busy time but that before idle time in which the host was too late: however fast, the next work
-    begins when it is launched.
-
-    Work that was launched and had not begun ends no stretch: it may follow what runs before.
-    """
-    ends = [
-        (times[:, 0], cause in _HOST_IS_LATE) for cause, times in causes.items() if cause != "kernel_wait"
-    ]
-    starts = np.concatenate([each for each, _ in ends])
-    late = np.concatenate([np.full(len(each), is_late) for each, is_late in ends])
-    order = np.argsort(starts, kind="stable")
-    following = np.searchsorted(starts[order], busy[:, 1])
-    critical: Intervals = busy[~np.append(late[order], False)[following]]
-    return critical
 
 
 def _weights(attribution: Attribution, loading: Intervals, ranks: Int64s) -> dict[int, float]:

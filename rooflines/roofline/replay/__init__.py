@@ -1,0 +1,1 @@
+"""What a change would really save: the recorded step, run again by its dependencies."""

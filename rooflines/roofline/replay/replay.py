@@ -1,0 +1,104 @@
+"""The replay of a window by its dependencies, as it was or with changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rooflines.profiler.read.intervals import Intervals
+from rooflines.profiler.read.records import Mask
+from rooflines.roofline.replay.graph import Graph, Run
+from rooflines.roofline.uncertainty import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of a window; without arguments it is none."""
+
+    #: what the time of each piece of work is multiplied by
+    scale: Floats | None = None
+    #: what the host's time is multiplied by: before the first of ``times``, from each to the next, and
+    #: after the last; nanoseconds since the window began
+    times: Floats = field(default_factory=lambda: np.zeros(0))
+    rates: Floats = field(default_factory=lambda: np.ones(1))
+    #: the waits of the host that go
+    without: Mask | None = None
+
+    def joined(self, other: Edit) -> Edit:
+        """Both changes."""
+        times = np.union1d(self.times, other.times)
+        at = np.append(times[:1] - 1.0, times)
+        return Edit(
+            scale=_both(self.scale, other.scale, np.multiply),
+            times=times,
+            rates=self.rate(at) * other.rate(at) if len(times) else self.rates * other.rates,
+            without=_both(self.without, other.without, np.logical_or),
+        )
+
+    def rate(self, times: Floats) -> Floats:
+        """What the host's time is multiplied by at ``times``."""
+        rates: Floats = self.rates[np.searchsorted(self.times, times, side="right")]
+        return rates
+
+    def host(self, graph: Graph, work_ns: Floats) -> Floats:
+        """When the host has done the work that it had done at the work times ``work_ns``."""
+        if not len(self.times):
+            done: Floats = work_ns * self.rates[0]
+            return done
+        at = graph.work_time(self.times)
+        new = at[0] * self.rates[0] + np.concatenate(([0.0], np.cumsum(np.diff(at) * self.rates[1:-1])))
+        place = np.searchsorted(at, work_ns, side="right")
+        near = np.maximum(place - 1, 0)
+        later: Floats = new[near] + (work_ns - at[near]) * self.rates[place]
+        return later
+
+
+def cut(times: Sequence[tuple[Intervals, float]]) -> Edit:
+    """The edit in which of each set of intervals of the host's time a share goes."""
+    ends = np.unique([end for each, _ in times for end in each.ravel().tolist()]).astype(float)
+    rates = np.ones(len(ends) + 1)
+    for each, share in times:
+        inside = np.searchsorted(each[:, 0], ends, side="right") > np.searchsorted(
+            each[:, 1], ends, side="right"
+        )
+        rates[1:] *= np.where(inside, 1.0 - share, 1.0)
+    return Edit(times=ends, rates=rates)
+
+
+def _both(one: Any, other: Any, join: Callable[[Any, Any], Any]) -> Any:
+    return other if one is None else one if other is None else join(one, other)
+
+
+def replay(graph: Graph, edits: Sequence[Edit]) -> Floats:
+    """When the window ends with each of ``edits``, in nanoseconds since it began: all in the same passes."""
+    count, pieces = len(edits), len(graph.event)
+    lasting = np.stack([graph.lasting_ns * (1.0 if edit.scale is None else edit.scale) for edit in edits])
+    launch, wait, host_end = (
+        np.stack([edit.host(graph, times) for edit in edits])
+        for times in (graph.launch_ns, graph.wait_ns, np.array([graph.host_ns]))
+    )
+    bound = graph.target >= 0
+    binds = np.stack([bound if edit.without is None else bound & ~edit.without for edit in edits])
+    end, waited = np.full((count, pieces + 1), -np.inf), np.zeros((count, len(graph.wait_ns) + 1))
+    for step in graph.order:
+        if isinstance(step, Run):
+            here = slice(step.first, step.end)
+            ready = np.where(graph.launched[here], launch[:, here], graph.launch_ns[here])
+            ready = ready + graph.arrival_ns[here] + waited[:, graph.waits_before[here]]
+            ready = np.maximum(ready, end[:, graph.after[here]] + graph.after_ns[here])
+            own = lasting[:, here] + graph.kept_ns[here]
+            total = np.cumsum(own + graph.next_ns[here], axis=1)
+            reached = total + np.maximum.accumulate(ready + own - total, axis=1)
+            end[:, here] = np.maximum(reached, end[:, step.before, None] + total)
+        else:
+            begin = wait[:, ~step] + waited[:, ~step]
+            done = np.where(binds[:, ~step], end[:, graph.target[~step]] + graph.return_ns[~step], -np.inf)
+            waited[:, ~step + 1] = waited[:, ~step] + np.maximum(graph.call_ns[~step], done - begin)
+    last: Floats = np.maximum(
+        np.max(end[:, :-1][:, graph.launched], axis=1, initial=0.0),
+        host_end[:, 0] + waited[:, graph.host_waits],
+    )
+    return last

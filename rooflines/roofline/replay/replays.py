@@ -1,0 +1,163 @@
+"""What changes of a judged trace give: replays of its window, once the window as it was is reproduced.
+
+Where steps were timed without the profiler, which slows the host down, the host's times are multiplied by
+the one factor with which the replay lasts as long as a timed step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from rooflines.profiler.read import intervals
+from rooflines.profiler.read.intervals import Intervals
+from rooflines.profiler.read.records import Int64s
+from rooflines.roofline.analysis import Replay
+from rooflines.roofline.judge.judge import Judged
+from rooflines.roofline.own.device import OUTSIDE_STEPS
+from rooflines.roofline.own.own import Attribution
+from rooflines.roofline.replay.graph import Graph, graph_of
+from rooflines.roofline.replay.replay import Edit, cut, replay
+from rooflines.units import percent
+
+# A replay that differs from the recording by more says nothing of changes.
+MOST_WRONG = 0.05
+# Idle time that a change of the host shortens; a wait that goes is another kind of edit.
+_OF_THE_HOST = ("host_bound", "kernel_wait", "data_loading")
+_WAITED = "synchronization"
+
+# The place of a row in ``Analysis.rows``, or a cause of idle time, and the seconds of a step that go.
+Change = Mapping[int | str, float]
+
+
+class Replays(NamedTuple):
+    """The window of a judged trace, ready to be replayed with changes."""
+
+    graph: Graph
+    #: the place in ``Analysis.rows`` of each piece of work (-1: of none)
+    row: Int64s
+    #: seconds of a step of each row, and of each cause of idle time
+    seconds_of: dict[int | str, float]
+    #: when the device was idle, by cause, since the window began
+    idle: dict[str, Intervals]
+    #: when the host was in the operator that launched each piece
+    operator: Intervals
+    #: seconds of a step in a nanosecond of the window
+    seconds: float
+    #: what fits the host's times into a timed step
+    pace: Edit
+    #: how well the window is reproduced
+    stated: Replay
+
+    def gains_s(self, changes: Sequence[Edit], before: Edit | None = None) -> list[float]:
+        """Seconds of a step that each of ``changes`` gives, alone or on top of those ``before``."""
+        base = self.pace if before is None else before.joined(self.pace)
+        ends = replay(self.graph, [base, *(change.joined(base) for change in changes)])
+        gains: list[float] = ((ends[0] - ends[1:]) * self.seconds).tolist()
+        return gains
+
+    def edit(self, change: Change, *, launches: bool) -> Edit | None:
+        """The edit in which these seconds of rows and of idle time go, with the ``launches`` of the rows
+        where there are fewer of them; None where the trace does not hold what would change."""
+        if not change or any(isinstance(key, str) and key not in (*_OF_THE_HOST, _WAITED) for key in change):
+            return None
+        shares = {
+            key: min(1.0, saved_s / self.seconds_of[key])
+            for key, saved_s in change.items()
+            if self.seconds_of.get(key)
+        }
+        goes = np.zeros(len(self.row))
+        cuts: list[tuple[Intervals, float]] = []
+        for key, share in shares.items():
+            if isinstance(key, int):
+                mine = self.row == key
+                goes[mine] = share
+                if launches and mine.any():
+                    cuts.append((intervals.union(*self.operator[mine].T), share))
+            elif key in _OF_THE_HOST:
+                cuts.append((self.idle[key], share))
+        made = cut(cuts)
+        return replace(made, scale=1.0 - goes, without=np.full(len(self.graph.wait_ns), _WAITED in change))
+
+    def launching(self, change: Change) -> Edit:
+        """The edit in which all of the host's work takes less time, as much less as this is of its idle
+        time."""
+        idle_s = sum(self.seconds_of.get(key, 0.0) for key in change)
+        return Edit(rates=np.array([1.0 - min(1.0, sum(change.values()) / idle_s if idle_s else 0.0)]))
+
+
+def replays_of(judged: Judged) -> Replays | Replay | None:
+    """The replays of a judged trace; what is stated where they are not to be trusted, and None where there is
+    nothing to replay."""
+    found, analysis = judged.attribution, judged.analysis
+    if found is None or not len(found.trace.device) or not len(found.windows) or analysis.timeline is None:
+        return None
+    codes = _codes(found)
+    outside = np.array([*(gap.reason == OUTSIDE_STEPS for gap in (*found.rows, *found.gaps)), True])
+    last_ns = int(found.calls.steps[-1, 1]) if found.steps else None
+    window = int(found.windows[0, 0]), int(found.windows[-1, 1])
+    device = found.trace.device
+    # What begins and ends in the same microsecond has no piece of the time.
+    belongs = ~outside[codes] | ((device.start_ns == device.end_ns) & (found.calls.launch >= 0))
+    graph = graph_of(found.calls, window, belongs, last_ns)
+    if graph is None:
+        return None
+    seconds = found.factor / 1e9 / found.per
+    end_ns = float(replay(graph, [Edit()])[0])
+    stated = Replay(
+        recorded_s=graph.end_ns * seconds,
+        error=abs(end_ns / graph.end_ns - 1),
+        kept_fraction=float(np.sum(graph.kept_ns[graph.launched])) / graph.end_ns,
+    )
+    if stated.error > MOST_WRONG:
+        return msgspec.structs.replace(stated, reason=f"it is {percent(stated.error)} off")
+    pace: Edit | None = Edit()
+    if analysis.basis.timed:
+        pace = _fitted(graph, analysis.timeline.span_s / seconds)
+    if pace is None:
+        reason = "the timed steps differ from the traced ones by more than the host's times explain"
+        return msgspec.structs.replace(stated, reason=reason)
+    begin_ns = np.int64(graph.begin_ns)
+    launch = found.calls.launch[graph.event]
+    around = np.where(launch >= 0, found.calls.operator[launch], -1)
+    around = np.where(around >= 0, around, launch)
+    operator = np.stack((found.calls.begin_ns[around], found.calls.end_ns[around]), axis=1) - begin_ns
+    return Replays(
+        graph=graph,
+        row=np.append(judged.place, -1)[codes[graph.event]],
+        seconds_of={
+            **{place: row.time_s for place, row in enumerate(analysis.rows)},
+            **{cause: analysis.idle_s(cause) for cause in (*_OF_THE_HOST, _WAITED)},
+        },
+        idle={cause: times - begin_ns for cause, times in judged.causes.items()},
+        operator=operator,
+        seconds=seconds,
+        pace=pace,
+        stated=msgspec.structs.replace(stated, host_pace=float(pace.rates[0])),
+    )
+
+
+def _codes(found: Attribution) -> Int64s:
+    """The number of the row of each device event, those of gaps behind those of rows; -1 of what others
+    launched."""
+    pieces, codes = found.pieces, np.full(len(found.trace.device), -1, np.int64)
+    mine = pieces.row != -1
+    codes[pieces.event[mine]] = np.where(pieces.row >= 0, pieces.row, len(found.rows) - 2 - pieces.row)[mine]
+    return codes
+
+
+def _fitted(graph: Graph, end_ns: float) -> Edit | None:
+    """The host's pace with which the window ends at ``end_ns``; None where no pace does."""
+    low, high = 0.0, 1.0
+    for _ in range(2):
+        paces = np.linspace(low, high, 17)
+        ends = replay(graph, [Edit(rates=np.array([pace])) for pace in paces.tolist()])
+        at = int(np.clip(np.searchsorted(ends, end_ns), 1, len(paces) - 1))
+        low, high = paces[at - 1], paces[at]
+    pace = float(high if ends[at] - end_ns <= end_ns - ends[at - 1] else low)
+    ended = float(replay(graph, [Edit(rates=np.array([pace]))])[0])
+    return Edit(rates=np.array([pace])) if abs(ended / end_ns - 1) <= MOST_WRONG else None

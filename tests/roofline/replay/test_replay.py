@@ -1,0 +1,175 @@
+"""The replay of a window: on paper, against a simulation of single events, and by laws."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflines.profiler.tree.tree import tree
+from rooflines.roofline.replay.graph import Graph, Run, graph_of
+from rooflines.roofline.replay.replay import Edit, cut, replay
+from tests.traces import kernel, launch, op, trace
+
+
+def call(name: str, ts: float, dur: float, *, tid: int = 1):
+    """A call of the runtime that launches nothing."""
+    return launch(ts, dur, -1, tid=tid) | {"name": name, "args": {}}
+
+
+def graph(*events, begin_us=0.0, end_us=None) -> Graph:
+    """The graph of all events of a trace, in microseconds."""
+    calls = tree(trace(op("aten::mm", 0, 1), *events))
+    device = calls.trace.device
+    end_ns = int(device.end_ns.max()) if end_us is None else int(1000 * end_us)
+    found = graph_of(calls, (int(1000 * begin_us), end_ns), np.ones(len(device), bool))
+    assert found is not None
+    return found
+
+
+# Two streams: the second kernel of stream 8 waits for the second of stream 7 by an event, the host for the third of stream 7.
+PAPER = (
+    launch(0, 2, 1), kernel("one", 5, 40, 1),
+    launch(10, 2, 2), kernel("two", 46, 50, 2),
+    call("cudaEventRecord", 20, 1), call("cudaStreamWaitEvent", 22, 1),
+    launch(24, 2, 3), kernel("beside", 97, 30, 3, stream=8),
+    launch(30, 2, 4), kernel("three", 97, 20, 4),
+    call("cudaStreamSynchronize", 40, 80),
+    launch(130, 2, 5), kernel("four", 135, 10, 5),
+)  # fmt: skip
+
+
+def ends_us(found: Graph, *edits: Edit) -> list[float]:
+    return (replay(found, edits) / 1000).tolist()
+
+
+def scaled(found: Graph, **factors: float) -> Edit:
+    """The kernels that begin at these microseconds of the example take this part of their time."""
+    starts = {"one": 5, "two": 46, "beside": 97, "three": 97, "four": 135}
+    lasting = {"one": 40, "two": 50, "beside": 30, "three": 20, "four": 10}
+    scale = np.ones(len(found.event))
+    for name, factor in factors.items():
+        scale[found.lasting_ns == 1000 * lasting[name]] = factor
+    assert len(starts) == len(found.event)
+    return Edit(scale=scale)
+
+
+def test_the_example_on_paper():
+    found = graph(*PAPER)
+    nothing = Edit()
+    half = scaled(found, two=0.5)  # ends at 71; three 72 to 92, back at 95, launched at 105, four 110 to 120; beside 72 to 102
+    gone = scaled(found, two=0.0)  # ends at 46; three 47 to 67, back at 70, launched at 80, four 85 to 95
+    no_wait = Edit(without=np.ones(1, bool))  # launched at 52; four 118 to 128
+    last = scaled(found, four=0.0)  # ends when it begins
+    assert ends_us(found, nothing, half, gone, no_wait, last) == pytest.approx([145, 120, 95, 128, 135])
+    # Without the wait the host is early, and the kernels alone decide: four 93 to 103, beside until 102.
+    assert ends_us(found, no_wait.joined(half)) == pytest.approx([103])
+
+
+def test_host_time_that_goes():
+    found = graph(launch(0, 2, 1), kernel("one", 5, 10, 1), launch(100, 2, 2), kernel("two", 105, 10, 2))
+    half = cut([(np.array([[15_000, 95_000]]), 0.5)])  # 40 of the 80 microseconds between them
+    whole = cut([(np.array([[0, 100_000]]), 1.0)])  # launched at once: one behind the other
+    assert ends_us(found, Edit(), half, whole) == pytest.approx([115, 75, 26])
+    assert ends_us(found, Edit(rates=np.array([0.5]))) == pytest.approx([65])
+
+
+def test_what_ran_late_without_a_reason_stays_as_late():
+    found = graph(launch(0, 2, 1), kernel("one", 5, 10, 1), launch(10, 2, 2), kernel("two", 315, 10, 2))
+    assert found.kept_ns.sum() == pytest.approx(299_000), "300 after the end of the first, of which 1 is usual"
+    assert ends_us(found, Edit(), scaled_first(found)) == pytest.approx([325, 324]), "its launch arrives at 15"
+
+
+def scaled_first(found: Graph) -> Edit:
+    scale = np.ones(len(found.event))
+    scale[0] = 0.5
+    return Edit(scale=scale)
+
+
+@st.composite
+def windows(draw):
+    """Launches on up to three streams in one thread, with waits of the host and of streams, run by plain rules."""
+    host, at, events, free, number = 0.0, 0.0, [], {}, 0
+    recorded = 0.0
+    for _ in range(draw(st.integers(1, 25))):
+        host += draw(st.integers(1, 60))
+        what = draw(st.sampled_from(["launch", "launch", "launch", "wait", "event"]))
+        if what == "wait" and free:
+            until = max(host + 2, max(free.values()) + 5)
+            events.append(call("cudaDeviceSynchronize", host, until - host))
+            host = until
+        elif what == "event":
+            events += [call("cudaEventRecord", host, 1), call("cudaStreamWaitEvent", host + 1, 1)]
+            recorded, host = max(free.values(), default=0.0), host + 2
+        else:
+            number += 1
+            stream, lasting = draw(st.integers(7, 9)), draw(st.integers(1, 80))
+            at = max(host + 5, free.get(stream, -10.0) + 1, recorded + 1)
+            recorded = 0.0
+            free[stream] = at + lasting
+            events += [launch(host, 1, number), kernel(f"k{number}", at, lasting, number, stream=stream)]
+            host += 1
+    if not number:
+        events += [launch(host + 1, 1, 1), kernel("k", host + 6, 3, 1)]
+    scales = draw(st.lists(st.floats(0, 1), min_size=max(1, number), max_size=max(1, number)))
+    rate = draw(st.floats(0, 1))
+    return events, np.array(scales), rate
+
+
+def simulated(found: Graph, edit: Edit) -> float:
+    """One event after another, each as soon as all that it waits for is known."""
+    scale = np.ones(len(found.event)) if edit.scale is None else edit.scale
+    launches, waits = edit.host(found, found.launch_ns).tolist(), edit.host(found, found.wait_ns).tolist()
+    before = {run.first: run.before for run in found.order if isinstance(run, Run)}
+    ends: dict[int, float] = {}
+    waited = [0.0]
+
+    def wait_until(number: int) -> float:
+        while len(waited) <= number:
+            at = len(waited) - 1
+            begin = waits[at] + waited[at]
+            until = begin + found.call_ns[at]
+            if found.target[at] >= 0 and not (edit.without is not None and edit.without[at]):
+                until = max(until, end(int(found.target[at])) + found.return_ns[at])
+            waited.append(waited[at] + until - begin)
+        return waited[number]
+
+    def end(piece: int) -> float:
+        if piece not in ends:
+            starts = [launches[piece] + found.arrival_ns[piece] + wait_until(int(found.waits_before[piece]))]
+            previous = before.get(piece, piece - 1)
+            if previous >= 0:
+                starts.append(end(previous) + found.next_ns[piece])
+            if found.after[piece] >= 0:
+                starts.append(end(int(found.after[piece])) + found.after_ns[piece])
+            ends[piece] = max(starts) + found.kept_ns[piece] + found.lasting_ns[piece] * scale[piece]
+        return ends[piece]
+
+    last = max(end(piece) for piece in range(len(found.event)))
+    host = float(edit.host(found, np.array([found.host_ns]))[0]) + wait_until(found.host_waits)
+    return max(last, host)
+
+
+@given(windows())
+def test_random_windows_are_those_of_a_simulation_of_single_events(window):
+    events, scales, rate = window
+    found = graph(*events)
+    edits = [
+        Edit(),
+        Edit(scale=scales),
+        Edit(rates=np.array([rate])),
+        Edit(without=np.ones(len(found.wait_ns), bool)),
+        Edit(scale=scales, rates=np.array([rate]), without=np.ones(len(found.wait_ns), bool)),
+        cut([(np.array([[10_000, 200_000]]), rate)]),
+    ]
+    ends = replay(found, edits)
+    assert ends == pytest.approx([simulated(found, edit) for edit in edits], abs=1)
+    # No edit that shortens makes the window longer, and several never less than one.
+    assert (ends[1:] <= ends[0] + 1).all()
+    assert ends[4] <= ends[1:4].min() + 1
+
+
+@given(windows())
+def test_a_window_that_follows_the_rules_is_reproduced(window):
+    events, _, _ = window
+    found = graph(*events)
+    assert replay(found, [Edit()])[0] == pytest.approx(found.end_ns, abs=0.05 * found.end_ns + 20_000)
