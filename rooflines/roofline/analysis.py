@@ -861,7 +861,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
         return self.most_s if self.about_s is None else self.about_s
 
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayedStep(msgspec.Struct, frozen=True, kw_only=True):
     """The recorded window, run again by its dependencies (``replay/``): what savings are taken from,
     where it is reproduced."""
 
@@ -943,7 +943,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     memory: Memory | None = None
     usage: Usage | None = None
     findings: tuple[Finding, ...] = ()
-    replay: Replay | None = None
+    replay: ReplayedStep | None = None
     notes: tuple[str, ...] = ()
     #: sentences about operators that ran, or may have, and were not recorded: then nothing is said of shares,
     #: idle time or what bounds the step

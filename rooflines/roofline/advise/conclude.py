@@ -11,7 +11,7 @@ import msgspec
 from rooflines.roofline.advise.findings import find
 from rooflines.roofline.advise.usage import find_in_usage, ranked
 from rooflines.roofline.advise.verdict import caveats, verdict
-from rooflines.roofline.analysis import Analysis, Finding, Replay
+from rooflines.roofline.analysis import Analysis, Finding, ReplayedStep
 from rooflines.roofline.judge.step.input_pipeline import limited_by
 from rooflines.roofline.replay.replays import Replays
 
@@ -19,7 +19,7 @@ from rooflines.roofline.replay.replays import Replays
 _OF_THE_WHOLE = ("timeline", "bound_breakdown", "category_breakdown", "division", "idle_breakdown")
 
 
-def conclude(judged: Analysis, replays: Replays | Replay | None = None) -> Analysis:
+def conclude(judged: Analysis, replays: Replays | ReplayedStep | None = None) -> Analysis:
     """The judged analysis with its findings and its verdict: the seventh room (docs/design.md)."""
     if judged.unrecorded:
         judged = msgspec.structs.replace(judged, **dict.fromkeys(_OF_THE_WHOLE), activity=None)
@@ -35,5 +35,5 @@ def conclude(judged: Analysis, replays: Replays | Replay | None = None) -> Analy
 
 def _chain(findings: tuple[Finding, ...], step_s: float) -> tuple[float, ...]:
     """A step as it is, and after each of the findings that are replayed; empty without any."""
-    gains_s = [one.about_s for one in findings if one.about_s is not None]
+    gains_s = [one.about_s for one in findings if one.about_s]
     return tuple(itertools.accumulate((-gain_s for gain_s in gains_s), initial=step_s)) if gains_s else ()

@@ -76,7 +76,7 @@ class Judged(NamedTuple):
     #: the place in ``analysis.rows`` of each row and of each gap of ``attribution``
     place: Int64s = np.zeros(0, np.int64)
     #: when the device was idle in the windows, by cause
-    causes: dict[str, Intervals] = {}  # noqa: RUF012 (never changed)
+    causes: dict[str, Intervals] = {}  # noqa: RUF012
 
 
 def judge_times(run: Run, ceilings: Ceilings | None) -> Judged:

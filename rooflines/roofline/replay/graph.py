@@ -6,7 +6,7 @@ that it waits for has ended. A piece of work begins when its launch has arrived,
 stream has ended, and so has the work of another stream that it waits for. Such a wait is read from the
 calls that make it (an event recorded, a stream that waits for it), and where there are none, from work
 that begins as another stream's ends. Short lags between these are the device's and have their medians.
-What begins later than its dependencies explain keeps the rest as recorded (``Graph.kept_ns``).
+What begins later than its dependencies explain keeps the rest as recorded (``WindowGraph.kept_ns``).
 
 Times are float64 nanoseconds since the window began. Host times are *work time*: the time of the host without
 the time that it spent in waits before.
@@ -37,9 +37,9 @@ _ARRIVAL_NS, _NEXT_NS, _RETURN_NS = 5_000.0, 1_000.0, 5_000.0
 _CALL_NS = 2_000.0
 
 
-class Run(NamedTuple):
+class StreamRun(NamedTuple):
     """Pieces of work one after another on a stream, whose launches are known when the run begins: places
-    in the columns of ``Graph``."""
+    in the columns of ``WindowGraph``."""
 
     first: int
     end: int
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class WindowGraph:
     """Columns of the window's pieces of work, run by run; of its waits; and the order in which to replay
     them."""
 
@@ -78,7 +78,7 @@ class Graph:
     wait_event: Int64s
     waits: Floats
     #: runs and waits (as ``~wait``) in an order in which each follows all that it depends on
-    order: tuple[Run | int, ...]
+    order: tuple[StreamRun | int, ...]
     #: work time of the host when it has made its last launch, and the waits before
     host_ns: float
     host_waits: int
@@ -125,7 +125,7 @@ class _Waits(NamedTuple):
 
 def graph_of(
     calls: Calls, window: tuple[int, int], belongs: Mask, host_end_ns: int | None = None
-) -> Graph | None:
+) -> WindowGraph | None:
     """The dependencies of the device events that ``belong`` to the window; what else ran in it stays when
     it was. The window ends with its work, or with the host at ``host_end_ns``. None without a recorded
     launch."""
@@ -157,7 +157,7 @@ def graph_of(
     last = float(work.launch[work.launched].max())
     host_end = last if host_end_ns is None else max(last, float(host_end_ns - begin_ns))
     host_waits = int(np.searchsorted(waits.end, host_end, side="right"))
-    return Graph(
+    return WindowGraph(
         event=work.event,
         lasting_ns=work.end - work.start,
         launch_ns=work.launch - spent[waits_before],
@@ -184,7 +184,7 @@ def graph_of(
 
 def _usual(lags: Floats, otherwise: float) -> float:
     """The median of what was seen, or what is usual elsewhere."""
-    return float(np.median(lags)) if len(lags) else otherwise
+    return float(np.partition(lags, len(lags) // 2)[len(lags) // 2]) if len(lags) else otherwise
 
 
 def _work(calls: Calls, begin_ns: int, end_ns: int, belongs: Mask) -> _Work:
@@ -267,10 +267,9 @@ def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work) -> _Waits:
     at = np.searchsorted(work.end[by_end], ends + _NOISE_NS, side="right") - 1
     target = np.where(at >= 0, by_end[np.maximum(at, 0)], -1)
     # What was launched later cannot be what was waited for; a copy waits for itself.
-    own = np.isin(closing, calls.launch[work.event])
-    mine = dict(zip(calls.launch[work.event].tolist(), range(len(work.event)), strict=True))
-    target[own] = [mine[one] for one in closing[own].tolist()]
-    target[~own & (work.launch[target] > ends)] = -1
+    pieces = dict(zip(calls.launch[work.event].tolist(), range(len(work.event)), strict=True))
+    own = np.array([pieces.get(one, -1) for one in closing.tolist()], np.int64)
+    target = np.where(own >= 0, own, np.where(work.launch[target] > ends, -1, target))
     return _Waits(closing, begins, ends, target)
 
 
@@ -304,16 +303,19 @@ def _levels(
         afters[at] = afters[at] if awaited >= 0 else -1
         behind = of_wait[launched_behind[at] - 1] if launched_behind[at] else 0
         of_piece[at] = on_stream[streams[at]] = max(on_stream[streams[at]], behind, awaited + 1)
-    return tuple(np.array(each, np.int64) for each in (of_piece, of_wait, afters, targets))  # type: ignore[return-value]
+    found = (np.array(each, np.int64) for each in (of_piece, of_wait, afters, targets))
+    return next(found), next(found), next(found), next(found)
 
 
-def _order(work: _Work, of_piece: Int64s, of_wait: Int64s) -> tuple[Run | int, ...]:
+def _order(work: _Work, of_piece: Int64s, of_wait: Int64s) -> tuple[StreamRun | int, ...]:
     """Waits (as ``~wait``) and runs, level by level."""
     opens = np.flatnonzero((np.diff(work.stream, prepend=-1) != 0) | (np.diff(of_piece, prepend=-1) != 0))
     ends = np.append(opens[1:], len(of_piece))
     runs = zip(opens.tolist(), ends.tolist(), work.before[opens].tolist(), strict=True)
-    steps: list[tuple[int, bool, Run | int]] = [
+    steps: list[tuple[int, bool, StreamRun | int]] = [
         (level, False, ~wait) for wait, level in enumerate(of_wait.tolist())
     ]
-    steps += [(level, True, Run(*run)) for level, run in zip(of_piece[opens].tolist(), runs, strict=True)]
+    steps += [
+        (level, True, StreamRun(*run)) for level, run in zip(of_piece[opens].tolist(), runs, strict=True)
+    ]
     return tuple(step for *_, step in sorted(steps, key=lambda each: each[:2]))

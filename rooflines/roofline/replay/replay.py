@@ -10,7 +10,7 @@ import numpy as np
 
 from rooflines.profiler.read.intervals import Intervals
 from rooflines.profiler.read.records import Mask
-from rooflines.roofline.replay.graph import Graph, Run
+from rooflines.roofline.replay.graph import StreamRun, WindowGraph
 from rooflines.roofline.uncertainty import Floats
 
 
@@ -29,7 +29,7 @@ class Edit:
 
     def joined(self, other: Edit) -> Edit:
         """Both changes."""
-        times = np.union1d(self.times, other.times)
+        times = np.array(sorted({*self.times.tolist(), *other.times.tolist()}))
         at = np.append(times[:1] - 1.0, times)
         return Edit(
             scale=_both(self.scale, other.scale, np.multiply),
@@ -43,7 +43,7 @@ class Edit:
         rates: Floats = self.rates[np.searchsorted(self.times, times, side="right")]
         return rates
 
-    def host(self, graph: Graph, work_ns: Floats) -> Floats:
+    def host(self, graph: WindowGraph, work_ns: Floats) -> Floats:
         """When the host has done the work that it had done at the work times ``work_ns``."""
         if not len(self.times):
             done: Floats = work_ns * self.rates[0]
@@ -58,7 +58,7 @@ class Edit:
 
 def cut(times: Sequence[tuple[Intervals, float]]) -> Edit:
     """The edit in which of each set of intervals of the host's time a share goes."""
-    ends = np.unique([end for each, _ in times for end in each.ravel().tolist()]).astype(float)
+    ends = np.array(sorted({end for each, _ in times for end in each.ravel().tolist()}), np.float64)
     rates = np.ones(len(ends) + 1)
     for each, share in times:
         inside = np.searchsorted(each[:, 0], ends, side="right") > np.searchsorted(
@@ -72,19 +72,20 @@ def _both(one: Any, other: Any, join: Callable[[Any, Any], Any]) -> Any:
     return other if one is None else one if other is None else join(one, other)
 
 
-def replay(graph: Graph, edits: Sequence[Edit]) -> Floats:
+def replay(graph: WindowGraph, edits: Sequence[Edit]) -> Floats:
     """When the window ends with each of ``edits``, in nanoseconds since it began: all in the same passes."""
     count, pieces = len(edits), len(graph.event)
     lasting = np.stack([graph.lasting_ns * (1.0 if edit.scale is None else edit.scale) for edit in edits])
+    launched = np.where(graph.launched, graph.launch_ns, 0.0)
     launch, wait, host_end = (
         np.stack([edit.host(graph, times) for edit in edits])
-        for times in (graph.launch_ns, graph.wait_ns, np.array([graph.host_ns]))
+        for times in (launched, graph.wait_ns, np.array([graph.host_ns]))
     )
     bound = graph.target >= 0
     binds = np.stack([bound if edit.without is None else bound & ~edit.without for edit in edits])
     end, waited = np.full((count, pieces + 1), -np.inf), np.zeros((count, len(graph.wait_ns) + 1))
     for step in graph.order:
-        if isinstance(step, Run):
+        if isinstance(step, StreamRun):
             here = slice(step.first, step.end)
             ready = np.where(graph.launched[here], launch[:, here], graph.launch_ns[here])
             ready = ready + graph.arrival_ns[here] + waited[:, graph.waits_before[here]]

@@ -16,11 +16,11 @@ import numpy as np
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.intervals import Intervals
 from rooflines.profiler.read.records import Int64s
-from rooflines.roofline.analysis import Replay
+from rooflines.roofline.analysis import ReplayedStep
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.own.device import OUTSIDE_STEPS
 from rooflines.roofline.own.own import Attribution
-from rooflines.roofline.replay.graph import Graph, graph_of
+from rooflines.roofline.replay.graph import WindowGraph, graph_of
 from rooflines.roofline.replay.replay import Edit, cut, replay
 from rooflines.units import percent
 
@@ -37,7 +37,7 @@ Change = Mapping[int | str, float]
 class Replays(NamedTuple):
     """The window of a judged trace, ready to be replayed with changes."""
 
-    graph: Graph
+    graph: WindowGraph
     #: the place in ``Analysis.rows`` of each piece of work (-1: of none)
     row: Int64s
     #: seconds of a step of each row, and of each cause of idle time
@@ -51,7 +51,7 @@ class Replays(NamedTuple):
     #: what fits the host's times into a timed step
     pace: Edit
     #: how well the window is reproduced
-    stated: Replay
+    stated: ReplayedStep
 
     def gains_s(self, changes: Sequence[Edit], before: Edit | None = None) -> list[float]:
         """Seconds of a step that each of ``changes`` gives, alone or on top of those ``before``."""
@@ -90,7 +90,7 @@ class Replays(NamedTuple):
         return Edit(rates=np.array([1.0 - min(1.0, sum(change.values()) / idle_s if idle_s else 0.0)]))
 
 
-def replays_of(judged: Judged) -> Replays | Replay | None:
+def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
     """The replays of a judged trace; what is stated where they are not to be trusted, and None where there is
     nothing to replay."""
     found, analysis = judged.attribution, judged.analysis
@@ -108,7 +108,7 @@ def replays_of(judged: Judged) -> Replays | Replay | None:
         return None
     seconds = found.factor / 1e9 / found.per
     end_ns = float(replay(graph, [Edit()])[0])
-    stated = Replay(
+    stated = ReplayedStep(
         recorded_s=graph.end_ns * seconds,
         error=abs(end_ns / graph.end_ns - 1),
         kept_fraction=float(np.sum(graph.kept_ns[graph.launched])) / graph.end_ns,
@@ -150,7 +150,7 @@ def _codes(found: Attribution) -> Int64s:
     return codes
 
 
-def _fitted(graph: Graph, end_ns: float) -> Edit | None:
+def _fitted(graph: WindowGraph, end_ns: float) -> Edit | None:
     """The host's pace with which the window ends at ``end_ns``; None where no pace does."""
     low, high = 0.0, 1.0
     for _ in range(2):

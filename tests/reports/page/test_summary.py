@@ -56,7 +56,7 @@ def test_it_says_the_verdict_and_the_recommendations_of_the_page(record):
     assert found.verdict == run_view.page(record).verdict
     changes = [statement for statement in found.statements if statement.about == "change"]
     assert [next(iter(statement.figures.values())) for statement in changes if statement.figures] == [
-        finding.saves_s or finding.later_s for finding in record.findings if finding.later_s or finding.most_s >= 0.01 * record.whole_s
+        finding.later_s or finding.gain_s for finding in record.findings if finding.later_s or finding.gain_s >= 0.01 * record.whole_s
     ]
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.tree.tree import tree
-from rooflines.roofline.replay.graph import Graph, Run, graph_of
+from rooflines.roofline.replay.graph import StreamRun, WindowGraph, graph_of
 from rooflines.roofline.replay.replay import Edit, cut, replay
 from tests.traces import kernel, launch, op, trace
 
@@ -16,7 +16,7 @@ def call(name: str, ts: float, dur: float, *, tid: int = 1):
     return launch(ts, dur, -1, tid=tid) | {"name": name, "args": {}}
 
 
-def graph(*events, begin_us=0.0, end_us=None) -> Graph:
+def graph(*events, begin_us=0.0, end_us=None) -> WindowGraph:
     """The graph of all events of a trace, in microseconds."""
     calls = tree(trace(op("aten::mm", 0, 1), *events))
     device = calls.trace.device
@@ -38,11 +38,11 @@ PAPER = (
 )  # fmt: skip
 
 
-def ends_us(found: Graph, *edits: Edit) -> list[float]:
+def ends_us(found: WindowGraph, *edits: Edit) -> list[float]:
     return (replay(found, edits) / 1000).tolist()
 
 
-def scaled(found: Graph, **factors: float) -> Edit:
+def scaled(found: WindowGraph, **factors: float) -> Edit:
     """The kernels that begin at these microseconds of the example take this part of their time."""
     starts = {"one": 5, "two": 46, "beside": 97, "three": 97, "four": 135}
     lasting = {"one": 40, "two": 50, "beside": 30, "three": 20, "four": 10}
@@ -79,7 +79,7 @@ def test_what_ran_late_without_a_reason_stays_as_late():
     assert ends_us(found, Edit(), scaled_first(found)) == pytest.approx([325, 324]), "its launch arrives at 15"
 
 
-def scaled_first(found: Graph) -> Edit:
+def scaled_first(found: WindowGraph) -> Edit:
     scale = np.ones(len(found.event))
     scale[0] = 0.5
     return Edit(scale=scale)
@@ -115,11 +115,11 @@ def windows(draw):
     return events, np.array(scales), rate
 
 
-def simulated(found: Graph, edit: Edit) -> float:
+def simulated(found: WindowGraph, edit: Edit) -> float:
     """One event after another, each as soon as all that it waits for is known."""
     scale = np.ones(len(found.event)) if edit.scale is None else edit.scale
     launches, waits = edit.host(found, found.launch_ns).tolist(), edit.host(found, found.wait_ns).tolist()
-    before = {run.first: run.before for run in found.order if isinstance(run, Run)}
+    before = {run.first: run.before for run in found.order if isinstance(run, StreamRun)}
     ends: dict[int, float] = {}
     waited = [0.0]
 
@@ -173,3 +173,30 @@ def test_a_window_that_follows_the_rules_is_reproduced(window):
     events, _, _ = window
     found = graph(*events)
     assert replay(found, [Edit()])[0] == pytest.approx(found.end_ns, abs=0.05 * found.end_ns + 20_000)
+
+
+def ran(after, durations, waits):
+    """A host that launches kernels of one stream, each ``after`` the one before, and before some of them waits for the device."""
+    host, end, events = 0.0, 0.0, []
+    for number, (pause, duration, wait) in enumerate(zip(after, durations, waits, strict=True)):
+        if wait:
+            events.append(call("cudaStreamSynchronize", host, max(end - host, 0) + 0.5))
+            host = max(host, end) + 0.5
+        host += pause
+        start = max(host + 2, end)
+        end = start + duration
+        events += [launch(host, 1, number), kernel("k", start, duration, number)]
+    return events, end
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kernels_that_are_faster_give_what_the_same_program_then_takes_less(seed):
+    random = np.random.default_rng(seed)
+    after, durations = random.integers(3, 60, 30).tolist(), random.integers(2, 80, 30).tolist()
+    waits = (random.random(30) < 0.2).tolist()
+    events, end = ran(after, durations, waits)
+    _, sooner = ran(after, [duration / 10 for duration in durations], waits)
+    found = graph(*events)
+    same, faster = ends_us(found, Edit(), Edit(scale=np.full(30, 0.1)))
+    assert same == pytest.approx(end, rel=1e-3)
+    assert same - faster == pytest.approx(end - sooner, abs=0.01 * end)

@@ -125,7 +125,7 @@ def test_what_the_host_does_before_the_first_kernel_is_part_of_the_step(tmp_path
     )  # fmt: skip
     found, _ = divided(*events)
     # Idle: 0-220 nothing was launched, 220-222 the launch was under way, 372-382 nothing is launched any more.
-    assert timeline(found) == {"span_s": 382.0, "busy_s": 150.0, "compute_s": 150.0, "idle_s": 232.0, "critical_s": 150.0}
+    assert timeline(found) == {"span_s": 382.0, "busy_s": 150.0, "compute_s": 150.0, "idle_s": 232.0}
     assert microseconds(found.idle) == {"host_bound": 222.0, "synchronization": 8.0, "kernel_wait": 2.0}
     assert parts(found) == {"forward": 150.0, "host": 230.0, "idle": 2.0}
     analysis = analyzed(tmp_path, *events)
@@ -139,7 +139,7 @@ def test_a_step_ends_with_the_last_work_that_it_launched_and_the_next_begins_the
     )  # fmt: skip
     assert attribution.windows.tolist() == [[0, 80_000], [80_000, 120_000]]
     assert found.step_s == pytest.approx(60e-6)
-    assert timeline(found) == {"span_s": 60.0, "busy_s": 55.0, "compute_s": 55.0, "idle_s": 5.0, "critical_s": 55.0}
+    assert timeline(found) == {"span_s": 60.0, "busy_s": 55.0, "compute_s": 55.0, "idle_s": 5.0}
 
 
 def test_a_later_mark_begins_the_step_where_the_work_before_it_has_ended():
@@ -175,7 +175,6 @@ def test_streams_that_overlap_are_one_step():
     assert timeline(found) == {
         "span_s": 100.0, "busy_s": 100.0, "compute_s": 60.0, "memcpy_s": 40.0, "exposed_memcpy_s": 30.0,
         "communication_s": 60.0, "exposed_communication_s": 10.0, "overlap_s": 60.0,
-        "critical_s": 100.0,
     }  # fmt: skip
     assert microseconds(found.bounds()) == {"unknown": 60.0, "transfer": 30.0, "communication": 10.0}
     assert parts(found) == {"forward": 60.0, "host_to_device": 30.0, "communication": 10.0}
