@@ -629,6 +629,10 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     lower_bound_s: float | None = None
     efficiency: float | None = None
     headroom_s: float | None = None
+    #: what the replayed step gains where this row alone runs at its bound, and the part of the row's time by
+    #: which the step is shorter without it; absent of rows below a five-hundredth of the step
+    gain_s: float | None = None
+    critical_fraction: float | None = None
     bound: Bound = "unknown"
     #: the roof that a row far from any roof is closest to
     nearest_roof: Literal["compute", "memory"] | None = None
@@ -869,7 +873,7 @@ class ReplayedStep(msgspec.Struct, frozen=True, kw_only=True):
     recorded_s: float
     #: how much longer or shorter the unchanged replay is, as a fraction
     error: float
-    #: the part of the window in which work began later than its dependencies explain, which stays as recorded
+    #: by how much work began later than its dependencies explain, as a part of the window; it stays so
     kept_fraction: float
     #: what the host's times are multiplied by to fit into a timed step, which the profiler does not slow down
     host_pace: float = 1.0

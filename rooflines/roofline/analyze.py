@@ -19,7 +19,7 @@ from rooflines.roofline.count.counts import Known
 from rooflines.roofline.judge.judge import Judged, judge, judge_times
 from rooflines.roofline.judge.step.interference import quiet_steps
 from rooflines.roofline.own.own import own
-from rooflines.roofline.replay.replays import replays_of
+from rooflines.roofline.replay.replays import Replays, replays_of, with_gains
 
 
 def analyze(
@@ -45,7 +45,9 @@ def analyze(
     else:
         calls = tree(trace, skip_start_up=run.facts.workload.source == "trace")
         judged = judge(own(count(calls, _known(run, captures, inductor_cache))), run, ceilings)
-    return judged._replace(analysis=conclude(judged.analysis, replays_of(judged)))
+    replays = replays_of(judged)
+    analysis = with_gains(judged.analysis, replays) if isinstance(replays, Replays) else judged.analysis
+    return judged._replace(analysis=conclude(analysis, replays))
 
 
 def _known(run: Run, captures: Sequence[CaptureTrace], inductor_cache: Path | str | None) -> Known:

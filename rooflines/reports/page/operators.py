@@ -80,6 +80,18 @@ _WORTH_A_TABLE = 0.02
 # Below this share of the time of graphs, their operators are missed.
 _MATCHED = 0.9
 _SHARE = Column("share", "%", "share", help="share of the step's time")
+_REPLAYED = (
+    Column(
+        "gain",
+        "s",
+        "scaled",
+        priority=2,
+        help="what the step gains by replay where this row runs at its bound",
+    ),
+    Column(
+        "critical", "%", "share", priority=4, help="the part of its time that decides how long the step lasts"
+    ),
+)
 _EFFICIENCY = Column("eff.", "%", "efficiency", "efficiency", help="efficiency: lower bound / time")
 
 
@@ -112,6 +124,7 @@ def operator_table(analysis: Analysis) -> Table | None:
     most_headroom_s = max((row.row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
     index_of = {id(row): index for index, row in enumerate(analysis.operators)}
     title = rows_of.table_title(rows)
+    is_replayed = any(row.critical_fraction is not None for row in rows)
     phases = (Column("phase", format="text", least=7, priority=1),) if analysis.generation else ()
     columns = (
         _SHARE,
@@ -122,6 +135,7 @@ def operator_table(analysis: Analysis) -> Table | None:
         Column(
             "headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"
         ),
+        *(_REPLAYED if is_replayed else ()),
         _EFFICIENCY,
         Column("bound", format="text", least=13, priority=2),
         Column("achieved", "FLOP/s", "scaled", priority=6, group="achieved"),
@@ -138,11 +152,15 @@ def operator_table(analysis: Analysis) -> Table | None:
     return table(
         "operators",
         columns,
-        (_operator_row(row, analysis, most_s, most_headroom_s, index_of) for row in rows),
+        (_operator_row(row, analysis, most_s, most_headroom_s, index_of, is_replayed) for row in rows),
         title,
-        total=_operator_totals(rows, analysis),
+        total=_operator_totals(rows, analysis, is_replayed),
         order=rows_of.table_order(rows),
-        sorted_by="headroom" if any(row.row.headroom_s is not None for row in rows) else "share",
+        sorted_by="gain"
+        if any(row.replayed_s for row in rows)
+        else "headroom"
+        if any(row.row.headroom_s is not None for row in rows)
+        else "share",
         kind="main",
         brief=_OPERATORS,
         printed=_OPERATORS_PRINTED,
@@ -151,7 +169,12 @@ def operator_table(analysis: Analysis) -> Table | None:
 
 
 def _operator_row(
-    folded: TableRow, analysis: Analysis, most_s: float, most_headroom_s: float, index_of: dict[int, int]
+    folded: TableRow,
+    analysis: Analysis,
+    most_s: float,
+    most_headroom_s: float,
+    index_of: dict[int, int],
+    is_replayed: bool,
 ) -> Row:
     row, wrong, module = folded.row, flagged(folded), module_text(folded)
     inferred = given(" · inferred: {}", row.inferred)
@@ -173,6 +196,7 @@ def _operator_row(
                 bar=max(0.0, (row.headroom_s or 0.0) / most_headroom_s),
                 sort=folded.gain_s,
             ),
+            *((folded.replayed_s, folded.critical_fraction) if is_replayed else ()),
             Cell(value=row.efficiency, hover=above, warning=doubt),
             Cell(
                 value=rows_of.bound_text(folded),
@@ -200,7 +224,9 @@ def _operator_row(
     )
 
 
-def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[CellValue, ...]:
+def _operator_totals(
+    everything: list[TableRow], analysis: Analysis, is_replayed: bool
+) -> tuple[CellValue, ...]:
     rows = [folded.row for folded in everything]
     work, size, judged = (
         sum(row.flops for row in rows),
@@ -217,6 +243,7 @@ def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Ce
         "",
         time_s,
         judged.headroom_s if judged.is_judged else None,
+        *(("", "") if is_replayed else ()),
         judged.efficiency,
         "",
         "",

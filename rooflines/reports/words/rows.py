@@ -41,10 +41,24 @@ class TableRow(NamedTuple):
         """The maximum saving: the headroom, or the whole time of a row without a bound."""
         return self.row.time_s if self.row.headroom_s is None else self.row.headroom_s
 
+    @property
+    def replayed_s(self) -> float | None:
+        """What the step gains where the row alone runs at its bound; None where that was not replayed."""
+        gains_s = [member.gain_s for member in self.members if member.gain_s is not None]
+        return sum(gains_s) if gains_s else None
+
+    @property
+    def critical_fraction(self) -> float | None:
+        """The part of its time that decides how long the step lasts; None where that was not replayed."""
+        known = [member for member in self.members if member.critical_fraction is not None]
+        time_s = sum(member.time_s for member in known)
+        critical_s = sum(member.time_s * (member.critical_fraction or 0.0) for member in known)
+        return critical_s / time_s if time_s else None
+
 
 def table_rows(analysis: Analysis) -> list[TableRow]:
-    """All rows: those with the most headroom first, where a row without a bound counts with its time; longest
-    first without bounds."""
+    """All rows: those whose bound gains most by replay first, then those with the most headroom, where a
+    row without a bound counts with its time; longest first without bounds."""
     without_count = (
         OperatorRow(
             name=gap.name,
@@ -74,7 +88,14 @@ def table_rows(analysis: Analysis) -> list[TableRow]:
         rows.append(TableRow(summed(members), tuple(members), reason))
     judged = any(row.row.headroom_s is not None for row in rows)
     return sorted(
-        rows, key=lambda one: (-one.gain_s if judged else 0.0, -one.row.time_s, one.row.name, one.row.module)
+        rows,
+        key=lambda one: (
+            -(one.replayed_s or 0.0),
+            -one.gain_s if judged else 0.0,
+            -one.row.time_s,
+            one.row.name,
+            one.row.module,
+        ),
     )
 
 
@@ -83,7 +104,9 @@ def table_order(rows: Sequence[TableRow]) -> str:
     without = [one.row.headroom_s is None for one in rows]
     if all(without):
         return "longest first"
-    return "most headroom first" + (", rows without a bound by time" if any(without) else "")
+    gain = "most gain first, then " if any(one.replayed_s for one in rows) else ""
+    most = "most headroom" if gain else "most headroom first"
+    return gain + most + (", rows without a bound by time" if any(without) else "")
 
 
 def table_time(analysis: Analysis, rows: Sequence[TableRow]) -> float:

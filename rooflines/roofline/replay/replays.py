@@ -16,7 +16,7 @@ import numpy as np
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.intervals import Intervals
 from rooflines.profiler.read.records import Int64s
-from rooflines.roofline.analysis import ReplayedStep
+from rooflines.roofline.analysis import Analysis, ReplayedStep
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.own.device import OUTSIDE_STEPS
 from rooflines.roofline.own.own import Attribution
@@ -29,6 +29,10 @@ MOST_WRONG = 0.05
 # Idle time that a change of the host shortens; a wait that goes is another kind of edit.
 _OF_THE_HOST = ("host_bound", "kernel_wait", "data_loading")
 _WAITED = "synchronization"
+
+# The gains of rows of a smaller part of the step are not asked for; so many are replayed in one pass.
+_WORTH = 0.002
+_AT_ONCE = 16
 
 # The place of a row in ``Analysis.rows``, or a cause of idle time, and the seconds of a step that go.
 Change = Mapping[int | str, float]
@@ -83,6 +87,10 @@ class Replays(NamedTuple):
         made = cut(cuts)
         return replace(made, scale=1.0 - goes, without=np.full(len(self.graph.wait_ns), _WAITED in change))
 
+    def of_row(self, place: int, left: float) -> Edit:
+        """The edit in which a row takes this part of its time."""
+        return Edit(scale=np.where(self.row == place, left, 1.0))
+
     def launching(self, change: Change) -> Edit:
         """The edit in which all of the host's work takes less time, as much less as this is of its idle
         time."""
@@ -111,7 +119,7 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
     stated = ReplayedStep(
         recorded_s=graph.end_ns * seconds,
         error=abs(end_ns / graph.end_ns - 1),
-        kept_fraction=float(np.sum(graph.kept_ns[graph.launched])) / graph.end_ns,
+        kept_fraction=min(1.0, float(np.sum(graph.kept_ns[graph.launched])) / graph.end_ns),
     )
     if stated.error > MOST_WRONG:
         return msgspec.structs.replace(stated, reason=f"it is {percent(stated.error)} off")
@@ -139,6 +147,36 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
         pace=pace,
         stated=msgspec.structs.replace(stated, host_pace=float(pace.rates[0])),
     )
+
+
+def with_gains(analysis: Analysis, replays: Replays) -> Analysis:
+    """The analysis with what each operator of some time gives at its bound, and
+    the part of its time that decides how long the step lasts."""
+    step_s = replays.stated.recorded_s
+    rows = {place: row for place, row in enumerate(analysis.operators) if row.time_s >= _WORTH * step_s > 0}
+    at_bound = {
+        place: replays.of_row(place, 1 - row.headroom_s / row.time_s)
+        for place, row in rows.items()
+        if row.headroom_s is not None
+    }
+    gone = {place: replays.of_row(place, 0.0) for place in rows}
+    edits = [*at_bound.values(), *gone.values()]
+    gains_s = [
+        gain_s
+        for at in range(0, len(edits), _AT_ONCE)
+        for gain_s in replays.gains_s(edits[at : at + _AT_ONCE])
+    ]
+    gain = dict(zip(at_bound, gains_s, strict=False))
+    critical = dict(zip(gone, gains_s[len(at_bound) :], strict=True))
+    operators = [
+        msgspec.structs.replace(
+            row,
+            gain_s=min(max(0.0, gain[place]), row.headroom_s or 0.0) if place in gain else None,
+            critical_fraction=min(1.0, max(0.0, critical[place] / row.time_s)) if place in rows else None,
+        )
+        for place, row in enumerate(analysis.operators)
+    ]
+    return msgspec.structs.replace(analysis, operators=tuple(operators))
 
 
 def _codes(found: Attribution) -> Int64s:
