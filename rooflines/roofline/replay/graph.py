@@ -196,10 +196,10 @@ def _work(calls: Calls, begin_ns: int, end_ns: int, belongs: Mask) -> _Work:
     start, end = ((each[event] - begin_ns).astype(np.float64) for each in (device.start_ns, device.end_ns))
     launched = belongs[event] & (calls.launch[event] >= 0)
     before = np.where(np.diff(stream, prepend=-1) == 0, np.arange(len(event)) - 1, -1)
-    # What others launched, and what nothing is before, begins when it did.
-    recorded = np.where(
-        launched, at_launch(calls.trace.host.start_ns, calls.launch[event]) - float(begin_ns), start
-    )
+    # What others launched, and what nothing is before, begins when it did; what was launched before the window is
+    # there from its begin on.
+    handed_over = at_launch(calls.trace.host.start_ns, calls.launch[event]) - float(begin_ns)
+    recorded = np.where(launched, np.maximum(handed_over, 0.0), start)
     launch: Floats = np.where(launched | ~belongs[event] | (before < 0), recorded, -np.inf)
     return _Work(event, stream, start, end, launch, launched, before)
 
@@ -226,7 +226,7 @@ def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats) -
             mine = those[others]
             fits = (last >= 0) & (work.end[at] <= work.start[mine] + _NOISE_NS)
             if not by_launch:
-                fits &= (work.end[at] >= work.start[mine] - _NEAR_NS) & (work.launch[at] < work.launch[mine])
+                fits &= (work.end[at] >= work.start[mine] - _NEAR_NS) & (work.launch[at] <= work.launch[mine])
             fits &= (found[mine] < 0) | (work.end[at] > work.end[found[mine]])
             found[mine[fits]] = at[fits]
     return found

@@ -26,6 +26,8 @@ from rooflines.units import percent
 
 # A replay that differs from the recording by more says nothing of changes.
 MOST_WRONG = 0.05
+# Nor does one of which more than this is kept as recorded.
+MOST_KEPT = 0.5
 # Idle time that a change of the host shortens; a wait that goes is another kind of edit.
 _OF_THE_HOST = ("host_bound", "kernel_wait", "data_loading")
 _WAITED = "synchronization"
@@ -123,6 +125,9 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
     )
     if stated.error > MOST_WRONG:
         return msgspec.structs.replace(stated, reason=f"it is {percent(stated.error)} off")
+    if stated.kept_fraction > MOST_KEPT:
+        late = f"for {percent(stated.kept_fraction)} of it the trace does not show what work waits for"
+        return msgspec.structs.replace(stated, reason=late)
     pace: Edit | None = Edit()
     if analysis.basis.timed:
         pace = _fitted(graph, analysis.timeline.span_s / seconds)
