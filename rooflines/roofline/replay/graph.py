@@ -196,8 +196,8 @@ def _work(calls: Calls, begin_ns: int, end_ns: int, belongs: Mask) -> _Work:
     start, end = ((each[event] - begin_ns).astype(np.float64) for each in (device.start_ns, device.end_ns))
     launched = belongs[event] & (calls.launch[event] >= 0)
     before = np.where(np.diff(stream, prepend=-1) == 0, np.arange(len(event)) - 1, -1)
-    # What others launched, and what nothing is before, begins when it did; what was launched before the window is
-    # there from its begin on.
+    # What others launched, and what nothing is before, begins when it did; what was launched before the
+    # window is there from its begin on.
     handed_over = at_launch(calls.trace.host.start_ns, calls.launch[event]) - float(begin_ns)
     recorded = np.where(launched, np.maximum(handed_over, 0.0), start)
     launch: Floats = np.where(launched | ~belongs[event] | (before < 0), recorded, -np.inf)
