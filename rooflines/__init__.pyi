@@ -16,6 +16,7 @@ from rooflines.pipeline import profile as profile
 from rooflines.pipeline import record as record
 from rooflines.pipeline import report as report
 from rooflines.pipeline import train as train
+from rooflines.pipeline import what_if as what_if
 from rooflines.profiler.directory import load as load
 from rooflines.profiler.hooks.generation_phases import generating as generating
 from rooflines.profiler.monitor.monitored import Monitored as Monitored

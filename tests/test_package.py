@@ -48,7 +48,7 @@ def test_public_names():
         "Analysis", "Ceilings", "Comparison", "Count", "Finding", "Forecast", "MonitorAnalysis", "Monitored", "NotCounted",
         "ProfileOptions", "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__",
         "analyze", "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "generating", "load", "log",
-        "measure_ceilings", "monitor", "predict", "profile", "record", "report", "sweep", "train",
+        "measure_ceilings", "monitor", "predict", "profile", "record", "report", "sweep", "train", "what_if",
     ]  # fmt: skip
     for name in rooflines.__all__:
         assert getattr(rooflines, name) is not None

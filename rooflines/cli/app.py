@@ -49,6 +49,7 @@ COMMANDS = (
     "train",
     "tune",
     "view",
+    "whatif",
 )
 app = typer.Typer(
     name="rooflines",

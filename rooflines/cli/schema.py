@@ -21,6 +21,7 @@ HOMES = {
     "sweep": "rooflines.sweeps.records:SweepAnalysis",
     "summary": "rooflines.reports.page.summary:Summary",
     "prediction": "rooflines.roofline.predict.forecast:Forecast",
+    "whatif": "rooflines.roofline.replay.what_if:WhatIf",
 }
 # A field below the lines that explain it.
 _EXPLAINED = re.compile(r"((?:^ +#: .*\n)+) +(\w+):", re.MULTILINE)
@@ -29,11 +30,11 @@ _EXPLAINED = re.compile(r"((?:^ +#: .*\n)+) +(\w+):", re.MULTILINE)
 @app.command()
 def schema(
     record: Annotated[
-        Literal["analysis", "ranks", "comparison", "monitor", "sweep", "summary", "prediction"],
+        Literal["analysis", "ranks", "comparison", "monitor", "sweep", "summary", "prediction", "whatif"],
         typer.Argument(
             help=(
-                "What analyze (run or trace, ranks, monitored program, sweep), compare, summary and "
-                "predict print."
+                "What analyze (run or trace, ranks, monitored program, sweep), compare, summary, "
+                "predict and whatif print."
             )
         ),
     ] = "analysis",

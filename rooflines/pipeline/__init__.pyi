@@ -22,3 +22,4 @@ from rooflines.pipeline.reporting import report as report
 from rooflines.pipeline.reporting import write_reports as write_reports
 from rooflines.pipeline.sources import open_source as open_source
 from rooflines.pipeline.training import train as train
+from rooflines.pipeline.what_if import what_if as what_if

@@ -22,7 +22,7 @@ from rooflines.reports.words.rows import (
 )
 from rooflines.reports.words.text import INFERRED_MARK, given, is_kernel, operator_name
 from rooflines.roofline.advise.findings import WORTH
-from rooflines.roofline.analysis import Analysis, Example, Finding
+from rooflines.roofline.analysis import Analysis, Example, Finding, ReplayedStep
 from rooflines.roofline.compare.records import Noise
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
@@ -375,17 +375,19 @@ def example(where: Example | None, what: str = "the longest part of the operator
 
 def replay_sentence(analysis: Analysis) -> str:
     """What savings are taken from, and how well it is known; empty where no trace is replayed."""
-    found = analysis.replay
-    if found is None:
-        return ""
     of = "step" if analysis.basis.per == "step" else "trace"
+    return replay_words(analysis.replay, of) if analysis.replay is not None else ""
+
+
+def replay_words(found: ReplayedStep, of: str) -> str:
+    """How well the replay of a step, or ``of`` the trace, is known."""
     if found.reason:
         return f"Savings are upper bounds: no replay of the {of} is trusted, because {found.reason}."
     pace = f"; {percent(found.host_pace)} of the host's times fit it to the timed steps"
     late = f"; {percent(found.kept_fraction)} of it is waiting that the trace does not explain, which stays"
     return (
         "Savings are differences between replays of the trace by its dependencies; unchanged, the replay "
-        f"reproduces the {of} within {percent(max(found.error, 0.0001))}"
+        f"reproduces the {of} within {max(100 * found.error, 0.01):.2g} %"
         f"{pace if found.host_pace != 1.0 else ''}"
         f"{late if found.kept_fraction > _KEPT else ''}."
     )

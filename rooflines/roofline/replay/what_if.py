@@ -1,0 +1,137 @@
+"""What a step would take with changes that somebody names, by replay of its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from rooflines.errors import TraceError, UsageError
+from rooflines.profiler.records import Environment, Workload
+from rooflines.roofline.analysis import Analysis, OperatorRow, ReplayedStep, Unmodeled
+from rooflines.roofline.judge.judge import Judged
+from rooflines.roofline.replay.replay import Edit
+from rooflines.roofline.replay.replays import Replays, replays_of
+
+WHAT_IF_SCHEMA = "rooflines.whatif/1"
+_NAMED = 5
+
+
+class Alteration(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of the step."""
+
+    #: what is changed
+    change: str
+    #: seconds of a step that it gives alone
+    alone_s: float
+    #: a step with it and those before it, in seconds
+    step_s: float
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """A step with changes, one after another."""
+
+    schema: str = WHAT_IF_SCHEMA
+    workload: Workload
+    environment: Environment
+    #: whose time it is
+    per: Literal["step", "trace"]
+    #: the step as it is, in seconds
+    step_s: float
+    changes: tuple[Alteration, ...]
+    replay: ReplayedStep
+
+
+def what_if(
+    judged: Judged,
+    *,
+    at_bound: Sequence[str] = (),
+    scale: Mapping[str, float] | None = None,
+    without: Sequence[str] = (),
+    gaps: bool = True,
+    waits: bool = True,
+) -> WhatIf:
+    """The replayed step with these changes, one after another: see ``pipeline.what_if``."""
+    replays = replays_of(judged)
+    if not isinstance(replays, Replays):
+        why = replays.reason if replays is not None else "it has no launches with the work of a device"
+        raise TraceError(f"the trace cannot be replayed with changes: {why}.")
+    analysis = judged.analysis
+    named = [
+        *_of_host(replays, gaps=gaps, waits=waits),
+        *((f"without {text}", replays.edit(_times(analysis, text), launches=True)) for text in without),
+        *((f"{text} at its bound", _at_bound(replays, analysis, text)) for text in at_bound),
+        *(
+            (f"{text} takes {factor:g} of its time", _scaled(replays, analysis, text, factor))
+            for text, factor in (scale or {}).items()
+        ),
+    ]
+    step_s = analysis.division.step_s if analysis.division is not None else replays.stated.recorded_s
+    alone_s = replays.gains_s([edit for _, edit in named if edit is not None])
+    changes, before, left_s = list[Alteration](), Edit(), step_s
+    for (text, edit), alone in zip(named, alone_s, strict=True):
+        assert edit is not None
+        left_s -= replays.gains_s([edit], before)[0]
+        before = before.joined(edit)
+        changes.append(Alteration(change=text, alone_s=alone, step_s=left_s))
+    return WhatIf(
+        workload=analysis.workload,
+        environment=analysis.environment,
+        per=analysis.basis.per,
+        step_s=step_s,
+        changes=tuple(changes),
+        replay=replays.stated,
+    )
+
+
+def _of_host(replays: Replays, *, gaps: bool, waits: bool) -> Iterator[tuple[str, Edit]]:
+    if not gaps:
+        yield "the host never late", Edit(rates=np.zeros(1))
+    if not waits:
+        yield "no waits of the host", Edit(without=np.ones(len(replays.graph.wait_ns), bool))
+
+
+def _at_bound(replays: Replays, analysis: Analysis, text: str) -> Edit:
+    """The rows that ``text`` names at their bounds. Raises UsageError where none has one."""
+    bounded: dict[int | str, float] = {
+        place: row.headroom_s
+        for place, row in _chosen(analysis, text).items()
+        if isinstance(row, OperatorRow) and row.headroom_s is not None
+    }
+    if not bounded:
+        raise UsageError(f"nothing that {text!r} names has a bound.", hint="Give a factor with --scale.")
+    edit = replays.edit(bounded, launches=False)
+    assert edit is not None
+    return edit
+
+
+def _scaled(replays: Replays, analysis: Analysis, text: str, factor: float) -> Edit:
+    """The rows that ``text`` names in ``factor`` of their time. Raises UsageError for a negative one."""
+    if factor < 0:
+        raise UsageError(f"the factor {factor:g} of {text!r} is negative.", hint="Half of the time is 0.5.")
+    scales = [replays.of_row(place, factor).scale for place in _chosen(analysis, text)]
+    return Edit(scale=np.prod([scale for scale in scales if scale is not None], axis=0))
+
+
+def _times(analysis: Analysis, text: str) -> dict[int | str, float]:
+    return {place: row.time_s for place, row in _chosen(analysis, text).items()}
+
+
+def _chosen(analysis: Analysis, text: str) -> dict[int, OperatorRow | Unmodeled]:
+    """The rows of the operators or the category that ``text`` names, with ``@`` those of a pattern of
+    modules. Raises UsageError where there are none."""
+    name, _, module = text.partition("@")
+    found = {
+        place: row
+        for place, row in enumerate(analysis.rows)
+        if (fnmatchcase(row.name, name) or (isinstance(row, OperatorRow) and row.category == name))
+        and fnmatchcase(row.module, module or "*")
+    }
+    if not found:
+        longest = dict.fromkeys(row.name for row in sorted(analysis.rows, key=lambda row: -row.time_s))
+        hint = f"Those with the most time: {', '.join([*longest][:_NAMED])}; or a category, such as matmul."
+        raise UsageError(f"no operator or category matches {text!r}.", hint=hint)
+    return found
