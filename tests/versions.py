@@ -45,7 +45,7 @@ def unit_tests(name: str, python: str, packages: tuple[str, ...]) -> dict[str, A
         installed = outcome(command, name)
         if not installed["passed"]:
             return installed
-    return outcome([str(binary), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not slow", *UNIT], name)
+    return outcome([str(binary), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not slow and not ci", *UNIT], name)
 
 
 def combinations() -> Iterator[tuple[str, str, tuple[str, ...]]]:
