@@ -32,6 +32,8 @@ MOST_KEPT = 0.5
 _OF_THE_HOST = ("host_bound", "kernel_wait", "data_loading")
 _WAITED = "synchronization"
 
+# Ends of replays that differ by less are the same.
+_SAME = 0.002
 # The gains of rows of a smaller part of the step are not asked for; so many are replayed in one pass.
 _WORTH = 0.002
 _AT_ONCE = 16
@@ -194,13 +196,14 @@ def _codes(found: Attribution) -> Int64s:
 
 
 def _fitted(graph: WindowGraph, end_ns: float) -> Edit | None:
-    """The host's pace with which the window ends at ``end_ns``; None where no pace does."""
+    """The host's pace with which the window ends at ``end_ns``: as recorded where that is near enough, else the
+    slowest of those that fit; None where none does."""
     low, high = 0.0, 1.0
     for _ in range(2):
         paces = np.linspace(low, high, 17)
-        ends = replay(graph, [Edit(rates=np.array([pace])) for pace in paces.tolist()])
-        at = int(np.clip(np.searchsorted(ends, end_ns), 1, len(paces) - 1))
-        low, high = paces[at - 1], paces[at]
-    pace = float(high if ends[at] - end_ns <= end_ns - ends[at - 1] else low)
-    ended = float(replay(graph, [Edit(rates=np.array([pace]))])[0])
-    return Edit(rates=np.array([pace])) if abs(ended / end_ns - 1) <= MOST_WRONG else None
+        wrong = np.abs(replay(graph, [Edit(rates=np.array([pace])) for pace in paces.tolist()]) / end_ns - 1)
+        if high == 1.0 and wrong[-1] <= MOST_WRONG:
+            return Edit()
+        at = int(np.flatnonzero(wrong <= wrong.min() + _SAME)[-1])
+        low, high = paces[max(0, at - 1)], paces[min(len(paces) - 1, at + 1)]
+    return Edit(rates=paces[at : at + 1]) if wrong[at] <= MOST_WRONG else None

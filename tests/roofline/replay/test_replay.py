@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.replay.graph import StreamRun, WindowGraph, graph_of
 from rooflines.roofline.replay.replay import Edit, cut, replay
+from rooflines.roofline.replay.replays import _fitted
 from tests.traces import kernel, launch, op, trace
 
 
@@ -200,3 +201,17 @@ def test_kernels_that_are_faster_give_what_the_same_program_then_takes_less(seed
     same, faster = ends_us(found, Edit(), Edit(scale=np.full(30, 0.1)))
     assert same == pytest.approx(end, rel=1e-3)
     assert same - faster == pytest.approx(end - sooner, abs=0.01 * end)
+
+
+def test_the_host_is_as_fast_as_the_timed_step_tells():
+    """Ten kernels of 10 us, launched every 100 us under the profiler: the step that was timed took half as long."""
+    events = [
+        each for number in range(10) for each in (launch(100 * number, 2, number + 1), kernel("k", 100 * number + 5, 10, number + 1))
+    ]
+    found = graph(*events)
+    assert ends_us(found, Edit()) == pytest.approx([915])
+    pace = _fitted(found, 465_000.0)
+    assert pace is not None
+    assert pace.rates[0] == pytest.approx(0.5, abs=0.01)
+    assert _fitted(found, 900_000.0).rates[0] == 1, "near enough as it is"
+    assert _fitted(found, 50_000.0) is None, "the kernels alone take 100"
