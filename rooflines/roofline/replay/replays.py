@@ -196,8 +196,8 @@ def _codes(found: Attribution) -> Int64s:
 
 
 def _fitted(graph: WindowGraph, end_ns: float) -> Edit | None:
-    """The host's pace with which the window ends at ``end_ns``: as recorded where that is near enough, else the
-    slowest of those that fit; None where none does."""
+    """The host's pace with which the window ends at ``end_ns``: as recorded where that is near enough, else
+    the slowest of those that fit; None where none does."""
     low, high = 0.0, 1.0
     for _ in range(2):
         paces = np.linspace(low, high, 17)

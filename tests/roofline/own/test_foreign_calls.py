@@ -9,6 +9,7 @@ from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
 import rooflines
+from tests.marks import recent_torch
 from tests.roofline.rooms import analyzed, divided, recorded
 from tests.traces import kernel, launch, mm, op
 
@@ -62,7 +63,8 @@ PRODUCT = 2 * 20 * 64 * 48
     ("work", "flops"),
     [
         (lambda: torch.mm(_Logged(ROWS), WEIGHT), PRODUCT),
-        (lambda: torch.mm(TwoTensor(ROWS, ROWS), WEIGHT), 2 * PRODUCT),
+        # Traces of an older torch do not show that a subclass calls twice what it was called for.
+        pytest.param(lambda: torch.mm(TwoTensor(ROWS, ROWS), WEIGHT), 2 * PRODUCT, marks=recent_torch),
         (lambda: torch.vmap(lambda one: one @ WEIGHT)(ROWS.expand(7, 20, 64)), 7 * PRODUCT),
         (lambda: torch.func.grad(lambda weight: (ROWS @ weight).sum())(WEIGHT), 2 * PRODUCT),
         (lambda: nn.functional.linear(torch.nested.nested_tensor([ROWS, ROWS], layout=torch.jagged), WEIGHT.t()), 2 * PRODUCT),
