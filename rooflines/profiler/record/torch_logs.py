@@ -29,7 +29,8 @@ def quiet_logs() -> Iterator[contextlib.ExitStack]:
             "",
             str(_KINETO_QUIET),
         ):  # else its lines were asked for
-            stack.callback(setattr, kineto, "value", kineto.value or _KINETO_LEVEL)
+            level = kineto.value or int(os.environ.get(_KINETO_VARIABLE) or _KINETO_LEVEL)
+            stack.callback(setattr, kineto, "value", level)
             kineto.value = _KINETO_QUIET
         yield stack
 

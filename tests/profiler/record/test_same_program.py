@@ -99,3 +99,10 @@ def test_a_program_is_the_same_under_us(name, tmp_path):
     assert ours.out == plain.out
     assert ours.err == plain.err
     assert (ours.code, ours.files) == (plain.code, plain.files)
+
+
+@pytest.mark.ci
+def test_the_level_of_kinetos_log_that_the_program_was_given_holds(monkeypatch, tmp_path):
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "99")
+    plain, ours = both("own_profile", tmp_path)
+    assert ours.err == plain.err == ""
