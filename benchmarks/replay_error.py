@@ -1,8 +1,8 @@
 """How well the unchanged replay reproduces traces that other people recorded.
 
-``python -m benchmarks.replay_error AMD-AGI/TraceLens=DIR facebookresearch/HolisticTraceAnalysis=DIR ...`` analyzes every trace in clones
-of these repositories (as ``trace_coverage.py`` finds them) and writes ``benchmarks/results/replay_error.json``: a step as recorded, the
-error of its replay, the part that stays as recorded because no dependency explains it, and what the others lack.
+``python -m benchmarks.replay_error AMD-AGI/TraceLens=DIR facebookresearch/HolisticTraceAnalysis=DIR ...`` analyzes every trace in
+clones of these repositories (as ``trace_coverage.py`` finds them) and writes ``benchmarks/results/replay_error.json``: a step as
+recorded, the error of its replay, the part that stays as recorded because no dependency explains it, and what the others lack.
 """
 
 from __future__ import annotations
