@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rooflines import pipeline
 from rooflines.roofline.advise.case import Case
-from rooflines.roofline.advise.findings import RULES, _found, find
+from rooflines.roofline.advise.findings import RULES, WORTH, _found, find
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronization
 from rooflines.roofline.judge.step.interference import noise_s, unsteady
@@ -106,7 +106,8 @@ def firing(name):
     """The rules that give advice about a trace of tests/data, one after the other as ``find`` calls them."""
     path = next(path for path in (RUNS / name, DATA / f"{name}.json.gz") if path.exists())
     case = Case(pipeline.analyze(path) if path.is_dir() else analysis_of(path))
-    return {named(rule) for rule in RULES if list(_found(case, (rule,)))}
+    least_s = max(WORTH * case.step_s, noise_s(case.analysis))
+    return {named(rule) for rule in RULES if list(_found(case, (rule,), least_s))}
 
 
 @pytest.mark.ci
