@@ -71,6 +71,7 @@ OUTPUTS = {
         ("predict", "resnet18", "--mode", "training", "--device", "NVIDIA H200", "--device", "Tesla T4", "--precision", "bf16"),
         ("predict", "hf:gpt2", "--mode", "generate", "--device", "NVIDIA H200", "--like", "public", "--layout", "2"),
     ],
+    "whatif": [("whatif", BERT, "--no-gaps", "--at-bound", "matmul")],
     "summary": [("summary", *source) for source in SOURCES.values()] + [("summary", BERT, "--question", one) for one in QUESTIONS],
 }
 
