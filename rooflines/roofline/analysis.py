@@ -844,7 +844,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
     about_s: float | None = None
     #: the same without those
     alone_s: float | None = None
-    #: what it gives on top of those once the host launches all work in time, where it gives nothing before
+    #: what it gives on top of those once the host launches all work in time, where it gives little before
     later_s: float | None = None
     evidence: str
     suggestion: str

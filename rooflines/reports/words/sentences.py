@@ -383,8 +383,8 @@ def replay_words(found: ReplayedStep, of: str) -> str:
     """How well the replay of a step, or ``of`` the trace, is known."""
     if found.reason:
         return f"Savings are upper bounds: no replay of the {of} is trusted, because {found.reason}."
-    pace = f"; {percent(found.host_pace)} of the host's times fit it to the timed steps"
-    late = f"; {percent(found.kept_fraction)} of it is waiting that the trace does not explain, which stays"
+    pace = f"; the host's times count {percent(found.host_pace)}, which fits it to the timed steps"
+    late = f"; {percent(found.kept_fraction)} of it is waiting that the trace does not explain: it stays"
     return (
         "Savings are differences between replays of the trace by its dependencies; unchanged, the replay "
         f"reproduces the {of} within {max(100 * found.error, 0.01):.2g} %"
@@ -415,9 +415,10 @@ def saving(finding: Finding, whole_s: float, per: str) -> str:
     else the bound alone; the share is that of ``whole_s`` where this is known."""
     if not finding.most_s:
         return "saving not quantified"
-    if finding.later_s:
-        return f"nothing before the host launches in time, then about {seconds(finding.later_s)} {per}"
     gain_s, alone_s = finding.gain_s, finding.alone_s
+    if finding.later_s:
+        now = f"about {seconds(gain_s)}" if gain_s > _NOTHING * finding.later_s else "nothing"
+        return f"{now} before the host launches in time, then about {seconds(finding.later_s)} {per}"
     part = f" ({percent(gain_s / whole_s)})" if whole_s > 0 else ""
     if finding.about_s is None or alone_s is None:
         return f"up to {seconds(gain_s)} {per}{part}"

@@ -82,6 +82,7 @@ def late_rank(case: Case) -> Advice | None:
         "rooflines analyze on the traces of all ranks names the late rank; if none is late, "
         "measure the fabric (nccl-tests)",
         {one.key: waited_s * part / exposed_s for one, part in rows.items()},
+        changes="kernels",
     )
 
 
@@ -127,6 +128,7 @@ def exposed(case: Case) -> Advice | None:
         f"while nothing is computed, most of it in {most.row.name}{many}{unknown}{ready}",
         _overlap(case, most) + ALL_RANKS,
         {one.key: part for one, part in found.items()},
+        changes="kernels",
     )
 
 

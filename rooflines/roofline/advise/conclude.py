@@ -22,7 +22,7 @@ _OF_THE_WHOLE = ("timeline", "bound_breakdown", "category_breakdown", "division"
 def conclude(judged: Analysis, replays: Replays | ReplayedStep | None = None) -> Analysis:
     """The judged analysis with its findings and its verdict: the seventh room (docs/design.md)."""
     if judged.unrecorded:
-        judged = msgspec.structs.replace(judged, **dict.fromkeys(_OF_THE_WHOLE), activity=None)
+        judged, replays = msgspec.structs.replace(judged, **dict.fromkeys(_OF_THE_WHOLE), activity=None), None
     step_s = judged.division.step_s if judged.division is not None else math.inf
     trusted = replays if isinstance(replays, Replays) else None
     findings = ranked((*find(judged, trusted), *find_in_usage(judged)), step_s)
@@ -35,5 +35,5 @@ def conclude(judged: Analysis, replays: Replays | ReplayedStep | None = None) ->
 
 def _chain(findings: tuple[Finding, ...], step_s: float) -> tuple[float, ...]:
     """A step as it is, and after each of the findings that are replayed; empty without any."""
-    gains_s = [one.about_s for one in findings if one.about_s]
+    gains_s = [one.about_s for one in findings if one.about_s is not None and one.later_s is None]
     return tuple(itertools.accumulate((-gain_s for gain_s in gains_s), initial=step_s)) if gains_s else ()

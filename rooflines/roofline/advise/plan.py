@@ -12,26 +12,23 @@ from rooflines.roofline.analysis import Finding
 from rooflines.roofline.replay.replay import Edit
 from rooflines.roofline.replay.replays import MOST_WRONG, Replays
 
-Found = Sequence[tuple[Finding, Advice]]
-
-
 _HOST_IN_TIME = Edit(rates=np.zeros(1))
 
 
-def planned(found: Found, replays: Replays, least_s: float) -> list[Finding]:
+def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: float) -> list[Finding]:
     """The findings in an order in which each next one gives most, and those of which nothing can be replayed.
 
     What gives less than ``least_s`` behind all others comes last if it gives more once the host is never
-    late; else the replay refutes it, and it is left out. It keeps its bound where much of the window is
-    waiting that the trace does not explain: that may be what it shortens.
+    late (``later_s``; its ``about_s`` is on top of the plan and part of no sum); else the replay refutes it,
+    and it is left out. It keeps its bound where much of the window is waiting that the trace does not
+    explain: that may be what it shortens.
     """
     edits = [(finding, _edit(advice, replays)) for finding, advice in found]
     left = [(finding, edit) for finding, edit in edits if edit is not None]
     alone_s = dict(zip((finding.title for finding, _ in left), _gains_s(left, replays, None), strict=True))
     plan: list[Finding] = []
     before: Edit | None = None
-    while left:
-        gains_s = _gains_s(left, replays, before)
+    while gains_s := _gains_s(left, replays, before):
         at = max(range(len(left)), key=gains_s.__getitem__)
         if gains_s[at] < least_s:
             break
@@ -39,9 +36,11 @@ def planned(found: Found, replays: Replays, least_s: float) -> list[Finding]:
         plan.append(replace(finding, about_s=gains_s[at], alone_s=alone_s[finding.title]))
         before = edit if before is None else before.joined(edit)
     in_time = _HOST_IN_TIME if before is None else before.joined(_HOST_IN_TIME)
-    for (finding, _), later_s in zip(left, _gains_s(left, replays, in_time), strict=True):
+    later = _gains_s(left, replays, in_time)
+    for (finding, _), about_s, later_s in zip(left, gains_s, later, strict=True):
         if later_s >= least_s:
-            plan.append(replace(finding, about_s=0.0, alone_s=0.0, later_s=later_s))
+            alone = alone_s[finding.title]
+            plan.append(replace(finding, about_s=about_s, alone_s=alone, later_s=later_s))
         elif replays.stated.kept_fraction > MOST_WRONG:
             plan.append(finding)
     return [*plan, *(finding for finding, edit in edits if edit is None)]

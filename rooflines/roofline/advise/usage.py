@@ -63,7 +63,9 @@ def ranked(findings: tuple[Finding, ...], step_s: float = math.inf) -> tuple[Fin
     last."""
     left_s, found = step_s, list[Finding]()
     for one in sorted(in_order(findings), key=lambda finding: finding.title not in (_ECC, GRAPHS_UNRECORDED)):
-        found.append(replace(one, saves_s=min(one.most_s, left_s) or None))
+        saves_s = min(one.most_s, left_s)
+        about_s = None if one.about_s is None else min(one.about_s, saves_s)
+        found.append(replace(one, saves_s=saves_s or None, about_s=about_s))
         left_s -= found[-1].gain_s
     return tuple(found)
 

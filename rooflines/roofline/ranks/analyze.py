@@ -57,7 +57,13 @@ COMPARED = (
     "exposed_communication_s",
     "memcpy_s",
 )
-_SAVINGS = ("saves_s", "about_s", "alone_s", "later_s")
+# What replays give to a saving: its mean over the ranks is that of these.
+_REPLAYED: dict[str, Callable[[Finding], float]] = {
+    "about_s": lambda one: one.gain_s,
+    "alone_s": lambda one: one.alone_s or 0.0,
+    "later_s": lambda one: one.later_s or 0.0,
+}
+_SAVINGS = ("saves_s", *_REPLAYED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,19 +457,14 @@ def _of_ranks(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> Iterat
         yield msgspec.structs.replace(
             ranks[most],
             saves_s=saves_s or None,
-            **{name: _mean_saving(name, ranks[most], ranks.values(), len(own)) for name in _SAVINGS[1:]},
+            **{
+                name: min(saves_s, sum(map(of_rank, ranks.values())) / len(own))
+                for name, of_rank in _REPLAYED.items()
+                if getattr(ranks[most], name) is not None
+            },
             evidence=f"on {counted(len(ranks), 'rank')} of {len(own)}; rank {most}: {ranks[most].evidence}",
             suggestion=ranks[most].suggestion.removesuffix(ALL_RANKS),
         )
-
-
-def _mean_saving(name: str, most: Finding, of_ranks: Iterable[Finding], ranks: int) -> float | None:
-    """The mean over the ranks of a saving that the rank with ``most`` has; one that was not replayed there is
-    its bound."""
-    if getattr(most, name) is None:
-        return None
-    otherwise = "saves_s" if name == "about_s" else ""
-    return sum(getattr(one, name) or getattr(one, otherwise, 0.0) or 0.0 for one in of_ranks) / ranks
 
 
 def _per(job: RankAnalysis, whole_s: float) -> float:

@@ -56,7 +56,7 @@ class WindowGraph:
     event: Int64s
     #: how long each lasts
     lasting_ns: Floats
-    #: work time of the host when it handed each over (-inf: before the recording)
+    #: work time of the host when it handed each over (-inf: not in the trace)
     launch_ns: Floats
     #: waits before that
     waits_before: Int64s
@@ -74,8 +74,8 @@ class WindowGraph:
     call_ns: Floats
     target: Int64s
     return_ns: Floats
-    #: host event of each wait, and its begin and end as recorded
-    wait_event: Int64s
+    #: whether each wait is that of a copy for itself, and its begin and end as recorded
+    copies: Mask
     waits: Floats
     #: runs and waits (as ``~wait``) in an order in which each follows all that it depends on
     order: tuple[StreamRun | int, ...]
@@ -114,13 +114,13 @@ class _Work(NamedTuple):
 
 
 class _Waits(NamedTuple):
-    """The waits of the host, one after another: the host event, begin and end, and the piece waited for
-    (-1: none that the trace shows)."""
+    """The waits of the host, one after another: begin and end, the piece waited for (-1: none that the
+    trace shows), and whether that is what the waiting call itself copies."""
 
-    event: Int64s
     begin: Floats
     end: Floats
     target: Int64s
+    copies: Mask
 
 
 def graph_of(
@@ -172,7 +172,7 @@ def graph_of(
         call_ns=np.where(binding, np.minimum(_CALL_NS, lasting), lasting),
         target=waits.target,
         return_ns=np.where(binding & (back > _NEAR_NS), back, usual_return),
-        wait_event=waits.event,
+        copies=waits.copies & (waits.target >= 0),
         order=_order(work, of_piece, of_wait),
         host_ns=host_end - float(spent[host_waits]),
         host_waits=host_waits,
@@ -270,7 +270,7 @@ def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work) -> _Waits:
     pieces = dict(zip(calls.launch[work.event].tolist(), range(len(work.event)), strict=True))
     own = np.array([pieces.get(one, -1) for one in closing.tolist()], np.int64)
     target = np.where(own >= 0, own, np.where(work.launch[target] > ends, -1, target))
-    return _Waits(closing, begins, ends, target)
+    return _Waits(begins, ends, target, own >= 0)
 
 
 def _levels(

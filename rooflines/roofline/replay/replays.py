@@ -34,8 +34,9 @@ _WAITED = "synchronization"
 
 # Ends of replays that differ by less are the same.
 _SAME = 0.002
-# The gains of rows of a smaller part of the step are not asked for; so many are replayed in one pass.
+# Rows below this share of the step have no gain.
 _WORTH = 0.002
+# Edits that are replayed in one batch.
 _AT_ONCE = 16
 
 # The place of a row in ``Analysis.rows``, or a cause of idle time, and the seconds of a step that go.
@@ -71,25 +72,36 @@ class Replays(NamedTuple):
     def edit(self, change: Change, *, launches: bool) -> Edit | None:
         """The edit in which these seconds of rows and of idle time go, with the ``launches`` of the rows
         where there are fewer of them; None where the trace does not hold what would change."""
-        if not change or any(isinstance(key, str) and key not in (*_OF_THE_HOST, _WAITED) for key in change):
+        causes = {key: saved_s for key, saved_s in change.items() if isinstance(key, str)}
+        if not change or not all(self._holds(key, saved_s) for key, saved_s in causes.items()):
             return None
-        shares = {
-            key: min(1.0, saved_s / self.seconds_of[key])
-            for key, saved_s in change.items()
-            if self.seconds_of.get(key)
-        }
-        goes = np.zeros(len(self.row))
-        cuts: list[tuple[Intervals, float]] = []
-        for key, share in shares.items():
-            if isinstance(key, int):
-                mine = self.row == key
-                goes[mine] = share
-                if launches and mine.any():
-                    cuts.append((intervals.union(*self.operator[mine].T), share))
-            elif key in _OF_THE_HOST:
-                cuts.append((self.idle[key], share))
-        made = cut(cuts)
-        return replace(made, scale=1.0 - goes, without=np.full(len(self.graph.wait_ns), _WAITED in change))
+        made = cut([(self.idle[key], self._share(key, causes[key])) for key in causes if key != _WAITED])
+        if _WAITED in causes:
+            made = replace(made, without=np.ones(len(self.graph.wait_ns), bool))
+        rows = {key: saved_s for key, saved_s in change.items() if isinstance(key, int)}
+        return made.joined(self.of_rows(rows, launches=launches))
+
+    def of_rows(self, rows: Mapping[int, float], *, launches: bool) -> Edit:
+        """The edit in which these seconds of rows go; with ``launches`` also those, and the waits of copies
+        for themselves."""
+        goes, cuts = np.zeros(len(self.row)), list[tuple[Intervals, float]]()
+        for place, saved_s in rows.items():
+            mine, share = self.row == place, self._share(place, saved_s)
+            goes[mine] = share
+            if launches and mine.any():
+                cuts.append((intervals.union(*self.operator[mine].T), share))
+        waits = self.graph.copies & (goes[self.graph.target] > 0) & launches
+        return replace(cut(cuts), scale=1.0 - goes, without=waits)
+
+    def _share(self, key: int | str, saved_s: float) -> float:
+        """The part of a row or of a cause of idle time that goes."""
+        return min(1.0, saved_s / self.seconds_of[key]) if self.seconds_of.get(key) else 0.0
+
+    def _holds(self, cause: str, saved_s: float) -> bool:
+        """Whether the traced steps have the idle time of this cause that is to go: where steps were timed, it
+        may be that of those alone."""
+        traced_s = intervals.length(self.idle[cause]) * self.seconds * float(self.pace.rates[0])
+        return cause == _WAITED or (cause in _OF_THE_HOST and traced_s >= (1 - MOST_WRONG) * saved_s)
 
     def of_row(self, place: int, left: float) -> Edit:
         """The edit in which a row takes this part of its time."""
@@ -103,8 +115,8 @@ class Replays(NamedTuple):
 
 
 def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
-    """The replays of a judged trace; what is stated where they are not to be trusted, and None where there is
-    nothing to replay."""
+    """The replays of a judged trace; only what is stated of them where they are not to be trusted, and None
+    where there is nothing to replay."""
     found, analysis = judged.attribution, judged.analysis
     if found is None or not len(found.trace.device) or not len(found.windows) or analysis.timeline is None:
         return None
@@ -157,8 +169,8 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
 
 
 def with_gains(analysis: Analysis, replays: Replays) -> Analysis:
-    """The analysis with what each operator of some time gives at its bound, and
-    the part of its time that decides how long the step lasts."""
+    """The analysis with what the step gains where an operator runs at its bound, and the part of the
+    operator's time that decides how long the step lasts."""
     step_s = replays.stated.recorded_s
     rows = {place: row for place, row in enumerate(analysis.operators) if row.time_s >= _WORTH * step_s > 0}
     at_bound = {

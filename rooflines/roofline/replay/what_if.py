@@ -1,4 +1,4 @@
-"""What a step would take with changes that somebody names, by replay of its trace."""
+"""What a step would take with given changes, by replay of its trace."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def what_if(
     analysis = judged.analysis
     named = [
         *_of_host(replays, gaps=gaps, waits=waits),
-        *((f"without {text}", replays.edit(_times(analysis, text), launches=True)) for text in without),
+        *((f"without {text}", replays.of_rows(_times(analysis, text), launches=True)) for text in without),
         *((f"{text} at its bound", _at_bound(replays, analysis, text)) for text in at_bound),
         *(
             (f"{text} takes {factor:g} of its time", _scaled(replays, analysis, text, factor))
@@ -70,10 +70,9 @@ def what_if(
         ),
     ]
     step_s = analysis.division.step_s if analysis.division is not None else replays.stated.recorded_s
-    alone_s = replays.gains_s([edit for _, edit in named if edit is not None])
+    alone_s = replays.gains_s([edit for _, edit in named])
     changes, before, left_s = list[Alteration](), Edit(), step_s
     for (text, edit), alone in zip(named, alone_s, strict=True):
-        assert edit is not None
         left_s -= replays.gains_s([edit], before)[0]
         before = before.joined(edit)
         changes.append(Alteration(change=text, alone_s=alone, step_s=left_s))
@@ -96,16 +95,14 @@ def _of_host(replays: Replays, *, gaps: bool, waits: bool) -> Iterator[tuple[str
 
 def _at_bound(replays: Replays, analysis: Analysis, text: str) -> Edit:
     """The rows that ``text`` names at their bounds. Raises UsageError where none has one."""
-    bounded: dict[int | str, float] = {
+    bounded = {
         place: row.headroom_s
         for place, row in _chosen(analysis, text).items()
         if isinstance(row, OperatorRow) and row.headroom_s is not None
     }
     if not bounded:
         raise UsageError(f"nothing that {text!r} names has a bound.", hint="Give a factor with --scale.")
-    edit = replays.edit(bounded, launches=False)
-    assert edit is not None
-    return edit
+    return replays.of_rows(bounded, launches=False)
 
 
 def _scaled(replays: Replays, analysis: Analysis, text: str, factor: float) -> Edit:
@@ -116,7 +113,7 @@ def _scaled(replays: Replays, analysis: Analysis, text: str, factor: float) -> E
     return Edit(scale=np.prod([scale for scale in scales if scale is not None], axis=0))
 
 
-def _times(analysis: Analysis, text: str) -> dict[int | str, float]:
+def _times(analysis: Analysis, text: str) -> dict[int, float]:
     return {place: row.time_s for place, row in _chosen(analysis, text).items()}
 
 
