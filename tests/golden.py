@@ -1,7 +1,7 @@
 """The figures that no change of shape may change: analyses of every trace and run of ``tests/data``, counts of torchvision's networks,
 predictions for data sheets, and the pages of the samples.
 
-``golden.json`` holds a hash of each part of each. ``python -m tests.golden`` writes it anew, which is how a change of figures is
+``golden.json`` holds a hash of each part of each. ``python -m tests.golden`` writes it again, which is how a change of figures is
 approved; ``python -m tests.golden compare REVISION [ITEM]`` computes the same with the package of another revision and prints the first
 differences, by their place in the JSON.
 """

@@ -199,7 +199,7 @@ def source(loader, **wrapped):
 
 
 class Counted:
-    """An iterable of its own, which begins anew every time."""
+    """An iterable of its own, which starts over every time."""
 
     def __iter__(self):
         return itertools.repeat(torch.zeros(4, 2), 5)

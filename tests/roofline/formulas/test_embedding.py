@@ -84,8 +84,8 @@ def test_renormalizing_reads_and_writes_the_rows():
     table, indices = TensorArg((9, 4)), TensorArg((3,), "int64")
     found = count(Signature("aten::embedding_renorm_", (table, indices, 1.0, 2.0)))
     assert found.work == Work(0, 3 * 4 * 3, 3 * 16 + 24, 3 * 16, "fp32")
-    anew = count(Signature("aten::embedding_renorm", (table, indices, 1.0, 2.0)))
-    assert anew.work == Work(0, 3 * 4 * 3, 9 * 16 + 24, 9 * 16, "fp32")
+    out_of_place = count(Signature("aten::embedding_renorm", (table, indices, 1.0, 2.0)))
+    assert out_of_place.work == Work(0, 3 * 4 * 3, 9 * 16 + 24, 9 * 16, "fp32")
 
 
 def test_what_was_allocated_tells_a_trace_how_much_was_written(tmp_path):

@@ -129,9 +129,9 @@ def test_along_a_dimension(rows, columns, part, alpha):
     assert copied.work == Work(bytes_read=4 * elements + indices, bytes_written=4 * elements)
     _, filled = only(lambda: target.index_fill_(1, index, 2.0))
     assert filled.work == Work(bytes_read=indices, bytes_written=4 * elements)
-    _, anew = only(lambda: torch.ops.aten.index_copy(target, 1, index, source))
+    _, out_of_place = only(lambda: torch.ops.aten.index_copy(target, 1, index, source))
     rest = 4 * (rows * columns - elements)
-    assert anew.work == Work(bytes_read=4 * elements + indices + rest, bytes_written=nbytes(target))
+    assert out_of_place.work == Work(bytes_read=4 * elements + indices + rest, bytes_written=nbytes(target))
 
 
 def test_put_and_take():

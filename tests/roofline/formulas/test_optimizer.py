@@ -51,8 +51,8 @@ def test_unscaling_reads_a_scale_and_notes_infinities():
 def test_a_functional_step_returns_the_gradients_too():
     rest = (1e-3, 0.9, 0.999, 0.0, 1e-8, False, False, None, None)
     lists = (LIST, LIST, LIST, LIST, (), (tensor(), tensor()))
-    in_place, anew = work("_fused_adam_", *lists, *rest), work("_fused_adam", *lists, *rest)
-    assert anew.bytes_written == in_place.bytes_written + 68
+    in_place, out_of_place = work("_fused_adam_", *lists, *rest), work("_fused_adam", *lists, *rest)
+    assert out_of_place.bytes_written == in_place.bytes_written + 68
     by_tensor = work("_fused_adam_", *lists, tensor(), *rest[1:])  # a learning rate in a tensor
     assert by_tensor.bytes_read == in_place.bytes_read + 4
 

@@ -122,7 +122,7 @@ def test_losses_of_a_hundred_steps_agree(backend, hundred):
 @pytest.mark.slow
 def test_compiled_torch_computes_the_same(hundred):
     parameters, batches, _ = hundred
-    same = [batch for batch in batches if len(batch[1]) == 24]  # another size is compiled anew
+    same = [batch for batch in batches if len(batch[1]) == 24]  # another size is compiled again
     network = TorchCnn("cpu", parameters, compile=True)
     assert network.name == "torch-cpu-compile"
     x, y = reference.batch(parameters, 24, 0)
