@@ -408,6 +408,8 @@ def chain_sentence(analysis: Analysis) -> str:
 _KEPT = 0.01
 # What a change gives alone is nothing where it is less than this part of what it gives after others.
 _NOTHING = 0.01
+# And the same from this part on.
+_SAME = 0.8
 
 
 def saving(finding: Finding, whole_s: float, per: str) -> str:
@@ -422,7 +424,8 @@ def saving(finding: Finding, whole_s: float, per: str) -> str:
     part = f" ({percent(gain_s / whole_s)})" if whole_s > 0 else ""
     if finding.about_s is None or alone_s is None:
         return f"up to {seconds(gain_s)} {per}{part}"
-    after = "" if alone_s > _NOTHING * gain_s else " after the changes before it, alone nothing"
+    alone = seconds(alone_s) if alone_s > _NOTHING * gain_s else "nothing"
+    after = "" if alone_s >= _SAME * gain_s else f" after the changes before it, alone {alone}"
     return f"about {seconds(gain_s)} {per}{part}{after}, at most {seconds(finding.most_s)}"
 
 
