@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from rooflines.arguments import arg
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.analysis import Analysis, OperatorRow, ReplayedStep, Unmodeled
@@ -101,7 +102,8 @@ def _at_bound(replays: Replays, analysis: Analysis, text: str) -> Edit:
         if isinstance(row, OperatorRow) and row.headroom_s is not None
     }
     if not bounded:
-        raise UsageError(f"nothing that {text!r} names has a bound.", hint="Give a factor with --scale.")
+        hint = f"Give a factor with {arg('scale')}."
+        raise UsageError(f"nothing that {text!r} names has a bound.", hint=hint)
     return replays.of_rows(bounded, launches=False)
 
 
