@@ -42,7 +42,7 @@ def what_if(
         options: As for ``analyze``.
 
     Raises UsageError for operators that the trace does not have, TraceError for a trace that its dependencies
-    do not reproduce or that has no work of a device.
+    do not reproduce.
     """
     judged = analyze_source(source, **options).judged
     if judged is None:

@@ -58,9 +58,13 @@ def test_names_are_operators_patterns_categories_and_modules(late):
     assert bounded.alone_s >= 0
 
 
-def test_what_has_no_work_of_a_device_is_not_replayed():
+def test_a_processor_is_replayed_and_a_device_without_launches_is_not(tmp_path):
+    (host,) = rooflines.what_if(DATA / "cpu_only.json.gz", gaps=False).changes
+    assert 0 < host.step_s < host.alone_s
+    path = tmp_path / "kernels.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [kernel("gemm", 0, 60, 1), kernel("gemm", 80, 60, 2)]}))
     with pytest.raises(TraceError, match="cannot be replayed"):
-        rooflines.what_if(DATA / "cpu_only.json.gz", gaps=False)
+        rooflines.what_if(path, gaps=False)
 
 
 def test_the_command_prints_a_table_and_json(capsys, monkeypatch, late):

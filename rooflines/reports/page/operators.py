@@ -79,6 +79,8 @@ _NAME, _PLACE = 28, 24
 _WORTH_A_TABLE = 0.02
 # Below this share of the time of graphs, their operators are missed.
 _MATCHED = 0.9
+# This part of its time is all of it.
+_ALL = 0.999
 _SHARE = Column("share", "%", "share", help="share of the step's time")
 _REPLAYED = (
     Column(
@@ -124,7 +126,9 @@ def operator_table(analysis: Analysis) -> Table | None:
     most_headroom_s = max((row.row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
     index_of = {id(row): index for index, row in enumerate(analysis.operators)}
     title = rows_of.table_title(rows)
-    is_replayed = any(row.critical_fraction is not None for row in rows)
+    # All of one thread's time decides.
+    critical = [row.critical_fraction for row in rows if row.critical_fraction is not None]
+    is_replayed = any(fraction < _ALL for fraction in critical)
     phases = (Column("phase", format="text", least=7, priority=1),) if analysis.generation else ()
     columns = (
         _SHARE,
@@ -157,7 +161,7 @@ def operator_table(analysis: Analysis) -> Table | None:
         total=_operator_totals(rows, analysis, is_replayed),
         order=rows_of.table_order(rows),
         sorted_by="gain"
-        if any(row.replayed_s for row in rows)
+        if is_replayed and any(row.replayed_s for row in rows)
         else "headroom"
         if any(row.row.headroom_s is not None for row in rows)
         else "share",

@@ -29,7 +29,7 @@ from rooflines.roofline.uncertainty import Floats
 # Clocks of host and device, and of two streams, differ by this much.
 _NOISE_NS = 5_000
 # What begins this soon after something else has ended may have waited for it.
-_NEAR_NS = 15_000
+NEAR_NS = 15_000
 # Where a trace does not show them: from a launch to the begin of its work, between two pieces of work,
 # and from the end of work to the end of the wait for it.
 _ARRIVAL_NS, _NEXT_NS, _RETURN_NS = 5_000.0, 1_000.0, 5_000.0
@@ -88,6 +88,8 @@ class WindowGraph:
     end_ns: float
     #: when the window began in the trace
     begin_ns: int
+    #: of a thread: when its own work before each piece began and ended, which takes the place of ``next_ns``
+    own_ns: Floats | None = None
 
     def work_time(self, times: Floats) -> Floats:
         """The host's work time at ``times`` since the window began; it stands still in a wait."""
@@ -135,9 +137,9 @@ def graph_of(
         return None
     late = work.start - work.launch
     gap = work.start - np.where(work.before >= 0, work.end[work.before], -np.inf)
-    alone = work.launched & (gap > _NEAR_NS) & (late > 0) & (late < LONGEST_ARRIVAL_NS)
+    alone = work.launched & (gap > NEAR_NS) & (late > 0) & (late < LONGEST_ARRIVAL_NS)
     arrival = np.where(work.launched, np.minimum(_usual(late[alone], _ARRIVAL_NS), late), 0.0)
-    queued = (gap >= 0) & (gap < _NEAR_NS) & (late > _NEAR_NS)
+    queued = (gap >= 0) & (gap < NEAR_NS) & (late > NEAR_NS)
     following = np.minimum(_usual(gap[queued], _NEXT_NS), gap)
     launched_from, queued_from = work.launch + arrival, work.start - gap + following
     earliest = np.maximum(launched_from, queued_from)
@@ -152,7 +154,7 @@ def graph_of(
     waits = waits._replace(target=target)
     waited = np.where(waits.target >= 0, work.end[waits.target], -np.inf)
     binding, back = waited > waits.begin, waits.end - waited
-    usual_return = _usual(back[binding & (back >= 0) & (back < _NEAR_NS)], _RETURN_NS)
+    usual_return = _usual(back[binding & (back >= 0) & (back < NEAR_NS)], _RETURN_NS)
     lasting = waits.end - waits.begin
     last = float(work.launch[work.launched].max())
     host_end = last if host_end_ns is None else max(last, float(host_end_ns - begin_ns))
@@ -164,14 +166,14 @@ def graph_of(
         waits_before=waits_before,
         arrival_ns=arrival,
         next_ns=following,
-        kept_ns=np.where(rest > _NEAR_NS, rest, 0.0),
+        kept_ns=np.where(rest > NEAR_NS, rest, 0.0),
         launched=work.launched,
         after=after,
         after_ns=after_ns,
         wait_ns=waits.begin - spent[:-1],
         call_ns=np.where(binding, np.minimum(_CALL_NS, lasting), lasting),
         target=waits.target,
-        return_ns=np.where(binding & (back > _NEAR_NS), back, usual_return),
+        return_ns=np.where(binding & (back > NEAR_NS), back, usual_return),
         copies=waits.copies & (waits.target >= 0),
         order=_order(work, of_piece, of_wait),
         host_ns=host_end - float(spent[host_waits]),
@@ -214,7 +216,7 @@ def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats) -
     streams = [np.flatnonzero(work.stream == each) for each in range(int(work.stream.max()) + 1)]
     if len(streams) < 2:
         return found
-    late = np.flatnonzero((unexplained > _NEAR_NS) & work.launched)
+    late = np.flatnonzero((unexplained > NEAR_NS) & work.launched)
     first, until = _first_after_waits(calls, begin_ns, work)
     for pieces in streams:
         for those, by_launch, limit in ((first, True, until), (late, False, work.start[late])):
@@ -226,7 +228,7 @@ def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats) -
             mine = those[others]
             fits = (last >= 0) & (work.end[at] <= work.start[mine] + _NOISE_NS)
             if not by_launch:
-                fits &= (work.end[at] >= work.start[mine] - _NEAR_NS) & (work.launch[at] <= work.launch[mine])
+                fits &= (work.end[at] >= work.start[mine] - NEAR_NS) & (work.launch[at] <= work.launch[mine])
             fits &= (found[mine] < 0) | (work.end[at] > work.end[found[mine]])
             found[mine[fits]] = at[fits]
     return found

@@ -72,6 +72,14 @@ def _both(one: Any, other: Any, join: Callable[[Any, Any], Any]) -> Any:
     return other if one is None else one if other is None else join(one, other)
 
 
+def _between(graph: WindowGraph, edit: Edit) -> Floats:
+    """From the end of the piece before each to its begin."""
+    if graph.own_ns is None:
+        return graph.next_ns
+    begin, end = (edit.host(graph, times) for times in graph.own_ns)
+    return end - begin
+
+
 def replay(graph: WindowGraph, edits: Sequence[Edit]) -> Floats:
     """When the window ends with each of ``edits``, in nanoseconds since it began: all in the same passes."""
     count, pieces = len(edits), len(graph.event)
@@ -81,6 +89,7 @@ def replay(graph: WindowGraph, edits: Sequence[Edit]) -> Floats:
         np.stack([edit.host(graph, times) for edit in edits])
         for times in (launched, graph.wait_ns, np.array([graph.host_ns]))
     )
+    following = np.stack([_between(graph, edit) for edit in edits])
     bound = graph.target >= 0
     binds = np.stack([bound if edit.without is None else bound & ~edit.without for edit in edits])
     end, waited = np.full((count, pieces + 1), -np.inf), np.zeros((count, len(graph.wait_ns) + 1))
@@ -91,7 +100,7 @@ def replay(graph: WindowGraph, edits: Sequence[Edit]) -> Floats:
             ready = ready + graph.arrival_ns[here] + waited[:, graph.waits_before[here]]
             ready = np.maximum(ready, end[:, graph.after[here]] + graph.after_ns[here])
             own = lasting[:, here] + graph.kept_ns[here]
-            total = np.cumsum(own + graph.next_ns[here], axis=1)
+            total = np.cumsum(own + following[:, here], axis=1)
             reached = total + np.maximum.accumulate(ready + own - total, axis=1)
             end[:, here] = np.maximum(reached, end[:, step.before, None] + total)
         else:

@@ -22,6 +22,8 @@ from rooflines.roofline.own.device import OUTSIDE_STEPS
 from rooflines.roofline.own.own import Attribution
 from rooflines.roofline.replay.graph import WindowGraph, graph_of
 from rooflines.roofline.replay.replay import Edit, cut, replay
+from rooflines.roofline.replay.threads import clock, threads_of
+from rooflines.roofline.uncertainty import Floats
 from rooflines.units import percent
 
 # A replay that differs from the recording by more says nothing of changes.
@@ -118,18 +120,14 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
     """The replays of a judged trace; only what is stated of them where they are not to be trusted, and None
     where there is nothing to replay."""
     found, analysis = judged.attribution, judged.analysis
-    if found is None or not len(found.trace.device) or not len(found.windows) or analysis.timeline is None:
+    if found is None or not len(found.windows) or analysis.timeline is None or analysis.device_untraced:
         return None
-    codes = _codes(found)
-    outside = np.array([*(gap.reason == OUTSIDE_STEPS for gap in (*found.rows, *found.gaps)), True])
-    last_ns = int(found.calls.steps[-1, 1]) if found.steps else None
-    window = int(found.windows[0, 0]), int(found.windows[-1, 1])
-    device = found.trace.device
-    # What begins and ends in the same microsecond has no piece of the time.
-    belongs = ~outside[codes] | ((device.start_ns == device.end_ns) & (found.calls.launch >= 0))
-    graph = graph_of(found.calls, window, belongs, last_ns)
-    if graph is None:
+    if analysis.other_programs is not None and not analysis.other_programs.judged:
         return None
+    window = _window(judged, found) if len(found.trace.device) else _of_threads(judged, found)
+    if window is None:
+        return None
+    graph = window.graph
     seconds = found.factor / 1e9 / found.per
     end_ns = float(replay(graph, [Edit()])[0])
     stated = ReplayedStep(
@@ -143,29 +141,70 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
         late = f"for {percent(stated.kept_fraction)} of it the trace does not show what work waits for"
         return msgspec.structs.replace(stated, reason=late)
     pace: Edit | None = Edit()
-    if analysis.basis.timed:
+    if window.steady is not None:
+        graph = replace(graph, lasting_ns=graph.lasting_ns * window.steady)
+    if analysis.basis.timed or window.steady is not None:
         pace = _fitted(graph, analysis.timeline.span_s / seconds)
     if pace is None:
         reason = "the timed steps differ from the traced ones by more than the host's times explain"
         return msgspec.structs.replace(stated, reason=reason)
+    return Replays(
+        graph=graph,
+        row=window.row,
+        seconds_of={
+            **{place: row.time_s for place, row in enumerate(analysis.rows)},
+            **{cause: analysis.idle_s(cause) for cause in (*_OF_THE_HOST, _WAITED)},
+        },
+        idle=window.idle,
+        operator=window.operator,
+        seconds=seconds,
+        pace=pace,
+        stated=msgspec.structs.replace(stated, host_pace=float(pace.rates[0])),
+    )
+
+
+class _Window(NamedTuple):
+    """The recorded window: its graph, the place in ``Analysis.rows`` of each piece (-1: of none), and on the
+    graph's clock the idle times by cause and when the host was in the operator that launched each piece."""
+
+    graph: WindowGraph
+    row: Int64s
+    idle: dict[str, Intervals]
+    operator: Intervals
+    #: of a processor: the time of each piece in a steady step over its own
+    steady: Floats | None = None
+
+
+def _window(judged: Judged, found: Attribution) -> _Window | None:
+    """The work of a device, or None without a recorded launch."""
+    codes = _codes(found)
+    outside = np.array([*(gap.reason == OUTSIDE_STEPS for gap in (*found.rows, *found.gaps)), True])
+    last_ns = int(found.calls.steps[-1, 1]) if found.steps else None
+    window = int(found.windows[0, 0]), int(found.windows[-1, 1])
+    device = found.trace.device
+    # What begins and ends in the same microsecond has no piece of the time.
+    belongs = ~outside[codes] | ((device.start_ns == device.end_ns) & (found.calls.launch >= 0))
+    graph = graph_of(found.calls, window, belongs, last_ns)
+    if graph is None:
+        return None
     begin_ns = np.int64(graph.begin_ns)
     launch = found.calls.launch[graph.event]
     around = np.where(launch >= 0, found.calls.operator[launch], -1)
     around = np.where(around >= 0, around, launch)
     operator = np.stack((found.calls.begin_ns[around], found.calls.end_ns[around]), axis=1) - begin_ns
-    return Replays(
-        graph=graph,
-        row=np.append(judged.place, -1)[codes[graph.event]],
-        seconds_of={
-            **{place: row.time_s for place, row in enumerate(analysis.rows)},
-            **{cause: analysis.idle_s(cause) for cause in (*_OF_THE_HOST, _WAITED)},
-        },
-        idle={cause: times - begin_ns for cause, times in judged.causes.items()},
-        operator=operator,
-        seconds=seconds,
-        pace=pace,
-        stated=msgspec.structs.replace(stated, host_pace=float(pace.rates[0])),
-    )
+    row = np.append(judged.place, -1)[codes[graph.event]]
+    return _Window(graph, row, {cause: times - begin_ns for cause, times in judged.causes.items()}, operator)
+
+
+def _of_threads(judged: Judged, found: Attribution) -> _Window:
+    """The work of a processor, whose operators are as much faster in the timed steps as all of them are."""
+    graph, of_steps, weight = threads_of(found), clock(found), found.pieces.weight
+    row = np.append(judged.place[_place(found)], -1)[graph.event]
+    steady = np.ones(len(row)) if weight is None else np.append(weight, 1.0)[graph.event]
+    traced_s = found.counted_ns / 1e9 / found.per
+    steady = steady * (sum(one.time_s for one in judged.analysis.rows) / traced_s if traced_s else 1.0)
+    idle = {cause: np.rint(of_steps(times)).astype(np.int64) for cause, times in judged.causes.items()}
+    return _Window(graph, row, idle, np.zeros((len(row), 2), np.int64), steady)
 
 
 def with_gains(analysis: Analysis, replays: Replays) -> Analysis:
@@ -201,10 +240,16 @@ def with_gains(analysis: Analysis, replays: Replays) -> Analysis:
 def _codes(found: Attribution) -> Int64s:
     """The number of the row of each device event, those of gaps behind those of rows; -1 of what others
     launched."""
-    pieces, codes = found.pieces, np.full(len(found.trace.device), -1, np.int64)
-    mine = pieces.row != -1
-    codes[pieces.event[mine]] = np.where(pieces.row >= 0, pieces.row, len(found.rows) - 2 - pieces.row)[mine]
+    codes = np.full(len(found.trace.device), -1, np.int64)
+    mine = found.pieces.row != -1
+    codes[found.pieces.event[mine]] = _place(found)[mine]
     return codes
+
+
+def _place(found: Attribution) -> Int64s:
+    """The number of the row of each piece of the time, those of gaps behind those of rows."""
+    row = found.pieces.row
+    return np.where(row >= 0, row, len(found.rows) - 2 - row)
 
 
 def _fitted(graph: WindowGraph, end_ns: float) -> Edit | None:

@@ -58,7 +58,7 @@ def what_if(
     """The replayed step with these changes, one after another: see ``pipeline.what_if``."""
     replays = replays_of(judged)
     if not isinstance(replays, Replays):
-        why = replays.reason if replays is not None else "it has no launches with the work of a device"
+        why = replays.reason if replays is not None else "it has no work whose launches or times are known"
         raise TraceError(f"the trace cannot be replayed with changes: {why}.")
     analysis = judged.analysis
     named = [
