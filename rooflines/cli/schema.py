@@ -21,7 +21,7 @@ HOMES = {
     "sweep": "rooflines.sweeps.records:SweepAnalysis",
     "summary": "rooflines.reports.page.summary:Summary",
     "prediction": "rooflines.roofline.predict.forecast:Forecast",
-    "whatif": "rooflines.roofline.replay.what_if:WhatIf",
+    "whatif": "rooflines.roofline.predict.what_if:WhatIf",
 }
 # A field below the lines that explain it.
 _EXPLAINED = re.compile(r"((?:^ +#: .*\n)+) +(\w+):", re.MULTILINE)

@@ -53,6 +53,15 @@ def summary(
     against: Annotated[
         str | None, option("Compare SOURCE with this baseline (run or trace).", metavar="BASELINE")
     ] = None,
+    changes: Annotated[
+        list[str] | None,
+        option(
+            "Replay it with a change of rooflines whatif: no-gaps, at-bound=attention (repeatable).",
+            "--whatif",
+            metavar="CHANGE",
+            show_default=False,
+        ),
+    ] = None,
     budget: Annotated[
         str | None,
         option(
@@ -79,7 +88,7 @@ def summary(
     from rooflines.reports.page.summary import markdown, summarize, within
 
     limit = _limit(budget)
-    record, page, command, said = _read(sources, against, {"ceilings": ceilings, **reading})
+    record, page, command, said = _read(sources, against, changes or (), {"ceilings": ceilings, **reading})
     shown = " ".join(([against] if against else []) + sources)
     prints = shlex.join([*command, *_as_typed(sys.argv), "--format", "json"])
     found = summarize(record, page, shown, prints, question, said)
@@ -114,12 +123,21 @@ def _limit(budget: str | None) -> tuple[int, bool] | None:
 
 
 def _read(
-    sources: list[str], against: str | None, reading: dict[str, Any]
+    sources: list[str], against: str | None, changes: Sequence[str], reading: dict[str, Any]
 ) -> tuple[Any, Page, list[str], Iterable[Said]]:
     """The record of the sources, its page, the command that prints it, and of a sweep what is said of it."""
     from rooflines import pipeline
     from rooflines.cli.output import page_of, sweep_of
 
+    if changes:
+        from rooflines.cli.whatif import as_arguments
+        from rooflines.reports.page import what_if
+
+        if against is not None or len(sources) > 1:
+            raise UsageError("--whatif replays one run or trace.", hint="Give one source, without --against.")
+        replayed = pipeline.what_if(sources[0], **as_arguments(changes), **reading)
+        prints = ["rooflines", "whatif", *sources, *(f"--{change}" for change in changes)]
+        return replayed, what_if.page(replayed), prints, what_if.said(replayed)
     if against is not None:
         from rooflines.reports.page.comparison import page
 

@@ -17,11 +17,12 @@ from rooflines.profiler.directory import default_directory
 from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import ResultError, Run
-from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.roofline.predict.change import Change, PageCosts, Prediction
 from rooflines.roofline.predict.options import OPTIONS, Repeatable, predict
 from rooflines.roofline.predict.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
+from rooflines.roofline.replay.replays import Replays, replays_of
 from rooflines.sweeps.points import hash_of, point_id
 from rooflines.sweeps.records import PointResult, SweepPoint
 from rooflines.sweeps.results import estimate, read_results
@@ -58,8 +59,10 @@ def page_costs() -> PageCosts | None:
     return PageCosts(page, page_s(huge=True)) if page is not None else None
 
 
-def predicted_changes(run: Run, analysis: Analysis) -> tuple[Trial, ...]:
+def predicted_changes(run: Run, judged: Judged) -> tuple[Trial, ...]:
     """Return the changes of ``run`` with their predictions, best first; those without a prediction last."""
+    analysis, found = judged.analysis, replays_of(judged)
+    replays = found if isinstance(found, Replays) else None
     repeatable = Repeatable(analysis, run.facts.settings.options)
     changes = [change for option in OPTIONS for change in option.changes(repeatable)]
     costs = (
@@ -67,8 +70,8 @@ def predicted_changes(run: Run, analysis: Analysis) -> tuple[Trial, ...]:
         if any(one.kind in _WITH_PAGES for one in changes) and analysis.page_faults is not None
         else None
     )
-    found = [Trial(change=change, prediction=predict(change, analysis, costs)) for change in changes]
-    return tuple(sorted(found, key=lambda trial: -(trial.predicted or 0.0)))
+    trials = [Trial(change=one, prediction=predict(one, analysis, costs, replays)) for one in changes]
+    return tuple(sorted(trials, key=lambda trial: -(trial.predicted or 0.0)))
 
 
 def worth_trying(found: Sequence[Trial], only: Collection[str] = ()) -> tuple[Trial, ...]:

@@ -1,6 +1,7 @@
 """``rooflines whatif`` and ``rooflines.what_if``: the step with changes that are named."""
 
 import json
+import shlex
 
 import pytest
 
@@ -91,3 +92,38 @@ def test_what_cannot_be_changed_is_one_line(capsys, monkeypatch, late, arguments
     answer = call(capsys, monkeypatch, "whatif", late, *arguments)
     assert answer.code == 2
     assert said in answer.err
+
+
+def test_the_curve_of_a_change_shows_where_something_else_limits_the_step(late):
+    # The host launches 200 µs of work in 112 µs, then the device's 70 µs are the limit.
+    (host,) = rooflines.what_if(late, gaps=False).changes
+    assert host.curve_s[0] == pytest.approx(200e-6, rel=0.01)
+    assert host.curve_s[-1] == host.step_s
+    assert list(host.curve_s) == sorted(host.curve_s, reverse=True)
+    (bounded,) = rooflines.what_if(late, scale={"aten::mm": 1.0}).changes
+    assert bounded.enough is None, "it gives nothing"
+    product = rooflines.what_if(late, gaps=False, scale={"aten::mm": 0}).changes[-1]
+    assert product.enough == 1.0, "each part of it counts"
+
+
+def test_options_of_profile_are_changes(late):
+    host, low, graphs = rooflines.what_if(late, gaps=False, precision="bf16", graphs=True).changes
+    assert low.change == "precision bf16"
+    assert low.alone_s == pytest.approx(0, abs=1e-6), "the host is late"
+    assert low.step_s < host.step_s - 20e-6
+    assert graphs.alone_s > 100e-6
+    assert graphs.step_s == pytest.approx(low.step_s, abs=1e-6), "the host is in time already"
+    with pytest.raises(UsageError, match="nothing here tells what precision int3 would change"):
+        rooflines.what_if(late, precision="int3")
+
+
+def test_a_summary_has_the_changes(capsys, monkeypatch, late):
+    answer = call(capsys, monkeypatch, "summary", late, "--whatif", "no-gaps", "--whatif", "scale=aten::mm=0.5", "--format", "json")
+    found = json.loads(answer.out)
+    assert [one["about"] for one in found["statements"]] == ["saving", "saving", "confidence"]
+    assert found["statements"][0]["figures"]["/changes/0/alone_s"] == pytest.approx(130e-6, abs=5e-6)
+    verify = shlex.split(found["statements"][1]["verify"])
+    part = call(capsys, monkeypatch, *verify[1:])
+    assert json.loads(part.out)["change"] == "aten::mm takes 0.5 of its time"
+    wrong = call(capsys, monkeypatch, "summary", late, "--whatif", "faster")
+    assert "'faster' is not a change of rooflines whatif" in wrong.err

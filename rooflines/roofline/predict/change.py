@@ -4,6 +4,8 @@ names."""
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -35,8 +37,15 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-# The speedup of a change and its reason; None where nothing in the analysis gives one.
-Gain = tuple[float, str] | None
+class Gain(NamedTuple):
+    """The speedup of a change, its reason, and what goes of the step: seconds of rows by their place, and of
+    causes of idle time."""
+
+    speedup: float
+    reason: str
+    of: Mapping[int | str, float] = {}
+    #: and what the change adds to the step
+    added_s: float = 0.0
 
 
 class PageCosts(NamedTuple):
@@ -81,12 +90,15 @@ class PredictedStep:
     the process kept busy during the timed steps, on average; None where they were not sampled.
     """
 
-    def __init__(self, analysis: Analysis, costs: PageCosts | None = None) -> None:
+    def __init__(
+        self, analysis: Analysis, costs: PageCosts | None = None, whole_s: float | None = None
+    ) -> None:
         self.analysis = analysis
         self.on_device = analysis.on_device
         self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
         found = analysis.input
-        self.whole_s = analysis.steps.median_s if analysis.steps is not None else 0.0
+        timed_s = analysis.steps.median_s if analysis.steps is not None else 0.0
+        self.whole_s = timed_s if whole_s is None else whole_s
         self.wait_s = min(self.whole_s, found.delay_s or 0.0) if found is not None else 0.0
         self.compute_s = self.whole_s - self.wait_s
         self.rows = analysis.operators
@@ -130,6 +142,10 @@ class PredictedStep:
     def saved(self, saved_s: float) -> float:
         """The speedup if a step took ``saved_s`` less."""
         return self.speedup(max(self.compute_s - saved_s, 0.01 * self.compute_s))
+
+    def without(self, of: Mapping[int | str, float], reason: str, added_s: float = 0.0) -> Gain:
+        """The gain of a change by which these seconds go, and others are added."""
+        return Gain(self.saved(sum(of.values()) - added_s), reason, of, added_s)
 
     def faults_s(self, left_s: float = 0.0) -> float:
         """The time of a timed step in which it takes new pages from the system, beyond ``left_s`` for each; 0
@@ -182,13 +198,13 @@ def parameter_bytes(analysis: Analysis) -> float:
     return sum(weight_bytes(row) for row in analysis.operators if row.phase in ("", "forward", "prefill"))
 
 
-def threads_changed(change: Change, step: PredictedStep) -> Gain:
+def threads_changed(change: Change, step: PredictedStep) -> Gain | None:
     """Amdahl's law, with the serial share of the step; a thread beyond the cores gains nothing."""
     found, then_s = _shared_by_threads(step), computing_s(step, int(change.options["threads"]))
     if found is None or then_s is None:
         return None
     busy, serial, threads = found
-    return (
+    return Gain(
         step.speedup(then_s),
         f"the process kept {significant(busy)} of {threads} cores busy while it computed, so "
         f"{percent(1 - serial)} of "
@@ -223,7 +239,7 @@ def _shared_by_threads(step: PredictedStep) -> tuple[float, float, int] | None:
     return busy, (threads / busy - 1) / (threads - 1), threads
 
 
-def workers(change: Change, step: PredictedStep) -> Gain:
+def workers(change: Change, step: PredictedStep) -> Gain | None:
     """A step as long as the slowest of three: its own work, the loading shared by the workers, and the
     processor time of both.
 
@@ -247,7 +263,7 @@ def workers(change: Change, step: PredictedStep) -> Gain:
     after_s = max(own_s, shared_s, processors_s)
     if not step.on_device and int(threads or 1) + load_s / after_s > cores:
         return None
-    return (
+    return Gain(
         step.whole_s / after_s,
         f"the longest of the step alone ({seconds(own_s)}), its batch from "
         f"{counted(then, 'worker')} ({seconds(shared_s)}) and "
@@ -279,7 +295,7 @@ def _load_s(step: PredictedStep) -> float | None:
     return None if found is None or step.load_s is None else step.load_s * max(1, found.workers or 0)
 
 
-def pinned(change: Change, step: PredictedStep) -> Gain:
+def pinned(change: Change, step: PredictedStep) -> Gain | None:
     """Copies to the device at the rate of pinned memory."""
     division, roofs = step.analysis.division, reversed(step.analysis.ceilings)
     rates = {
@@ -288,7 +304,7 @@ def pinned(change: Change, step: PredictedStep) -> Gain:
     copies_s = division.host_to_device_s if division is not None else None
     if not copies_s or not {"", "pageable"} <= rates.keys():
         return None
-    return (
+    return Gain(
         step.speedup(step.compute_s - copies_s * (1 - rates["pageable"] / rates[""])),
         f"copies to the device that nothing hides ({seconds(copies_s)}) at the rate of pinned memory",
     )
@@ -302,17 +318,19 @@ class Reorders(NamedTuple):
     weights_s: float = 0.0
 
 
-def channels_last(change: Change, step: PredictedStep) -> Gain:
+def channels_last(change: Change, step: PredictedStep) -> Gain | None:
     """The conversions of activations around convolutions: kernels of their own on a GPU, inside the operator
     on a CPU."""
     how = "the kernels that convert them" if step.on_device else _REORDERING
-    saved_s = sum(
-        conversion_s(row) if step.on_device else reorders(row, step).activations_s for row in step.rows
-    )
+    of: dict[int | str, float] = {
+        place: conversion_s(row) if step.on_device else reorders(row, step).activations_s
+        for place, row in enumerate(step.rows)
+    }
+    saved_s = sum(of.values())
     if not saved_s:
         return None
-    return (
-        step.saved(saved_s),
+    return step.without(
+        of,
         f"convolutions need not convert their inputs and results: {seconds(saved_s)} for {how} "
         f"({percent(saved_s / step.whole_s)} of the step)",
     )
@@ -343,7 +361,7 @@ def reorders(row: OperatorRow, step: PredictedStep) -> Reorders:
     return Reorders(found[0] * part, found[1] * part)
 
 
-def lower_precision(change: Change, step: PredictedStep) -> Gain:
+def lower_precision(change: Change, step: PredictedStep) -> Gain | None:
     """Operators near their bound keep their efficiency under the roofs of the new precision, with half the
     bytes; and the casts.
 
@@ -353,17 +371,16 @@ def lower_precision(change: Change, step: PredictedStep) -> Gain:
     precision = str(change.options["precision"])
     low = precision.removeprefix("amp-")
     roof = step.ceilings.compute(low, "matrix")
-    rows = [
-        row
-        for row in step.rows
-        if row.precision in ("fp32", "tf32") and row.phase != "optimizer" and not _kept(row, step)
-    ]
-    if roof is None or roof.precision != low or not any(row.matrix_flops for row in rows):
+    lowered = {
+        place: row
+        for place, row in enumerate(step.rows)
+        if (row.precision in ("fp32", "tf32") and row.phase != "optimizer" and not _kept(row, step))
+        or (row.phase == "optimizer" and precision == low)
+    }
+    products_s = sum(row.time_s for row in lowered.values() if row.matrix_flops and row.phase != "optimizer")
+    if roof is None or roof.precision != low or not products_s:
         return None
-    if precision == low:
-        rows += [row for row in step.rows if row.phase == "optimizer"]
-    saved_s = sum(row.time_s - _low_s(row, step, low) for row in rows)
-    share = sum(row.time_s for row in rows if row.matrix_flops) / sum(row.time_s for row in step.rows)
+    share = products_s / sum(row.time_s for row in step.rows)
     # Parameters are cast forward and, in training, their gradients backward.
     memory, passes = step.ceilings.outermost_memory(), 2 if step.analysis.workload.mode == "training" else 1
     cast_s = (
@@ -372,10 +389,11 @@ def lower_precision(change: Change, step: PredictedStep) -> Gain:
         else 0.0
     )
     casts = f", less {seconds(cast_s)} for casting the parameters" if cast_s else ""
-    return (
-        step.saved(saved_s - cast_s),
+    return step.without(
+        {place: row.time_s - _low_s(row, step, low) for place, row in lowered.items()},
         f"matrix operators ({percent(share)} of the operators' time) under the {low} "
         f"roof and other operators with half the bytes, as far as a roof limits them{casts}",
+        cast_s,
     )
 
 
@@ -395,7 +413,7 @@ def _kept(row: OperatorRow, step: PredictedStep) -> bool:
     return step.on_device and not row.matrix_flops and any(part in row.name for part in _KEPT_ON_CUDA)
 
 
-def allocator(change: Change, step: PredictedStep) -> Gain:
+def allocator(change: Change, step: PredictedStep) -> Gain | None:
     """The page faults of a step at the measured cost of one, divided among the busy threads; huge pages leave
     a part of it."""
     faults, costs = step.analysis.page_faults, step.costs
@@ -407,7 +425,7 @@ def allocator(change: Change, step: PredictedStep) -> Gain:
             return None
         left_s, kept = costs.in_huge_page_s, f"; in huge pages it is {seconds(costs.in_huge_page_s)}"
     busy = max(1.0, step.busy_cores or 1.0)
-    return (
+    return Gain(
         step.speedup(max(step.compute_s - step.faults_s(left_s), 0.01 * step.compute_s)),
         (
             f"a step takes {faults.timed:,.0f} pages from the system; one costs "
@@ -417,7 +435,7 @@ def allocator(change: Change, step: PredictedStep) -> Gain:
     )
 
 
-def larger_batch(change: Change, step: PredictedStep) -> Gain:
+def larger_batch(change: Change, step: PredictedStep) -> Gain | None:
     """Every operator with more FLOPs and activations and the same weights; the optimizer and the host's time
     stay."""
     now = step.analysis.workload.batch_size
@@ -428,7 +446,7 @@ def larger_batch(change: Change, step: PredictedStep) -> Gain:
     grown_s += (times - 1) * sum(one.time_s for one in step.analysis.unmodeled if one.phase != "optimizer")
     after_s = step.compute_s + grown_s
     fixed = max(0.0, 1 - grown_s / ((times - 1) * step.compute_s))
-    return (
+    return Gain(
         step.speedup(after_s, samples=times),
         f"{percent(fixed)} of the step does not depend on the batch size: weights that are read once a step, "
         "calls bound by latency, the "
@@ -446,54 +464,62 @@ def _grown_s(row: OperatorRow, step: PredictedStep, times: float) -> float:
     return fixed_s + (then_s - fixed_s * then_s / row.time_s if row.time_s else 0.0)
 
 
-def compiled(change: Change, step: PredictedStep) -> Gain:
+def compiled(change: Change, step: PredictedStep) -> Gain | None:
     """Chains of fusable operators become one kernel each: the tensors between them are not written and read,
     their calls go."""
     fusable = any(row.category in FUSABLE and row.bytes and tensors(row) for row in step.rows)
     if step.analysis.compiled or not fusable:
         return None
-    traffic_s = calls = 0.0
+    of, calls = defaultdict[int | str, float](float), 0.0
+    place = {id(row): place for place, row in enumerate(step.rows)}
     for chain in chains(step.rows, training=step.analysis.workload.mode == "training"):
-        traffic_s += sum(row.time_s for row in chain.rows) * chain.inside_bytes / chain.bytes
         calls += chain.fused
-    host_s = step.host_s(calls)
+        for row in chain.rows:
+            of[place[id(row)]] += row.time_s * chain.inside_bytes / chain.bytes
+    traffic_s, host_s = sum(of.values()), step.host_s(calls)
     # On a CPU, inductor runs convolutions in channels-last layout.
-    layout_s = sum(reorders(row, step).activations_s for row in step.rows)
-    saved_s = traffic_s + host_s + layout_s
+    for at, row in enumerate(step.rows):
+        of[at] += reorders(row, step).activations_s
+    layout_s = sum(of.values()) - traffic_s
+    of["host_bound"] = host_s
     layouts = f", {seconds(layout_s)} of layout conversions around convolutions" if layout_s else ""
-    return (
-        step.saved(saved_s),
+    return step.without(
+        of,
         f"{calls:,.0f} of {step.calls:,.0f} calls can be fused with the one before: "
         f"{seconds(traffic_s)} of traffic between "
         f"them{layouts} and {seconds(host_s)} of the host's time between calls "
-        f"({percent(saved_s / step.whole_s)})",
+        f"({percent(sum(of.values()) / step.whole_s)})",
     )
 
 
-def graphed(change: Change, step: PredictedStep) -> Gain:
+def graphed(change: Change, step: PredictedStep) -> Gain | None:
     """The time in which the device waits for launches."""
     if not step.on_device:
         return None
-    waits_s = step.analysis.idle_s("host_bound") + step.analysis.idle_s("kernel_wait")
-    return step.saved(
-        waits_s
-    ), f"the device waits {seconds(waits_s)} a step for the host and its launches, which one graph replaces"
+    waits: dict[int | str, float] = {
+        cause: step.analysis.idle_s(cause) for cause in ("host_bound", "kernel_wait")
+    }
+    waited = seconds(sum(waits.values()))
+    return step.without(
+        waits, f"the device waits {waited} a step for the host and its launches, which one graph replaces"
+    )
 
 
-def fused_optimizer(change: Change, step: PredictedStep) -> Gain:
+def fused_optimizer(change: Change, step: PredictedStep) -> Gain | None:
     """One pass over parameters, gradients and state at the rate of memory instead of a loop over the
     parameters."""
     kind = str(change.options["optimizer"]).partition(",")[0]
     memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
-    looped = [row for row in step.rows if in_loop(row) and _takes_time(row)]
+    looped = {place: row for place, row in enumerate(step.rows) if in_loop(row) and _takes_time(row)}
     if memory is None or not size or not looped:
         return None
-    now_s = sum(row.time_s for row in looped)
+    now_s = sum(row.time_s for row in looped.values())
     fused_s = _TENSORS[kind] * size / memory.value
-    calls = sum(row.calls for row in looped)
+    calls = sum(row.calls for row in looped.values())
     host_s = step.host_s(calls)
-    return (
-        step.saved(max(0.0, now_s - fused_s) + host_s),
+    part = max(0.0, 1 - fused_s / now_s)
+    return step.without(
+        {**{place: row.time_s * part for place, row in looped.items()}, "host_bound": host_s},
         f"one pass over {_TENSORS[kind]} tensors for each parameter takes {seconds(fused_s)} at "
         "the rate of memory; the "
         f"{calls:,.0f} calls take {seconds(now_s)}, and the host {seconds(host_s)} between them",

@@ -18,6 +18,7 @@ from rooflines.profiler.records import Workload
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.predict import change as gains
 from rooflines.roofline.predict.change import HUGE_PAGES, Change, Gain, PageCosts, PredictedStep, Prediction
+from rooflines.roofline.replay.replays import Replays
 from rooflines.units import counted
 
 # Memory that the C library returns to the system only when 8 GB of it are free.
@@ -61,7 +62,7 @@ class RunOption(NamedTuple):
     #: The values to try with a run, and what one of these changes would gain; None of an option that is not
     #: tried.
     values: Callable[[Repeatable], Values] | None = None
-    gain: Callable[[Change, PredictedStep], Gain] | None = None
+    gain: Callable[[Change, PredictedStep], Gain | None] | None = None
     #: Where to try it: the kind of device, the mode, and an option that the run must have been given.
     device: str = ""
     mode: str = ""
@@ -244,11 +245,25 @@ BY_NAME = {option.name: option for option in OPTIONS}
 FACTS = tuple(fact for option in OPTIONS for fact in option.facts)
 
 
-def predict(change: Change, analysis: Analysis, costs: PageCosts | None = None) -> Prediction | None:
+def predict(
+    change: Change, analysis: Analysis, costs: PageCosts | None = None, replays: Replays | None = None
+) -> Prediction | None:
     """Return what ``change`` gains for the run of ``analysis``; None where nothing in the analysis tells.
 
-    ``costs`` are those of new memory on this machine; without them a page costs what it did in the run.
+    ``costs`` are those of new memory on this machine; without them a page costs what it did in the run. What
+    goes of a step goes in its ``replays``; without them, the step is as much shorter.
     """
-    step, option = PredictedStep(analysis, costs), BY_NAME.get(change.kind.replace("-", "_"))
-    gain = option.gain(change, step) if step.whole_s and option and option.gain else None
-    return Prediction(speedup=gain[0], reason=gain[1]) if gain else None
+    step = PredictedStep(analysis, costs)
+    gain = gain_of(change, step)
+    if gain is None:
+        return None
+    edit = replays.edit(gain.of, launches=False) if replays is not None else None
+    if replays is None or edit is None:
+        return Prediction(speedup=gain.speedup, reason=gain.reason)
+    return Prediction(speedup=step.saved(replays.gains_s([edit])[0] - gain.added_s), reason=gain.reason)
+
+
+def gain_of(change: Change, step: PredictedStep) -> Gain | None:
+    """What ``change`` takes out of a step; None where nothing tells."""
+    option = BY_NAME.get(change.kind.replace("-", "_"))
+    return option.gain(change, step) if step.whole_s and option and option.gain else None

@@ -38,6 +38,15 @@ class Edit:
             without=_both(self.without, other.without, np.logical_or),
         )
 
+    def part(self, part: float) -> Edit:
+        """This part of the change; a wait goes with all of it or stays."""
+        return Edit(
+            scale=None if self.scale is None else 1.0 - part * (1.0 - self.scale),
+            times=self.times,
+            rates=1.0 - part * (1.0 - self.rates),
+            without=self.without if part == 1.0 else None,
+        )
+
     def rate(self, times: Floats) -> Floats:
         """What the host's time is multiplied by at ``times``."""
         rates: Floats = self.rates[np.searchsorted(self.times, times, side="right")]

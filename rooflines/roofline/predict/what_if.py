@@ -11,14 +11,23 @@ import numpy as np
 
 from rooflines.arguments import arg
 from rooflines.errors import TraceError, UsageError
+from rooflines.profiler.options import OptionValue
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.analysis import Analysis, OperatorRow, ReplayedStep, Unmodeled
 from rooflines.roofline.judge.judge import Judged
+from rooflines.roofline.predict.change import Change, PredictedStep
+from rooflines.roofline.predict.options import gain_of
 from rooflines.roofline.replay.replay import Edit
 from rooflines.roofline.replay.replays import Replays, replays_of
 
 WHAT_IF_SCHEMA = "rooflines.whatif/1"
 _NAMED = 5
+
+
+# The parts of a change of which a curve shows what they give.
+PARTS = tuple(part / 10 for part in range(11))
+# This part of what a change gives is as good as all of it.
+_ENOUGH = 0.95
 
 
 class Alteration(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +39,19 @@ class Alteration(msgspec.Struct, frozen=True, kw_only=True):
     alone_s: float
     #: a step with it and those before it, in seconds
     step_s: float
+    #: the same with none, a tenth, two tenths ... of it
+    curve_s: tuple[float, ...] = ()
+
+    @property
+    def enough(self) -> float | None:
+        """The part of it after which something else limits the step; None where it gives nothing."""
+        first_s, last_s = (self.curve_s[0], self.curve_s[-1]) if self.curve_s else (0.0, 0.0)
+        reached = (
+            part
+            for part, left_s in zip(PARTS, self.curve_s, strict=False)
+            if first_s - left_s >= _ENOUGH * (first_s - last_s)
+        )
+        return next(reached) if first_s > last_s else None
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +76,7 @@ def what_if(
     without: Sequence[str] = (),
     gaps: bool = True,
     waits: bool = True,
+    options: Mapping[str, OptionValue] | None = None,
 ) -> WhatIf:
     """The replayed step with these changes, one after another: see ``pipeline.what_if``."""
     replays = replays_of(judged)
@@ -61,8 +84,14 @@ def what_if(
         why = replays.reason if replays is not None else "it has no work whose launches or times are known"
         raise TraceError(f"the trace cannot be replayed with changes: {why}.")
     analysis = judged.analysis
+    step_s = analysis.division.step_s if analysis.division is not None else replays.stated.recorded_s
+    step = PredictedStep(analysis, whole_s=step_s)
     named = [
         *_of_host(replays, gaps=gaps, waits=waits),
+        *(
+            (name_of(option, value), _with(replays, step, option, value))
+            for option, value in (options or {}).items()
+        ),
         *((f"without {text}", replays.of_rows(_times(analysis, text), launches=True)) for text in without),
         *((f"{text} at its bound", _at_bound(replays, analysis, text)) for text in at_bound),
         *(
@@ -70,13 +99,13 @@ def what_if(
             for text, factor in (scale or {}).items()
         ),
     ]
-    step_s = analysis.division.step_s if analysis.division is not None else replays.stated.recorded_s
     alone_s = replays.gains_s([edit for _, edit in named])
     changes, before, left_s = list[Alteration](), Edit(), step_s
     for (text, edit), alone in zip(named, alone_s, strict=True):
-        left_s -= replays.gains_s([edit], before)[0]
-        before = before.joined(edit)
-        changes.append(Alteration(change=text, alone_s=alone, step_s=left_s))
+        gains_s = replays.gains_s([edit.part(part) for part in PARTS], before)
+        curve_s = tuple(left_s - gain_s for gain_s in gains_s)
+        before, left_s = before.joined(edit), curve_s[-1]
+        changes.append(Alteration(change=text, alone_s=alone, step_s=left_s, curve_s=curve_s))
     return WhatIf(
         workload=analysis.workload,
         environment=analysis.environment,
@@ -92,6 +121,21 @@ def _of_host(replays: Replays, *, gaps: bool, waits: bool) -> Iterator[tuple[str
         yield "the host never late", Edit(rates=np.zeros(1))
     if not waits:
         yield "no waits of the host", Edit(without=np.ones(len(replays.graph.wait_ns), bool))
+
+
+def name_of(option: str, value: OptionValue) -> str:
+    """``precision bf16``, ``compile``."""
+    return " ".join((option.replace("_", " "), *(() if value in (True, "on") else (str(value),))))
+
+
+def _with(replays: Replays, step: PredictedStep, option: str, value: OptionValue) -> Edit:
+    """What an option of ``profile`` is predicted to change. Raises UsageError where nothing tells."""
+    gain = gain_of(Change(kind=option, label="", options={option: value}), step)
+    edit = replays.edit(gain.of, launches=False) if gain is not None else None
+    if edit is None:
+        hint = f"Give the operators a factor with {arg('scale')}."
+        raise UsageError(f"nothing here tells what {name_of(option, value)} would change.", hint=hint)
+    return edit
 
 
 def _at_bound(replays: Replays, analysis: Analysis, text: str) -> Edit:
