@@ -865,6 +865,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
         return self.most_s if self.about_s is None else self.about_s
 
 
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """Operators that need no work: no finding is about them, and at their bounds the step gains little."""
+
+    #: seconds of a step, and what they would give at their bounds, now or after all findings
+    time_s: float
+    gain_s: float
+    #: their names, those with most of the time first
+    operators: tuple[str, ...]
+
+
 class ReplayedStep(msgspec.Struct, frozen=True, kw_only=True):
     """The recorded window, run again by its dependencies (``replay/``): what savings are taken from,
     where it is reproduced."""
@@ -881,6 +891,10 @@ class ReplayedStep(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     #: a step as it is, and after each of the findings that have a replayed gain, in their order
     chain_s: tuple[float, ...] = ()
+    #: what the last of these would gain without its ``host`` time, ``communication`` and other ``operators``
+    limits_s: dict[str, float] = {}
+    #: operators that need no work, where enough is known to say so
+    settled: Settled | None = None
 
 
 class Analysis(Shown, frozen=True, kw_only=True):

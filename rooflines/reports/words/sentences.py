@@ -401,7 +401,21 @@ def chain_sentence(analysis: Analysis) -> str:
         return ""
     whole = "A step takes" if analysis.basis.per == "step" else "The trace takes"
     many = "these changes, one after another, about" if len(chain_s) > 2 else "this change about"
-    return f"{whole} {seconds(chain_s[0])}; with {many} {', '.join(map(seconds, chain_s[1:]))}."
+    chain = f"{whole} {seconds(chain_s[0])}; with {many} {', '.join(map(seconds, chain_s[1:]))}."
+    limits_s = analysis.replay.limits_s if analysis.replay is not None else {}
+    limit = max(limits_s, key=lambda name: limits_s[name], default="")
+    words = {"host": "the host", "communication": "communication", "operators": "the operators' work"}
+    return f"{chain} Then {words[limit]} is the limit." if limit else chain
+
+
+def settled_sentence(analysis: Analysis) -> str:
+    """``Do not work on aten::mm, aten::relu: 61 % of the step, 0.30 ms to gain.``"""
+    found = analysis.replay.settled if analysis.replay is not None else None
+    if found is None:
+        return ""
+    share = f"{percent(found.time_s / analysis.whole_s)} of the {analysis.basis.per}"
+    gain = f"{seconds(found.gain_s)} to gain at their bounds"
+    return f"Do not work on {listed(found.operators, 3)}: {share}, {gain}."
 
 
 # Late work that is a smaller part of the window is not worth a word.

@@ -26,7 +26,7 @@ from rooflines.roofline.advise import (
     training,
 )
 from rooflines.roofline.advise.case import Advice, Case, Setting
-from rooflines.roofline.advise.plan import in_order, planned
+from rooflines.roofline.advise.plan import Planned, in_order, planned
 from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.judge.step.interference import delayed, noise_s
 from rooflines.roofline.predict.change import Change
@@ -88,11 +88,16 @@ _MORE_STEPS = Finding(
 )
 
 
-def find(analysis: Analysis, replays: Replays | None = None) -> tuple[Finding, ...]:
+def find(analysis: Analysis) -> tuple[Finding, ...]:
+    """The findings of ``analysis`` without replays."""
+    return tuple(find_plan(analysis).findings)
+
+
+def find_plan(analysis: Analysis, replays: Replays | None = None) -> Planned:
     """The findings of ``analysis``, in seconds of the step: in the order of a plan where its trace is
     replayed, else the largest bound first; no two about the same time, together at most it."""
     if analysis.other_programs is not None and not analysis.other_programs.judged:
-        return (_quieter(analysis),)
+        return Planned((_quieter(analysis),))
     start_up = analysis.basis.start_up
     only_input = start_up or analysis.basis.served or analysis.device_untraced
     rules = (
@@ -105,8 +110,9 @@ def find(analysis: Analysis, replays: Replays | None = None) -> tuple[Finding, .
     case = Case(analysis)
     least_s = max(WORTH * case.step_s, noise_s(analysis))
     pairs = [*_found(case, rules, least_s)]
-    found = [finding for finding, _ in pairs] if replays is None else planned(pairs, replays, least_s)
-    return (*in_order(found)[:MOST], *([_MORE_STEPS] if start_up else []))
+    plan = Planned([finding for finding, _ in pairs]) if replays is None else planned(pairs, replays, least_s)
+    more = [_MORE_STEPS] if start_up else []
+    return plan._replace(findings=(*in_order(plan.findings)[:MOST], *more))
 
 
 def _quieter(analysis: Analysis) -> Finding:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from rooflines.roofline.advise.case import Advice
-from rooflines.roofline.analysis import Finding
+from rooflines.roofline.analysis import Analysis, Finding, ReplayedStep, Settled
+from rooflines.roofline.predict.rows import exchanges_data
 from rooflines.roofline.replay.replay import Edit
 from rooflines.roofline.replay.replays import MOST_WRONG, Replays
 
 _HOST_IN_TIME = Edit(rates=np.zeros(1))
+# What gives less than this part of its time need not be worked on.
+_LITTLE = 0.1
+# Rows that need no work are named where they are this part of the step, and this part of its time is counted.
+_WORTH_SAYING = 0.1
+_COUNTED = 0.9
 
 
-def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: float) -> list[Finding]:
+class Planned(NamedTuple):
+    """Findings in their order, the edit of each that is replayed, by title, and the rows they are about."""
+
+    findings: Sequence[Finding]
+    edits: Mapping[str, Edit] = {}
+    rows: frozenset[int | str] = frozenset()
+
+
+def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: float) -> Planned:
     """The findings in an order in which each next one gives most, and those of which nothing can be replayed.
 
     What gives less than ``least_s`` behind all others comes last if it gives more once the host is never
@@ -43,7 +60,65 @@ def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: 
             plan.append(replace(finding, about_s=about_s, alone_s=alone, later_s=later_s))
         elif replays.stated.kept_fraction > MOST_WRONG:
             plan.append(finding)
-    return [*plan, *(finding for finding, edit in edits if edit is None)]
+    return Planned(
+        (*plan, *(finding for finding, edit in edits if edit is None)),
+        {finding.title: edit for finding, edit in edits if edit is not None},
+        frozenset(key for _, advice in found for key in advice.of),
+    )
+
+
+def with_plan(stated: ReplayedStep, plan: Planned, replays: Replays, analysis: Analysis) -> ReplayedStep:
+    """What is stated of a replay, with the step after each of its findings, what is the limit after the last
+    one, and the rows that need no work."""
+    step_s = analysis.division.step_s if analysis.division is not None else stated.recorded_s
+    taken = [one for one in plan.findings if one.about_s is not None and one.later_s is None]
+    last = functools.reduce(Edit.joined, (plan.edits[one.title] for one in taken), Edit())
+    if taken:
+        chain_s = itertools.accumulate((-one.gain_s for one in taken), initial=step_s)
+        stated = replace(stated, chain_s=tuple(chain_s), limits_s=_limits(last, replays, analysis))
+    return replace(stated, settled=_settled(last, plan, replays, analysis, step_s))
+
+
+def _limits(last: Edit, replays: Replays, analysis: Analysis) -> dict[str, float]:
+    """What the step after the ``last`` change would gain without its host's time, its communication, and its
+    other work."""
+    talks = np.array([*map(exchanges_data, analysis.rows), False])[replays.row]
+    edits = {
+        "host": Edit(rates=np.zeros(1), without=np.ones(len(replays.graph.wait_ns), bool)),
+        "communication": Edit(scale=np.where(talks, 0.0, 1.0)),
+        "operators": Edit(scale=np.where(talks | (replays.row < 0), 1.0, 0.0)),
+    }
+    gains_s = replays.gains_s([*edits.values()], last)
+    return {name: gain_s for name, gain_s in zip(edits, gains_s, strict=True) if gain_s > 0}
+
+
+def _settled(
+    last: Edit, plan: Planned, replays: Replays, analysis: Analysis, step_s: float
+) -> Settled | None:
+    """The rows with time that no finding is about and that give little at their bounds, now and after the
+    ``last`` change. None where they take little, and where much of the step is without a count or not
+    explained."""
+    coverage = analysis.coverage
+    counted = coverage.modeled_time_fraction if coverage is not None else None
+    if (counted or 0.0) < _COUNTED or replays.stated.kept_fraction > MOST_WRONG:
+        return None
+    rows = {
+        place: row
+        for place, row in enumerate(analysis.operators)
+        if place not in plan.rows
+        and row.gain_s is not None
+        and row.headroom_s is not None
+        and row.gain_s <= _LITTLE * row.time_s
+    }
+    edits = [replays.of_row(place, 1 - (row.headroom_s or 0.0) / row.time_s) for place, row in rows.items()]
+    later_s = replays.gains_s(edits, last) if edits else []
+    most = [(row, max(row.gain_s or 0.0, gain_s)) for row, gain_s in zip(rows.values(), later_s, strict=True)]
+    left = sorted((one for one in most if one[1] <= _LITTLE * one[0].time_s), key=lambda one: -one[0].time_s)
+    time_s = sum(row.time_s for row, _ in left)
+    if time_s < _WORTH_SAYING * step_s:
+        return None
+    names = tuple(dict.fromkeys(row.name for row, _ in left))
+    return Settled(time_s=time_s, gain_s=sum(gain_s for _, gain_s in left), operators=names)
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
