@@ -67,7 +67,7 @@ def advise(
     with progress_bar(False) as progress:
         if progress is not None:
             progress.stage("predicting", None)
-        predicted = predicted_changes(recorded, judged) if recorded.facts.settings.options else ()
+        predicted = predicted_changes(recorded, judged)
     if not trying:
         print_page(
             advice.page(analysis, [trial for trial in predicted if not kinds or trial.change.kind in kinds])

@@ -278,6 +278,7 @@ def profile_script(
     from rooflines.profiler.monitor.python_startup.sitecustomize import child_environment
     from rooflines.profiler.record.child import Child, ChildOrder
     from rooflines.profiler.record.children import Children
+    from rooflines.profiler.record.code_changes import code_changes
     from rooflines.profiler.record.program import Program
     from rooflines.profiler.record.script import NoOperators, collect_script
 
@@ -341,7 +342,7 @@ def profile_script(
 
     failure: RooflinesError | None = None
     try:
-        with torch_threads(options.threads):
+        with torch_threads(options.threads), code_changes():
             collect_script(
                 Program(str(script), arguments, module),
                 recording,

@@ -48,10 +48,11 @@ def run_point(options: dict[str, Any], directory: Path, channel: WorkerChannel) 
         )
     except RooflinesError as error:
         return PointResult(point=point.id, round=number, reason=str(error))
-    return _of_run(read_json(directory / RUN_FOLDER / ANALYSIS_FILE, Analysis), point, number)
+    return of_run(read_json(directory / RUN_FOLDER / ANALYSIS_FILE, Analysis), point, number)
 
 
-def _of_run(analysis: Analysis, point: SweepPoint, number: int) -> PointResult:
+def of_run(analysis: Analysis, point: SweepPoint, number: int) -> PointResult:
+    """The values of a run."""
     steps, totals, usage = analysis.steps, analysis.totals, analysis.usage
     batch, environment, bounds = (
         analysis.workload.batch_size,

@@ -33,23 +33,31 @@ COMBINATION = "combination"
 _CEILINGS = "ceilings.json"
 # The kinds whose prediction asks what new memory costs.
 _WITH_PAGES = ("allocator", "precision")
+# What runs a round of a script.
+_SCRIPT_POINT = "rooflines.sweeps.script_point:run_script_point"
 
 
 def check_repeatable(run: Run) -> None:
     """Raise UsageError for a run whose options rooflines cannot change."""
     facts = run.facts
-    if not facts.settings.options:
+    if not facts.settings.options and not _is_script(run):
         what = "a module" if facts.workload.source == "model" else f"a {facts.workload.source}"
         raise UsageError(
             f"the advice for {str(run.directory)!r} cannot be tried: it is a run of {what}, which "
             "rooflines cannot repeat.",
-            hint="Only runs of a named model or a factory can be repeated: rooflines profile --model NAME",
+            hint="Runs of a script, a named model or a factory can: rooflines profile train.py",
         )
     if facts.ceilings is None or facts.steps is None:
         raise UsageError(
             f"the advice for {str(run.directory)!r} cannot be tried: the run is not complete.",
             hint="Record it again with a trace.",
         )
+
+
+def _is_script(run: Run) -> bool:
+    """Whether the run is that of a script whose command is known."""
+    command = run.facts.settings.command
+    return run.facts.workload.source == "script" and command.startswith("rooflines profile ")
 
 
 def page_costs() -> PageCosts | None:
@@ -63,6 +71,8 @@ def predicted_changes(run: Run, judged: Judged) -> tuple[Trial, ...]:
     """Return the changes of ``run`` with their predictions, best first; those without a prediction last."""
     analysis, found = judged.analysis, replays_of(judged)
     replays = found if isinstance(found, Replays) else None
+    if not run.facts.settings.options and not _is_script(run):
+        return ()
     repeatable = Repeatable(analysis, run.facts.settings.options)
     changes = [change for option in OPTIONS for change in option.changes(repeatable)]
     costs = (
@@ -108,6 +118,8 @@ def try_changes(
     stored = run.directory / _CEILINGS
     write_record(stored, run.facts.ceilings)
     settings = {**run.facts.settings.options, "ceilings": str(stored.absolute())}
+    if _is_script(run):
+        settings["command"], function = run.facts.settings.command, function or _SCRIPT_POINT
     interrupted: Interrupted | None = None
     trials: tuple[Trial, ...] = ()
     combination: Trial | None = None
@@ -220,7 +232,7 @@ def measured(trial: Trial, rounds: Sequence[tuple[PointResult | None, PointResul
         if (now_rate := _rate(now)) and (then_rate := _rate(then))
     ]
     changed = [then for _, then in rounds if then is not None]
-    error = next((one.values for one in changed if "output_error" in one.values), None)
+    error = next((one.values for one in changed if "output_error" in one.values), None) or _of_results(rounds)
     return replace(
         trial,
         speedup=Speedup(**asdict(estimate([then / now for now, then in rates]))) if rates else None,
@@ -229,6 +241,20 @@ def measured(trial: Trial, rounds: Sequence[tuple[PointResult | None, PointResul
         else None,
         reason=next((one.reason for one in changed if one.reason), None),
     )
+
+
+def _of_results(rounds: Sequence[tuple[PointResult | None, PointResult | None]]) -> dict[str, float] | None:
+    """By how much the first results of a script differ; None where they were not seen."""
+    for now, then in rounds:
+        pairs = [
+            (value, then.values[name])
+            for name, value in (now.values.items() if now is not None else ())
+            if name.startswith("result_") and then is not None and name in then.values
+        ]
+        pairs = [pair for pair in pairs if pair[0]]
+        if pairs:
+            return {"output_error": max(abs(other / value - 1) for value, other in pairs)}
+    return None
 
 
 def _rate(result: PointResult | None) -> float | None:

@@ -9,12 +9,14 @@ from rooflines.profiler.directory import load, save
 from rooflines.profiler.records import RunFile, Settings, StepTimes
 from rooflines.reports.page import advice
 from rooflines.reports.page import run as run_view
+from rooflines.roofline.analyze import analyze
 from rooflines.roofline.predict import options
 from rooflines.roofline.predict.change import Change, Prediction
 from rooflines.roofline.predict.trials import Speedup, Trial, outcome, read_trials
+from rooflines.serial import to_json
 from rooflines.sweeps.records import PointResult
-from rooflines.sweeps.trying import check_repeatable, combine, measured, try_changes, worth_trying
-from tests import samples
+from rooflines.sweeps.trying import check_repeatable, combine, measured, predicted_changes, try_changes, worth_trying
+from tests import commands, samples
 
 JOB = "tests.sweeps.jobs:change"
 LOW = Change(kind="precision", label="bf16", options={"precision": "bf16"})
@@ -148,12 +150,46 @@ def test_an_interruption_keeps_what_was_measured(tmp_path):
     assert "Interrupted: not every round was measured." in [getattr(one, "text", "") for one in advice.trials_section(made).blocks]
 
 
-def test_only_models_by_name_can_be_repeated(tmp_path):
+SCRIPT = """
+import torch
+model, data = torch.nn.Linear(64, 64), torch.rand(32, 64)
+steps = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(60):
+    steps.zero_grad()
+    model(data).square().mean().backward()
+    steps.step()
+"""
+
+
+@pytest.mark.ci
+def test_changes_are_made_around_a_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    ceilings = tmp_path / "ceilings.json"
+    ceilings.write_text(to_json(Ceilings(device="", kind="cpu", ceilings=samples.ceilings())))
+    given = ("profile", "train.py", "--output", "run", "--formats", "csv", "--ceilings", str(ceilings))
+    assert commands.run(*given, cwd=tmp_path).code == 0
+    run = load(tmp_path / "run")
+    check_repeatable(run)
+    judged = analyze(run)
+    kinds = {trial.change.kind for trial in predicted_changes(run, judged)}
+    assert {"precision", "compile", "optimizer"} <= kinds
+    assert not {"batch-size", "data-workers", "cuda-graphs"} & kinds
+    chosen = [one for one in predicted_changes(run, judged) if one.change.kind in ("optimizer", "precision")]
+    made = try_changes(run, chosen, rounds=1, output=tmp_path / "tried")
+    assert all(one.speedup is not None and one.speedup.value > 0 for one in made.trials), made
+    errors = {one.change.kind: one.output_error.relative for one in made.trials}
+    assert errors["optimizer"] < 1e-5 < errors["precision"] < 1
+
+
+def test_only_models_by_name_and_scripts_can_be_repeated(tmp_path):
     run = recorded(tmp_path / "run")
     check_repeatable(run)
-    script = msgspec.structs.replace(run.facts.workload, source="script")
+    script = msgspec.structs.replace(run.facts, workload=msgspec.structs.replace(run.facts.workload, source="script"))
+    known = msgspec.structs.replace(script, settings=Settings(command="rooflines profile train.py"))
+    check_repeatable(msgspec.structs.replace(run, facts=known))
     for facts, what in (
-        (msgspec.structs.replace(run.facts, settings=Settings(), workload=script), "it is a run of a script"),
+        (msgspec.structs.replace(script, settings=Settings()), "it is a run of a script"),
         (msgspec.structs.replace(run.facts, settings=Settings()), "it is a run of a module"),
         (msgspec.structs.replace(run.facts, ceilings=None), "not complete"),
     ):

@@ -486,21 +486,27 @@ def suggested(finding: Finding, command: str) -> str:
     words = shlex.split(command) if finding.option is not None else []
     if finding.option is None or words[:2] != ["rooflines", "profile"]:
         return finding.suggestion
-    flag, *given = as_options(arg(finding.option, finding.value)).split()
+    flag, *values = as_options(arg(finding.option, finding.value)).split()
+    return repeated(words, {flag: values})
+
+
+def repeated(words: Sequence[str], given: Mapping[str, Sequence[str]]) -> str:
+    """The command of these ``words`` with options and their values added or replaced, without what a repeated
+    run should not take over."""
     own = len(words) if "--" not in words else words.index("--")  # what follows -- is the script's
+    values = {**_DROPPED, **{flag: len(each) for flag, each in given.items()}}
     kept: list[str] = []
     skip = 0
     for word in words[:own]:
         name = word.partition("=")[0]
         if skip:
             skip -= 1
-        elif name == flag:
-            skip = len(given) if "=" not in word else 0
-        elif name in _DROPPED:
-            skip = _DROPPED[name] if "=" not in word else 0
+        elif name in values:
+            skip = values[name] if "=" not in word else 0
         else:
             kept.append(word)
-    return shlex.join([*kept, flag, *given, *words[own:]])
+    added = [part for flag, each in given.items() for part in (flag, *each)]
+    return shlex.join([*kept, *added, *words[own:]])
 
 
 def command_of(kind: str, options: Mapping[str, bool | int | float | str]) -> str:

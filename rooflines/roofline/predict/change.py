@@ -511,7 +511,7 @@ def fused_optimizer(change: Change, step: PredictedStep) -> Gain | None:
     kind = str(change.options["optimizer"]).partition(",")[0]
     memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
     looped = {place: row for place, row in enumerate(step.rows) if in_loop(row) and _takes_time(row)}
-    if memory is None or not size or not looped:
+    if memory is None or not size or not looped or kind not in _TENSORS:
         return None
     now_s = sum(row.time_s for row in looped.values())
     fused_s = _TENSORS[kind] * size / memory.value

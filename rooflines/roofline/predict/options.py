@@ -35,6 +35,11 @@ class Repeatable(NamedTuple):
     analysis: Analysis
     given: dict[str, Any]
 
+    @property
+    def is_of_model(self) -> bool:
+        """Whether the options make the model; else the program does."""
+        return "model" in self.given
+
 
 class WorkloadFact(NamedTuple):
     """A field of ``Workload`` that tells the value of an option."""
@@ -67,8 +72,10 @@ class RunOption(NamedTuple):
     device: str = ""
     mode: str = ""
     with_option: str = ""
-    #: The equivalent change in the user's code, for a script or loop.
+    #: The equivalent change in the user's code, for a script or loop, and whether it can be made there for a
+    #: trial.
     in_code: str = ""
+    tried_in_code: bool = False
     #: What of a workload tells its value.
     facts: tuple[WorkloadFact, ...] = ()
     #: Whether another value may give another result, so that a reference in fp32 leaves it out.
@@ -87,7 +94,8 @@ class RunOption(NamedTuple):
         """The changes of it to try with ``run``."""
         device, mode = run.analysis.environment.device, run.analysis.workload.mode
         applies = (
-            device.startswith(self.device)
+            (run.is_of_model or self.tried_in_code)
+            and device.startswith(self.device)
             and self.mode in ("", mode)
             and self.with_option in ("", *run.given)
         )
@@ -100,9 +108,8 @@ class RunOption(NamedTuple):
 
 
 def _precisions(run: Repeatable) -> Values:
-    return [
-        (name, name) for name in ("amp-bf16", "bf16") if run.analysis.workload.precision in ("fp32", "tf32")
-    ]
+    names = ("amp-bf16", "bf16") if run.is_of_model else ("amp-bf16",)
+    return [(name, name) for name in names if run.analysis.workload.precision in ("fp32", "tf32")]
 
 
 def _channels_last(run: Repeatable) -> Values:
@@ -114,7 +121,7 @@ def _compiled(run: Repeatable) -> Values:
     if run.analysis.compiled or run.analysis.workload.compiled:
         return []
     graphs = [("compiled (reduce-overhead)", "reduce-overhead")]
-    return [("compiled", "on"), *(graphs if _on_cuda(run) else [])]
+    return [("compiled", "on"), *(graphs if _on_cuda(run) and run.is_of_model else [])]
 
 
 def _threads(run: Repeatable) -> Values:
@@ -124,6 +131,8 @@ def _threads(run: Repeatable) -> Values:
 
 
 def _optimizers(run: Repeatable) -> Values:
+    if not run.is_of_model:
+        return [("fused optimizer", "fused")]
     name = str(run.given.get("optimizer", "sgd"))
     ways = [] if "," in name else ["fused", "foreach"] if _on_cuda(run) else ["fused"]
     return [(f"{name}, {how}", f"{name},{how}") for how in ways]
@@ -173,6 +182,7 @@ OPTIONS = (
         gains.lower_precision,
         alters=True,
         in_code="in the code: run the step under torch.autocast",
+        tried_in_code=True,
     ),
     RunOption(
         "channels_last",
@@ -181,6 +191,7 @@ OPTIONS = (
         alters=True,
         in_code="in the code: memory_format=torch.channels_last for the model and its images",
         facts=(WorkloadFact("channels_last", "channels last", "memory format", "channels last", flag=True),),
+        tried_in_code=True,
     ),
     RunOption(
         "compile",
@@ -192,6 +203,7 @@ OPTIONS = (
             WorkloadFact("compiled", "compiled", "compiled", "torch.compile", flag=True),
             WorkloadFact("compile_mode", "compile mode", "compiled"),
         ),
+        tried_in_code=True,
     ),
     RunOption(
         "quantize",
@@ -214,7 +226,7 @@ OPTIONS = (
     RunOption(
         "parallel", alters=True, facts=(WorkloadFact("parallel", "parallel", "several GPUs", "DataParallel"),)
     ),
-    RunOption("threads", _threads, gains.threads_changed, device="cpu", comparable=False),
+    RunOption("threads", _threads, gains.threads_changed, device="cpu", comparable=False, tried_in_code=True),
     RunOption(
         "batch_size",
         lambda run: (
@@ -229,6 +241,7 @@ OPTIONS = (
         gains.fused_optimizer,
         mode="training",
         facts=(WorkloadFact("optimizer", "optimizer", "optimizer"),),
+        tried_in_code=True,
     ),
     RunOption("data", facts=(WorkloadFact("data", "data", "data", in_baseline=False),)),
     RunOption("data_workers", _workers, gains.workers, with_option="data"),
@@ -239,7 +252,7 @@ OPTIONS = (
         device="cuda",
         with_option="data",
     ),
-    RunOption("allocator", _allocators, gains.allocator, sets="environment"),
+    RunOption("allocator", _allocators, gains.allocator, sets="environment", tried_in_code=True),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
 FACTS = tuple(fact for option in OPTIONS for fact in option.facts)
