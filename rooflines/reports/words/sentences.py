@@ -400,12 +400,30 @@ def chain_sentence(analysis: Analysis) -> str:
     if not chain_s:
         return ""
     whole = "A step takes" if analysis.basis.per == "step" else "The trace takes"
-    many = "these changes, one after another, about" if len(chain_s) > 2 else "this change about"
-    chain = f"{whole} {seconds(chain_s[0])}; with {many} {', '.join(map(seconds, chain_s[1:]))}."
-    limits_s = analysis.replay.limits_s if analysis.replay is not None else {}
-    limit = max(limits_s, key=lambda name: limits_s[name], default="")
+    taken = [
+        str(number)
+        for number, one in enumerate(analysis.findings, 1)
+        if one.about_s is not None and one.later_s is None
+    ]
+    changes = (
+        f"{taken[0]} to {taken[-1]}" if taken[-1] == str(len(taken)) and taken[2:] else " and ".join(taken)
+    )
+    many = f"changes {changes}, one after another," if taken[1:] else f"change {changes}"
+    after = ", ".join(map(seconds, chain_s[1:]))
+    return f"{whole} {seconds(chain_s[0])}; with {many} about {after}. {_limit(analysis)}".rstrip()
+
+
+def _limit(analysis: Analysis) -> str:
+    """What the step after the last change waits for, where the replay explains all but little of it."""
+    found = analysis.replay
+    if found is None or found.kept_fraction > _UNEXPLAINED:
+        return ""
+    largest_s = max(found.limits_s.values(), default=0.0)
+    if largest_s < _SHARED * found.chain_s[-1]:
+        return "Then no part alone is the limit."
     words = {"host": "the host", "communication": "communication", "operators": "the operators' work"}
-    return f"{chain} Then {words[limit]} is the limit." if limit else chain
+    named = [words[name] for name, gain_s in found.limits_s.items() if gain_s >= largest_s / 2]
+    return f"Then {' and '.join(named)} {'are the limits' if named[1:] else 'is the limit'}."
 
 
 def settled_sentence(analysis: Analysis) -> str:
@@ -420,6 +438,9 @@ def settled_sentence(analysis: Analysis) -> str:
 
 # Late work that is a smaller part of the window is not worth a word.
 _KEPT = 0.01
+# Of what is not explained for a larger part, no limit is named; and none that gives a smaller part of a step.
+_UNEXPLAINED = 0.05
+_SHARED = 0.25
 # What a change gives alone is nothing where it is less than this part of what it gives after others.
 _NOTHING = 0.01
 # And the same from this part on.
@@ -434,7 +455,10 @@ def saving(finding: Finding, whole_s: float, per: str) -> str:
     gain_s, alone_s = finding.gain_s, finding.alone_s
     if finding.later_s:
         now = f"about {seconds(gain_s)}" if gain_s > _NOTHING * finding.later_s else "nothing"
-        return f"{now} before the host launches in time, then about {seconds(finding.later_s)} {per}"
+        late = "before the host launches in time"
+        if alone_s is not None and alone_s > _NOTHING * finding.later_s:
+            late = f"after the changes before it (alone {seconds(alone_s)}) {late}"
+        return f"{now} {late}, then about {seconds(finding.later_s)} {per}"
     part = f" ({percent(gain_s / whole_s)})" if whole_s > 0 else ""
     if finding.about_s is None or alone_s is None:
         return f"up to {seconds(gain_s)} {per}{part}"

@@ -257,6 +257,9 @@ def preprocessing(case: Case) -> Advice | None:
         "operators on the device"
     )
     evidence = f"{case.idle(idle_s)} while the host computes: {_named(found)}"
+    processes = math.ceil(idle_s / (case.step_s - idle_s)) if idle_s < case.step_s else 1
+    if processes > 1:
+        remedy = f"{remedy}; one process would take {seconds(idle_s)} for each step, so at least {processes}"
     return Advice(
         "Move work of the host out of the step",
         idle_s,

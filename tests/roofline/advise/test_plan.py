@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 import rooflines
 from rooflines.reports.words.sentences import chain_sentence, settled_sentence
@@ -48,4 +49,15 @@ def test_the_limit_after_the_last_change_is_named(analysis):
     assert analysis.findings[0].about_s is not None
     chain_s = analysis.replay.chain_s
     assert sum(one.about_s for one in analysis.findings if one.about_s) == pytest.approx(chain_s[0] - chain_s[-1])
-    assert chain_sentence(analysis).endswith("is the limit.")
+    assert analysis.replay.limits_s["operators"] > analysis.replay.limits_s.get("host", 0.0)
+    assert chain_sentence(analysis).endswith("Then the operators' work is the limit.")
+    assert "change 1 about" in chain_sentence(analysis) or "changes 1 to" in chain_sentence(analysis)
+
+
+def test_no_limit_is_named_where_none_alone_decides_or_much_is_not_explained(analysis):
+    unexplained = replace(analysis.replay, kept_fraction=0.2)
+    assert "limit" not in chain_sentence(replace(analysis, replay=unexplained))
+    together = replace(analysis.replay, limits_s={})
+    assert chain_sentence(replace(analysis, replay=together)).endswith("Then no part alone is the limit.")
+    both = replace(analysis.replay, limits_s={"host": 2e-4, "operators": 3e-4})
+    assert chain_sentence(replace(analysis, replay=both)).endswith("Then the host and the operators' work are the limits.")
