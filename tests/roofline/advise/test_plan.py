@@ -51,7 +51,7 @@ def test_the_limit_after_the_last_change_is_named(analysis):
     assert sum(one.about_s for one in analysis.findings if one.about_s) == pytest.approx(chain_s[0] - chain_s[-1])
     assert analysis.replay.limits_s["operators"] > analysis.replay.limits_s.get("host", 0.0)
     assert chain_sentence(analysis).endswith("Then the operators' work is the limit.")
-    assert "change 1 about" in chain_sentence(analysis) or "changes 1 to" in chain_sentence(analysis)
+    assert "with changes 1 and 2, one after another, about" in chain_sentence(analysis)
 
 
 def test_no_limit_is_named_where_none_alone_decides_or_much_is_not_explained(analysis):
