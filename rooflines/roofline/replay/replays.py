@@ -219,18 +219,26 @@ def with_gains(analysis: Analysis, replays: Replays) -> Analysis:
     }
     gone = {place: replays.of_row(place, 0.0) for place in rows}
     edits = [*at_bound.values(), *gone.values()]
+    if replays.graph.own_ns is not None and len(replays.graph.order) == 1:
+        # One thread is a sum.
+        alone = {place: rows[place].headroom_s or 0.0 for place in at_bound}
+        return _gained(analysis, alone, {place: row.time_s for place, row in rows.items()})
     gains_s = [
         gain_s
         for at in range(0, len(edits), _AT_ONCE)
         for gain_s in replays.gains_s(edits[at : at + _AT_ONCE])
     ]
     gain = dict(zip(at_bound, gains_s, strict=False))
-    critical = dict(zip(gone, gains_s[len(at_bound) :], strict=True))
+    return _gained(analysis, gain, dict(zip(gone, gains_s[len(at_bound) :], strict=True)))
+
+
+def _gained(analysis: Analysis, gain: Mapping[int, float], gone: Mapping[int, float]) -> Analysis:
+    """The analysis with what the step gains by operators at their bounds, and without them."""
     operators = [
         msgspec.structs.replace(
             row,
             gain_s=min(max(0.0, gain[place]), row.headroom_s or 0.0) if place in gain else None,
-            critical_fraction=min(1.0, max(0.0, critical[place] / row.time_s)) if place in rows else None,
+            critical_fraction=min(1.0, max(0.0, gone[place] / row.time_s)) if place in gone else None,
         )
         for place, row in enumerate(analysis.operators)
     ]
