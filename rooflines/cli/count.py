@@ -9,6 +9,7 @@ from rooflines.cli.options import By, Format, Formulas, Model, Output, Target, o
 from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, PointOptions
+from rooflines.profiler.record.torch_logs import quiet_profiler
 
 
 @app.command()
@@ -25,6 +26,7 @@ from rooflines.profiler.options import OUTPUT, PointOptions
     "channels_last",
     "quantize",
 )
+@quiet_profiler()
 def count(
     target: Target = None,
     model: Model = None,
@@ -58,7 +60,6 @@ def count(
     """
     from rooflines import serial
     from rooflines.pipeline import default_command
-    from rooflines.profiler.record.collect import quiet_profiler
     from rooflines.reports.page.count import count_csv, generation_page, page
     from rooflines.roofline.dry_run.other_counters import count_against
 
@@ -66,7 +67,6 @@ def count(
     reports, chosen = destination(format, output)
     if memory and chosen == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
-    quiet_profiler()
     of = PointOptions(**options, device="cpu")
     if of.mode == "generate":
         from rooflines.roofline.dry_run.phases import count_generation

@@ -9,6 +9,7 @@ from rooflines.cli.app import app
 from rooflines.cli.options import At, Format, Formulas, Model, Output, Target, only_model, option, options_of
 from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
 from rooflines.profiler.options import OUTPUT, PREDICTED_LISTS, PointOptions
+from rooflines.profiler.record.torch_logs import quiet_profiler
 
 _WHERE = "Devices"
 
@@ -28,6 +29,7 @@ _WHERE = "Devices"
     "checkpointing",
     lists=PREDICTED_LISTS,
 )
+@quiet_profiler()
 def predict(
     target: Target = None,
     model: Model = None,
@@ -100,11 +102,9 @@ def predict(
     from rooflines.pipeline import default_command
     from rooflines.pipeline.predicted_devices import numbers_by_name
     from rooflines.pipeline.predicting import predict
-    from rooflines.profiler.record.collect import quiet_profiler
     from rooflines.reports.page.predict import forecast_csv, page
     from rooflines.sweeps.points import parse_values
 
-    quiet_profiler()
     lists = {
         name: parse_values(name, text) for name in PREDICTED_LISTS if (text := options.pop(name)) is not None
     }

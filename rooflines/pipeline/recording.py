@@ -37,10 +37,10 @@ from rooflines.profiler.directory import (
 )
 from rooflines.profiler.options import Mode, OptionValue, PointOptions, Precision, find_device
 from rooflines.profiler.progress import LiveProgress, Progress, Silent
-from rooflines.profiler.record.collect import Recording, collect, quiet_profiler
+from rooflines.profiler.record.collect import Recording, collect
 from rooflines.profiler.record.device import program_device
 from rooflines.profiler.record.passes import TRACED_STEPS
-from rooflines.profiler.record.torch_logs import quiet_logs, quiet_start
+from rooflines.profiler.record.torch_logs import quiet_logs, quiet_profiler, quiet_start
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.workloads.causal_models import generation_sizes
 from rooflines.profiler.workloads.memory_shortage import free_memory, memory_shortage
@@ -113,10 +113,9 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
     options.refuse(("to_end",), "models", "Only scripts have an end.")
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     directory, given = _checked(options, name, options.mode)
-    quiet_profiler()
     progress = options.progress or Silent()
     progress.stage("building the model", None)
-    with _generators_kept(options):
+    with quiet_profiler(), _generators_kept(options):
         prepared = _prepare(model, inputs, options, name)
         plain = reference_options(options) if prepared.facts.source == "model" and options.trace else None
         step = FirstResult(prepared.step) if plain is not None else prepared.step

@@ -1,6 +1,7 @@
 """``rooflines`` from Python: the same job without a command line, and manners toward the program that calls it."""
 
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -71,6 +72,7 @@ def test_what_cannot_be_profiled(asked, model, inputs, message):
 
 
 def test_torch_is_left_as_it_was(asked):
+    environment = dict(os.environ)
     torch.manual_seed(5)
     expected = torch.randn(3)
     torch.manual_seed(5)
@@ -81,6 +83,7 @@ def test_torch_is_left_as_it_was(asked):
     assert torch.equal(torch.randn(3), expected), "the caller's random numbers changed"
     assert torch.get_num_threads() == threads
     assert torch.is_grad_enabled()
+    assert dict(os.environ) == environment, "what the program starts would inherit it"
 
 
 def test_out_of_memory_is_an_exception_of_its_own(asked):

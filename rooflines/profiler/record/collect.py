@@ -54,13 +54,6 @@ if TYPE_CHECKING:
     import torch
 
 
-def quiet_profiler() -> None:
-    """Keep Kineto's and torch's own start-up lines off the terminal; must run before torch is imported to
-    take effect."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-
-
 class Recording:
     """A run being recorded into ``directory``: call ``step()`` after every step until ``done``.
 

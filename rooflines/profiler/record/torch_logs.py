@@ -48,6 +48,15 @@ def quiet_start() -> Iterator[None]:
             del os.environ[name]
 
 
+@contextlib.contextmanager
+def quiet_profiler() -> Iterator[None]:
+    """Inside, torch's and Kineto's own start-up lines are not written; takes effect before torch is
+    imported."""
+    with quiet_start():
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        yield
+
+
 def _level(library: str, name: str) -> ctypes.c_int | None:
     """The variable of a library of torch's that has the level of its log; None in a build with another
     log."""
