@@ -455,10 +455,11 @@ def saving(finding: Finding, whole_s: float, per: str) -> str:
     gain_s, alone_s = finding.gain_s, finding.alone_s
     if finding.later_s:
         now = f"about {seconds(gain_s)}" if gain_s > _NOTHING * finding.later_s else "nothing"
-        late = "before the host launches in time"
+        later = f"about {seconds(finding.later_s)} {per}"
         if alone_s is not None and alone_s > _NOTHING * finding.later_s:
-            late = f"after the changes before it (alone {seconds(alone_s)}) {late}"
-        return f"{now} {late}, then about {seconds(finding.later_s)} {per}"
+            after = f"after the changes before it (alone {seconds(alone_s)})"
+            return f"{now} {after}, {later} once the host launches in time"
+        return f"{now} before the host launches in time, then {later}"
     part = f" ({percent(gain_s / whole_s)})" if whole_s > 0 else ""
     if finding.about_s is None or alone_s is None:
         return f"up to {seconds(gain_s)} {per}{part}"
