@@ -355,8 +355,10 @@ class _Turns:
         """It is the turn of ``ending``: whether that ends a step, lies inside one, or another kind of step
         begins behind it."""
         new = not self.knows(ending)
+        # What ended the steps may be gone: a function may make its module in every call.
+        is_gone = self._last is not None and self._seen[self._last]() is None
         self._seen[id(ending)] = weakref.ref(ending)
-        if self._last is None or id(ending) == self._last:
+        if self._last is None or id(ending) == self._last or is_gone:
             self._last, self.taking, self._between = (
                 id(ending),
                 max(self.taking, len({*self._between}) + 1),

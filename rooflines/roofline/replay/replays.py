@@ -102,8 +102,10 @@ class Replays(NamedTuple):
     def _holds(self, cause: str, saved_s: float) -> bool:
         """Whether the traced steps have the idle time of this cause that is to go: where steps were timed, it
         may be that of those alone."""
+        if cause not in _OF_THE_HOST or cause not in self.idle:
+            return cause == _WAITED
         traced_s = intervals.length(self.idle[cause]) * self.seconds * float(self.pace.rates[0])
-        return cause == _WAITED or (cause in _OF_THE_HOST and traced_s >= (1 - MOST_WRONG) * saved_s)
+        return traced_s >= (1 - MOST_WRONG) * saved_s
 
     def of_row(self, place: int, left: float) -> Edit:
         """The edit in which a row takes this part of its time."""

@@ -8,26 +8,26 @@ from tests.gpu.rehearsal import CPU
 
 CODE = """
 import pytest, time
-def test_one(): pass
-def test_two(): pass
+def test_alpaca(): pass
+def test_bison(): pass
 @pytest.mark.skip(reason="no GPU")
 def test_skipped(): pass
-def test_bad(): assert 1 == 2
+def test_cobra(): assert 1 == 2
 def test_slow(): time.sleep(600)
 """
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize(("names", "verdict", "error"), [
-    ("one or two or skipped", (True, "2 passed, 1 skipped"), ""),
-    ("one or bad", (False, "1 failed, 1 passed"), ""),
+    ("alpaca or bison or skipped", (True, "2 passed, 1 skipped"), ""),
+    ("alpaca or cobra", (False, "1 failed, 1 passed"), ""),
     # tests that hang leave the results so far
-    ("one or slow", (True, "1 passed"), "stopped after 6 s in "),
+    ("alpaca or slow", (True, "1 passed"), "stopped after 6 s in "),
     ("skipped", "none ran: 1 skipped", ""),
     ("nothing", None, ""),
 ])  # fmt: skip
 def test_results_are_counted(tmp_path_factory, names, verdict, error):
-    folder = tmp_path_factory.mktemp("x")  # pytest -k looks at names of folders, too
+    folder = tmp_path_factory.mktemp("x")  # pytest -k looks at the names of all folders above, too
     (folder / "test_cases.py").write_text(CODE)
     recorder = Recorder(folder, CPU, 6.0 if "slow" in names else 120.0)
     part.run_tests(recorder, ["-k", names, "-p", "no:randomly", str(folder / "test_cases.py")])

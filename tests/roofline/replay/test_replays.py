@@ -74,3 +74,7 @@ def test_one_thread_is_a_sum():
     assert replays.gains_s(halves) == pytest.approx([row.time_s / 2 for row in analysis.rows])
     assert replays.gains_s([Edit(rates=np.zeros(1))]) == pytest.approx([60e-6])
     assert replays.gains_s([halves[0].joined(halves[1])]) == pytest.approx([sum(row.time_s for row in analysis.rows[:2]) / 2])
+    # Page faults are no idle time, and their part of each operator is not known.
+    assert replays.edit({"page_faults": 1e-6}, launches=False) is None
+    assert replays.edit({"kernel_wait": 1e-6}, launches=False) is None
+    assert replays.edit({"host_bound": 1e-6}, launches=False) is not None
