@@ -46,16 +46,18 @@ def main() -> None:
         run = arguments.output / name.replace(" ", "-")
         if not run.is_dir():
             _rooflines("profile", *PROGRAMS[name], "--device", "cpu", "--formats", "csv", "-o", str(run))
-        tried = str(arguments.output / f"{run.name}-tried")
-        _rooflines("advise", str(run), "--try", "--only", KINDS, "--rounds", str(arguments.rounds), "--output", tried)
-        facts = load(run).facts.environment
         found = read_trials(run)
+        if found is None or not found.complete:
+            tried = str(arguments.output / f"{run.name}-tried")
+            _rooflines("advise", str(run), "--try", "--only", KINDS, "--rounds", str(arguments.rounds), "--output", tried)
+            found = read_trials(run)
         assert found is not None
+        facts = load(run).facts.environment
         for trial in found.every:
-            rows.append({"program": name, **_row(trial)})
+            rows.append({"program": name, "rounds": found.rounds, **_row(trial)})
             print(rows[-1], flush=True)
-        _write(arguments.output, rows, facts, arguments.rounds)
-    _write(RESULTS.parent, rows, facts, arguments.rounds)
+        _write(arguments.output, rows, facts)
+    _write(RESULTS.parent, rows, facts)
 
 
 def _row(trial: Trial) -> dict[str, object]:
@@ -79,7 +81,7 @@ def _part(speedup: float) -> float:
     return 1 - 1 / speedup
 
 
-def _write(folder: Path, rows: list[dict[str, object]], facts: object, rounds: int) -> None:
+def _write(folder: Path, rows: list[dict[str, object]], facts: object) -> None:
     pairs = [
         (row["predicted_gain"], row["measured_gain"])
         for row in rows
@@ -94,7 +96,6 @@ def _write(folder: Path, rows: list[dict[str, object]], facts: object, rounds: i
             "threads": getattr(facts, "threads", None),
             "torch": getattr(facts, "torch", ""),
         },
-        "rounds": rounds,
         "changes_with_prediction": len(pairs),
         "median_error": float(np.median(errors)) if len(errors) else None,
         "mean_error": float(np.mean(errors)) if len(errors) else None,
