@@ -263,7 +263,10 @@ def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:
     from sqlalchemy.exc import SQLAlchemyError
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    url = url or str(URL.create("sqlite", database=str((directory / STUDY_FILE).absolute())))
+    database = directory / STUDY_FILE
+    if url is not None and url.startswith("sqlite:///"):
+        database = Path(url.removeprefix("sqlite:///"))
+    url = url or str(URL.create("sqlite", database=str(database.absolute())))
     # Seconds that a process waits until another one has written to SQLite.
     engine = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
     try:
@@ -285,6 +288,14 @@ def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:
             f"cannot open the storage {shown(url)!r}: {reason}.",
             hint="For example: sqlite:////shared/study.db",
         ) from None
+    ask = study.ask
+
+    def ask_alone(*arguments: Any, **keywords: Any) -> Any:
+        # SQLite locks no rows: two processes that ask at once would get the same waiting trial.
+        with _locked(database.parent, "ask"):
+            return ask(*arguments, **keywords)
+
+    study.ask = ask_alone
     return study
 
 
