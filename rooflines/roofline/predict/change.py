@@ -475,7 +475,9 @@ def compiled(change: Change, step: PredictedStep) -> Gain | None:
     for chain in chains(step.rows, training=step.analysis.workload.mode == "training"):
         calls += chain.fused
         for row in chain.rows:
-            of[place[id(row)]] += row.time_s * chain.inside_bytes / chain.bytes
+            # What is far from every roof on a processor is limited by something else than its traffic.
+            if step.on_device or row.bound in ("memory", "latency"):
+                of[place[id(row)]] += row.time_s * chain.inside_bytes / chain.bytes
     traffic_s, host_s = sum(of.values()), step.host_s(calls)
     # On a CPU, inductor runs convolutions in channels-last layout.
     for at, row in enumerate(step.rows):
