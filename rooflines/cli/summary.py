@@ -87,6 +87,8 @@ def summary(
     from rooflines import serial
     from rooflines.reports.page.summary import markdown, summarize, within
 
+    if changes and question:
+        raise UsageError("--whatif cannot be used with --question.", hint="Ask without it.")
     limit = _limit(budget)
     record, page, command, said = _read(sources, against, changes or (), {"ceilings": ceilings, **reading})
     shown = " ".join(([against] if against else []) + sources)

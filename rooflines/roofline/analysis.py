@@ -889,6 +889,8 @@ class ReplayedStep(msgspec.Struct, frozen=True, kw_only=True):
     host_pace: float = 1.0
     #: why no saving is taken from it
     reason: str = ""
+    #: of a processor: its threads last as recorded in any case, so that the error says nothing
+    by_construction: bool = False
     #: a step as it is, and after each of the findings that have a replayed gain, in their order
     chain_s: tuple[float, ...] = ()
     #: what the last of these would gain without its ``host`` time, ``communication`` and other ``operators``

@@ -53,5 +53,9 @@ def run_script_point(options: dict[str, Any], directory: Path, channel: WorkerCh
         return PointResult(point=point.id, round=number, reason=" ".join(reason.split()))
     found = of_run(read_json(directory / RUN_FOLDER / ANALYSIS_FILE, Analysis), point, number)
     first = read_json(results, list[float]) if results.is_file() else []
+    if changes and not first:
+        # Its children, for example, run without the changes.
+        reason = "the script's own process had no loss and no result, so that nothing shows the change"
+        return PointResult(point=point.id, round=number, reason=reason)
     values = {f"result_{place}": value for place, value in enumerate(first)}
     return msgspec.structs.replace(found, values={**found.values, **values})

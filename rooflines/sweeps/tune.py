@@ -264,7 +264,7 @@ def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     database = directory / STUDY_FILE
-    if url is not None and url.startswith("sqlite:///"):
+    if url is not None and url.startswith("sqlite:///") and ":memory:" not in url:
         database = Path(url.removeprefix("sqlite:///"))
     url = url or str(URL.create("sqlite", database=str(database.absolute())))
     # Seconds that a process waits until another one has written to SQLite.

@@ -125,5 +125,7 @@ def test_a_summary_has_the_changes(capsys, monkeypatch, late):
     verify = shlex.split(found["statements"][1]["verify"])
     part = call(capsys, monkeypatch, *verify[1:])
     assert json.loads(part.out)["change"] == "aten::mm takes 0.5 of its time"
+    asked = call(capsys, monkeypatch, "summary", late, "--whatif", "no-gaps", "--question", "idle")
+    assert "--whatif cannot be used with --question" in asked.err
     wrong = call(capsys, monkeypatch, "summary", late, "--whatif", "faster")
     assert "'faster' is not a change of rooflines whatif" in wrong.err

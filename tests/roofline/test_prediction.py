@@ -7,7 +7,7 @@ from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import MemoryAtPeak
 from rooflines.roofline.analysis import DeviceUsage, Gauge, Input, Kernel, Memory, PageFaults, Rate, StepDivision, Timeline, Usage
 from rooflines.roofline.predict.change import HUGE_PAGES, Change, PageCosts, PredictedStep, best_split, reorders
-from rooflines.roofline.predict.options import predict
+from rooflines.roofline.predict.options import gain_of, predict
 from tests import samples
 
 MIB = 1 << 20
@@ -253,3 +253,24 @@ def test_pinned_copies_run_at_the_rate_of_their_link():
     analysis = replace(analysis, division=StepDivision(of="device", step_s=0.1, host_to_device_s=0.04))
     assert predict(change("pin-memory", pin_memory=True), analysis).speedup == pytest.approx(0.1 / 0.07)
     assert predict(change("pin-memory", pin_memory=True), case(product())) is None
+
+
+def test_the_parts_that_go_are_all_of_a_prediction():
+    # What is replayed is what is predicted: casts, too, are time of rows.
+    memory = Memory(peak_bytes=1, at_peak=MemoryAtPeak(parameters=100 * MIB))
+    rows = product(time_s=0.05), row("aten::relu", time_s=0.04, size=2**31, shapes="64x64")
+    step = PredictedStep(case(*rows, memory=memory))
+    plain, cast = (gain_of(change("precision", precision=name), step) for name in ("bf16", "amp-bf16"))
+    assert cast.speedup < plain.speedup
+    for gain in (plain, cast):
+        assert gain.speedup == pytest.approx(step.saved(sum(gain.of.values())))
+        assert set(gain.of) == {0, 1}
+
+
+def test_what_is_far_from_every_roof_has_no_traffic_to_save_on_a_processor():
+    far = [row(name, time_s=0.02, size=2**20, shapes="64x64", bound="far") for name in ("aten::relu", "aten::add")]
+    found = gain_of(change("compile", compile="on"), PredictedStep(case(*far)))
+    assert sum(saved_s for key, saved_s in found.of.items() if isinstance(key, int)) == 0
+    near = [replace(one, bound="memory") for one in far]
+    found = gain_of(change("compile", compile="on"), PredictedStep(case(*near)))
+    assert sum(saved_s for key, saved_s in found.of.items() if isinstance(key, int)) > 0

@@ -124,6 +124,6 @@ def _note(result: Any, results: list[float]) -> None:
 
 def _fused(make: Callable[..., Any]) -> Callable[..., Any]:
     def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
-        make(optimizer, *arguments, **{"foreach": None, **keywords, "fused": True})
+        make(optimizer, *arguments, **{**keywords, "foreach": None, "fused": True})
 
     return made

@@ -51,7 +51,7 @@ def said(found: WhatIf) -> Iterator[Said]:
             f"{one.change}: alone {seconds(one.alone_s)}; with those before it {seconds(one.step_s)} remain."
         )
         yield Said("saving", text, (f"/changes/{place}/alone_s", f"/changes/{place}/step_s"))
-    yield Said("confidence", replay_words(found.replay, "step"), ("/replay/error",))
+    yield Said("confidence", replay_words(found.replay, found.per), ("/replay/error",))
 
 
 def _curves(found: WhatIf, of: str) -> Figure:

@@ -383,6 +383,11 @@ def replay_words(found: ReplayedStep, of: str) -> str:
     """How well the replay of a step, or ``of`` the trace, is known."""
     if found.reason:
         return f"Savings are upper bounds: no replay of the {of} is trusted, because {found.reason}."
+    if found.by_construction:
+        return (
+            "Savings are those of the threads that decide how long the step lasts; which of them wait for "
+            "each other is inferred from when they begin."
+        )
     pace = f"; the host's times count {percent(found.host_pace)}, which fits it to the timed steps"
     late = f"; {percent(found.kept_fraction)} of it is waiting that the trace does not explain: it stays"
     return (
@@ -414,7 +419,7 @@ def chain_sentence(analysis: Analysis) -> str:
 
 
 def _limit(analysis: Analysis) -> str:
-    """What the step after the last change waits for, where the replay explains all but little of it."""
+    """What limits the step after the last change; empty where much of the step is not explained."""
     found = analysis.replay
     if found is None or found.kept_fraction > _UNEXPLAINED:
         return ""

@@ -44,8 +44,6 @@ class Gain(NamedTuple):
     speedup: float
     reason: str
     of: Mapping[int | str, float] = {}
-    #: and what the change adds to the step
-    added_s: float = 0.0
 
 
 class PageCosts(NamedTuple):
@@ -143,9 +141,9 @@ class PredictedStep:
         """The speedup if a step took ``saved_s`` less."""
         return self.speedup(max(self.compute_s - saved_s, 0.01 * self.compute_s))
 
-    def without(self, of: Mapping[int | str, float], reason: str, added_s: float = 0.0) -> Gain:
-        """The gain of a change by which these seconds go, and others are added."""
-        return Gain(self.saved(sum(of.values()) - added_s), reason, of, added_s)
+    def without(self, of: Mapping[int | str, float], reason: str) -> Gain:
+        """The gain of a change by which these seconds go."""
+        return Gain(self.saved(sum(of.values())), reason, of)
 
     def faults_s(self, left_s: float = 0.0) -> float:
         """The time of a timed step in which it takes new pages from the system, beyond ``left_s`` for each; 0
@@ -389,11 +387,15 @@ def lower_precision(change: Change, step: PredictedStep) -> Gain | None:
         else 0.0
     )
     casts = f", less {seconds(cast_s)} for casting the parameters" if cast_s else ""
+    # The products wait for the casts of their weights.
+    casting = {place: cast_s * row.time_s / products_s for place, row in lowered.items() if row.matrix_flops}
     return step.without(
-        {place: row.time_s - _low_s(row, step, low) for place, row in lowered.items()},
+        {
+            place: row.time_s - _low_s(row, step, low) - casting.get(place, 0.0)
+            for place, row in lowered.items()
+        },
         f"matrix operators ({percent(share)} of the operators' time) under the {low} "
         f"roof and other operators with half the bytes, as far as a roof limits them{casts}",
-        cast_s,
     )
 
 

@@ -273,7 +273,7 @@ def predict(
     edit = replays.edit(gain.of, launches=False) if replays is not None else None
     if replays is None or edit is None:
         return Prediction(speedup=gain.speedup, reason=gain.reason)
-    return Prediction(speedup=step.saved(replays.gains_s([edit])[0] - gain.added_s), reason=gain.reason)
+    return Prediction(speedup=step.saved(replays.gains_s([edit])[0]), reason=gain.reason)
 
 
 def gain_of(change: Change, step: PredictedStep) -> Gain | None:

@@ -136,6 +136,7 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
         recorded_s=graph.end_ns * seconds,
         error=abs(end_ns / graph.end_ns - 1),
         kept_fraction=min(1.0, float(np.sum(graph.kept_ns[graph.launched])) / graph.end_ns),
+        by_construction=window.steady is not None,
     )
     if stated.error > MOST_WRONG:
         return msgspec.structs.replace(stated, reason=f"it is {percent(stated.error)} off")

@@ -54,6 +54,9 @@ def test_the_first_losses_are_noted_and_start_from_the_same_seed(asked):
             steps = train(network())
         found.append(json.loads(results.read_text()))
         assert steps.param_groups[0]["fused"] is (True if options else None)
+        with code_changes():
+            asked_for = torch.optim.SGD(network()[:1].parameters(), lr=0.1, foreach=True).param_groups[0]
+        assert asked_for["foreach"] is (None if options else True), "the two exclude each other"
     assert len(found[0]) == 3
     assert found[0] == pytest.approx(found[1], rel=1e-4)
     assert train(network()).param_groups[0]["fused"] is None, "only inside"

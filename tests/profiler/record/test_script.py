@@ -10,7 +10,7 @@ import torch
 
 import rooflines
 from rooflines.profiler.record.passes import TRACED_STEPS
-from rooflines.profiler.record.script import StepHooks
+from rooflines.profiler.record.script import StepHooks, _Turns
 from tests.commands import quick, run, start
 
 TRAINS = """
@@ -437,3 +437,15 @@ def test_hooks_are_gone_afterwards():
     assert torch.optim.Optimizer.__init__ is before
     assert not module._global_forward_hooks
     assert not module._global_forward_pre_hooks
+
+
+def test_modules_that_are_made_in_every_call_end_its_steps():
+    turns, module = _Turns(), torch.nn.Linear(2, 2)
+    for _ in range(5):
+        assert turns.take(module, may_change=False) == "end"
+        other = torch.nn.Linear(2, 2)  # at another address, because the one before is still there
+        del module
+        module = other
+    kept, second = module, torch.nn.Linear(2, 2)
+    assert turns.take(kept, may_change=False) == "end"
+    assert turns.take(second, may_change=False) == "inside", "the one that ended the steps is still there"

@@ -103,7 +103,7 @@ def own() -> Collection:
         warnings.simplefilter("ignore")
         for group, calls_of_group in GROUPS.items():
             for name, call in calls_of_group().items():
-                torch.default_generator.manual_seed(0)  # whatever the calls before it have drawn
+                torch.default_generator.manual_seed(0)  # the data of a call do not depend on others
                 collection.attempt(f"{group}: {name}", call)
     return collection
 
