@@ -842,7 +842,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
     saves_s: float | None = None
     #: what the replayed step gains by it on top of the findings before it; absent where it is not replayed
     about_s: float | None = None
-    #: the same without those
+    #: the same without those; absent on a processor, where ``about_s`` is a sum of bounds
     alone_s: float | None = None
     #: what it gives on top of those once the host launches all work in time, where it gives little before
     later_s: float | None = None

@@ -1,7 +1,9 @@
 """``rooflines advise``: what it prints, tries and refuses."""
 
 import pytest
+import torch
 
+import rooflines
 from rooflines.roofline.predict.trials import outcome, read_trials
 from tests.commands import call, quick, run
 
@@ -61,15 +63,25 @@ def recorded(tmp_path_factory):
     return folder
 
 
-def test_a_script_is_refused_and_its_advice_is_printed(recorded, capsys, monkeypatch):
+def test_a_run_that_cannot_be_repeated_is_refused_and_its_advice_is_printed(recorded, capsys, monkeypatch):
     monkeypatch.chdir(recorded)
-    answer = call(capsys, monkeypatch, "advise", "run", "--try")
+    rooflines.profile(
+        torch.nn.Linear(8, 8),
+        torch.randn(2, 8),
+        output="of_a_module",
+        formats=(),
+        steps=2,
+        warmup=1,
+        device="cpu",
+        ceilings=str(recorded / "ceilings.json"),
+    )
+    answer = call(capsys, monkeypatch, "advise", "of_a_module", "--try")
     assert answer.code == 2
     assert answer.complaint == [
-        "rooflines: the advice for 'run' cannot be tried: it is a run of a script, which rooflines cannot repeat.",
-        "  Only runs of a named model or a factory can be repeated: rooflines profile --model NAME",
+        "rooflines: the advice for 'of_a_module' cannot be tried: it is a run of a module, which rooflines cannot repeat.",
+        "  Runs of a script, a named model or a factory can: rooflines profile train.py",
     ]
-    told = call(capsys, monkeypatch, "advise", "run")
+    told = call(capsys, monkeypatch, "advise", "of_a_module")
     assert told.code == 0
     assert "Recommendations" in told.out
     assert "Changes that can be tried" not in told.out

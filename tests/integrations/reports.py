@@ -70,7 +70,8 @@ def steps_taken(run: rooflines.Run) -> int:
 
 def alone(analysis: rooflines.Analysis) -> rooflines.Analysis:
     """Return the analysis as on a quiet machine: tests run beside others."""
-    return msgspec.structs.replace(analysis, other_programs=None, steps=msgspec.structs.replace(analysis.steps, ci95_s=None))
+    steps = analysis.steps and msgspec.structs.replace(analysis.steps, ci95_s=None)
+    return msgspec.structs.replace(analysis, other_programs=None, steps=steps)
 
 
 def calls(analysis: rooflines.Analysis) -> Counter[str]:

@@ -337,14 +337,15 @@ class _Turns:
 
     def __init__(self) -> None:
         self.taking = 1
-        self._last: int | None = None
+        self._last: weakref.ref[Any] | None = None
+        self._ended = 0  # steps, by that one
         self._seen: dict[int, weakref.ref[Any]] = {}
         self._between: list[int] = []  # since the last step ended
 
     def begin_with(self, ending: Any) -> None:
         """``ending`` ends the steps."""
-        self._seen[id(ending)] = weakref.ref(ending)
-        self._last, self.taking, self._between = id(ending), 1, []
+        self._last = self._seen[id(ending)] = weakref.ref(ending)
+        self._ended, self.taking, self._between = 0, 1, []
 
     def knows(self, ending: Any) -> bool:
         """Whether ``ending`` has had a turn."""
@@ -355,15 +356,14 @@ class _Turns:
         """It is the turn of ``ending``: whether that ends a step, lies inside one, or another kind of step
         begins behind it."""
         new = not self.knows(ending)
-        # What ended the steps may be gone: a function may make its module in every call.
-        is_gone = self._last is not None and self._seen[self._last]() is None
+        last = self._last and self._last()
+        # A function may make its module in every call: what ended one step and is gone has a successor.
+        is_successor = last is None and self._ended <= 1
         self._seen[id(ending)] = weakref.ref(ending)
-        if self._last is None or id(ending) == self._last or is_gone:
-            self._last, self.taking, self._between = (
-                id(ending),
-                max(self.taking, len({*self._between}) + 1),
-                [],
-            )
+        if last is ending or is_successor:
+            self._last = self._seen[id(ending)]
+            self._ended = 1 if is_successor else self._ended + 1
+            self.taking, self._between = max(self.taking, len({*self._between}) + 1), []
             return "end"
         self._between.append(id(ending))
         if (new and may_change) or len(self._between) > _GONE_AFTER:

@@ -415,7 +415,8 @@ def chain_sentence(analysis: Analysis) -> str:
     )
     many = f"changes {changes}, one after another," if taken[1:] else f"change {changes}"
     after = ", ".join(map(seconds, chain_s[1:]))
-    return f"{whole} {seconds(chain_s[0])}; with {many} about {after}. {_limit(analysis)}".rstrip()
+    known = "at best" if analysis.replay is not None and analysis.replay.by_construction else "about"
+    return f"{whole} {seconds(chain_s[0])}; with {many} {known} {after}. {_limit(analysis)}".rstrip()
 
 
 def _limit(analysis: Analysis) -> str:

@@ -38,11 +38,15 @@ def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: 
     What gives less than ``least_s`` behind all others comes last if it gives more once the host is never
     late (``later_s``; its ``about_s`` is on top of the plan and part of no sum); else the replay refutes it,
     and it is left out. It keeps its bound where much of the window is waiting that the trace does not
-    explain: that may be what it shortens.
+    explain: that may be what it shortens. On a processor a gain is no better known than its bound, and has
+    no ``alone_s``.
     """
     edits = [(finding, _edit(advice, replays)) for finding, advice in found]
     left = [(finding, edit) for finding, edit in edits if edit is not None]
-    alone_s = dict(zip((finding.title for finding, _ in left), _gains_s(left, replays, None), strict=True))
+    alone_s: dict[str, float] = {}
+    if not replays.stated.by_construction:
+        titles = (finding.title for finding, _ in left)
+        alone_s = dict(zip(titles, _gains_s(left, replays, None), strict=True))
     plan: list[Finding] = []
     before: Edit | None = None
     while gains_s := _gains_s(left, replays, before):
@@ -50,13 +54,13 @@ def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: 
         if gains_s[at] < least_s:
             break
         finding, edit = left.pop(at)
-        plan.append(replace(finding, about_s=gains_s[at], alone_s=alone_s[finding.title]))
+        plan.append(replace(finding, about_s=gains_s[at], alone_s=alone_s.get(finding.title)))
         before = edit if before is None else before.joined(edit)
     in_time = _HOST_IN_TIME if before is None else before.joined(_HOST_IN_TIME)
     later = _gains_s(left, replays, in_time)
     for (finding, _), about_s, later_s in zip(left, gains_s, later, strict=True):
         if later_s >= least_s:
-            alone = alone_s[finding.title]
+            alone = alone_s.get(finding.title)
             plan.append(replace(finding, about_s=about_s, alone_s=alone, later_s=later_s))
         elif replays.stated.kept_fraction > MOST_WRONG:
             plan.append(finding)

@@ -158,7 +158,7 @@ def verdict(analysis: Analysis) -> str:
     ):
         per = "a step" if analysis.basis.per == "step" else "of the trace"
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
-        known = ("possible gain", "up to") if best.about_s is None else ("gain", "about")
+        known = ("possible gain", "up to") if best.alone_s is None else ("gain", "about")
         sentences.append(f"Largest {known[0]}: {title}, {known[1]} {seconds(_first_s(best))} {per}.")
     return " ".join(text for text in sentences if text)
 

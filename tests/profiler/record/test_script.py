@@ -449,3 +449,12 @@ def test_modules_that_are_made_in_every_call_end_its_steps():
     kept, second = module, torch.nn.Linear(2, 2)
     assert turns.take(kept, may_change=False) == "end"
     assert turns.take(second, may_change=False) == "inside", "the one that ended the steps is still there"
+
+
+def test_a_model_that_made_several_steps_and_is_gone_has_no_successor():
+    turns, model = _Turns(), torch.nn.Linear(2, 2)
+    assert [turns.take(model, may_change=True) for _ in range(3)] == ["end"] * 3
+    another = torch.nn.Linear(2, 3)
+    del model
+    assert turns.take(another, may_change=True) == "change"
+    assert turns.take(another, may_change=True) == "end"

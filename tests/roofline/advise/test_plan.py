@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 import rooflines
-from rooflines.reports.words.sentences import chain_sentence, settled_sentence
+from rooflines.reports.words.sentences import chain_sentence, saving, settled_sentence
+from tests.roofline.real import DATA
 from tests.traces import kernel, launch, op, span
 
 SIZE = 4096
@@ -61,3 +62,12 @@ def test_no_limit_is_named_where_none_alone_decides_or_much_is_not_explained(ana
     assert chain_sentence(replace(analysis, replay=together)).endswith("Then no part alone is the limit.")
     both = replace(analysis.replay, limits_s={"host": 2e-4, "operators": 3e-4})
     assert chain_sentence(replace(analysis, replay=both)).endswith("Then the host and the operators' work are the limits.")
+
+
+def test_a_saving_on_a_processor_is_a_bound():
+    analysis = rooflines.analyze(DATA / "cpu_only.json.gz")
+    (finding,) = analysis.findings
+    assert finding.about_s == finding.saves_s
+    assert finding.alone_s is None
+    assert saving(finding, analysis.whole_s, "in the trace").startswith("up to ")
+    assert "at best" in chain_sentence(analysis)
