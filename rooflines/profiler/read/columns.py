@@ -51,6 +51,7 @@ from rooflines.profiler.read.records import (
     MemoryEvents,
     ReadOptions,
     Scope,
+    StreamWaits,
 )
 from rooflines.profiler.read.request_marks import PHASE_PREFIXES
 from rooflines.profiler.read.signature import Signature, collective, from_kineto
@@ -94,6 +95,9 @@ _PLATFORMS = {
     "mtia_ccp_events": "mtia",
     "hpu_op": "hpu",
 }
+
+# What waited for which stream, besides the calls themselves; a wait for all streams has none.
+_WAIT, _STREAM_WAIT, _STREAM_SYNC = "cuda_sync", "Stream Wait Event", "Stream Sync"
 
 # What Kineto notes of the profiler's own work, such as requests of buffers, and of the driver's, which loads
 # what the program calls.
@@ -144,8 +148,8 @@ class Columns:
         self._lasting_ns = 0.0
         self.threads = _Codes()
         self._codes: dict[Any, int] = {}  # of signatures, collectives, launch shapes and kernels
-        self._frames, self._host, self._device, self._memory, self._overhead = (
-            list[tuple[npt.NDArray[Any], ...]]() for _ in range(5)
+        self._frames, self._host, self._device, self._memory, self._overhead, self._waits = (
+            list[tuple[npt.NDArray[Any], ...]]() for _ in range(6)
         )
 
     def add(self, events: list[Event]) -> None:
@@ -192,6 +196,8 @@ class Columns:
                     [event for event in spans if event.cat == _OVERHEAD and event.name not in _OF_THE_DRIVER]
                 )[1:],
             )
+        if _WAIT in categories:
+            self._take_waits([event for event in spans if event.cat == _WAIT])
         for category in categories & _PLATFORMS.keys():
             self.platform = _PLATFORMS[category]
         python = (
@@ -364,6 +370,26 @@ class Columns:
         name = np.array([self.frame_names[event.name] for event in events], np.int32)
         self._keep(self._frames, (name, self._thread_codes(events), start, end))
 
+    def _take_waits(self, events: list[Event]) -> None:
+        args = [event.args or _NO_ARGS for event in events]
+        stream = integers([values.stream for values in args], -1)
+        of_stream = np.array([event.name == _STREAM_SYNC for event in events], bool)
+        of_host = np.array([event.name != _STREAM_WAIT for event in events], bool)
+        columns = (
+            integers([values.correlation for values in args], -1),
+            integers([values.awaited_record for values in args], -1),
+            ordinals(
+                [
+                    event.pid if values.device is None else values.device
+                    for event, values in zip(events, args, strict=True)
+                ]
+            ),
+            np.where(of_host, -1, stream),
+            np.where(of_stream, stream, integers([values.awaited_stream for values in args], -1)),
+        )
+        known = (columns[0] >= 0) & (columns[4] >= 0) & (of_stream | (columns[1] >= 0))
+        self._keep(self._waits, tuple(column[known] for column in columns))
+
     def _take_memory(self, events: list[Event]) -> None:
         time, known = nanoseconds([event.ts for event in events])
         args = [event.args or _NO_ARGS for event in events]
@@ -483,6 +509,10 @@ class Columns:
         """When the profiler did work of its own."""
         return intervals.union(*_joined(self._overhead, (np.int64, np.int64)))
 
+    def stream_waits(self) -> StreamWaits:
+        """The waits for streams that are noted."""
+        return StreamWaits(*_joined(self._waits, _WAIT_TYPES))
+
     def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents, Frames]:
         """The columns, sorted; this object is empty afterwards."""
         host, device = _joined(self._host, _HOST_TYPES), _joined(self._device, _DEVICE_TYPES)
@@ -528,6 +558,7 @@ _DEVICE_TYPES = (
 )
 _MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64, np.int64, np.int64)
 _FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
+_WAIT_TYPES = (np.int64, np.int64, np.int32, np.int64, np.int64)
 
 
 def _joined(

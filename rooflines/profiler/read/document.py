@@ -61,6 +61,8 @@ class Args(msgspec.Struct, gc=False):
     external: Any = msgspec.field(default=None, name="External id")
     stream: Any = None
     original_stream: Any = None
+    awaited_stream: Any = msgspec.field(default=None, name="wait_on_stream")
+    awaited_record: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
     device: Any = None
     grid: _Raw = _Raw()
     block: _Raw = _Raw()

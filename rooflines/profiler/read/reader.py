@@ -124,6 +124,7 @@ def read_pieces(
         base_ns=_whole(document.head.base_ns) or 0,
         platform=columns.platform,
         notes=(*filter(None, [damage()]), *_notes(document, columns, has_stacks, on_device=len(device) > 0)),
+        stream_waits=columns.stream_waits(),
         overhead=columns.overhead(),
         has_stacks=has_stacks,
         cut_ns=cut_ns,

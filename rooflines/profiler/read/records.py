@@ -141,6 +141,22 @@ class Frames(_Columns):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamWaits(_Columns):
+    """Calls that wait for a stream, as Kineto notes them (``enable_cuda_sync_events``)."""
+
+    #: that of the call
+    correlation: Int64s
+    #: that of the call that recorded the event waited for (-1: the wait is for all of the stream)
+    recorded: Int64s
+    #: Ordinal of the device in the trace.
+    device: Int32s
+    #: The stream that waits (-1: the host).
+    stream: Int64s
+    #: The stream waited for.
+    awaited: Int64s
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """The data of a collective. What the trace does not record is None."""
 
@@ -235,6 +251,8 @@ class Trace:
     scopes: list[Scope] = field(default_factory=list)
     #: Functions of the Python stack.
     frames: Frames = field(default_factory=lambda: Frames(*np.empty((4, 0), np.int64)))
+    #: Waits for streams, where they are noted.
+    stream_waits: StreamWaits = field(default_factory=lambda: StreamWaits(*np.empty((5, 0), np.int64)))
     #: Names of frames, by number.
     frame_names: list[str] = field(default_factory=list)
     #: The devices as the file describes them.

@@ -344,11 +344,12 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 
 def _settings(all_threads: bool) -> Any:
-    """The profiler's settings: no Python objects of events, which take longer to make than the steps, and
-    which threads."""
+    """The profiler's settings: no Python objects of events, which take longer to make than the steps, which
+    threads, and the streams that work and threads wait for."""
     import torch
 
-    wanted: dict[str, Any] = {"trace_only": True, _ALL_THREADS: all_threads}  # from torch 2.12 and 2.7 on
+    # from torch 2.12, 2.7 and 2.1 on
+    wanted: dict[str, Any] = {"trace_only": True, _ALL_THREADS: all_threads, "enable_cuda_sync_events": True}
     return torch._C._profiler._ExperimentalConfig(
         **{name: value for name, value in wanted.items() if _has_setting(name)}
     )

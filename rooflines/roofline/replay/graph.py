@@ -3,9 +3,10 @@ wait for.
 
 The host does its work in the recorded order and hands over launches; in a wait it goes on when the work
 that it waits for has ended. A piece of work begins when its launch has arrived, what is before it on its
-stream has ended, and so has the work of another stream that it waits for. Such a wait is read from the
-calls that make it (an event recorded, a stream that waits for it), and where there are none, from work
-that begins as another stream's ends. Short lags between these are the device's and have their medians.
+stream has ended, and so has the work of another stream that it waits for. Such a wait is noted in the trace
+(``Trace.stream_waits``), else read from the calls that make it (an event recorded, a stream that waits for
+it), and where there are none, from work that begins as another stream's ends. Short lags between these are
+the device's and have their medians.
 What begins later than its dependencies explain keeps the rest as recorded (``WindowGraph.kept_ns``).
 
 Times are float64 nanoseconds since the window began. Host times are *work time*: the time of the host without
@@ -20,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflines.profiler.read.distinct import distinct_rows
-from rooflines.profiler.read.records import RUNTIME, Int64s, Mask
+from rooflines.profiler.read.records import RUNTIME, Int32s, Int64s, Mask
 from rooflines.profiler.tree.idle import LONGEST_ARRIVAL_NS, waiting
 from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import at_launch
@@ -115,6 +116,17 @@ class _Work(NamedTuple):
     before: Int64s
 
 
+class _Noted(NamedTuple):
+    """Waits that the trace notes, with what they wait for in the window."""
+
+    #: the host event that makes each, and the device and the stream that wait (-1: the host)
+    call: Int64s
+    device: Int32s
+    stream: Int64s
+    #: the last piece on the awaited stream that was handed over before the event was recorded (-1: none)
+    target: Int64s
+
+
 class _Waits(NamedTuple):
     """The waits of the host, one after another: begin and end, the piece waited for (-1: none that the
     trace shows), and whether that is what the waiting call itself copies."""
@@ -143,11 +155,12 @@ def graph_of(
     following = np.minimum(_usual(gap[queued], _NEXT_NS), gap)
     launched_from, queued_from = work.launch + arrival, work.start - gap + following
     earliest = np.maximum(launched_from, queued_from)
-    after = _waited_for(calls, begin_ns, work, work.start - earliest)
+    noted = _noted(calls, begin_ns, work)
+    after = _waited_for(calls, begin_ns, work, work.start - earliest, noted)
     after_ns = np.where(after >= 0, np.minimum(_NEXT_NS, work.start - work.end[after]), 0.0)
     earliest = np.where(after >= 0, np.maximum(earliest, work.end[after] + after_ns), earliest)
     rest = work.start - earliest
-    waits = _waits(calls, begin_ns, end_ns, work)
+    waits = _waits(calls, begin_ns, end_ns, work, noted)
     spent = np.concatenate(([0.0], np.cumsum(waits.end - waits.begin)))
     waits_before = np.where(work.launched, np.searchsorted(waits.end, work.launch, side="right"), 0)
     of_piece, of_wait, after, target = _levels(work, after, waits, waits_before)
@@ -206,20 +219,71 @@ def _work(calls: Calls, begin_ns: int, end_ns: int, belongs: Mask) -> _Work:
     return _Work(event, stream, start, end, launch, launched, before)
 
 
-def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats) -> Int64s:
+def _lanes(calls: Calls, work: _Work) -> list[tuple[int, int, Int64s]]:
+    """Device, stream and pieces of each stream."""
+    device = calls.trace.device
+    lanes = [np.flatnonzero(work.stream == each) for each in range(int(work.stream.max()) + 1)]
+    first = [work.event[lane[0]] for lane in lanes]
+    return [
+        (int(device.device[at]), int(device.stream[at]), lane) for at, lane in zip(first, lanes, strict=True)
+    ]
+
+
+def _noted(calls: Calls, begin_ns: int, work: _Work) -> _Noted:
+    host, waits = calls.trace.host, calls.trace.stream_waits
+    runtime = np.flatnonzero(host.kind == RUNTIME) if len(waits) else np.zeros(0, np.int64)
+    called = dict(zip(host.correlation[runtime].tolist(), runtime.tolist(), strict=True))
+    pairs = zip(waits.correlation.tolist(), waits.recorded.tolist(), strict=True)
+    ends = [(called.get(call, -1), called.get(call if record < 0 else record, -1)) for call, record in pairs]
+    call, record = np.array(ends, np.int64).reshape(-1, 2).T
+    target = np.full(len(call), -1, np.int64)
+    for device, stream, pieces in _lanes(calls, work):
+        here = np.flatnonzero((waits.device == device) & (waits.awaited == stream) & (record >= 0))
+        recorded = host.start_ns[record[here]] - float(begin_ns)
+        last = np.searchsorted(np.maximum.accumulate(work.launch[pieces]), recorded, side="right") - 1
+        target[here] = np.where(last >= 0, pieces[np.maximum(last, 0)], -1)
+    known = call >= 0
+    return _Noted(call[known], waits.device[known], waits.stream[known], target[known])
+
+
+def _after_noted(calls: Calls, begin_ns: int, work: _Work, noted: _Noted) -> Int64s:
+    """What each piece waits for on another stream by what is noted, -1 for nothing: the first piece that was
+    handed to the stream after it was told to wait."""
+    found = np.full(len(work.event), -1, np.int64)
+    told = calls.trace.host.start_ns[noted.call] - float(begin_ns)
+    for device, stream, pieces in _lanes(calls, work):
+        of_lane = np.flatnonzero((noted.device == device) & (noted.stream == stream) & (noted.target >= 0))
+        place = np.searchsorted(np.maximum.accumulate(work.launch[pieces]), told[of_lane], side="right")
+        inside = place < len(pieces)
+        first, target = pieces[place[inside]], noted.target[of_lane[inside]]
+        # Of several the one that ends last.
+        order = np.argsort(work.end[target], kind="stable")
+        first, target = first[order], target[order]
+        fits = (work.end[target] <= work.start[first] + _NOISE_NS) & (
+            work.stream[target] != work.stream[first]
+        )
+        found[first[fits]] = target[fits]
+    return found
+
+
+def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats, noted: _Noted) -> Int64s:
     """The piece of another stream that each piece waited for, -1 for none.
 
-    That is what was handed to the other streams before an event was recorded that the next launch waits
-    for; or for a begin that nothing else explains the piece that ended then.
+    That is what is noted, else what was handed to the other streams before an event was recorded that the
+    next launch waits for; or for a begin that nothing else explains the piece that ended then.
     """
-    found = np.full(len(work.event), -1, np.int64)
-    streams = [np.flatnonzero(work.stream == each) for each in range(int(work.stream.max()) + 1)]
-    if len(streams) < 2:
+    found = _after_noted(calls, begin_ns, work, noted)
+    lanes = _lanes(calls, work)
+    if len(lanes) < 2:
         return found
-    late = np.flatnonzero((unexplained > NEAR_NS) & work.launched)
-    first, until = _first_after_waits(calls, begin_ns, work)
-    for pieces in streams:
-        for those, by_launch, limit in ((first, True, until), (late, False, work.start[late])):
+    late = np.flatnonzero((unexplained > NEAR_NS) & work.launched & (found < 0))
+    searches = [(late, False, work.start[late])]
+    # Kineto with CUDA 12.9 and later notes such waits without what they wait for (pytorch/kineto#1552).
+    if not (noted.stream >= 0).any():
+        first, until = _first_after_waits(calls, begin_ns, work)
+        searches.insert(0, (first, True, until))
+    for *_, pieces in lanes:
+        for those, by_launch, limit in searches:
             others = work.stream[those] != work.stream[pieces[0]]
             column = np.maximum.accumulate((work.launch if by_launch else work.end)[pieces])
             tolerance = 0 if by_launch else _NOISE_NS
@@ -251,7 +315,7 @@ def _first_after_waits(calls: Calls, begin_ns: int, work: _Work) -> tuple[Int64s
     return by_call[following[same]], host.start_ns[made[same]] - float(begin_ns)
 
 
-def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work) -> _Waits:
+def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work, noted: _Noted) -> _Waits:
     """The calls in which the host waits for the device; of those that overlap, on several threads, the
     one that ends last."""
     host = calls.trace.host
@@ -272,6 +336,9 @@ def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work) -> _Waits:
     pieces = dict(zip(calls.launch[work.event].tolist(), range(len(work.event)), strict=True))
     own = np.array([pieces.get(one, -1) for one in closing.tolist()], np.int64)
     target = np.where(own >= 0, own, np.where(work.launch[target] > ends, -1, target))
+    of_call = dict(zip(noted.call.tolist(), noted.target.tolist(), strict=True))
+    said = np.array([of_call.get(one, -1) for one in closing.tolist()], np.int64)
+    target = np.where((own < 0) & (said >= 0) & (work.end[said] <= ends + _NOISE_NS), said, target)
     return _Waits(begins, ends, target, own >= 0)
 
 

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rooflines.profiler.read.reader import read
 from rooflines.profiler.tree.tree import tree
 from rooflines.roofline.replay.graph import StreamRun, WindowGraph, graph_of
 from rooflines.roofline.replay.replay import Edit, cut, replay
 from rooflines.roofline.replay.replays import _fitted
+from tests.roofline.real import DATA
 from tests.traces import kernel, launch, op, trace
 
 
@@ -64,6 +66,52 @@ def test_the_example_on_paper():
     assert ends_us(found, nothing, half, gone, no_wait, last) == pytest.approx([145, 120, 95, 128, 135])
     # Without the wait the host is early, and the kernels alone decide: four 93 to 103, beside until 102.
     assert ends_us(found, no_wait.joined(half)) == pytest.approx([103])
+
+
+def noted(kind: str, correlation: int, **args: int):
+    """A wait as Kineto notes it."""
+    known = {"cuda_sync_kind": kind, "device": 0, "correlation": correlation, **args}
+    return {"ph": "X", "cat": "cuda_sync", "name": kind, "pid": 0, "tid": args["stream"], "ts": 0, "dur": 1, "args": known}
+
+
+def named(name: str, ts: float, dur: float, correlation: int):
+    return launch(ts, dur, correlation) | {"name": name}
+
+
+# Two streams end together; stream 8 and the host wait for that of stream 7.
+TOGETHER = (
+    launch(0, 2, 1), kernel("one", 5, 91, 1), named("cudaEventRecord", 8, 1, 100),
+    launch(10, 2, 2), kernel("other", 15, 81.5, 2, stream=9), named("cudaEventRecord", 18, 1, 101),
+    named("cudaStreamWaitEvent", 22, 1, 102), launch(24, 2, 3), kernel("beside", 97, 30, 3, stream=8),
+    named("cudaStreamSynchronize", 40, 60, 103), launch(110, 2, 4), kernel("four", 115, 10, 4),
+)  # fmt: skip
+NOTES = (
+    noted("Stream Wait Event", 102, stream=8, wait_on_stream=7, wait_on_cuda_event_record_corr_id=100),
+    noted("Stream Sync", 103, stream=7),
+    noted("Context Sync", 104, stream=4294967295),
+)
+
+
+def test_a_wait_that_the_trace_notes_is_for_that_stream():
+    unresolved = noted("Stream Wait Event", 102, stream=8, wait_on_stream=-1, wait_on_cuda_event_record_corr_id=-1)
+    for events, half_us in (((*TOGETHER, *NOTES), 127), (TOGETHER, 107), ((*TOGETHER, unresolved), 107)):
+        found = graph(*events)
+        assert found.lasting_ns.tolist() == [91_000, 10_000, 30_000, 81_500], "by stream: one and four, beside, other"
+        shorter = Edit(scale=np.array([1, 1, 1, 0.5]))
+        assert ends_us(found, Edit(), shorter) == pytest.approx([127, half_us], abs=1)
+
+
+def test_an_event_that_was_recorded_before_other_work_does_not_wait_for_it():
+    """Stream 8 waits for the first of two kernels; the second is long over when it begins, too."""
+    events = (
+        launch(0, 2, 1), kernel("one", 5, 10, 1), named("cudaEventRecord", 3, 1, 100), launch(6, 2, 2), kernel("two", 16, 10, 2),
+        named("cudaEventRecord", 9, 1, 101), named("cudaStreamWaitEvent", 11, 1, 102), launch(40, 2, 3),
+        kernel("beside", 45, 30, 3, stream=8),
+    )  # fmt: skip
+    note = noted("Stream Wait Event", 102, stream=8, wait_on_stream=7, wait_on_cuda_event_record_corr_id=100)
+    for notes, awaited in (((), 1), ((note,), 0)):
+        found = graph(*events, *notes)
+        assert found.after.tolist() == [-1, -1, awaited]
 
 
 def test_host_time_that_goes():
@@ -215,3 +263,16 @@ def test_the_host_is_as_fast_as_the_timed_step_tells():
     assert pace.rates[0] == pytest.approx(0.5, abs=0.01)
     assert _fitted(found, 900_000.0).rates[0] == 1, "near enough as it is"
     assert _fitted(found, 50_000.0) is None, "the kernels alone take 100"
+
+
+def test_the_waits_that_a_real_trace_notes():
+    waits = read(DATA / "event_sync_multi_stream.json.gz").stream_waits
+    columns = waits.correlation, waits.recorded, waits.device, waits.stream, waits.awaited
+    assert [column.tolist() for column in columns] == [[54, 1389, 1410], [32, 1385, 62], [0, 0, 0], [-1, 24, -1], [20, 20, 28]]
+
+
+@pytest.mark.parametrize("odd", [{"stream": []}, {"stream": "x"}, {"stream": 1 << 70}, {"device": {}}, {"correlation": None}])
+def test_odd_notes_are_no_waits(odd):
+    note = noted("Stream Sync", 103, stream=7)
+    found = graph(*TOGETHER, note | {"args": note["args"] | odd})
+    assert ends_us(found, Edit()) == pytest.approx([127], abs=1)
