@@ -23,8 +23,8 @@ from rooflines.profiler.hooks.replaced import replaced, when_imported
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
 _SHELL = re.compile(r"(ba|da|k|z)?sh")
-# Commands that would show our variables.
-_SHOWS = re.compile(r"\b(env|printenv|set|declare|rooflines)\b")
+# Commands that would show our variables; folders may have these names.
+_SHOWS = re.compile(r"\b(env|printenv|set|declare|rooflines)\b(?!/)")
 # With these options the interpreter takes neither our variables nor our file.
 _ISOLATED = re.compile(r"-[a-zA-VYZ]*[IES]")
 

@@ -179,6 +179,8 @@ def test_a_program_that_makes_steps_itself_names_the_runs_of_its_children(tmp_pa
     ([sys.executable, "-m", "rooflines", "profile", "train.py"], False),
     (["/bin/sh", "-c", f"{sys.executable} train.py"], True),
     (["/bin/bash", "-c", f"cd runs && X=1 {sys.executable} train.py | tee log"], True),
+    (["/bin/sh", "-c", "/home/me/rooflines/env/bin/python train.py"], True),
+    (["/bin/sh", "-c", "/home/me/env/bin/rooflines profile --python train.py"], False),
     (["/bin/sh", "-c", f"{sys.executable} -m rooflines profile train.py"], False),
     (["/bin/sh", "-c", f"{sys.executable} train.py; env"], False),
     (["/bin/sh", "-c", "env"], False),
