@@ -13,7 +13,16 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app, load
-from rooflines.cli.compare import SUFFIXES, Anyway, OutputFormat, Rows, Top, fail_if_slower, show_comparisons
+from rooflines.cli.compare import (
+    SUFFIXES,
+    Anyway,
+    OutputFormat,
+    Rows,
+    Top,
+    Undecided,
+    fail_if_slower,
+    show_comparisons,
+)
 from rooflines.cli.options import TRACE_OPTIONS, Output, option, reading_options
 from rooflines.cli.output import check_writable, destination, progress_bar
 from rooflines.errors import UsageError, writing
@@ -84,6 +93,7 @@ def check(
             show_default=False,
         ),
     ] = None,
+    undecided: Undecided = "pass",
     anyway: Anyway = False,
     **reading: Any,
 ) -> None:
@@ -96,7 +106,8 @@ def check(
 
     [bold]rooflines check --against main -- train.py -- --epochs 1[/bold]
 
-    Exit codes: 0 not slower, or not decided; 1 slower than --fail-above allows; 2 no (good) baseline, not
+    Exit codes: 0 not slower, or not decided; 1 slower than --fail-above allows, or not decided with
+    --undecided fail; 2 no (good) baseline, not
     comparable or not readable.
     """
     reports, chosen = destination(format, output, SUFFIXES)
@@ -150,7 +161,7 @@ def check(
         with writing(f"write {str(benchmark)!r}", "Choose another file."):
             benchmark.write_text(view.benchmark(comparison, top), encoding="utf-8")
     show_comparisons([comparison], by, top, reports, chosen, output, fail_above)
-    fail_if_slower([comparison], fail_above)
+    fail_if_slower([comparison], fail_above, undecided)
 
 
 def _profiled(arguments: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,6 +31,9 @@ SUFFIXES = {**RECORD_SUFFIXES, ".md": "markdown", ".xml": "junit"}
 Rows = Annotated[By, option("Group rows by operator or module.")]
 Top = Annotated[int, option("Maximum number of rows per section (slower, faster, new, gone).", min=1)]
 OutputFormat = Annotated[str | None, format_option("table", "json", "csv", "markdown", "junit")]
+Undecided = Annotated[
+    Literal["pass", "fail"], option("Exit with code 0 or 1 where it is not decided which is slower.")
+]
 Anyway = Annotated[bool, option("Compare even if device, threads or mode differ.", "--anyway")]
 
 
@@ -59,6 +62,7 @@ def compare(
             show_default="never",
         ),
     ] = None,
+    undecided: Undecided = "pass",
     at: At = None,
     **reading: Any,
 ) -> None:
@@ -68,7 +72,8 @@ def compare(
 
     [bold]rooflines compare main.pt.trace.json.gz branch.pt.trace.json.gz --fail-above 10[/bold]
 
-    Exit codes: 0 compared; 1 slower than --fail-above allows; 2 not comparable or not readable.
+    Exit codes: 0 compared; 1 slower than --fail-above allows, or not decided with --undecided fail; 2 not
+    comparable or not readable.
     """
     if len(sources) < 2:
         raise UsageError(
@@ -83,8 +88,7 @@ def compare(
             sources, anyway=anyway, ceilings=ceilings, **reading, progress=progress
         )
     show_comparisons(comparisons, by, top, reports, chosen, output, fail_above, at)
-    if fail_above is not None:
-        fail_if_slower(comparisons, fail_above)
+    fail_if_slower(comparisons, fail_above, undecided)
 
 
 def show_comparisons(
@@ -111,15 +115,22 @@ def show_comparisons(
     show(lambda: made, "compare", reports, format, output, own)
 
 
-def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float) -> None:
-    """Raise RooflinesError if any is slower by more than ``fail_above`` percent. Says on standard error which
-    cannot be judged."""
+def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float | None, undecided: str) -> None:
+    """Raise RooflinesError if any is slower by more than ``fail_above`` percent, or not decided where
+    ``undecided`` is ``fail``. Says on standard error which are not decided."""
     from rooflines.units import percent
 
-    for one in comparisons:
-        if one.implausible or (one.pace is not None and one.pace.exceeds_noise is None):
-            text = f"{one.b.source!r} compared with {one.a.source!r}: {one.verdict.partition(':')[0]}"
-            typer.echo(f"rooflines: warning: {text}.", err=True)
+    if fail_above is None and undecided == "pass":
+        return
+    open_ = [one for one in comparisons if one.implausible or (one.pace and one.pace.exceeds_noise is None)]
+    for one in open_:
+        text = f"{one.b.source!r} compared with {one.a.source!r}: {one.verdict.partition(':')[0]}"
+        typer.echo(f"rooflines: warning: {text}.", err=True)
+    if open_ and undecided == "fail":
+        names = ", ".join(repr(one.b.source) for one in open_)
+        raise RooflinesError(f"not decided whether slower than {open_[0].a.source!r}: {names}.")
+    if fail_above is None:
+        return
     slower = [comparison for comparison in comparisons if comparison.slower_than(fail_above / 100)]
     if slower:
         names = ", ".join(f"{one.b.source!r} by {percent(one.slowdown, 1)}" for one in slower)

@@ -467,7 +467,7 @@ class OtherPrograms(msgspec.Struct, frozen=True, kw_only=True):
     timed_left_out: int = 0
     #: traced steps that they delayed
     traced_left_out: int = 0
-    #: whether enough steps are left; else the operators have times, but no bounds
+    #: whether enough steps are left; else times are those of the steps with the least delay, and upper limits
     judged: bool = True
 
 

@@ -124,9 +124,12 @@ def test_runs_that_are_not_judged_or_far_off_are_warnings(check, tmp_path):
     write_json(tmp_path / "one.json", replaced(count=1, median_s=0.16, ci95_s=None, durations_s=(0.16,)))
     answer = check("--baseline", "perf", "one.json")
     assert answer.code == 0
-    assert "Not judged: B takes 90 % more time than A" in answer.out
+    assert "Not decided: B takes 90 % more time than A" in answer.out
     assert "at least 6 timed steps on both sides" in " ".join(answer.out.split())
-    assert answer.complaint == [f"rooflines: warning: 'one.json' compared with 'perf/{NAME}.json': Not judged."]
+    assert answer.complaint == [f"rooflines: warning: 'one.json' compared with 'perf/{NAME}.json': Not decided."]
+    failed = check("--baseline", "perf", "one.json", "--undecided", "fail")
+    assert failed.code == 1
+    assert f"rooflines: not decided whether slower than 'perf/{NAME}.json': 'one.json'." in failed.complaint
     assert check("--baseline", "perf", "a.json").complaint == []
     # A baseline a hundred times slower than the run is a warning.
     write_json(tmp_path / "fast.json", slower_sample(0.01))

@@ -203,16 +203,20 @@ def test_no_two_numbers_of_a_format_disagree(reported, name):
     assert checked or not is_judged(analysis)
 
 
-def test_a_disturbed_run_is_not_judged(reported):
+def test_a_disturbed_run_says_what_is_known_and_that_its_times_are_upper_limits(reported):
     kind, analysis, written = reported
     if is_judged(analysis):  # as every other kind is, unless this machine is busy just now
         assert kind is not disturbed
         return
-    assert analysis.verdict.startswith("Not judged: other programs took")
+    assert analysis.verdict.startswith("Shared machine: other programs took")
     option = None if analysis.workload.source == "loop" else "wait_quiet"
-    assert [finding.option for finding in analysis.findings] == [option]
-    assert {row.bound for row in analysis.operators} <= {"unknown"}
-    assert "far from any roof" not in text_of("text", written["text"])
+    assert analysis.findings[-1].option == option
+    assert len(analysis.findings) > 1
+    assert any(row.lower_bound_s for row in analysis.operators)
+    assert analysis.totals.flops
+    text = text_of("text", written["text"])
+    assert "rooflines advise RUN --try" in text
+    assert "Far from any roof" not in analysis.verdict
 
 
 def test_numbers_among_the_arguments_do_not_make_another_step(folder, options):

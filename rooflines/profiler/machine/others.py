@@ -113,6 +113,13 @@ def quiet_steps(
     return np.array([is_quiet(*step) for step in zip(steps_ns, queue_ns, strict=True)], bool)
 
 
+def quietest(steps_ns: Sequence[int], queue_ns: Sequence[int], fewest: int) -> npt.NDArray[np.bool_]:
+    """Return the ``fewest`` steps in which threads waited for a processor for the smallest share."""
+    chosen = np.zeros(len(steps_ns), bool)
+    chosen[np.argsort(np.divide(queue_ns, steps_ns), kind="stable")[:fewest]] = True
+    return chosen
+
+
 def alike_steps(faults: Sequence[int], timed: float, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which of the ``chosen`` traced steps resemble the timed ones: the half whose page ``faults`` are
     nearest to their mean.

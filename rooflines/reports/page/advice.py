@@ -47,7 +47,13 @@ def findings_section(analysis: Analysis) -> Section:
     none = sentences.missing_findings(analysis)
     found = recommended(analysis.findings, none, analysis.whole_s, sentences.per(analysis), analysis.command)
     missing = sentences.missing_ceilings(analysis) if analysis.operators else None
-    chain = said([sentences.chain_sentence(analysis), sentences.settled_sentence(analysis)])
+    chain = said(
+        [
+            sentences.certainty_sentence(analysis),
+            sentences.chain_sentence(analysis),
+            sentences.settled_sentence(analysis),
+        ]
+    )
     return section("findings", "Recommendations", found, *chain, *said([missing or ""], "absent"))
 
 

@@ -27,7 +27,7 @@ from rooflines.roofline.compare.records import Noise
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.bounds import way_of
-from rooflines.roofline.judge.step.interference import noise_s, shared_machine
+from rooflines.roofline.judge.step.interference import is_delayed, noise_s, shared_machine
 from rooflines.units import counted, interval, percent, seconds, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
@@ -106,10 +106,6 @@ def missing_operators(analysis: Analysis) -> str | None:
 
 def missing_ceilings(analysis: Analysis) -> str | None:
     """The reason why nothing is compared with a roof, or None."""
-    if analysis.other_programs and not analysis.other_programs.judged:
-        return (
-            "Not judged, because other programs delayed the steps: no bound, efficiency or headroom is given."
-        )
     if analysis.ceilings:
         return None
     if analysis.unrecorded:
@@ -141,16 +137,22 @@ def missing_findings(analysis: Analysis) -> str:
     coverage = analysis.coverage
     if coverage and coverage.modeled_time_fraction is not None and coverage.modeled_time_fraction < 0.5:
         return f"No advice: most of the time is in {coverage.uncounted}."
-    if (noise := share_of_step(noise_s(analysis), analysis)) >= 1:
-        return "Too noisy to tell: the error of the step time is as long as the step."
-    if noise > WORTH:
-        return (
-            f"Too noisy to tell: savings below {percent(noise)} of the step are within the error of "
-            "the step time."
-        )
     if any(row.headroom_s is not None for row in analysis.operators):
         return "No single change is expected to save a noticeable part of the time."
     return "No advice: possible savings need operators and ceilings."
+
+
+def certainty_sentence(analysis: Analysis) -> str:
+    """That savings are less certain than the figures say, and what would decide; empty on a quiet machine."""
+    noise = share_of_step(noise_s(analysis), analysis)
+    if not any(one.most_s for one in analysis.findings) or not (noise > WORTH or is_delayed(analysis)):
+        return ""
+    why = (
+        f"savings below {percent(noise)} of the step are within the error of its time"
+        if noise > WORTH
+        else "other programs delayed the steps"
+    )
+    return f"Not certain on this machine: {why}. Measure them: rooflines advise RUN --try"
 
 
 def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:

@@ -28,7 +28,7 @@ from rooflines.roofline.advise import (
 from rooflines.roofline.advise.case import Advice, Case, Setting
 from rooflines.roofline.advise.plan import Planned, in_order, planned
 from rooflines.roofline.analysis import Analysis, Finding
-from rooflines.roofline.judge.step.interference import delayed, noise_s
+from rooflines.roofline.judge.step.interference import delayed, is_delayed
 from rooflines.roofline.predict.change import Change
 from rooflines.roofline.predict.options import predict
 from rooflines.roofline.replay.replays import Replays
@@ -96,8 +96,6 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
 def find_plan(analysis: Analysis, replays: Replays | None = None) -> Planned:
     """The findings of ``analysis``, in seconds of the step: in the order of a plan where its trace is
     replayed, else the largest bound first; no two about the same time, together at most it."""
-    if analysis.other_programs is not None and not analysis.other_programs.judged:
-        return Planned((_quieter(analysis),))
     start_up = analysis.basis.start_up
     only_input = start_up or analysis.basis.served or analysis.device_untraced
     rules = (
@@ -108,10 +106,12 @@ def find_plan(analysis: Analysis, replays: Replays | None = None) -> Planned:
         else (*load_all("findings"), *RULES)
     )
     case = Case(analysis)
-    least_s = max(WORTH * case.step_s, noise_s(analysis))
+    least_s = WORTH * case.step_s
     pairs = [*_found(case, rules, least_s)]
     plan = Planned([finding for finding, _ in pairs]) if replays is None else planned(pairs, replays, least_s)
     more = [_MORE_STEPS] if start_up else []
+    if is_delayed(analysis):
+        more.append(_quieter(analysis))
     return plan._replace(findings=(*in_order(plan.findings)[:MOST], *more))
 
 

@@ -12,7 +12,7 @@ from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Rate, St
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.step.input_pipeline import input_fraction, leading
-from rooflines.roofline.judge.step.interference import paging, unsteady
+from rooflines.roofline.judge.step.interference import is_delayed, paging, unsteady
 from rooflines.roofline.judge.step.partition import MOST_UNKNOWN
 from rooflines.roofline.served_steps import ServedSteps
 from rooflines.units import counted, percent, plus_minus, seconds, sentence, significant
@@ -56,6 +56,7 @@ _OPENINGS = {
     "compute": "Compute-bound for {}",
     "memory": "Memory-bound for {}",
     "far": "Far from any roof for {}: operators that are too small, badly shaped or on a slow kernel",
+    "delayed": "Bound uncertain for {}: other programs delayed the steps while its operators ran",
     "latency": "Launch-bound: operators too small for the device, and calls that only dispatch, take {}",
     "transfer": "Transfer-bound: copies between host and device take {}",
     "communication": "Communication-bound: communication that no computation hides takes {}",
@@ -113,9 +114,7 @@ _MOST_ASSUMPTIONS = 2
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
     steps, unit = analysis.steps, analysis.workload.unit
-    if analysis.other_programs is not None and not analysis.other_programs.judged:
-        speed = "" if steps is None else _range(steps, unit) if steps.count > 1 else _speed(steps, unit)
-        return f"{unsteady(analysis)} {speed}".rstrip()
+    speed = _range if is_delayed(analysis) and steps is not None and steps.count > 1 else _speed
     several = (
         "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
         "that of one device."
@@ -124,7 +123,7 @@ def verdict(analysis: Analysis) -> str:
         unsteady(analysis),
         _not_recorded(analysis),
         several * (analysis.basis.devices > 1),
-        _generated(analysis) or (_speed(steps, unit) if steps else ""),
+        _generated(analysis) or (speed(steps, unit) if steps else ""),
     ]
     sentences += [paging(analysis), _served(analysis)]
     if analysis.basis.start_up and analysis.division is not None:
@@ -401,8 +400,9 @@ def _bound(analysis: Analysis) -> str:
             _unknown(analysis) if bound == "unknown" else (bound, shares.get(bound, parts.get(bound, 0.0)))
         )
         share = f"{percent(part)} of {whole}"
+        why = "delayed" if why == "far" and is_delayed(analysis) else why
         opening = _OPENINGS[why].format(share)
-        if bound == "far" and paging(analysis):  # and not because of what the operators are
+        if why == "far" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]
         if bound in ("host", "idle") and analysis.idle_breakdown is not None:
             opening = _idle(parts, analysis.idle_breakdown, whole)
@@ -550,7 +550,8 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
     if not category or not total_s or times[category] < least * total_s:
         return ""
     time_s, efficiency = times[category], category_efficiency(analysis, category, times[category])
-    reach = f", at {percent(efficiency)} of the bound" if efficiency is not None else ""
+    at = "at least" if is_delayed(analysis) else "at"
+    reach = f", {at} {percent(efficiency)} of the bound" if efficiency is not None else ""
     softmax_s = sum(
         row.time_s for row in analysis.operators if row.category == category and "softmax" in row.name
     )

@@ -573,9 +573,10 @@ def verdict_of(comparison: Comparison) -> str:
         needs = (
             f"needs at least {FEWEST_STEPS} {'traced' if pace.of == 'span' else 'timed'} steps on both sides"
         )
-        if min(pace.before_count, pace.after_count) >= FEWEST_STEPS:
+        shared = comparison.a.others_cores is not None or comparison.b.others_cores is not None
+        if shared or min(pace.before_count, pace.after_count) >= FEWEST_STEPS:
             needs = "because the machine was not quiet: repeat both on an idle one"
-        sure_of_it, lead = f"{_what(pace)}; noise unknown, {needs}", "Not judged: "
+        sure_of_it, lead = f"{_what(pace)}; noise unknown, {needs}", "Not decided: "
     if comparison.implausible:
         longer = f"under the same conditions it takes {significant(1 / pace.ratio)} times as long as B"
         times = f"{seconds(pace.before_s)} {unit} and {seconds(pace.after_s)} ({sure_of_it})"

@@ -159,10 +159,6 @@ def _judging_roofs(given: _Given, trace: Trace) -> Ceilings | None:
     """The ceilings that judge operators: none where they would judge something else."""
     if _is_of_the_host(given.facts, trace):
         return None  # what is left are the times of dispatching, which the device's roofs do not bound
-    if given.quiet.others is not None and not given.quiet.others.judged:
-        # What other programs did to the times is no property of the operators: where they cannot be told
-        # apart, nothing is judged.
-        return None
     return (
         with_shortest_kernel(given.roofs, trace)
         if given.roofs is not None and len(trace.device)

@@ -124,8 +124,6 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
     found, analysis = judged.attribution, judged.analysis
     if found is None or not len(found.windows) or analysis.timeline is None or analysis.device_untraced:
         return None
-    if analysis.other_programs is not None and not analysis.other_programs.judged:
-        return None
     window = _window(judged, found) if len(found.trace.device) else _of_threads(judged, found)
     if window is None:
         return None

@@ -201,4 +201,4 @@ def test_what_is_not_known_is_skipped():
     few = [replace(one, steps=replace(one.steps, durations_s=(0.1,))) for one in (sample(), slower())]
     step = suite(compare(*few)).find("testcase")
     assert step.get("name") == "step"
-    assert step.find("skipped").get("message").startswith("Not judged: ")
+    assert step.find("skipped").get("message").startswith("Not decided: ")

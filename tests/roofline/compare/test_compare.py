@@ -255,7 +255,7 @@ def test_on_a_shared_machine_whose_drift_is_not_known_only_steps_far_apart_diffe
 
     compared = compare(*runs(1.2))
     assert (compared.pace.ci95, compared.pace.exceeds_noise) == (None, None)
-    assert compared.verdict.startswith("Not judged: B takes 20 % more time than A: 1.20 s a step instead of 1.00 s")
+    assert compared.verdict.startswith("Not decided: B takes 20 % more time than A: 1.20 s a step instead of 1.00 s")
     assert "noise unknown, because the machine was not quiet: repeat both on an idle one" in compared.verdict
     assert not compared.slower_than(0.0)
     longer = compare(*runs(1.6))
@@ -267,7 +267,7 @@ def test_of_few_steps_the_noise_is_not_known():
     few = [1.0] * (FEWEST_STEPS - 1)
     compared = compare(timed(*few), timed(*[1.2] * FEWEST_STEPS))
     assert (compared.pace.ci95, compared.pace.exceeds_noise) == (None, None)
-    assert compared.verdict.startswith("Not judged: B takes 20 % more time than A")
+    assert compared.verdict.startswith("Not decided: B takes 20 % more time than A")
     assert f"noise unknown, needs at least {FEWEST_STEPS} timed steps on both sides" in compared.verdict
     assert "Largest part" not in compared.verdict  # the rows are not judged either
     assert not compared.slower_than(0.0)
@@ -303,7 +303,7 @@ def test_the_sentence_says_what_moved_most_and_what_is_new():
     before = made(operator("aten::mm", 1.0, module="fc"), operator("old", 0.25, module="fc"))
     after = made(operator("aten::mm", 1.5, module="fc"), operator("aten::copy_", 1.0, module="fc"))
     assert compare(before, after).verdict == (
-        "Not judged: B takes 2.00 times as long as A: 2.50 s a step instead of 1.25 s "
+        "Not decided: B takes 2.00 times as long as A: 2.50 s a step instead of 1.25 s "
         "(spans of the traces; noise unknown, needs at least 6 traced steps on both sides). "
         "Largest part: copy_ of fc, +1.00 s (new). 1 operator is new (+1.00 s). 1 operator is gone (−250 ms)."
     )
@@ -430,3 +430,20 @@ def test_to_dict_reads_back_and_leaves_out_what_is_not_known():
     assert plain["schema"] == "rooflines.comparison/2"
     assert "ci95" not in plain["pace"]
     assert Comparison.from_dict(plain) == compared
+
+
+@pytest.mark.parametrize("disturbed", ["A", "B"])
+def test_a_side_that_others_delayed_in_nearly_every_step_decides_nothing(disturbed):
+    """Its five quietest steps have no interval, and their times are upper limits."""
+    quiet = timed(*(1.0 + 0.001 * (n % 3) for n in range(20)))
+    others = OtherPrograms(busy=1.5, threads=2, timed_left_out=15, judged=False)
+    delayed = replace(timed(12.0, 13.0, 12.5, 14.0, 12.2), other_programs=others)
+    sides = (delayed, quiet) if disturbed == "A" else (quiet, delayed)
+    compared = compare(*sides)
+    assert compared.pace.exceeds_noise is None
+    assert compared.slowdown == 0
+    assert compared.verdict.startswith(
+        "Not decided: B takes 12.5 times as long as A" if disturbed == "B" else ("Not decided", "A may not")
+    )
+    if disturbed == "B":
+        assert "because the machine was not quiet" in compared.verdict

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflines.device_specs.records import DISTURBED
-from rooflines.profiler.machine.others import OTHERS_CORES, alike_steps, busy_elsewhere
+from rooflines.profiler.machine.others import OTHERS_CORES, alike_steps, busy_elsewhere, quietest
 from rooflines.profiler.machine.others import quiet_steps as quiet
 from rooflines.profiler.read.records import Mask
 from rooflines.profiler.records import Run, RunFile, StepTimes
@@ -37,7 +37,8 @@ def quiet_steps(run: Run) -> QuietSteps:
     too few are left. Of the traced ones, those that resemble the timed ones in the pages that they took from
     the system.
 
-    Where too few are left, ``others`` says that the step cannot be judged. The host of a GPU needs a
+    Where too few are left, those with the least delay count, and ``others`` says so: their times are upper
+    limits. The host of a GPU needs a
     processor or two, so other programs disturb its steps only where they leave less than one free.
     """
     facts = run.facts
@@ -53,11 +54,16 @@ def quiet_steps(run: Run) -> QuietSteps:
         quiet(times.timed_ns, times.timed_queue_ns, busy),
         quiet(times.traced_ns, times.traced_queue_ns, busy),
     )
-    few = timed.sum() < min(FEWEST_TIMED, len(timed)) or traced.sum() < min(FEWEST_TRACED, len(traced))
-    if few:
-        judged = mean < OTHERS_CORES  # else the program's own threads wait for each other
-        return QuietSteps(*every, None if judged else _others(facts, mean, judged=False))
+    few = timed.sum() < min(FEWEST_TIMED, len(timed)), traced.sum() < min(FEWEST_TRACED, len(traced))
+    if any(few) and mean < OTHERS_CORES:  # the program's own threads wait for each other
+        return QuietSteps(*every, None)
+    if few[0]:
+        timed = quietest(times.timed_ns, times.timed_queue_ns, FEWEST_TIMED)
+    if few[1]:
+        traced = quietest(times.traced_ns, times.traced_queue_ns, FEWEST_TRACED)
     left_out = int((~timed).sum()), int((~traced).sum())
+    if any(few):
+        return QuietSteps(timed, traced, _others(facts, mean, left_out, judged=False))
     pages = page_faults(facts)
     alike = alike_steps(times.traced_step_faults, pages.timed, traced) if pages is not None else traced
     return QuietSteps(
@@ -100,7 +106,10 @@ def shared_machine(found: OtherPrograms) -> str:
     if left_out:
         text += f" Left out because of delays: {left_out}."
     if not found.judged:
-        text += " They delayed nearly every step: operators are listed with their times and not judged."
+        text += (
+            " They delayed nearly every step: times are those of the steps with the least delay, and upper "
+            "limits; efficiencies are lower limits."
+        )
     return text
 
 
@@ -123,10 +132,15 @@ def unsteady(analysis: Analysis) -> str:
     wide = _half_width_s(steps) / steps.median_s if steps is not None and steps.median_s else 0.0
     interval = f"the median step is {known_to(wide)}" if wide > WIDE else ""
     if found is not None and not found.judged:
-        return f"Not judged: {_busy(found, named=True)}."
+        return f"Shared machine: {_busy(found, named=True)} and delayed nearly every step."
     if found is not None:
         return f"Shared machine: {_busy(found)}{f', and {interval}' if interval else ''}."
     return f"Unsteady times: {interval}." if interval else ""
+
+
+def is_delayed(analysis: Analysis) -> bool:
+    """Whether other programs delayed nearly every step, so that times are upper limits."""
+    return analysis.other_programs is not None and not analysis.other_programs.judged
 
 
 def busy_cores(analysis: Analysis) -> float | None:
