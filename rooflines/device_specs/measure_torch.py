@@ -13,7 +13,7 @@ import torch
 from rooflines.device_specs import detect
 from rooflines.device_specs.nvml import find_gpu, start_nvml
 from rooflines.device_specs.plan import Plan
-from rooflines.device_specs.records import Precision
+from rooflines.device_specs.records import EMULATED, Precision
 from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DeviceError
 from rooflines.kernels.micro import clock, matmul, transfer
@@ -21,7 +21,7 @@ from rooflines.kernels.micro.matmul import Scaling, Shape, Side
 from rooflines.kernels.micro.repeats import Run, Timing
 from rooflines.kernels.micro.transfer import Access
 from rooflines.kernels.threads import torch_threads
-from rooflines.units import binary_bytes
+from rooflines.units import binary_bytes, significant
 
 _SLOWEST_GEMM = (
     1 / 20
@@ -79,8 +79,8 @@ def gemm(
             multiply = matmul.multiplication(small, precision, device, scaling)
             narrow = device.type == "cpu" and precision in ("bf16", "fp16")
             if narrow and emulated(small, multiply, cpu_reference(small)):
-                plan.progress(f"{what}: skipped, emulated")
-                return
+                plan.progress(f"{what}: emulated")
+                variant, shapes, transposed = EMULATED, (small,), ()
             rate = matmul.flops(small) / quickest(device, multiply)
     except (
         RuntimeError,
@@ -118,6 +118,20 @@ def cpu_reference(shape: Shape) -> float:
     """The rate of an fp32 product of ``shape`` on this CPU, by which an emulated precision is known."""
     device = torch.device("cpu")
     return matmul.flops(shape) / quickest(device, matmul.multiplication(shape, "fp32", device))
+
+
+def emulation(device: torch.device, precision: str) -> str | None:
+    """A sentence for who asks for a precision that the processor emulates; None for another one."""
+    low: Precision | None = "bf16" if precision.endswith("bf16") else "fp16" if "fp16" in precision else None
+    if device.type != "cpu" or low is None:
+        return None
+    shape = (256,) * 3
+    with torch_threads(1):
+        times = quickest(device, matmul.multiplication(shape, low, device)) * cpu_reference(shape)
+    if times * _SLOWEST_GEMM < matmul.flops(shape):
+        return None
+    slower = significant(times / matmul.flops(shape), 2)
+    return f"this processor emulates {low}: a product takes {slower} times as long as in fp32"
 
 
 def emulated(shape: Shape, multiply: Callable[[], object], reference: float) -> bool:

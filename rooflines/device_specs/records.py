@@ -29,6 +29,10 @@ MARKS = {
 }
 
 
+# The variant of a rate in a precision for which the device has no units: products are slower than in fp32.
+EMULATED = "emulated"
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The source of a figure: the kind, the method or document, and the ISO date. ``trace`` is the trace that
     it judges."""
@@ -136,15 +140,22 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
 
         Matrix work may run on the vector units as well (on most CPUs it does), so for ``matrix`` the higher
         of the two counts. Vector arithmetic on the half precisions is done in fp32 registers where the device
-        lists no separate rate. Products that accumulate in fp16 are not a roof for torch, which accumulates
-        in fp32, unless no other is known.
+        lists no separate rate, and so is an emulated precision. Products that accumulate in fp16 are not a
+        roof for torch, which accumulates in fp32, unless no other is known.
         """
+        if self.emulated(precision) is not None:
+            return self.compute("fp32", engine)
         engines = ("matrix", "vector") if engine == "matrix" else ("vector",)
         found = [c for c in self.main("compute") if c.precision == precision and c.engine in engines]
         if not found and engine == "vector" and precision in ("bf16", "fp16", "tf32", "fp8", "int8"):
             return self.compute("fp32", "vector")
         usual = [c for c in found if not (c.engine == "matrix" and c.accumulate == "fp16")]
         return max(usual or found, key=lambda c: c.value, default=None)
+
+    def emulated(self, precision: str) -> Ceiling | None:
+        """The rate of products in a precision that the device emulates; None for another one."""
+        found = (c for c in self.ceilings if c.variant == EMULATED and c.precision == precision)
+        return next(found, None)
 
     def with_three_passes(self) -> Ceilings:
         """These with a roof of fp32 products that are made of three in TF32."""

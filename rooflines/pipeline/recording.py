@@ -110,6 +110,8 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
     its random generators. Raises UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun
     stays on disk and loads.
     """
+    from rooflines.device_specs.measure_torch import emulation
+
     options.refuse(("to_end",), "models", "Only scripts have an end.")
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     directory, given = _checked(options, name, options.mode)
@@ -117,6 +119,9 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
     progress.stage("building the model", None)
     with quiet_profiler(), _generators_kept(options):
         prepared = _prepare(model, inputs, options, name)
+        emulates = emulation(prepared.device, options.precision)
+        if emulates is not None:
+            progress.stage(emulates, None)
         plain = reference_options(options) if prepared.facts.source == "model" and options.trace else None
         step = FirstResult(prepared.step) if plain is not None else prepared.step
         with prepared.flags(), quiet_logs():
@@ -126,7 +131,7 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
                 prepared.device,
                 settings=_settings(options, model),
                 progress=progress,
-                notes=prepared.notes,
+                notes=(*prepared.notes, *([emulates] if emulates else [])),
                 traced_steps=TRACED_STEPS if options.trace else 0,
             )
             if prepared.tokens is not None:

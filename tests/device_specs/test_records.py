@@ -27,6 +27,13 @@ def test_compute_roofs():
     # Half precision vector work runs in fp32 registers.
     assert CEILINGS.compute("bf16", "vector").name == "FMA fp32"
     assert CEILINGS.compute("fp16", "matrix") is None
+    # An emulated precision has the roofs of fp32, in which it computes.
+    slow = msgspec.structs.replace(gemm, name="GEMM fp16", precision="fp16", variant="emulated", value=1e9)
+    emulating = msgspec.structs.replace(more, ceilings=(*more.ceilings, slow))
+    assert emulating.emulated("fp16") == slow
+    assert emulating.emulated("fp32") is None
+    assert emulating.compute("fp16", "matrix").name == "GEMM fp32"
+    assert emulating.compute("fp16", "vector").name == "FMA fp32"
 
 
 def test_memory_roofs_and_latency():

@@ -42,6 +42,7 @@ Rule = Callable[[Case], Advice | None]
 # Special rules first: what they are about is taken out of the times that the general ones see.
 RULES: tuple[Rule, ...] = (
     host.load_faster,
+    matrix.emulated,
     matrix.hand_written,
     matrix.fallback,
     copies.conversions,

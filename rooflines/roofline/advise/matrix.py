@@ -26,6 +26,7 @@ _HOPPER = re.compile(r"\bG?H(?:100|200|800|20)\b")
 MULTIPLE = 8
 # Time of which no saving can be stated is worth a sentence from this share of a step on.
 WORTH_UNKNOWN = 0.05
+_IN_FP32 = "in the code: no torch.autocast on a processor, and parameters in fp32"
 
 
 def fallback(case: Case) -> Advice | None:
@@ -170,6 +171,37 @@ _SOFTMAX = ("aten::softmax", "aten::_softmax", "aten::_softmax_backward_data", "
 # The backward pass of fused attention computes the scores once more: five products where the forward pass has
 # two.
 _BACKWARD_PRODUCTS = 2.5
+
+
+def emulated(case: Case) -> Advice | None:
+    """Products in a precision that the device emulates, which it computes faster in fp32, with the casts to
+    it."""
+    rows = case.ran(
+        lambda one: (
+            isinstance(one.row, OperatorRow)
+            and one.row.matrix_flops > 0
+            and case.ceilings.emulated(one.row.precision or "") is not None
+        )
+    )
+    usual = case.ceilings.compute("fp32", "matrix")
+    if not rows or usual is None:
+        return None
+    operators = [one.row for one in rows if isinstance(one.row, OperatorRow)]
+    longest = max(operators, key=lambda row: row.time_s)
+    rate = sum(row.matrix_flops for row in operators) / sum(row.time_s for row in operators)
+    casts = case.ran(lambda one: one.row.name == "aten::_to_copy")
+    saved = {one.key: one.saved(row.lower_bound_s or 0.0) for one, row in zip(rows, operators, strict=True)}
+    with_casts = f", and casts {seconds(total(casts))}" if total(casts) else ""
+    return Advice(
+        f"Compute in fp32: {case.analysis.environment.device_name or 'this device'} emulates "
+        f"{longest.precision}",
+        sum(saved.values()) + total(casts),
+        f"{' and '.join(sorted({plural(row.category) for row in operators}))} in {longest.precision} take "
+        f"{seconds(total(rows))} {case.per}{with_casts}; they reach {si(rate, 'FLOP/s')}, and in fp32 up to "
+        f"{si(usual.value, usual.unit)} ({usual.source.kind})",
+        Setting("precision", "fp32", None if case.analysis.workload.source == "model" else _IN_FP32),
+        saved | whole(casts),
+    )
 
 
 class _Written(NamedTuple):

@@ -291,8 +291,8 @@ def _basis(attribution: Attribution, *, start_up: bool, timed: bool, served: boo
 
 
 def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: Coverage) -> Workload:
-    """The workload, for the trace of another program in the precision of its matrix work."""
-    if recorded.source != "trace":
+    """The workload, for another program in the precision of its matrix work, unless it was given."""
+    if recorded.source == "model" or (recorded.source != "trace" and recorded.precision != "fp32"):
         return recorded
     return msgspec.structs.replace(
         recorded, precision=traced_precision(operators, coverage.unmodeled) or recorded.precision

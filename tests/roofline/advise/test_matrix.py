@@ -3,10 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import Environment
 from rooflines.roofline.advise import matrix
 from rooflines.roofline.advise.matrix import is_fallback
-from tests.roofline.advise.cases import analysis, case, kernel, row, unmodeled
+from tests.roofline.advise.cases import CEILINGS, SHEET, analysis, case, kernel, row, unmodeled
 
 ALIGN1 = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align1>"
 ALIGN2 = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2>"
@@ -157,3 +158,17 @@ def test_a_product_whose_last_argument_is_no_matrix():
                                                       ("cutlass_80_simt_hgemm_128x32_8x5_tn_align1", True, True)])  # fmt: skip
 def test_kernels_without_tensor_cores_name_an_alignment_that_says_nothing(name, half, is_one):
     assert is_fallback(name, half=half, hopper=False) == is_one
+
+
+def test_a_precision_that_the_processor_emulates_is_advised_against():
+    """Down to the bound of the products in fp32, and without the casts; the casts of others stay."""
+    slow = Ceiling(
+        kind="compute", name="GEMM fp16", value=1e9, unit="FLOP/s", source=SHEET, precision="fp16", engine="matrix", variant="emulated"
+    )
+    rows = product("", time_s=0.04, matrix_flops=10**8, flops=10**8), row("aten::_to_copy", 0.02)
+    found = matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow)))
+    assert found.title == "Compute in fp32: NVIDIA H100 80GB HBM3 emulates fp16"
+    assert found.saves_s == pytest.approx(0.04 - 0.001 + 0.02)
+    assert "they reach 2.50 GFLOP/s, and in fp32 up to 60.0 TFLOP/s" in found.evidence
+    assert matrix.emulated(case(*rows)) is None
+    assert matrix.emulated(case(row("aten::_to_copy", 0.02), ceilings=(*CEILINGS, slow))) is None, "no products in it"
