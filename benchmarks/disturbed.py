@@ -28,7 +28,7 @@ import psutil
 RESULTS = Path(__file__).parent / "results" / "disturbed.json"
 LIMIT = 0.08
 BOUNDS = (
-    "Not judged", "Compute-bound", "Memory-bound", "Far from any roof", "Launch-bound", "Host-bound", "Input-bound", "No single bound",
+    "Not judged", "Compute-bound", "Memory-bound", "Inefficient", "Launch-bound", "Host-bound", "Input-bound", "No single bound",
 )  # fmt: skip
 BURNER = """
 import random, time

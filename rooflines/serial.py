@@ -26,6 +26,7 @@ _SELECTED: Final = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9}
 #: schemas that are read as another, whose spelling of some names they do not have
 OLDER_SCHEMAS: Final = {"rooflines.analysis/1": "rooflines.analysis/2"}
 _BRITISH: Final = re.compile(rb'"(?:unmodelled|modelled|synchronisation)\w*"')
+_RENAMED: Final = {b'"far"': b'"inefficient"'}
 
 
 def to_plain(record: Any) -> Any:
@@ -125,7 +126,8 @@ def _renewed(text: bytes) -> bytes:
     for older, newer in OLDER_SCHEMAS.items():
         if f'"{older}"'.encode() in text[:1024]:
             text = _BRITISH.sub(lambda name: name[0].replace(b"ll", b"l").replace(b"is", b"iz"), text)
-            text = text.replace(older.encode(), newer.encode(), 1)
+            for name, new in (*_RENAMED.items(), (older.encode(), newer.encode())):
+                text = text.replace(name, new)
     return text
 
 

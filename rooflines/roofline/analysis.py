@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ANALYSIS_SCHEMA = "rooflines.analysis/2"
-# ``transfer`` is a copy between host and device, judged by the link; ``far`` is work that stays below a third
-# of every roof.
-Bound = Literal["compute", "memory", "far", "latency", "transfer", "communication", "unknown"]
+# ``transfer`` is a copy between host and device, judged by the link; ``inefficient`` is work that stays below
+# a third of every roof.
+Bound = Literal["compute", "memory", "inefficient", "latency", "transfer", "communication", "unknown"]
 Limit = Literal["input", "host"]
 Phase = Literal["forward", "backward", "optimizer", "prefill", "decode", ""]
 CATEGORIES = (
@@ -634,7 +634,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     gain_s: float | None = None
     critical_fraction: float | None = None
     bound: Bound = "unknown"
-    #: the roof that a row far from any roof is closest to
+    #: the roof that an inefficient row is closest to
     nearest_roof: Literal["compute", "memory"] | None = None
     #: the part of a copy's or a collective's time that no computation hides, of computation the part in which
     #: no other kernel runs

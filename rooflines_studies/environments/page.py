@@ -44,7 +44,7 @@ MODELS = ("resnet18", "mobilenet_v2", "resnet50", "squeezenet1_1")
 _NEAR = 0.15
 # A step that waits for its input for this share of the time is set by the input pipeline.
 _WAITS = 0.3
-_LIMITS = {"input": "the input pipeline", "far": "kernels far from any roof"}
+_LIMITS = {"input": "the input pipeline", "inefficient": "inefficient kernels"}
 
 
 def findings(study: Study) -> Iterator[str]:

@@ -34,7 +34,7 @@ TIME, SHARE = r"(\d[\d.,]* (?:ns|µs|ms|s))", r"(<?\d[\d.]*) %"
 PAIRS = (
     (re.compile(rf"{TIME} a step \({SHARE}"), (1, 2)),
     (re.compile(rf"{SHARE} of the step \({TIME}"), (2, 1)),
-    (re.compile(rf"(?:compute|memory|far|latency|host|input|idle|lower bound|headroom) {SHARE} \({TIME}"), (2, 1)),
+    (re.compile(rf"(?:compute|memory|inefficient|latency|host|input|idle|lower bound|headroom) {SHARE} \({TIME}"), (2, 1)),
 )
 # Times of a step that are not of the step which is divided say so.
 OTHERS = re.compile(r"percentile|interval|profiler|first step|traced step|Warm-up|median")
@@ -216,7 +216,7 @@ def test_a_disturbed_run_says_what_is_known_and_that_its_times_are_upper_limits(
     assert analysis.totals.flops
     text = text_of("text", written["text"])
     assert "rooflines advise RUN --try" in text
-    assert "Far from any roof" not in analysis.verdict
+    assert "Inefficient" not in analysis.verdict
 
 
 def test_numbers_among_the_arguments_do_not_make_another_step(folder, options):

@@ -173,7 +173,7 @@ def test_every_direction_and_kind_of_host_memory_has_the_link_as_its_roof(name):
 
 def test_a_copy_on_the_device_is_judged_by_its_memory():
     row = row_of(analyzed(uploading(hidden_us=0, name="Memcpy DtoD (Device -> Device)"), ceilings_with()), "aten::copy_")
-    assert (row.bound, row.nearest_roof, row.lower_bound_s) == ("far", "memory", pytest.approx(8e-6))
+    assert (row.bound, row.nearest_roof, row.lower_bound_s) == ("inefficient", "memory", pytest.approx(8e-6))
 
 
 def kernels(*durations, cat="kernel"):
@@ -206,20 +206,21 @@ def test_memsets_are_shorter_than_the_shortest_kernel():
     work = [event for i in range(2, 20) for event in (add(100 * i, 20), launch(100 * i + 5, 2, i), kernel("k", 100 * i + 30, 2, i))]
     analysis = analyzed(trace(*filled, *work), ceilings_with())
     assert (row_of(analysis, "aten::add").bound, row_of(analysis, "aten::add").efficiency) == ("latency", pytest.approx(1))
-    assert (row_of(analysis, "aten::zero_").bound, row_of(analysis, "aten::zero_").flag) == ("far", None)
+    assert (row_of(analysis, "aten::zero_").bound, row_of(analysis, "aten::zero_").flag) == ("inefficient", None)
 
 
 @pytest.mark.parametrize(("roof", "efficiency", "expected"), [
-    ("memory", 0.34, ("memory", None)), ("memory", 0.33, ("far", "memory")), ("compute", 0.1, ("far", "compute")),
-    ("compute", 1.2, ("compute", None)), ("memory", None, ("memory", None)), ("latency", 0.1, ("far", None)),
+    ("memory", 0.34, ("memory", None)), ("memory", 0.33, ("inefficient", "memory")), ("compute", 0.1, ("inefficient", "compute")),
+    ("compute", 1.2, ("compute", None)), ("memory", None, ("memory", None)), ("latency", 0.1, ("inefficient", None)),
     ("latency", 0.34, ("latency", None)),
 ])  # fmt: skip
-def test_below_a_third_of_every_roof_the_class_is_far(roof, efficiency, expected):
+def test_below_a_third_of_every_roof_the_class_is_inefficient(roof, efficiency, expected):
     assert bound_class(roof, efficiency) == expected
 
 
 @pytest.mark.parametrize(
-    ("took_us", "expected"), [(20, ("memory", None)), (36, ("memory", None)), (37, ("far", "memory")), (400, ("far", "memory"))]
+    ("took_us", "expected"),
+    [(20, ("memory", None)), (36, ("memory", None)), (37, ("inefficient", "memory")), (400, ("inefficient", "memory"))],
 )
 def test_the_nearer_roof_is_named(took_us, expected):
     """12 MB at 1 TB/s are 12 us; a million FLOPs at 10 TFLOP/s are 0.1."""
@@ -230,8 +231,8 @@ def test_the_nearer_roof_is_named(took_us, expected):
 
 def test_reports_name_the_nearest_roof_and_the_link():
     analysis = named("resnet50_v100_training_2021_schema")
-    far = next(row for row in analysis.operators if row.bound == "far")
-    assert bound_words(far) == f"far ({far.nearest_roof})"
+    slow = next(row for row in analysis.operators if row.bound == "inefficient")
+    assert bound_words(slow) == f"inefficient ({slow.nearest_roof})"
     assert [roof.name for roof in roofs_of_run(analysis)] == ["fp32 vector", "HBM HBM2", "shortest kernel", "H2D"]
     table = operator_table(analysis)
     bound = [column.label for column in table.columns].index("bound")

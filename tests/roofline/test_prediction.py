@@ -268,7 +268,7 @@ def test_the_parts_that_go_are_all_of_a_prediction():
 
 
 def test_what_is_far_from_every_roof_has_no_traffic_to_save_on_a_processor():
-    far = [row(name, time_s=0.02, size=2**20, shapes="64x64", bound="far") for name in ("aten::relu", "aten::add")]
+    far = [row(name, time_s=0.02, size=2**20, shapes="64x64", bound="inefficient") for name in ("aten::relu", "aten::add")]
     found = gain_of(change("compile", compile="on"), PredictedStep(case(*far)))
     assert sum(saved_s for key, saved_s in found.of.items() if isinstance(key, int)) == 0
     near = [replace(one, bound="memory") for one in far]

@@ -22,7 +22,7 @@ def said(breakdown, categories=None, **more):
     [
         ("compute", "Compute-bound for 90 % of the step."),
         ("memory", "Memory-bound for 90 % of the step."),
-        ("far", "Far from any roof for 90 % of the step: operators that are too small, badly shaped or on a slow kernel."),
+        ("inefficient", "Inefficient for 90 % of the step: operators that are too small, badly shaped or on a slow kernel."),
         ("latency", "Launch-bound: operators too small for the device, and calls that only dispatch, take 90 % of the step."),
         ("transfer", "Transfer-bound: copies between host and device take 90 % of the step."),
         ("communication", "Communication-bound: communication that no computation hides takes 90 % of the step."),
@@ -34,23 +34,22 @@ def test_what_takes_the_most_of_the_step_is_its_bound(name, opening):
 
 
 def test_a_step_without_a_large_class_has_no_single_bound():
-    assert said({"memory": 0.22, "communication": 0.2, "host": 0.19, "compute": 0.15, "far": 0.12, "latency": 0.12}) == (
+    assert said({"memory": 0.22, "communication": 0.2, "host": 0.19, "compute": 0.15, "inefficient": 0.12, "latency": 0.12}) == (
         "No single bound: memory-bound operators take 22 % of the step, communication 20 % and idle time caused by the host 19 %."
     )
 
 
 def test_a_class_must_lead_by_a_tenth():
-    assert said({"memory": 0.35, "compute": 0.33, "far": 0.32}, {"matmul": 0.35}) == (
-        "No single bound: memory-bound operators take 35 % of the step, compute-bound operators 33 % and operators far from any roof "
-        "32 %."
+    assert said({"memory": 0.35, "compute": 0.33, "inefficient": 0.32}, {"matmul": 0.35}) == (
+        "No single bound: memory-bound operators take 35 % of the step, compute-bound operators 33 % and inefficient operators 32 %."
     )
-    two = {"compute": 0.33, "memory": 0.35, "far": 0.2, "host": 0.12}
+    two = {"compute": 0.33, "memory": 0.35, "inefficient": 0.2, "host": 0.12}
     both = "Memory- and compute-bound for 35 and 33 % of the step"
     assert said(two, {"matmul": 0.35}) == f"{both}; matrix products take 35 % of the step."
     assert said({"communication": 0.38, "host": 0.37, "memory": 0.25}) == (
         "No single bound: communication takes 38 % of the step and idle time caused by the host 37 %."
     )
-    assert said({"memory": 0.4, "compute": 0.35, "far": 0.25}) == "Memory-bound for 40 % of the step."
+    assert said({"memory": 0.4, "compute": 0.35, "inefficient": 0.25}) == "Memory-bound for 40 % of the step."
 
 
 def test_a_host_that_takes_the_most_is_the_bound():
@@ -122,8 +121,8 @@ def test_a_trace_without_steps_is_the_trace():
 
 def test_new_pages_are_said_and_are_no_property_of_the_operators():
     steps = replace(sample().steps, median_s=0.02)
-    text = said({"far": 0.9, "host": 0.1}, steps=steps, page_faults=PageFaults(timed=4000, page_s=1e-6))
+    text = said({"inefficient": 0.9, "host": 0.1}, steps=steps, page_faults=PageFaults(timed=4000, page_s=1e-6))
     assert "About 20 % of the step goes into new pages of memory; which operators wait for them differs from run to run." in text
-    assert text.endswith("Far from any roof for 90 % of the step.")
+    assert text.endswith("Inefficient for 90 % of the step.")
     for few in (PageFaults(timed=1000, page_s=1e-6), PageFaults(timed=4000)):  # a page that was not timed has no cost
-        assert "pages" not in said({"far": 0.9, "host": 0.1}, steps=steps, page_faults=few)
+        assert "pages" not in said({"inefficient": 0.9, "host": 0.1}, steps=steps, page_faults=few)

@@ -212,10 +212,10 @@ def test_no_operator_above_three_times_the_shortest_kernel_is_bound_by_latency(p
 @every_trace
 def test_near_a_roof_means_a_third_of_it(path):
     for row in analysis_of(path).operators:
-        assert row.nearest_roof is None or row.bound == "far"
+        assert row.nearest_roof is None or row.bound == "inefficient"
         assert row.headroom_s is None or row.headroom_s <= row.time_s
-        if row.bound in ("compute", "memory", "latency", "far") and row.efficiency is not None:
-            assert (row.efficiency < 1 / 3) == (row.bound == "far")
+        if row.bound in ("compute", "memory", "latency", "inefficient") and row.efficiency is not None:
+            assert (row.efficiency < 1 / 3) == (row.bound == "inefficient")
 
 
 @every_trace
@@ -225,7 +225,7 @@ def test_a_class_that_is_named_alone_leads_by_a_tenth(path):
     if analysis.idle_breakdown is not None:
         parts["idle"] = sum(parts.pop(name, 0.0) for name in ("host", "idle", "input"))
     bounds = sorted(parts.values(), reverse=True)
-    alone = r"\b(?:Compute|Memory|Host|Launch|Transfer|Communication)-bound(?: for|:)|Far from any roof for|The device is idle for"
+    alone = r"\b(?:Compute|Memory|Host|Launch|Transfer|Communication)-bound(?: for|:)|Inefficient for|The device is idle for"
     if analysis.limited_by != "input" and re.search(alone, analysis.verdict) and len(bounds) > 1:
         assert bounds[1] < 0.9 * bounds[0]
 
@@ -326,7 +326,7 @@ def stated(analysis: Analysis) -> list[tuple[str, str, float]]:
     take = rf"takes? {SHARE} of {WHOLE}"
     patterns = [
         *((name, rf"\b{name}-bound for {SHARE} of", name) for name in ("compute", "memory", "latency")),
-        ("far", rf"far from any roof for {SHARE} of", "far"),
+        ("inefficient", rf"inefficient for {SHARE} of", "inefficient"),
         ("memory", rf"memory- and compute-bound for {SHARE.removesuffix(' %')} and", "memory"),
         ("compute", rf"memory- and compute-bound for \d+ and {SHARE} of", "compute"),
         ("latency", rf"launch-bound: [^:.;]*, {take}", "latency"),

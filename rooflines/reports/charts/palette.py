@@ -151,8 +151,8 @@ BOUNDS: dict[str, BoundStyle] = {
         BoundStyle("compute", "C", "limited by the arithmetic units", "#39424d", "#ced5dd", "solid"),
         BoundStyle("memory", "M", "limited by memory traffic", "#8893a0", "#7c8793", "diagonal"),
         BoundStyle(
-            "far",
-            "F",
+            "inefficient",
+            "E",
             "below a third of every roof: too small, badly shaped or a slow kernel",
             "#b4bdc7",
             "#5a636d",

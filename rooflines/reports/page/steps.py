@@ -35,7 +35,7 @@ _KINDS = {
     "communication_s": ("communication", "communication", "exchange between devices that nothing else hides"),
     "runtime_s": ("runtime calls", "host", "the host in the runtime while no device ran anything"),
     "dataloader_s": ("data loader", "input", "the host in the data loader"),
-    "cpu_s": ("CPU operators", "far", "operators on the host while no device ran anything"),
+    "cpu_s": ("CPU operators", "inefficient", "operators on the host while no device ran anything"),
     "other_s": ("other", "idle", "nothing that was recorded"),
 }
 

@@ -35,7 +35,7 @@ _FILLS = {
     "communication": ("╳", "x"),
     "host": ("░", "."),
     "input": ("▚", "%"),
-    "far": ("◩", "/"),
+    "inefficient": ("◩", "/"),
     "transfer": ("▞", "\\"),
     "idle": ("┈", "_"),
     "unknown": ("?", "?"),

@@ -78,8 +78,8 @@ def marked_name(row: OperatorRow) -> str:
 
 
 def bound_words(row: OperatorRow) -> str:
-    """The class of a row: ``memory``, or ``far (memory)`` with the nearest roof of a row that is far from
-    every roof."""
+    """The class of a row: ``memory``, or ``inefficient (memory)`` with the nearest roof of a row that
+    is far below every roof."""
     return f"{row.bound} ({row.nearest_roof})" if row.nearest_roof else row.bound
 
 

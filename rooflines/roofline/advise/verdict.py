@@ -55,7 +55,7 @@ _PLURAL = {
 _OPENINGS = {
     "compute": "Compute-bound for {}",
     "memory": "Memory-bound for {}",
-    "far": "Far from any roof for {}: operators that are too small, badly shaped or on a slow kernel",
+    "inefficient": "Inefficient for {}: operators that are too small, badly shaped or on a slow kernel",
     "delayed": "Bound uncertain for {}: other programs delayed the steps while its operators ran",
     "latency": "Launch-bound: operators too small for the device, and calls that only dispatch, take {}",
     "transfer": "Transfer-bound: copies between host and device take {}",
@@ -79,7 +79,7 @@ _LEAST_SHARE_BESIDE_UNKNOWN = 0.1
 _CLASSES = {
     "compute": "compute-bound operators",
     "memory": "memory-bound operators",
-    "far": "operators far from any roof",
+    "inefficient": "inefficient operators",
     "latency": "launch-bound operators",
     "transfer": "copies between host and device",
     "communication": "communication",
@@ -394,15 +394,15 @@ def _bound(analysis: Analysis) -> str:
         )
         return " ".join(filter(None, (f"{waiting}{f'; {rates}' if rates else ''}.", sentence(where))))
     elif bound in _OPENINGS and (
-        judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")
+        judged or uncounted or bound not in ("compute", "memory", "inefficient", "latency", "unknown")
     ):
         why, part = (
             _unknown(analysis) if bound == "unknown" else (bound, shares.get(bound, parts.get(bound, 0.0)))
         )
         share = f"{percent(part)} of {whole}"
-        why = "delayed" if why == "far" and is_delayed(analysis) else why
+        why = "delayed" if why == "inefficient" and is_delayed(analysis) else why
         opening = _OPENINGS[why].format(share)
-        if why == "far" and paging(analysis):  # and not because of what the operators are
+        if why == "inefficient" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]
         if bound in ("host", "idle") and analysis.idle_breakdown is not None:
             opening = _idle(parts, analysis.idle_breakdown, whole)

@@ -5,8 +5,8 @@ latency)`` (Williams, Waterman, Patterson: "Roofline", CACM 52(4), 2009, with th
 third roof).
 
 A copy between host and device is judged by the link, everything else by arithmetic, memory and the device's
-shortest kernel. A row that reaches less than a third of the roof that sets its bound is ``far`` from any
-roof: neither its arithmetic nor its bytes explain its time. The same holds for the shortest kernel: a call
+shortest kernel. A row that reaches less than a third of the roof that sets its bound is ``inefficient``:
+neither its arithmetic nor its bytes explain its time. The same holds for the shortest kernel: a call
 that takes more than three times as long is not bound by its latency.
 
 Kineto names copies ``Memcpy HtoD (Pageable -> Device)``: the direction, and whether the host's memory is
@@ -37,8 +37,8 @@ TO_HOST = ("DtoH", "Device -> Host", "DeviceToHost", "D2H", "D2M")
 _MOSTLY = 0.5
 # An efficiency above this is flagged: past the noise of a time and of a ceiling.
 IMPLAUSIBLE = 1.05
-# Below this share of the roof that sets its bound a row is far from every roof.
-FAR = 1 / 3
+# Below this share of the roof that sets its bound a row is inefficient.
+INEFFICIENT = 1 / 3
 # The least kernel of a trace is a floor where it has this many, and none that takes longer than this, because
 # such a one works.
 FEWEST_KERNELS = 10
@@ -220,8 +220,8 @@ def _judged(
         # A view or a dispatcher does no work at all: its time is what calling it costs.
         latency = ceilings.latency()
         explained_s = latency.value if latency is not None else LONGEST_FLOOR_NS / 1e9
-        far = row.kernels and time_s / row.calls * FAR > explained_s
-        return Judgment("far" if far else "latency", lower_bound_s=0.0, headroom_s=time_s)
+        is_far = row.kernels and time_s / row.calls * INEFFICIENT > explained_s
+        return Judgment("inefficient" if is_far else "latency", lower_bound_s=0.0, headroom_s=time_s)
     if work is None or ceilings is None:
         return Judgment("unknown")
     if row.kernels and all(kernel.name.lower().startswith(("memset", "memcpy")) for kernel in row.kernels):
@@ -251,9 +251,9 @@ def _judged(
 def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["compute", "memory"] | None]:
     """The class of a row whose bound ``roof`` sets, and the roof that it is nearest to where it is far from
     all of them."""
-    if efficiency is None or efficiency >= FAR:
+    if efficiency is None or efficiency >= INEFFICIENT:
         return roof, None
-    return "far", roof if roof == "compute" or roof == "memory" else None
+    return "inefficient", roof if roof == "compute" or roof == "memory" else None
 
 
 def _transferred(

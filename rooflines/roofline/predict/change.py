@@ -363,7 +363,7 @@ def lower_precision(change: Change, step: PredictedStep) -> Gain | None:
     """Operators near their bound keep their efficiency under the roofs of the new precision, with half the
     bytes; and the casts.
 
-    On a CPU, operators far from every roof keep their time, because something else limits them, except what
+    On a CPU, inefficient operators keep their time, because something else limits them, except what
     moves bytes only in them: conversions of layouts and new pages from the system, which halve.
     """
     precision = str(change.options["precision"])
@@ -477,7 +477,7 @@ def compiled(change: Change, step: PredictedStep) -> Gain | None:
     for chain in chains(step.rows, training=step.analysis.workload.mode == "training"):
         calls += chain.fused
         for row in chain.rows:
-            # What is far from every roof on a processor is limited by something else than its traffic.
+            # What is inefficient on a processor is limited by something else than its traffic.
             if step.on_device or row.bound in ("memory", "latency"):
                 of[place[id(row)]] += row.time_s * chain.inside_bytes / chain.bytes
     traffic_s, host_s = sum(of.values()), step.host_s(calls)

@@ -51,7 +51,7 @@ from rooflines.roofline.own.own import Attribution
 BOUND_ORDER = (
     "compute",
     "memory",
-    "far",
+    "inefficient",
     "latency",
     "unknown",
     "transfer",
