@@ -24,6 +24,8 @@ def trial(predicted, low, value, high):
         (2.0, 0.9, 1.0, 1.1, "none"),
         (2.0, 0.9, 1.6, 2.9, "unclear"),
         (1.01, 0.9, 1.0, 1.1, "as predicted"),
+        (1.01, 0.04, 2.67, 161.0, "unclear"),
+        (None, 0.04, 2.67, 161.0, "unclear"),
         (2.0, 0.7, 0.8, 0.9, "worse"),
         (0.8, 0.7, 0.8, 0.9, "as predicted"),
         (0.8, 0.3, 0.4, 0.5, "worse"),

@@ -87,7 +87,7 @@ def outcome(trial: Trial) -> Outcome:
     """Return how the measured gain compares with the predicted one.
 
     ``none`` is an interval that contains no gain and excludes the predicted one, ``unclear`` one that
-    contains both.
+    contains both, or much else.
     """
     found, expected = trial.speedup, trial.predicted and math.log(trial.predicted)
     if trial.reason is not None:
@@ -97,6 +97,8 @@ def outcome(trial: Trial) -> Outcome:
     if found.low is None or found.high is None:
         return "unclear"
     if found.low <= 1 <= found.high:
+        if max(1 / found.low if found.low > 0 else math.inf, found.high) > FACTOR:
+            return "unclear" if expected is None or found.low <= math.exp(expected) <= found.high else "none"
         if expected is None:
             return "none"
         if abs(expected) < WORTH:
