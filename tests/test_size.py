@@ -21,7 +21,7 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_043, 55, 12, 0, 0),
-    "all": (596_381, 4_215, 442, 0, 0),
+    "all": (596_479, 4_216, 442, 0, 0),
     "cli": (14_735, 79, 25, 0, 0),
     "device_specs": (34_626, 289, 22, 0, 0),
     "integrations": (5_948, 63, 11, 0, 0),
@@ -31,7 +31,7 @@ MOST: dict[str, tuple[int, int, int, int, int]] = {
     "reports": (102_063, 630, 60, 0, 0),
     "roofline": (226_938, 1_409, 149, 0, 0),
     "rooflines_studies": (55_580, 389, 35, 0, 0),
-    "sweeps": (26_695, 179, 19, 0, 0),
+    "sweeps": (26_793, 180, 19, 0, 0),
 }
 
 

@@ -24,12 +24,15 @@ def run_point(options: dict[str, Any], directory: Path, channel: WorkerChannel) 
     ``round``.
 
     The first round traces the operators, later ones time the steps only. A training sends its result so far
-    after every epoch. An error of rooflines is the reason of the result.
+    after every epoch. An error of rooflines is the reason of the result. A precision that the processor
+    emulates is not measured.
     """
     point, number = msgspec.convert(options["point"], SweepPoint), int(options["round"])
     given: dict[str, Any] = {name: value for name, value in point.options.items() if name != "model"}
     model = str(point.options["model"])
     try:
+        if number == 0 and (reason := _emulation(given)) is not None:
+            return PointResult(point=point.id, round=number, reason=f"skipped: {reason}.")
         if point.kind == "train":
             from rooflines.pipeline.training import train
             from rooflines.profiler.training.options import TrainOptions
@@ -49,6 +52,15 @@ def run_point(options: dict[str, Any], directory: Path, channel: WorkerChannel) 
     except RooflinesError as error:
         return PointResult(point=point.id, round=number, reason=str(error))
     return of_run(read_json(directory / RUN_FOLDER / ANALYSIS_FILE, Analysis), point, number)
+
+
+def _emulation(given: dict[str, Any]) -> str | None:
+    """Why a point would measure how slow an emulated precision is; None for others."""
+    from rooflines.device_specs.measure_torch import emulation
+    from rooflines.profiler.options import find_device
+
+    precision = str(given.get("precision", "fp32"))
+    return emulation(find_device(given.get("device", "auto")), precision) if "16" in precision else None
 
 
 def of_run(analysis: Analysis, point: SweepPoint, number: int) -> PointResult:

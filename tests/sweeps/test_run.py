@@ -3,17 +3,22 @@
 import contextlib
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
+import torch
 
+from rooflines.device_specs.measure_torch import emulation
 from rooflines.errors import Interrupted, OutputError, RunError, UsageError
 from rooflines.profiler.progress import Silent
 from rooflines.sweeps.places import parameters
+from rooflines.sweeps.point import run_point
 from rooflines.sweeps.process import JobError, run_job
 from rooflines.sweeps.records import Job, MeasuredValue, PointResult, Sweep, SweepPoint
 from rooflines.sweeps.results import estimate, frame, read_results, row_of, sweep_rows
@@ -202,3 +207,17 @@ def test_slurm_is_asked_for_with_its_own_parameters(tmp_path):
 
     with pytest.raises(UsageError, match="jobs cannot be submitted"):
         run_sweep("s", points("plain"), repeats=1, output=tmp_path / "s", place=on_slurm(tmp_path / "jobs", {}))
+
+
+def test_a_point_in_a_precision_that_the_processor_emulates_is_not_measured(tmp_path):
+    """And in one that it computes, nothing keeps the point from running."""
+    cpu = torch.device("cpu")
+    assert emulation(cpu, "fp32") is emulation(torch.device("meta"), "bf16") is None
+    reason = emulation(cpu, "amp-bf16")
+    if reason is None:
+        pytest.skip("this processor has units for bf16")
+    assert re.fullmatch(r"this processor emulates bf16: a product takes \d+ times as long as in fp32", reason)
+    point = SweepPoint(id="a", label="a", options={"model": "resnet18", "precision": "amp-bf16", "device": "cpu"})
+    result = run_point({"point": msgspec.to_builtins(point), "round": 0}, tmp_path, None)
+    assert result.reason.startswith("skipped: this processor emulates bf16: a product takes ")
+    assert not list(tmp_path.iterdir())
