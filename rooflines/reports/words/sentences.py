@@ -148,9 +148,9 @@ def certainty_sentence(analysis: Analysis) -> str:
     if not any(one.most_s for one in analysis.findings) or not (noise > WORTH or is_delayed(analysis)):
         return ""
     why = (
-        f"savings below {percent(noise)} of the step are within the error of its time"
-        if noise > WORTH
-        else "other programs delayed the steps"
+        "other programs delayed the steps, so savings are upper limits"
+        if is_delayed(analysis)
+        else f"savings below {percent(noise)} of the step are within the error of its time"
     )
     return f"Not certain on this machine: {why}. Measure them: rooflines advise RUN --try"
 
