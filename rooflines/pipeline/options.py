@@ -13,6 +13,7 @@ from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.profiler.options import HOW_GROUP, MEASURE_GROUP, OUTPUT, Option, OptionValue, PointOptions
 from rooflines.profiler.progress import Progress
+from rooflines.profiler.records import Settings
 from rooflines.reports.render.formats import FORMATS as ALL_FORMATS
 from rooflines.reports.render.formats import usable
 
@@ -63,6 +64,12 @@ class ProfileOptions(PointOptions):
         bool,
         Option("Wait until other programs pause, and repeat the steps they disturb (CPU).", MEASURE_GROUP),
     ] = False
+    budget: Annotated[
+        float,
+        Option(
+            "Seconds that the recorded steps may take, or five steps if these take longer.", MEASURE_GROUP
+        ),
+    ] = Settings().budget_s
     trace: Annotated[
         bool, Option("Trace the operators of some steps after the timed ones.", MEASURE_GROUP)
     ] = True
@@ -81,7 +88,7 @@ class ProfileOptions(PointOptions):
     def check(self) -> None:
         """Raise UsageError for what no workload accepts on any machine."""
         super().check()
-        for name, least in (("steps", 1), ("warmup", 0)):
+        for name, least in (("steps", 1), ("warmup", 0), ("budget", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(

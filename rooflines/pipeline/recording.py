@@ -189,6 +189,7 @@ def _settings(options: ProfileOptions, model: object = None) -> Settings:
         steps=options.steps,
         warmup=options.warmup,
         wait_quiet=options.wait_quiet,
+        budget_s=options.budget,
         seed=options.seed,
         ceilings=options.ceilings,
         options=given,

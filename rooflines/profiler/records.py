@@ -199,6 +199,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     steps: int | None = None
     warmup: int | None = None
     wait_quiet: bool = False
+    #: what the recorded steps may take
+    budget_s: float = 120.0
     seed: int = 0
     ceilings: str = "measured"
     options: dict[str, OptionValue] = {}

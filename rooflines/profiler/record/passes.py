@@ -39,9 +39,16 @@ from rooflines.profiler.record.process import HeapReserve, RunQueue, page_faults
 from rooflines.profiler.record.step_counts import (
     BUSY_MAX_STEPS,
     BUSY_S,
+    EARLY_PART,
     PROGRAM_WARMUP_STEPS,
+    TIMED_LEAST_STEPS,
     TIMED_MIN_STEPS,
+    TIMED_PART,
+    TRACED_DILATION,
+    WARMUP_MAX_S,
     WARMUP_MAX_STEPS,
+    WARMUP_PART,
+    Budget,
     Patience,
     WarmUp,
     known,
@@ -166,7 +173,11 @@ class Passes:
         self.trace: str | None = None
         most = PROGRAM_WARMUP_STEPS if self.early else WARMUP_MAX_STEPS
         busy_s = BUSY_S if self._on_gpu and not self.early else 0.0
-        self.warmup = WarmUp(self.settings.warmup, most, lambda: self._agreement.has_peers, busy_s=busy_s)
+        most_s = min(WARMUP_MAX_S, WARMUP_PART * self.settings.budget_s)
+        self.warmup = WarmUp(
+            self.settings.warmup, most, lambda: self._agreement.has_peers, busy_s=busy_s, most_s=most_s
+        )
+        self._budget = Budget(self.settings.budget_s)
         self.timed: list[TimedStep] = []
         self.traced = TracedSteps()
         self.peak_bytes: int | None = None
@@ -364,6 +375,7 @@ class Passes:
         if self.early:
             if first:
                 yield from self._first_step()
+            self._budget = Budget(self.settings.budget_s)
             self.stage = "early"
             yield from self._traced_pass(1, "early")
         yield from self._warm_up()
@@ -465,7 +477,9 @@ class Passes:
                     # Here and not before the timed pass, which would find the device idle. The first step has
                     # taken memory on every GPU that is to be sampled.
                     self._start_sampler()
-            if self.early and asked is None:
+            step_s = self.warmup.step_s
+            fits = step_s is None or self._budget.steps(step_s, EARLY_PART) > 1
+            if self.early and asked is None and (fits or self._agreement.has_peers):
                 # The program's second step, which was traced, may take much longer than its later ones.
                 yield from self._traced_pass(1, "early")
                 self.warmup.times_ns.append((yield from self._one_step()))
@@ -513,6 +527,8 @@ class Passes:
     def _timed_pass(self) -> Plan:
         self.stage = "timed"
         enough = planned_steps(self.warmup.step_s, gpu=self._on_gpu, program=self.early)
+        if self.warmup.step_s is not None:
+            enough = min(enough, max(TIMED_LEAST_STEPS, self._budget.steps(self.warmup.step_s, TIMED_PART)))
         planned = self.settings.steps or self._agreement.on(enough, TIMED_MIN_STEPS)
         if not self._on_gpu and (busy := self._patience.wait_for_idle(self.progress)) is not None:
             self.notes.append(busy)
@@ -785,9 +801,10 @@ class Passes:
 
     def _affordable_steps(self) -> int:
         planned = self.traced_steps
-        if self.timed and planned > TRACED_MIN_STEPS:
+        if self.timed:
             step_s = statistics.median(step.ns for step in self.timed) / 1e9
             planned = min(planned, max(TRACED_MIN_STEPS, round(TRACED_S / step_s)))
+            planned = min(planned, max(1, self._budget.steps(TRACED_DILATION * step_s)))
         steps = max(1, min(planned, TRACE_LIMIT_BYTES // max(self._trace_bytes, 1)))
         if steps < planned:
             self.notes.append(

@@ -34,6 +34,11 @@ TIMED_S = 5.0
 TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
 TIMED_LEAST_S, TIMED_SHORT_STEPS = 0.5, 5000
 TIMED_LEAST_STEPS = 3  # if five steps take longer than the limit of the warm-up
+# Of the time that the steps of a recording may take: the warm-up at most this part, and of what is left when
+# they begin another trace of one step and the timed pass. The traced pass has the rest.
+WARMUP_PART, EARLY_PART, TIMED_PART = 1 / 6, 1 / 8, 1 / 2
+# Steps take longer under the profiler.
+TRACED_DILATION = 2.0
 # Steps on a GPU are short, and its counter of energy, which moves every 20 to 100 ms, needs two seconds of
 # them. Two and a half are planned, because warm-up, which waits for every step, makes them look longer than
 # they are.
@@ -48,9 +53,23 @@ PATIENCE_S, WAIT_QUIET_S, QUIET_STEPS = 10.0, 60.0, 10
 _IDLE_S = 0.5
 
 
+class Budget:
+    """The ``whole_s`` seconds that the steps of a recording may take, from now on; they cut passes short, and
+    leave none out."""
+
+    def __init__(self, whole_s: float) -> None:
+        self.whole_s = whole_s
+        self._began = time.monotonic()
+
+    def steps(self, step_s: float, part: float = 1.0) -> int:
+        """How many steps that take ``step_s`` seconds fit into this part of what is left."""
+        left_s = self.whole_s - (time.monotonic() - self._began)
+        return max(0, int(part * left_s / step_s))
+
+
 class WarmUp:
     """Decides step by step whether warm-up is over: after ``asked`` steps, or once step times have settled,
-    at most ``most`` steps.
+    at most ``most`` steps and ``most_s`` seconds.
 
     They may settle once the steps after the first one have taken ``busy_s`` seconds. ``alike()`` says whether
     other ranks must decide the same, which a fixed number of steps makes sure of. ``settled`` is None if it
@@ -64,11 +83,12 @@ class WarmUp:
         alike: Callable[[], bool] = lambda: False,
         *,
         busy_s: float = 0.0,
+        most_s: float = WARMUP_MAX_S,
     ) -> None:
         self._asked = asked
         self._alike = alike
         self._most = most
-        self._busy_s = busy_s
+        self._busy_s, self._most_s = busy_s, most_s
         self._busy_steps = 0
         self._first = 0
         self.times_ns: list[int] = []
@@ -114,7 +134,7 @@ class WarmUp:
                     f"{percent(SETTLE_LIMIT)})"
                 )
                 return
-        if len(times) - self._busy_steps >= self._most or sum(times) >= WARMUP_MAX_S * 1e9:
+        if len(times) - self._busy_steps >= self._most or sum(times) >= self._most_s * 1e9:
             self._over, self.settled = True, False
             self.rule = (
                 f"not settled after {counted(len(self.times_ns), 'warm-up step')}: {compared} (limit "

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -205,6 +206,21 @@ def test_without_warm_up_the_first_step_is_timed_and_long_steps_are_traced_less_
     run = collect(forward, Recording(tmp_path / "long", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)))
     assert len(run.facts.steps.traced_ns) == passes.TRACED_MIN_STEPS
     assert run.facts.notes == ()
+
+
+@pytest.mark.ci
+def test_long_steps_stay_within_the_budget(tmp_path):
+    """A sixth of it for the warm-up; at least three timed steps and a traced one."""
+
+    def step():
+        time.sleep(0.25)
+        forward()
+
+    run = collect(step, Recording(tmp_path / "run", WORKLOAD, CPU, settings=Settings(budget_s=1.5)))
+    times = run.facts.steps
+    assert (len(times.timed_ns), len(times.traced_ns)) == (3, 1)
+    assert len(times.warmup_ns) <= 2
+    assert run.facts.notes[0].startswith("step times had not settled when timing started: fewer than 6 steps")
 
 
 # --- ends that nobody planned ------------------------------------------------------------------------------------------------------

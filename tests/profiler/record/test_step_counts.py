@@ -19,7 +19,7 @@ from rooflines.profiler.machine import others
 from rooflines.profiler.machine.others import OthersMeter, alike_steps, busy_elsewhere, is_quiet, is_shared, quiet_steps
 from rooflines.profiler.record import tracer
 from rooflines.profiler.record.process import HeapReserve, RunQueue, page_faults
-from rooflines.profiler.record.step_counts import WarmUp
+from rooflines.profiler.record.step_counts import Budget, WarmUp
 from rooflines.profiler.record.tracer import TraceBound, heap_bytes
 from rooflines.profiler.samplers.fields import DeviceSample
 
@@ -60,6 +60,18 @@ def test_when_warm_up_ends():
     assert problem.startswith("step times had not settled when timing started: medians of the last 3 steps")
     # Warm up that does not settle ends after thirty seconds.
     assert warm([10**9 * 2**i for i in range(20)])[:2] == (5, False)  # 1 + 2 + 4 + 8 + 16 s
+
+
+def test_a_budget_says_how_many_steps_are_left():
+    budget = Budget(120.0)
+    assert (budget.steps(12.0), budget.steps(12.0, 1 / 2), budget.steps(500.0)) == (9, 4, 0)
+    assert Budget(0.0).steps(1.0) == 0
+    warmup = WarmUp(None, most_s=20.0)
+    warmup.first_step(12 * 10**9)
+    warmup.add(12 * 10**9)
+    assert not warmup.is_over()
+    warmup.add(12 * 10**9)
+    assert warmup.is_over()
 
 
 def test_the_first_step_does_not_count_for_settling_and_counts_as_a_step():
