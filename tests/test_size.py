@@ -21,10 +21,10 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_043, 55, 12, 0, 0),
-    "all": (596_794, 4_218, 442, 0, 0),
+    "all": (596_940, 4_219, 442, 0, 0),
     "cli": (14_735, 79, 25, 0, 0),
     "device_specs": (34_626, 289, 22, 0, 0),
-    "integrations": (5_948, 63, 11, 0, 0),
+    "integrations": (6_094, 64, 11, 0, 0),
     "kernels": (14_840, 166, 18, 0, 0),
     "pipeline": (18_070, 109, 17, 0, 0),
     "profiler": (148_739, 1_238, 109, 0, 0),

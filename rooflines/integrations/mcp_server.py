@@ -18,9 +18,12 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from rooflines._version import __version__
+from rooflines.reports.words.sentences import listed
 
 # A longer answer would fill the context of the model that reads it.
 _LONGEST = 100_000
+# Names that an error lists.
+_LISTED = 20
 _TIMEOUT_S = 600
 _INSTRUCTIONS = (
     "Roofline analysis of PyTorch traces and recorded runs. Start with summary: every statement "
@@ -36,13 +39,16 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
     server = MCPServer("rooflines", instructions=_INSTRUCTIONS, version=__version__)
 
     def path(source: str) -> str:
-        found = Path(source).resolve()
+        # A name is one of a folder, else of where the server runs.
+        tried = [(folder / source).resolve() for folder in (*roots, Path())]
+        found = next((one for one in tried if one.exists()), tried[-1])
         inside = all(any(place.is_relative_to(root) for root in roots) for place in (found, *_links(found)))
         # A pattern is not a path: what it finds was not looked at.
         if "://" in source or not inside or not found.exists():
             where = ", ".join(map(str, roots))
             raise ToolError(
-                f"{source!r} is not in {where}, or has a link that leads out of it; nothing was read."
+                f"{source!r} is not in {where}, or has a link that leads out of it; nothing was read. "
+                f"There are: {listed(_sources(roots), _LISTED) or 'no traces and no runs'}."
             )
         return str(found)
 
@@ -106,6 +112,16 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
     for tool in (summary, analyze, compare, count, predict, devices):
         server.add_tool(tool)
     return server
+
+
+def _sources(roots: Sequence[Path]) -> list[str]:
+    """The names of traces and of directories in the folders."""
+    entries = sorted(entry for root in roots if root.is_dir() for entry in root.iterdir())
+    return [
+        entry.name
+        for entry in entries
+        if not entry.name.startswith(".") and (entry.is_dir() or entry.name.endswith((".json", ".json.gz")))
+    ]
 
 
 def _links(directory: Path) -> Iterator[Path]:

@@ -85,6 +85,21 @@ def test_paths_outside_the_folders_are_refused(ask):
 
 
 @pytest.mark.ci
+def test_a_name_is_one_of_the_folder_and_an_unknown_one_is_answered_with_those_there_are(tmp_path):
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    from rooflines.integrations.mcp_server import make_server
+
+    shutil.copy(BERT, tmp_path / "bert.json.gz")
+    (tmp_path / "notes.txt").write_text("")
+    server = make_server([tmp_path])
+    (answer,) = asyncio.run(server.call_tool("analyze", {"source": "bert.json.gz", "at": "/workload/mode"})).content
+    assert json.loads(answer.text) == "inference"
+    with pytest.raises(ToolError, match="There are: bert.json.gz.$"):
+        asyncio.run(server.call_tool("analyze", {"source": "gpt.json.gz"}))
+
+
+@pytest.mark.ci
 def test_an_argument_is_no_option(ask):
     folder, call = ask
     _, ((failed, _),) = call(("devices", {"name": "--output=written.json"}))
