@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="directory of the measurements")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[*PROGRAMS], help="names of programs")
+    parser.add_argument("--kinds", default=KINDS, help="kinds of changes")
     arguments = parser.parse_args()
     rows, facts = [], None
     for name in arguments.only:
@@ -49,7 +50,7 @@ def main() -> None:
         found = read_trials(run)
         if found is None or not found.complete:
             tried = str(arguments.output / f"{run.name}-tried")
-            _rooflines("advise", str(run), "--try", "--only", KINDS, "--rounds", str(arguments.rounds), "--output", tried)
+            _rooflines("advise", str(run), "--try", "--only", arguments.kinds, "--rounds", str(arguments.rounds), "--output", tried)
             found = read_trials(run)
         assert found is not None
         facts = load(run).facts.environment

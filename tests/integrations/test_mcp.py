@@ -95,7 +95,7 @@ def test_a_name_is_one_of_the_folder_and_an_unknown_one_is_answered_with_those_t
     server = make_server([tmp_path])
     (answer,) = asyncio.run(server.call_tool("analyze", {"source": "bert.json.gz", "at": "/workload/mode"})).content
     assert json.loads(answer.text) == "inference"
-    with pytest.raises(ToolError, match="There are: bert.json.gz.$"):
+    with pytest.raises(ToolError, match=r"There are: bert\.json\.gz\.$"):
         asyncio.run(server.call_tool("analyze", {"source": "gpt.json.gz"}))
 
 
