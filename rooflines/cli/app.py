@@ -5,9 +5,11 @@ exit code."""
 from __future__ import annotations
 
 import atexit
+import difflib
 import gc
 import inspect
 import os
+import re
 import shlex
 import sys
 from importlib import import_module
@@ -27,6 +29,19 @@ from rooflines.installed import load as load_entry
 if TYPE_CHECKING:
     import traceback
 
+# Errors of typer, and what others call some values.
+_CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
+_LIST = re.compile(r"'[^',]+(,[^',]+)+' is not a valid")
+_MEANT = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "half": "fp16",
+    "infer": "inference",
+    "eval": "inference",
+    "train": "training",
+}
+
 # Each is the file of that name, which registers it. Further ones are entry points (``rooflines.commands``).
 COMMANDS = (
     "advise",
@@ -44,6 +59,7 @@ COMMANDS = (
     "profile",
     "report",
     "schema",
+    "skill",
     "summary",
     "sweep",
     "train",
@@ -102,7 +118,23 @@ def main() -> None:
         hint = f"See {command} --help."
         if "No such option" in message and any(argument.endswith(".py") for argument in sys.argv):
             hint = "Give a script's own options after --: rooflines profile train.py -- --epochs 2"
+        if (meant := _meant(message)) is not None:
+            hint = f"Did you mean {meant}? {hint}"
+        elif command in ("rooflines profile", "rooflines train") and _LIST.search(message):
+            kind = " --train" if command.endswith("train") else ""
+            hint = f"A sweep takes lists: rooflines sweep{kind} {shlex.join(arguments[1:])}"
         _fail(message[:1].lower() + message[1:], hint, UsageError.exit_code)
+
+
+def _meant(message: str) -> str | None:
+    """The value that another one, which the error ``message`` says is not possible, may have been meant
+    for."""
+    found = _CHOICE.search(message)
+    if found is None:
+        return None
+    choices = re.findall("'([^']+)'", found[2])
+    close = [_MEANT.get(found[1].lower(), ""), *difflib.get_close_matches(found[1], choices, 1)]
+    return next((value for value in close if value in choices), None)
 
 
 def load(arguments: list[str]) -> None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Source: TypeAlias = Run | Monitored | Path | str | Sequence[Path | str]
 
 
+# What a run's directory holds besides its record and trace.
+_OF_A_RUN = ("analysis.json", "report.html", "report.json", "report.md", "report.pdf")
+
+
 def is_directory(source: Path | str) -> bool:
     """Whether ``source`` is a directory here, and so a run, rather than a trace."""
     return not is_url(source) and os.path.isdir(source)
@@ -28,6 +32,7 @@ def is_directory(source: Path | str) -> bool:
 def open_source(names: Sequence[str]) -> Monitored | str | list[str]:
     """The source that ``names`` stand for: a monitored program, one run or trace, or several ranks. Raises
     UsageError where none is."""
+    names = [*map(_of_report, names)]
     if any(map(is_directory, names)):
         from rooflines.profiler.monitor import monitored
 
@@ -64,6 +69,13 @@ def find_sources(sources: Sequence[Path | str]) -> list[str]:
         for source in sources
         for trace in ([_trace_of_run(source)] if _is_run(source) else find_traces([source]))
     ]
+
+
+def _of_report(name: str) -> str:
+    """The run whose report or analysis this file is; any other name as it is."""
+    path = Path(name)
+    is_part = path.name in _OF_A_RUN and not is_url(name) and _is_run(path.parent)
+    return str(path.parent) if is_part else name
 
 
 def _is_run(source: Path | str) -> bool:

@@ -172,8 +172,10 @@ class PointOptions:
                 "other shapes, and be compiled again."
             )
         if not _DEVICE_NAME.fullmatch(str(self.device)):
+            meant = "Did you mean cuda? " if str(self.device) == "gpu" else ""
             raise DeviceError(
-                f"unknown device {str(self.device)!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps."
+                f"unknown device {str(self.device)!r}.",
+                hint=f"{meant}Choose auto, cpu, cuda, cuda:N or mps.",
             )
 
 

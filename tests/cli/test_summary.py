@@ -199,3 +199,15 @@ def test_the_commands_that_an_agent_is_told_run_as_printed(command, folder):
     answer = commands.run(*command, cwd=folder)
     assert answer.code == 0, answer.err
     assert answer.out
+
+
+def test_a_report_of_a_run_stands_for_the_run(tmp_path):
+    shutil.copytree(GPU_RUN, tmp_path / "run")
+    report = tmp_path / "run" / "report.html"
+    report.write_text("<p>")
+    of_run, of_report = (json.loads(run("summary", source, "--format", "json").out) for source in (report.parent, report))
+    assert [one["text"] for one in of_report["statements"]] == [one["text"] for one in of_run["statements"]]
+
+
+def test_the_instructions_for_agents_are_printed():
+    assert run("skill").out == (Path(rooflines.__file__).parent / "SKILL.md").read_text()

@@ -33,6 +33,14 @@ def fresh_driver():
     doctor._driver.cache_clear()
 
 
+def test_the_first_line_says_what_is_ready():
+    torch_, tracing = Check("ok", "2.14", name="PyTorch"), Check("ok", "Kineto records CPU", name="Tracing")
+    found = page((torch_, tracing, Check("missing", "no NVIDIA driver", name="CUDA")))
+    assert found.verdict == (
+        "Reading traces: ready. Recording: ready. Recording on a GPU: not ready (CUDA: no NVIDIA driver). 2 ok, 1 missing."
+    )
+
+
 @pytest.fixture(scope="module")
 def checks():
     return {check.name: check for check in examine()}

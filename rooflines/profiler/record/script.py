@@ -9,6 +9,7 @@ trained, called in evaluation mode with gradients off, is being evaluated: that 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import math
@@ -19,6 +20,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -419,6 +421,7 @@ class ProgramDriver:
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
         self.others: dict[str, None] = {}  # programs that were started and are not recorded
+        self.file = ""  # the script
         passes, loading = recording.passes, recording.loading
         on_doing = recording.guard.around(self._on_doing)
         self.hooks = StepHooks(
@@ -542,9 +545,12 @@ class ProgramDriver:
                 if self.others
                 else ""
             )
+            factory = _factory(self.file)
             raise NoOperators(
                 f"{what} ended without running a PyTorch operator{started}.",
-                hint="Use rooflines monitor for programs without PyTorch.",
+                hint=f"If {factory}() makes a model: rooflines profile --model {self.file}:{factory}"
+                if factory
+                else "Use rooflines monitor for programs without PyTorch.",
             )
         why = (
             ""
@@ -599,6 +605,7 @@ def collect_script(
     """
     what = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}"
     driver = ProgramDriver(recording, to_end=to_end)
+    driver.file = program.name
     recording.passes.ranges = driver.hooks.ranges
     theirs: BaseException | None = None
     recording.passes.farewell = (
@@ -665,6 +672,17 @@ def _ended(error: RooflinesError, recording: Recording, code: int) -> RooflinesE
     elif not error.hint:
         error.marked_hint = f"The recording so far is in {str(recording.directory)!r}."
     return error
+
+
+def _factory(file: str) -> str | None:
+    """The first function at the top of a script that can be called without arguments; None without any."""
+    try:
+        body = ast.parse(Path(file).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return None
+    functions = [one for one in body if isinstance(one, ast.FunctionDef)]
+    plain = (one.name for one in functions if len(one.args.args) == len(one.args.defaults))
+    return next((name for name in plain if not name.startswith("_") and name != "main"), None)
 
 
 def _times(count: int) -> str:

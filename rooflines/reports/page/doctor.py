@@ -3,7 +3,7 @@ missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 
 from rooflines._version import __version__
@@ -16,6 +16,19 @@ _COLUMNS = (
     Column("status", format="text"),
     Column("found", format="text", least=20),
 )
+
+
+# What must not be missing for each of these; traces are read anywhere.
+_NEEDS = {"Recording": ("PyTorch", "Tracing"), "Recording on a GPU": ("PyTorch", "Tracing", "CUDA")}
+
+
+def _ready(checks: Iterable[Check]) -> Iterator[str]:
+    """What can be done here, and what keeps the rest from it."""
+    yield "Reading traces: ready."
+    known = {one.name: one for one in checks}
+    for what, names in _NEEDS.items():
+        lacks = [known[name] for name in names if name in known and known[name].status == "missing"]
+        yield f"{what}: not ready ({lacks[0].name}: {lacks[0].detail})." if lacks else f"{what}: ready."
 
 
 def page(checks: Iterable[Check]) -> Page:
@@ -35,11 +48,12 @@ def page(checks: Iterable[Check]) -> Page:
         )
     )
     counts = {status: sum(one.status == status for one in checks) for status in ("ok", "limited", "missing")}
+    shown = [f"{count} {status}" for status, count in counts.items() if count]
     return Page(
         kind="doctor",
         name="Doctor",
         title="What can be measured on this machine",
-        verdict=f"{', '.join(f'{count} {status}' for status, count in counts.items() if count)}.",
+        verdict=" ".join((*_ready(checks), f"{', '.join(shown)}.")),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         rooflines=__version__,
         sections=(

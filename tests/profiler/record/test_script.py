@@ -132,6 +132,14 @@ def test_a_program_that_is_none_of_pytorch_ends_as_it_does_alone_with_what_to_do
 
 
 @pytest.mark.ci
+def test_a_script_that_only_defines_a_model_is_told_how_to_profile_it(profiled):
+    answer, recorded = profiled("def _own():\n    pass\ndef sized(width):\n    pass\ndef network(width=8):\n    return width\n")
+    assert answer.complaint[1].startswith("  If network() makes a model: rooflines profile --model ")
+    assert answer.complaint[1].endswith(".py:network")
+    assert recorded is None
+
+
+@pytest.mark.ci
 def test_data_loader_workers_that_run_modules_are_not_steps(profiled):
     answer, recorded = profiled(
         """
