@@ -138,7 +138,7 @@ def test_a_loop_whose_host_is_slow_is_host_bound_with_its_share(tmp_path, briefl
     assert found.division.host_s / found.division.step_s > traced - SHARE
     assert host_fraction(found) <= 1 - input_fraction(found)
     assert input_fraction(found) < host_fraction(found) / 2
-    assert find(alone(found))[0].title == "Keep the device busy"
+    assert find(alone(found))[0].title == "Run less Python between the operators"
 
 
 def test_with_both_slow_the_slower_one_is_named(tmp_path, briefly):

@@ -486,7 +486,9 @@ def between_operators(case: Case) -> Advice | None:
         "framework are at work"
     )
     suggestion = larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", "on")
-    return Advice("Keep the device busy", idle_s, evidence, suggestion, {"host_bound": idle_s})
+    return Advice(
+        "Run less Python between the operators", idle_s, evidence, suggestion, {"host_bound": idle_s}
+    )
 
 
 def oversubscribed(case: Case) -> Advice | None:
