@@ -4,6 +4,7 @@ Runs every workload in turn without and with the disturbance, ``--runs`` times e
 keeps the verdict, the first recommendation, the sum of the bars over the timed step, and the distance: the share of the step that lies
 in other rows than in the median of the quiet runs (half the sum of the absolute differences of the shares of all rows and of idle
 time). Writes ``results/disturbed.json`` and ``.md`` with the machine's facts. Fails if bars do not add up to the timed step, or if a
+run lacks FLOPs, bounds, classes or a recommendation, or if a
 disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
 otherwise from run to run. ``--only`` keeps what the file has of other workloads.
 
@@ -28,7 +29,7 @@ import psutil
 RESULTS = Path(__file__).parent / "results" / "disturbed.json"
 LIMIT = 0.08
 BOUNDS = (
-    "Not judged", "Compute-bound", "Memory-bound", "Inefficient", "Launch-bound", "Host-bound", "Input-bound", "No single bound",
+    "Bound uncertain", "Compute-bound", "Memory-bound", "Inefficient", "Launch-bound", "Host-bound", "Input-bound", "No single bound",
 )  # fmt: skip
 BURNER = """
 import random, time
@@ -107,6 +108,7 @@ def summary(analysis: dict[str, Any], disturbed: bool, reference: Counter[str]) 
     return {
         "disturbed": disturbed,
         "judged": others.get("judged", True),
+        "lacks": [what for what, is_there in known_parts(analysis).items() if not is_there],
         "pages": "new pages of memory" in analysis["verdict"],
         "verdict": analysis["verdict"],
         "first": findings[0].get("title", "none").partition(" at ")[0],
@@ -116,6 +118,17 @@ def summary(analysis: dict[str, Any], disturbed: bool, reference: Counter[str]) 
         "ten_longest_found": len(set(order) & {key for key, _ in shares(analysis).most_common(10)}),
         "left_out": [others.get("timed_left_out", 0), others.get("traced_left_out", 0)],
         "others": others.get("busy", 0.0),
+    }
+
+
+def known_parts(analysis: dict[str, Any]) -> dict[str, bool]:
+    """Whether what does not depend on other programs is there, and a recommendation with its certainty."""
+    classes = analysis["bound_breakdown"]
+    return {
+        "FLOPs": analysis["totals"].get("flops", 0) > 0,
+        "bounds": any(row.get("lower_bound_s") for row in analysis["operators"]),
+        "classes": classes.get("unknown", 0.0) < 0.5 * sum(classes.values()),
+        "recommendation": bool(analysis.get("findings")),
     }
 
 
@@ -195,11 +208,12 @@ def main() -> int:
     uneven = [run for run in every if abs(run["bars_over_step"] - 1) > 1e-3]
     away = [run for run in every if run["disturbed"] and run["judged"] and run["distance"] > LIMIT]
     unsaid = [run for run in away if not run["pages"]]
+    lacking = [run for run in every if run.get("lacks")]
     print(
         f"{len(every)} runs, {len(uneven)} whose bars do not add up to the step, {len(away)} judged ones further than {LIMIT:.0%} away,"
-        f" {len(unsaid)} of them without a word on new pages"
+        f" {len(unsaid)} of them without a word on new pages, {len(lacking)} that lack something"
     )
-    return bool(uneven or unsaid)
+    return bool(uneven or unsaid or lacking)
 
 
 if __name__ == "__main__":
