@@ -174,7 +174,7 @@ def add_rule(copy):
         "from rooflines.roofline.analysis import",
         "from rooflines.roofline.advise.half import half\n",
     )
-    copy.insert("rooflines/roofline/advise/findings.py", "    host.load_faster,\n    matrix.hand_written", "    half,\n")
+    copy.insert("rooflines/roofline/advise/findings.py", "    host.load_faster,\n    matrix.emulated", "    half,\n")
     analysis = json.loads(copy.run("-m", "rooflines", "analyze", str(TRACE), "--format", "json"))
     assert "Do half of the work" in [finding["title"] for finding in analysis["findings"]]
 
