@@ -21,8 +21,8 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_043, 55, 12, 0, 0),
-    "all": (597_610, 4_224, 443, 0, 0),
-    "cli": (14_986, 81, 26, 0, 0),
+    "all": (597_611, 4_224, 443, 0, 0),
+    "cli": (14_987, 81, 26, 0, 0),
     "device_specs": (34_626, 289, 22, 0, 0),
     "integrations": (6_094, 64, 11, 0, 0),
     "kernels": (14_840, 166, 18, 0, 0),

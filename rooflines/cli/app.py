@@ -133,7 +133,7 @@ def _meant(message: str) -> str | None:
     if found is None:
         return None
     choices = re.findall("'([^']+)'", found[2])
-    close = [_MEANT.get(found[1].lower(), ""), *difflib.get_close_matches(found[1], choices, 1)]
+    close = [_MEANT.get(found[1].lower(), ""), *difflib.get_close_matches(found[1], choices, 1, 0.75)]
     return next((value for value in close if value in choices), None)
 
 
