@@ -126,12 +126,10 @@ def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float | None, 
     for one in open_:
         text = f"{one.b.source!r} compared with {one.a.source!r}: {one.verdict.partition(':')[0]}"
         typer.echo(f"rooflines: warning: {text}.", err=True)
-    if open_ and undecided == "fail":
-        names = ", ".join(repr(one.b.source) for one in open_)
-        raise RooflinesError(f"not decided whether slower than {open_[0].a.source!r}: {names}.")
-    if fail_above is None:
-        return
-    slower = [comparison for comparison in comparisons if comparison.slower_than(fail_above / 100)]
+    slower = [one for one in comparisons if fail_above is not None and one.slower_than(fail_above / 100)]
     if slower:
         names = ", ".join(f"{one.b.source!r} by {percent(one.slowdown, 1)}" for one in slower)
         raise RooflinesError(f"slower than {slower[0].a.source!r} by more than {fail_above:g} %: {names}.")
+    if open_ and undecided == "fail":
+        names = ", ".join(repr(one.b.source) for one in open_)
+        raise RooflinesError(f"not decided whether slower than {open_[0].a.source!r}: {names}.")

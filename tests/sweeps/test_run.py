@@ -213,7 +213,9 @@ def test_a_point_in_a_precision_that_the_processor_emulates_is_not_measured(tmp_
     """And in one that it computes, nothing keeps the point from running."""
     cpu = torch.device("cpu")
     assert emulation(cpu, "fp32") is emulation(torch.device("meta"), "bf16") is None
+    before = torch.random.get_rng_state()
     reason = emulation(cpu, "amp-bf16")
+    assert torch.equal(torch.random.get_rng_state(), before), "the random numbers are the program's"
     if reason is None:
         pytest.skip("this processor has units for bf16")
     assert re.fullmatch(r"this processor emulates bf16: a product takes \d+ times as long as in fp32", reason)

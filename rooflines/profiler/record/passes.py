@@ -228,6 +228,8 @@ class Passes:
             return
         if event == "step":
             self.steps += 1
+            if self.steps == 1:  # what was before is the program's own start
+                self._budget = Budget(self.settings.budget_s)
             # A program may show its model a batch on the CPU before it moves it: the second step has the last
             # word.
             if not self.device.is_found or self._may_move:
@@ -375,7 +377,6 @@ class Passes:
         if self.early:
             if first:
                 yield from self._first_step()
-            self._budget = Budget(self.settings.budget_s)
             self.stage = "early"
             yield from self._traced_pass(1, "early")
         yield from self._warm_up()

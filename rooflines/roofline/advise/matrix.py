@@ -174,8 +174,8 @@ _BACKWARD_PRODUCTS = 2.5
 
 
 def emulated(case: Case) -> Advice | None:
-    """Products in a precision that the device emulates, which it computes faster in fp32, with the casts to
-    it."""
+    """Products in a precision that the device emulates, which it computes faster in fp32, with the casts
+    of autocast."""
     rows = case.ran(
         lambda one: (
             isinstance(one.row, OperatorRow)
@@ -189,7 +189,9 @@ def emulated(case: Case) -> Advice | None:
     operators = [one.row for one in rows if isinstance(one.row, OperatorRow)]
     longest = max(operators, key=lambda row: row.time_s)
     rate = sum(row.matrix_flops for row in operators) / sum(row.time_s for row in operators)
-    casts = case.ran(lambda one: one.row.name == "aten::_to_copy")
+    # Only autocast is known to make them for the products.
+    autocast = case.analysis.workload.precision.startswith("amp-")
+    casts = case.ran(lambda one: autocast and one.row.name == "aten::_to_copy")
     saved = {one.key: one.saved(row.lower_bound_s or 0.0) for one, row in zip(rows, operators, strict=True)}
     with_casts = f", and casts {seconds(total(casts))}" if total(casts) else ""
     return Advice(

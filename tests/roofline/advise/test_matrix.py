@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling
-from rooflines.profiler.records import Environment
+from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import matrix
 from rooflines.roofline.advise.matrix import is_fallback
 from tests.roofline.advise.cases import CEILINGS, SHEET, analysis, case, kernel, row, unmodeled
@@ -166,7 +166,9 @@ def test_a_precision_that_the_processor_emulates_is_advised_against():
         kind="compute", name="GEMM fp16", value=1e9, unit="FLOP/s", source=SHEET, precision="fp16", engine="matrix", variant="emulated"
     )
     rows = product("", time_s=0.04, matrix_flops=10**8, flops=10**8), row("aten::_to_copy", 0.02)
-    found = matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow)))
+    autocast = Workload(name="net", mode="inference", precision="amp-fp16", source="model")
+    found = matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow), workload=autocast))
+    assert matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow))).saves_s == pytest.approx(0.04 - 0.001), "whose casts, is not known"
     assert found.title == "Compute in fp32: NVIDIA H100 80GB HBM3 emulates fp16"
     assert found.saves_s == pytest.approx(0.04 - 0.001 + 0.02)
     assert "they reach 2.50 GFLOP/s, and in fp32 up to 60.0 TFLOP/s" in found.evidence

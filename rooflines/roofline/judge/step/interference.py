@@ -37,8 +37,8 @@ def quiet_steps(run: Run) -> QuietSteps:
     too few are left. Of the traced ones, those that resemble the timed ones in the pages that they took from
     the system.
 
-    Where too few are left, those with the least delay count, and ``others`` says so: their times are upper
-    limits. The host of a GPU needs a
+    If fewer are left than are needed, the steps with the least delay are used, and ``others.judged`` is
+    false: their times are upper limits. The host of a GPU needs a
     processor or two, so other programs disturb its steps only where they leave less than one free.
     """
     facts = run.facts
