@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Rate, Steps
 from rooflines.roofline.count.by_key import longest_first
@@ -404,6 +405,10 @@ def _bound(analysis: Analysis) -> str:
         opening = _OPENINGS[why].format(share)
         if why == "inefficient" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]
+        if why == "inefficient" and (precision := _emulated(analysis)) is not None:
+            opening = (
+                f"{opening.partition(':')[0]}: mostly products in {precision}, which the device emulates"
+            )
         if bound in ("host", "idle") and analysis.idle_breakdown is not None:
             opening = _idle(parts, analysis.idle_breakdown, whole)
         elif bound == "host":
@@ -414,6 +419,15 @@ def _bound(analysis: Analysis) -> str:
     else:
         return sentence(where)
     return sentence(f"{opening}; {where}" if where else opening)
+
+
+def _emulated(analysis: Analysis) -> str | None:
+    """The precision that the device emulates and in which the inefficient operators mostly compute."""
+    ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
+    slow = [row for row in analysis.operators if row.bound == "inefficient"]
+    of = [row for row in slow if row.matrix_flops and ceilings.emulated(row.precision or "") is not None]
+    mostly = 2 * sum(row.time_s for row in of) > sum(row.time_s for row in slow)
+    return of[0].precision if of and mostly else None
 
 
 def _in_one_gap(analysis: Analysis) -> str:

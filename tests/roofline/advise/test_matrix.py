@@ -7,6 +7,7 @@ from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import matrix
 from rooflines.roofline.advise.matrix import is_fallback
+from rooflines.roofline.advise.verdict import verdict
 from tests.roofline.advise.cases import CEILINGS, SHEET, analysis, case, kernel, row, unmodeled
 
 ALIGN1 = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align1>"
@@ -174,3 +175,15 @@ def test_a_precision_that_the_processor_emulates_is_advised_against():
     assert "they reach 2.50 GFLOP/s, and in fp32 up to 60.0 TFLOP/s" in found.evidence
     assert matrix.emulated(case(*rows)) is None
     assert matrix.emulated(case(row("aten::_to_copy", 0.02), ceilings=(*CEILINGS, slow))) is None, "no products in it"
+
+
+def test_products_in_an_emulated_precision_are_not_called_badly_shaped():
+    slow = Ceiling(
+        kind="compute", name="GEMM fp16", value=1e9, unit="FLOP/s", source=SHEET, precision="fp16", engine="matrix", variant="emulated"
+    )
+    rows = product("", time_s=0.09, matrix_flops=10**8, bound="inefficient"), row("aten::relu", 0.01, bound="inefficient")
+    classes = {"inefficient": 0.1}
+    emulating = verdict(analysis(*rows, ceilings=(*CEILINGS, slow), bound_breakdown=classes))
+    assert "mostly products in fp16, which the device emulates" in emulating
+    assert "badly shaped" not in emulating
+    assert "badly shaped" in verdict(analysis(*rows, bound_breakdown=classes))
