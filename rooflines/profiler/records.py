@@ -360,6 +360,19 @@ class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class ProgramLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the program that ran."""
+
+    #: Its file, absolute.
+    path: str
+    #: Its number, from 1.
+    line: int
+    #: The function that it is in, ``<module>`` outside of all.
+    function: str = ""
+    #: What it said when it ran.
+    text: str = ""
+
+
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run
     can be recognized."""
@@ -382,6 +395,10 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: Ceilings | None = None
     #: File of the Kineto trace.
     trace: str | None = None
+    #: File of the trace of one more step, in which marks say what ran for which of ``lines``.
+    line_trace: str | None = None
+    #: The lines of the program in that step.
+    lines: tuple[ProgramLine, ...] = ()
     #: Peak of the device allocator on a GPU, of the process's resident set on a CPU.
     peak_memory_bytes: int | None = None
     #: Which of the two that is.

@@ -35,6 +35,7 @@ from rooflines.profiler.read.records import (
     KERNEL,
     MEMCPY,
     MEMSET,
+    LINE_PREFIX,
     MODULE_PREFIX,
     OPERATOR,
     PYTHON,
@@ -103,7 +104,14 @@ _WAIT, _STREAM_WAIT, _STREAM_SYNC = "cuda_sync", "Stream Wait Event", "Stream Sy
 # what the program calls.
 _OVERHEAD = "overhead"
 _OF_THE_DRIVER = ("Runtime Triggered Module Loading", "Lazy Function Loading")
-_ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, *PHASE_PREFIXES, "Optimizer.", "enumerate(DataLoader)")
+_ANNOTATION_PREFIXES = (
+    MODULE_PREFIX,
+    STEP_PREFIX,
+    LINE_PREFIX,
+    *PHASE_PREFIXES,
+    "Optimizer.",
+    "enumerate(DataLoader)",
+)
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the
 # operator around it.
 _NCCL = "nccl:"

@@ -30,6 +30,8 @@ MODULE_PREFIX = "nn.Module: "
 # How the names of the ranges end in which ``torch.compile`` compiles.
 COMPILING = "(dynamo_timed)"
 STEP_PREFIX = "ProfilerStep#"
+# The number of a line of the program follows (``hooks/line_marks.py``).
+LINE_PREFIX = "rooflines.line: "
 # The category of events that rooflines adds to a trace (``reports/render/perfetto.py``).
 ADDED = "rooflines"
 

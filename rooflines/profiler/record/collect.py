@@ -289,6 +289,8 @@ class Recording:
             workload=self.workload,
             steps=passes.times(),
             trace=passes.trace,
+            line_trace=passes.line_trace,
+            lines=passes.lines,
             peak_memory_bytes=passes.peak_bytes,
             peak_memory_kind=passes.peak_kind,
             parameter_elements=passes.traced.parameter_elements,

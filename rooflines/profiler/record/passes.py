@@ -28,6 +28,7 @@ from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE, STEPS_FILE, add_step
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.hooks.guard import Guard
+from rooflines.profiler.hooks.line_marks import LineMarks
 from rooflines.profiler.hooks.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.machine.others import OthersMeter
 from rooflines.profiler.progress import Live, LiveProgress, Progress
@@ -56,7 +57,7 @@ from rooflines.profiler.record.step_counts import (
     quiet,
 )
 from rooflines.profiler.record.tracer import TraceBound, TracedSteps, Tracer
-from rooflines.profiler.records import WALL_CLOCK, Settings, StepTimes, TimedStretch
+from rooflines.profiler.records import WALL_CLOCK, ProgramLine, Settings, StepTimes, TimedStretch
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.process import SamplerProcess
@@ -79,6 +80,8 @@ TRACE_LIMIT_BYTES = 200_000_000
 _FEW_PAGES = 500
 # A copy of the trace that the program's own profiler exported last.
 _EXPORTED = ".exported.json"
+# The trace of the step whose lines are marked.
+_LINES = "lines.trace.json.gz"
 # What the program does that is part of no step; and how many of our own steps may go by while it profiles.
 _EVALUATING, _PROFILING = "evaluating", "profiling"
 _MOST_HELD = 1000
@@ -128,6 +131,8 @@ class Passes:
     #: Token times of steps that generate text, added when they end.
     generations: list[tuple[int, ...]] = field(default_factory=list)
     module_names: dict[int, str] = field(default_factory=dict)
+    line_trace: str | None = None
+    lines: tuple[ProgramLine, ...] = ()
     samples: tuple[DeviceSample, ...] = ()
     counters: tuple[Counter, ...] = ()
     fields: dict[str, Field] = field(default_factory=dict)
@@ -378,7 +383,7 @@ class Passes:
             if first:
                 yield from self._first_step()
             self.stage = "early"
-            yield from self._traced_pass(1, "early")
+            yield from self._traced_pass(1, "early", lines=True)
         yield from self._warm_up()
         yield from self._timed_pass()
         self.stage = "traced"
@@ -387,7 +392,7 @@ class Passes:
             return
         if not self.early:
             self.progress.stage("tracing one step to estimate the trace size", None)
-            yield from self._traced_pass(1, "probe")
+            yield from self._traced_pass(1, "probe", lines=True)
         steps = self._agreement.on(self._affordable_steps(), 1)
         before = self.steps
         yield from self._traced_pass(steps, "steps")
@@ -680,12 +685,19 @@ class Passes:
         return [sample for sample in self._sampler.samples() if sample.time_ns >= (self._timed_began_ns or 0)]
 
     def _traced_pass(
-        self, steps: int, kind: Literal["steps", "early", "probe"], *, again: bool = False
+        self,
+        steps: int,
+        kind: Literal["steps", "early", "probe"],
+        *,
+        again: bool = False,
+        lines: bool = False,
     ) -> Plan:
         """``steps`` under the profiler; an evaluation in between ends the pass, or lets it begin again where
         no step had ended.
 
-        With ``again`` the trace is kept only if it has more quiet steps than the one before.
+        With ``again`` the trace is kept only if it has more quiet steps than the one before. With ``lines``
+        the lines of the program are marked in it: another pass will give the times of the operators, if the
+        program makes enough steps.
         """
         if kind != "probe":
             self.progress.stage("tracing", steps)
@@ -704,7 +716,10 @@ class Passes:
         tracer, loaded = self._tracer(steps), list[Waited]()
         self._range_ns = None if kind == "probe" or self._on_gpu else range_cost_ns()
         tracer.start()
+        marks = LineMarks()
         try:
+            if lines:
+                marks.__enter__()
             while (event := (yield)) != "pause" or not tracer.traced.times_ns:
                 if event == "pause":
                     tracer.stop()
@@ -718,6 +733,7 @@ class Passes:
                     if tracer.step():
                         break
         finally:
+            marks.__exit__()
             tracer.stop()
             if reserve is not None:
                 reserve.release()
@@ -729,6 +745,9 @@ class Passes:
             self.loading.end_traced(loaded if kept else None)
             if kept:
                 self._keep_trace(tracer, "early" if kind == "early" else "steps")
+                if marks.places:
+                    shutil.copyfile(self.directory / self.trace_name, self.directory / _LINES)
+                    self.line_trace, self.lines = _LINES, marks.places
         compiled = self.inductor.graphs > before
         if compiled and kind == "steps":
             self.notes.append(

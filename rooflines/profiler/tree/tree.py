@@ -68,7 +68,7 @@ _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*
 _OF_LIBRARY = re.compile(
     r"Optimizer\.|(?:Distributed|FullySharded)DataParallel\.|FSDP::|## Call "
     r"CompiledFxGraph|Torch-Compiled Region|CUDAGraphNode"
-    r"|(?:nccl|gloo|hccl|mpi|ucc|xccl):|c10d::"
+    r"|(?:nccl|gloo|hccl|mpi|ucc|xccl):|c10d::|rooflines\.line: "
 )
 # A number by itself counts calls (``## copy_batch_to_gpu 17 ##``); with a name it is part of that
 # (``layer_3``).
