@@ -455,6 +455,12 @@ class Run(Shown, frozen=True, kw_only=True):
         return self.directory / self.facts.trace if self.facts.trace else None
 
     @property
+    def line_path(self) -> Path | None:
+        """The trace of the step whose lines are marked, where there is one."""
+        path = self.directory / (self.facts.line_trace or "")
+        return path if path.is_file() else None
+
+    @property
     def compiled_path(self) -> Path | None:
         """The code compiled while the run was recorded, or None."""
         return self.directory / Path(self.facts.compiled_code).name if self.facts.compiled_code else None

@@ -71,6 +71,7 @@ WORDS = frozenset(
         "type",
         "nearest_roof",
         "kernels",
+        "lines",
         "step_times_s",
     )
 )
@@ -548,6 +549,7 @@ class Unmodeled(msgspec.Struct, frozen=True, kw_only=True):
     shapes: str = ""
     #: as in ``OperatorRow``
     caller: str | None = None
+    lines: dict[str, float] | None = None
     step_times_s: tuple[float, ...] | None = None
     exposed_s: float | None = None
     kernels: tuple[Kernel, ...] = ()
@@ -652,6 +654,9 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     #: the nearest operator around most of its calls on a device that is none of ATen's: of autograd, another
     #: library or compiled code
     caller: str | None = None
+    #: the lines of the program that it comes from (``net.py:11``), each with its share of the time, the
+    #: largest first; in a trace of others the functions, each by its first line
+    lines: dict[str, float] | None = None
     #: the time in each traced step, whose mean is ``time_s``; absent with fewer than two steps
     step_times_s: tuple[float, ...] | None = None
     #: what it ran on the device, longest first
@@ -674,6 +679,30 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     headroom_s: float | None = None
     depth: int = 0
+
+
+class LineRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the program with all that runs for it: in the backward what the forward of the line asks for,
+    and equal parts of the kernels that ``torch.compile`` fused from several lines."""
+
+    #: as in the rows
+    place: str
+    #: as recorded
+    path: str
+    line: int
+    function: str = ""
+    #: only the function is known, and the line is its first
+    is_function: bool = False
+    #: what the line said when it ran
+    text: str = ""
+    time_s: float
+    flops: int | float
+    bytes: int | float
+    headroom_s: float | None = None
+    #: that of most of its time
+    bound: Bound = "unknown"
+    #: what it runs, those with most of the time first
+    operators: tuple[str, ...] = ()
 
 
 class Allocated(msgspec.Struct, frozen=True, kw_only=True):
@@ -960,6 +989,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     coverage: Coverage | None = None
     operators: tuple[OperatorRow, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
+    lines: tuple[LineRow, ...] = ()
     memory: Memory | None = None
     usage: Usage | None = None
     findings: tuple[Finding, ...] = ()

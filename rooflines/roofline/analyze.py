@@ -60,6 +60,8 @@ def _known(run: Run, captures: Sequence[CaptureTrace], inductor_cache: Path | st
         inductor_cache=read_cache(inductor_cache) if inductor_cache is not None else None,
         captures=tuple(captures),
         quiet=quiet_steps(run).traced,
+        marked=tree(read(run.line_path)) if run.line_path is not None else None,
+        lines=facts.lines,
         range_ns=facts.steps.range_ns or 0.0 if facts.steps is not None else 0.0,
     )
 

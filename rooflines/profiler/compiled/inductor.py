@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.profiler.compiled.records import Access, CompiledCode, CompiledKernel, Graph, as_buffer
+from rooflines.profiler.hooks.line_marks import is_of_program, program_line
 from rooflines.profiler.hooks.replaced import replaced, when_imported
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 
@@ -33,6 +34,7 @@ _NO_SYMBOLS = frozenset[Any]()
 _CONFIG = "torch._inductor.config"
 _HOOK = "_pre_fusion_custom_pass"
 _EVENTS = "cpp.enable_kernel_profile"
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 def leaves_of(node: Any) -> Iterator[Any]:
@@ -57,9 +59,15 @@ class GraphReader:
     """
 
     def __init__(
-        self, graph: Any, scheduler: Any, region: str, nodes: dict[str, tuple[int, StoredCall]]
+        self,
+        graph: Any,
+        scheduler: Any,
+        region: str,
+        nodes: dict[str, tuple[int, StoredCall]],
+        lines: dict[tuple[str, int, str], int],
     ) -> None:
         self._graph, self._scheduler, self._region, self._nodes = graph, scheduler, region, nodes
+        self._lines = lines
         self.kernels: list[tuple[str, list[Any]]] = []
         self.silent = False
         self.module_ids: dict[str, int] = {}
@@ -128,8 +136,13 @@ class GraphReader:
             call = call_of(own) if own is not None else None
             if call is not None and call.name == name:  # else the operator was lowered to another one
                 numbers = (self._number(call),)
+        nodes = [own] if own is not None else []
         return CompiledKernel(
-            name=name, extern=True, module=self._module([own] if own is not None else []), nodes=numbers
+            name=name,
+            extern=True,
+            module=self._module(nodes),
+            nodes=numbers,
+            lines=self._numbered_lines(nodes),
         )
 
     def _kernel(self, name: str, leaves: list[Any]) -> CompiledKernel:
@@ -153,9 +166,15 @@ class GraphReader:
             name=name,
             module=module,
             nodes=tuple(map(self._number, calls)),
+            lines=self._numbered_lines(nodes),
             reads=tuple(reads),
             writes=tuple(writes),
         )
+
+    def _numbered_lines(self, nodes: list[Any]) -> tuple[int, ...]:
+        """The lines of the program that ``nodes`` come from, the innermost of each."""
+        found = dict.fromkeys(filter(None, map(_line, nodes)))
+        return tuple(self._lines.setdefault(line, len(self._lines)) for line in found)
 
     def _module(self, nodes: list[Any]) -> str | None:
         """The path of the innermost module that all of ``nodes`` came from; None where no node says."""
@@ -449,6 +468,13 @@ def _module_stack(node: Any) -> list[tuple[int | None, str, str]] | None:
     ]
 
 
+def _line(node: Any) -> tuple[str, int, str] | None:
+    """File, number and function of the innermost line of the program that a node comes from."""
+    frames = _FRAME.findall(str(node.meta.get("stack_trace") or ""))
+    of_program = [frame for frame in frames if is_of_program(frame[0])]
+    return (of_program[-1][0], int(of_program[-1][1]), of_program[-1][2]) if of_program else None
+
+
 def _path(source: str) -> str:
     """``L['self'].layer1.0`` and ``L['self']._modules['layer1'][0]`` as ``layer1.0``."""
     path = re.sub(r"\A[A-Z]+\['[^']*'\]", "", source)
@@ -467,6 +493,7 @@ class InductorWatch:
     def __init__(self) -> None:
         self._graphs: list[tuple[Graph, dict[str, int]]] = []
         self._nodes: dict[str, tuple[int, StoredCall]] = {}
+        self._lines: dict[tuple[str, int, str], int] = {}
         self._problems: list[str] = []
         self._stack = contextlib.ExitStack()
 
@@ -489,6 +516,7 @@ class InductorWatch:
                 for graph, ids in self._graphs
             ),
             nodes=tuple(call for _, call in self._nodes.values()),
+            lines=tuple(program_line(*line) for line in self._lines),
             # Functions that were compiled to nothing, as those of hooks; torch keeps the figures of the last
             # 64 compilations.
             empty=tuple(
@@ -544,7 +572,8 @@ class InductorWatch:
         from torch._inductor.virtualized import V
 
         scheduler = nodes[0].scheduler
-        reader = GraphReader(V.graph, scheduler, str(CompileContext.current_compile_id()), self._nodes)
+        region = str(CompileContext.current_compile_id())
+        reader = GraphReader(V.graph, scheduler, region, self._nodes, self._lines)
         for device in {device for node in nodes if (device := node.get_device()) is not None}:
             backend = scheduler.get_backend(device)
             # One for a GPU hands on to those for Triton, CUTLASS, ...: it keeps them as attributes.

@@ -12,6 +12,7 @@ import msgspec
 
 from rooflines.errors import RunError
 from rooflines.profiler.read.signature import StoredCall, TensorArg
+from rooflines.profiler.records import ProgramLine
 from rooflines.serial import read_json, write_json
 
 COMPILED_FILE = "compiled.json"
@@ -63,6 +64,8 @@ class CompiledKernel(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[Access, ...] = ()
     #: Stores that stay in memory after it.
     writes: tuple[Access, ...] = ()
+    #: Indices of the file's lines, those of the program that it was compiled from.
+    lines: tuple[int, ...] = ()
     #: Why its work is not known.
     reason: str = ""
 
@@ -93,6 +96,7 @@ class CompiledCode(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = COMPILED_SCHEMA
     graphs: tuple[Graph, ...] = ()
     nodes: tuple[StoredCall, ...] = ()
+    lines: tuple[ProgramLine, ...] = ()
     empty: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 

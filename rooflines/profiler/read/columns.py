@@ -33,9 +33,9 @@ from rooflines.profiler.read.records import (
     ANNOTATION,
     COMMUNICATION,
     KERNEL,
+    LINE_PREFIX,
     MEMCPY,
     MEMSET,
-    LINE_PREFIX,
     MODULE_PREFIX,
     OPERATOR,
     PYTHON,
@@ -49,6 +49,7 @@ from rooflines.profiler.read.records import (
     Int64s,
     LaunchRecord,
     LaunchShape,
+    Mask,
     MemoryEvents,
     ReadOptions,
     Scope,
@@ -368,6 +369,10 @@ class Columns:
             else [_without_folders(name) for name in self.frame_names.listed]
         )
 
+    def frames_of_program(self) -> Mask:
+        """Which of the frames' names are of the program."""
+        return self.frame_names.meanings & _IS_PROGRAM > 0
+
     def _take_frames(self, events: list[Event]) -> None:
         """Keep the places in source files among these events of the Python stack."""
         codes = [self.frame_names[event.name] for event in events]
@@ -637,16 +642,29 @@ def _meaning(name: str) -> int:
 
 # A function in a source file, and the package or the module of that file.
 _PLACE = re.compile(
-    r"(?:.*/(?:site-packages|dist-packages|python3\.\d+)/)?(?P<module>[^/<]*)(?:/.*)?\.py\(\d+\): "
+    r"(?P<package>.*/(?:site-packages|dist-packages|python3\.\d+)/)?(?P<module>[^/<]*)(?:/.*)?\.py\(\d+\): "
 )
 # These call what other code asked for.
 _PASS_ON = sys.stdlib_module_names | {"torch"}
 
 
+# Packages whose source files Kineto names as it names those of a program: below a folder of the search path.
+_PACKAGES = re.compile(
+    "accelerate|apex|bitsandbytes|cv2|datasets|deepspeed|diffusers|einops|fairscale|fbgemm_gpu|flash_attn"
+    "|fsspec|huggingface_hub|IPython|ipykernel|lightning|lightning_fabric|matplotlib|numba|numpy|pandas|peft"
+    "|PIL|pytorch_lightning|ray|safetensors|scipy|sglang|sklearn|timm|tokenizers|torchao|torchaudio"
+    "|torchmetrics|torchrec|torchvision|tqdm|transformer_engine|transformers|triton|trl|vllm|wandb|xformers"
+)
+_IS_PLACE, _IS_PROGRAM = 1, 2
+
+
 def _is_place(name: str) -> int:
-    """1 for a function of the Python stack outside of torch and of Python's own modules."""
+    """Whether this is a function of the Python stack outside of torch and of Python's own modules, and
+    whether it is one of the program rather than of a package."""
     place = _PLACE.match(name)
-    return int(place is not None and place["module"] not in _PASS_ON)
+    if place is None or place["module"] in _PASS_ON:
+        return 0
+    return _IS_PLACE | _IS_PROGRAM * (place["package"] is None and not _PACKAGES.fullmatch(place["module"]))
 
 
 def _without_folders(place: str) -> str:

@@ -119,6 +119,7 @@ def read_pieces(
         scopes=columns.scopes,
         frames=frames,
         frame_names=columns.places(),
+        program_frames=columns.frames_of_program(),
         devices=_devices(document.head.devices),
         rank=_rank(document.head.distributed),
         base_ns=_whole(document.head.base_ns) or 0,

@@ -257,6 +257,8 @@ class Trace:
     stream_waits: StreamWaits = field(default_factory=lambda: StreamWaits(*np.empty((5, 0), np.int64)))
     #: Names of frames, by number.
     frame_names: list[str] = field(default_factory=list)
+    #: Which of them are functions of the program, not of a package.
+    program_frames: Mask = field(default_factory=lambda: np.zeros(0, bool))
     #: The devices as the file describes them.
     devices: tuple[TracedDevice, ...] = ()
     #: Place of the traced process in its job.

@@ -169,7 +169,7 @@ def tree(trace: Trace, *, skip_start_up: bool = False) -> Calls:
     )
     above = parents(after)
     modules, marked = _placed(marks, marked, after, above)
-    forward = _forward_operators(host)
+    forward = forward_operators(host)
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
     phase = _phases(host, after, is_node, is_forward, forward, marks, begin)
     phase[is_step] = FORWARD
@@ -523,7 +523,7 @@ class _Places:
         return self._known[name, around]
 
 
-def _forward_operators(host: HostEvents) -> Int64s:
+def forward_operators(host: HostEvents) -> Int64s:
     """For each event with one of autograd's sequence numbers the forward operator that made the node, -1 for
     none.
 

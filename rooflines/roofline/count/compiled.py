@@ -19,6 +19,7 @@ from rooflines.profiler.compiled.records import CompiledCode, CompiledKernel, Gr
 from rooflines.profiler.read.nesting import innermost
 from rooflines.profiler.read.records import OPERATOR, Int64s
 from rooflines.profiler.read.signature import Signature
+from rooflines.profiler.records import ProgramLine
 from rooflines.profiler.tree.tree import BACKWARD, Calls, Module
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.counts import DISPATCHES, Counts, Variant
@@ -37,10 +38,16 @@ def from_compiled_code(counts: Counts) -> Counts:
     modules of the code."""
     if counts.known.code is None:
         return counts
-    calls, variants, of_code = _KernelSearch(counts.calls, counts.known.code).run()
+    search = _KernelSearch(counts.calls, counts.known.code)
+    calls, variants, of_code = search.run()
     of_event = np.where(of_code >= 0, of_code + len(counts.variants), counts.of_event)
     return replace(
-        counts, calls=calls, variants=(*counts.variants, *variants), of_event=of_event, of_code=of_code >= 0
+        counts,
+        calls=calls,
+        variants=(*counts.variants, *variants),
+        of_event=of_event,
+        of_code=of_code >= 0,
+        code_lines=search.lines,
     )
 
 
@@ -50,6 +57,7 @@ class _KernelSearch:
         self._calls = calls
         self._code = code
         self._names = [trace.names[name] for name in trace.host.name.tolist()]
+        self.lines: dict[int, tuple[ProgramLine, ...]] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._variants: list[Variant] = []
         self._of_event = np.full(len(trace.host), -1, np.int64)
@@ -158,6 +166,8 @@ class _KernelSearch:
 
     def _find(self, event: int, graph: Graph, position: int, prefix: str) -> None:
         kernel = graph.kernels[position]
+        if kernel.lines:
+            self.lines[event] = tuple(self._code.lines[number] for number in kernel.lines)
         if not kernel.extern:
             tensors = dict.fromkeys(graph.buffers[access.buffer].tensor for access in kernel.reads)
             found = count_kernel(kernel, graph.buffers, self._code.nodes)

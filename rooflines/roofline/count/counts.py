@@ -3,8 +3,8 @@ room."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from rooflines.profiler.compiled.records import CompiledCode
 from rooflines.profiler.read.distinct import distinct
 from rooflines.profiler.read.records import CaptureTrace, Int64s, Mask, Trace
 from rooflines.profiler.read.signature import Signature, StoredCall
+from rooflines.profiler.records import ProgramLine
 from rooflines.profiler.tree.tree import Calls
 from rooflines.roofline.count.formulas import CallCount, Work, count
 
@@ -45,7 +46,7 @@ class Known:
     what ``torch.compile`` generated for the run, ``inductor_cache`` the kernels of a cache of inductor by
     name, None where none was given. ``captures`` are traces of the capture of its graphs. ``quiet`` says
     which steps on a CPU count where others were disturbed, ``range_ns`` what the range of a module took the
-    host.
+    host. ``marked`` are the calls of the step whose ``lines`` of the program are marked.
     """
 
     parameter_elements: int | None = None
@@ -56,6 +57,8 @@ class Known:
     captures: tuple[CaptureTrace, ...] = ()
     quiet: Mask | None = None
     range_ns: float = 0.0
+    marked: Calls | None = None
+    lines: tuple[ProgramLine, ...] = ()
 
 
 NOTHING = Known()
@@ -66,7 +69,8 @@ class Counts:
     """The count of every host event of ``calls``: ``of_event`` indexes ``variants``, -1 for an event that is
     not an operator.
 
-    ``of_code`` says which events were counted by the code of the run; None without such code.
+    ``of_code`` says which events were counted by the code of the run, None without such code, and
+    ``code_lines`` which lines of the program they were compiled from.
     """
 
     calls: Calls
@@ -74,6 +78,7 @@ class Counts:
     variants: tuple[Variant, ...]
     of_event: Int64s
     of_code: Mask | None = None
+    code_lines: Mapping[int, tuple[ProgramLine, ...]] = field(default_factory=dict)
 
     @property
     def trace(self) -> Trace:

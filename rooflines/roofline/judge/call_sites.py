@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from rooflines.profiler.read.records import Int64s
 from rooflines.roofline.analysis import Kernel, OperatorRow, Unmodeled
-from rooflines.roofline.count.by_key import grouped
+from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.judge.shapes import path_pattern, shapes_range
 
 _LAUNCH = ("grid", "block", "registers", "shared_bytes")
@@ -116,10 +116,18 @@ def _shared(members: Sequence[OperatorRow] | Sequence[Unmodeled]) -> dict[str, A
         if len(in_steps) == len(members)
         else None,
         "exposed_s": sum(exposed) if exposed else None,
+        "lines": _shared_lines(members),
         "kernels": tuple(
             sorted(map(merged_kernel, by_name.values()), key=lambda kernel: (-kernel.time_s, kernel.name))
         ),
     }
+
+
+def _shared_lines(members: Sequence[OperatorRow] | Sequence[Unmodeled]) -> dict[str, float] | None:
+    """The lines of all ``members`` with their shares of the time of all."""
+    time_s = sum(row.time_s for row in members) or 1.0
+    times = ((place, share * row.time_s) for row in members for place, share in (row.lines or {}).items())
+    return {place: part / time_s for place, part in longest_first(times).items()} or None
 
 
 def _total(values: Iterable[float]) -> int | float:

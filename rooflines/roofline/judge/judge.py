@@ -33,6 +33,7 @@ from rooflines.roofline.analysis import (
 from rooflines.roofline.count.kernel_names import traced_precision
 from rooflines.roofline.judge.bounds import with_shortest_kernel
 from rooflines.roofline.judge.call_sites import by_call_site, summed, unmodeled
+from rooflines.roofline.judge.lines import with_lines
 from rooflines.roofline.judge.operator_rows import module_rows, operator_row, total, unmodeled_row
 from rooflines.roofline.judge.step.activity import activity
 from rooflines.roofline.judge.step.generation import generation, phase_factors, timed_tokens
@@ -196,6 +197,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     uncounted = [unmodeled_row(gap, timed) for gap in timed.gaps]
     gaps, place_of_gaps = by_call_site(uncounted, unmodeled, apart=served)
     places = np.concatenate((place, len(operators) + place_of_gaps))
+    operators, gaps, lines = with_lines(timed, places, operators, gaps)
     coverage = msgspec.structs.replace(_coverage(timed, divided, gaps), lost=lost)
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(
@@ -242,6 +244,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         compiled=facts.workload.compiled or is_compiled(trace),
         coverage=coverage,
         operators=operators,
+        lines=lines,
         modules=module_rows(timed, rows, roofs is not None and divided.is_bounded),
         usage=used,
         notes=(

@@ -149,13 +149,18 @@ def _parts(event: Int64s, start: Int64s, end: Int64s, events: int) -> tuple[Floa
 def call_sites(group: Int64s, step: Int64s, start_ns: Int64s) -> Int64s:
     """Return the number of the call site of each call: calls of one ``group`` at the same place in the order
     of their step."""
+    return distinct_rows(group, places_in_step(group, step, start_ns))[1]
+
+
+def places_in_step(group: Int64s, step: Int64s, start_ns: Int64s) -> Int64s:
+    """How many calls of its ``group`` begin before each call in its step."""
     order = np.lexsort((start_ns, step, group))
     first = np.ones(len(order), bool)
     first[1:] = (np.diff(group[order]) != 0) | (np.diff(step[order]) != 0)
     position = np.arange(len(order))
     place = np.empty(len(order), np.int64)
     place[order] = position - np.maximum.accumulate(np.where(first, position, 0))
-    return distinct_rows(group, place)[1]
+    return place
 
 
 def steady_times(site: Int64s, time_ns: npt.NDArray[np.generic], quiet: Mask) -> Floats:

@@ -1,0 +1,90 @@
+"""The line of the program that each host event comes from: by the marks of our own recordings, by the Python
+stack in traces of others.
+
+Below a node of autograd it is the line of the forward operator that made the node. A stack tells the function
+that runs, and of a function its first line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflines.profiler.read.distinct import distinct
+from rooflines.profiler.read.nesting import innermost, nest, parents
+from rooflines.profiler.read.records import LINE_PREFIX, OPERATOR, Int64s
+from rooflines.profiler.records import ProgramLine
+from rooflines.profiler.tree.tree import Calls, forward_operators, is_backward_node
+
+_FRAME = re.compile(r"(?P<path>.*\.py)\((?P<line>\d+)\): (?P<function>.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Groups of lines of the program, and of each host event the index of the one that it comes from (-1: not
+    known).
+
+    A group has several lines where a kernel is fused from them. Where lines ``are_functions``, each is the
+    first one of the function that ran.
+    """
+
+    groups: tuple[tuple[ProgramLine, ...], ...]
+    of_event: Int64s
+    are_functions: bool = False
+
+
+def marked_lines(calls: Calls, places: Sequence[ProgramLine]) -> Lines:
+    """The lines by the marks in a trace, whose numbers are those of ``places``."""
+    host, names = calls.trace.host, calls.trace.names
+    marks = calls.trace.named(lambda name: name.startswith(LINE_PREFIX))
+    numbers = np.array(
+        [int(name.removeprefix(LINE_PREFIX)) if name.startswith(LINE_PREFIX) else -1 for name in (*names, "")]
+    )
+    at = np.flatnonzero(marks)
+    last = np.maximum.accumulate(np.where(marks, np.arange(len(host)), -1))
+    line = np.where((last >= 0) & (host.thread[last] == host.thread), numbers[host.name[last]], -1)
+    if len(distinct(host.thread[at])[0]) == 1:
+        # Other threads, as autograd's, work for the line at which the program waits for them.
+        before = np.searchsorted(host.start_ns[at], host.start_ns, side="right") - 1
+        elsewhere = (host.thread != host.thread[at[0]]) & (before >= 0)
+        line = np.where(elsewhere, numbers[host.name[at[before]]], line)
+    return Lines(tuple((place,) for place in places), _through_backward(calls, line))
+
+
+def stack_lines(calls: Calls) -> Lines:
+    """The functions of the program around each host event, the innermost ones, by the Python stack."""
+    trace, host, frames = calls.trace, calls.trace.host, calls.trace.frames
+    of_program = np.flatnonzero(trace.program_frames[frames.name]) if len(frames) else np.zeros(0, np.int64)
+    names, name = distinct(frames.name[of_program])
+    thread, start = frames.thread[of_program], frames.start_ns[of_program]
+    after, end = nest(thread, start, frames.end_ns[of_program])
+    above = np.append(parents(after), -1)
+    line = np.full(len(host), -1, np.int64)
+    for one in distinct(thread)[0].tolist():
+        own, events = np.flatnonzero(thread == one), np.flatnonzero(host.thread == one)
+        before = np.searchsorted(start[own], host.start_ns[events], side="right") - 1
+        around = np.where(before >= 0, own[before], -1)
+        while (over := (around >= 0) & (end[around] <= host.start_ns[events])).any():
+            around[over] = above[around[over]]
+        line[events] = np.where(around >= 0, name[around], -1)
+    found = [_FRAME.match(trace.frame_names[code]) for code in names.tolist()]
+    groups = [
+        (ProgramLine(path=match["path"], line=int(match["line"]), function=match["function"]),)
+        for match in found
+        if match is not None
+    ]
+    return Lines(tuple(groups), _through_backward(calls, line), are_functions=True)
+
+
+def _through_backward(calls: Calls, line: Int64s) -> Int64s:
+    """``line``, and below each node of autograd that of the forward operator which made it."""
+    if not len(line):
+        return line
+    forward = forward_operators(calls.trace.host)
+    nodes = calls.trace.named(is_backward_node, OPERATOR) & (forward >= 0)
+    below = innermost(nodes, calls.after)
+    made_at = np.where(below >= 0, line[forward[below]], -1)
+    return np.where(made_at >= 0, made_at, line)

@@ -1,0 +1,175 @@
+"""The time of the lines of the program: each row with the lines that it comes from, and each line with what
+ran for it."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from rooflines.profiler.read.distinct import distinct_rows
+from rooflines.profiler.read.records import OPERATOR, RUNTIME, Int64s
+from rooflines.profiler.records import ProgramLine
+from rooflines.profiler.tree.lines import Lines, marked_lines, stack_lines
+from rooflines.profiler.tree.tree import Calls
+from rooflines.profiler.tree.windows import step_number
+from rooflines.roofline.analysis import LineRow, OperatorRow, Unmodeled
+from rooflines.roofline.count.by_key import longest_first
+from rooflines.roofline.own.host import places_in_step
+from rooflines.roofline.own.own import Attribution
+
+_AnyRow = TypeVar("_AnyRow", OperatorRow, Unmodeled)
+
+
+def lines_of(attribution: Attribution) -> Lines:
+    """The lines of the events of a trace: those of the run's step with marks, else those of its stacks; of
+    the kernels of compiled code the lines that they were compiled from."""
+    calls, known = attribution.calls, attribution.counts.known
+    lines = stack_lines(calls)
+    if known.marked is not None:
+        marked = marked_lines(known.marked, known.lines)
+        lines = replace(marked, of_event=_carried_over(known.marked, marked.of_event, calls))
+    groups, of_event, after = list(lines.groups), lines.of_event.copy(), calls.after.tolist()
+    numbers: dict[tuple[ProgramLine, ...], int] = {}
+    for event, group in attribution.counts.code_lines.items():
+        of_event[event : after[event]] = number = numbers.setdefault(group, len(groups))
+        groups += [group] if number == len(groups) else []
+    return replace(lines, groups=tuple(groups), of_event=of_event)
+
+
+def _carried_over(marked: Calls, line: Int64s, calls: Calls) -> Int64s:
+    """The ``line`` of each event of the step ``marked``, for the events of the same program in ``calls``.
+
+    The k-th call of an operator in one module and phase of a step comes from the line of the k-th such call
+    in the marked step. Where a step makes another number of them, they have a line only if all have the same.
+    """
+    codes: dict[tuple[object, ...], int] = {}
+    (sites, key, place), (own, own_key, own_place) = _sites(marked, codes), _sites(calls, codes)
+    order = np.lexsort((place, key))
+    known = np.append(line[sites[order]], -1)
+    first, end = (np.searchsorted(key[order], np.arange(len(codes)), side=side) for side in ("left", "right"))
+    most = np.zeros(len(codes), np.int64)
+    np.maximum.at(most, own_key, own_place + 1)
+    same = most == end - first
+    lowest, highest = np.full((2, len(codes)), -1, np.int64)
+    np.maximum.at(highest, key, line[sites])
+    lowest[key] = highest[key]
+    np.minimum.at(lowest, key, line[sites])
+    alike = np.where(lowest == highest, highest, -1)
+    found = np.full(len(calls.trace.host), -1, np.int64)
+    found[own] = np.where(
+        same[own_key], known[np.where(same[own_key], first[own_key] + own_place, -1)], alike[own_key]
+    )
+    around = calls.operator
+    return np.where((found < 0) & (around >= 0), found[around], found)
+
+
+def _sites(calls: Calls, codes: dict[tuple[object, ...], int]) -> tuple[Int64s, Int64s, Int64s]:
+    """The operators in steps and the runtime calls outside of operators; of each the number of its name,
+    module and phase in ``codes``, and its place among those in the step."""
+    host, paths = calls.trace.host, [module.path for module in calls.modules]
+    step = step_number(host.start_ns, calls.steps) if len(calls.steps) else np.zeros(len(host), np.int64)
+    events = np.flatnonzero(
+        ((host.kind == OPERATOR) | ((host.kind == RUNTIME) & (calls.operator < 0))) & (step >= 0)
+    )
+    rows, which = distinct_rows(host.name[events], calls.module[events], calls.phase[events])
+    numbers = [
+        codes.setdefault((calls.trace.names[name], paths[module] if module >= 0 else None, phase), len(codes))
+        for name, module, phase in rows.tolist()
+    ]
+    key = np.array(numbers, np.int64)[which] if len(which) else which
+    return events, key, places_in_step(key, step[events], host.start_ns[events])
+
+
+def with_lines(
+    attribution: Attribution,
+    places: Int64s,
+    operators: Sequence[OperatorRow],
+    gaps: Sequence[Unmodeled],
+) -> tuple[tuple[OperatorRow, ...], tuple[Unmodeled, ...], tuple[LineRow, ...]]:
+    """The rows with their lines, and the lines with the time of their rows, longest first.
+
+    ``places`` are those of the rows and gaps of ``attribution`` among ``operators`` and ``gaps``.
+    """
+    lines = lines_of(attribution)
+    pieces = attribution.pieces
+    on_device = bool(len(attribution.trace.device))
+    event = attribution.calls.launch[pieces.event] if on_device else pieces.event
+    line = np.where(event >= 0, lines.of_event[event], -1) if len(lines.of_event) else event * 0 - 1
+    if not (line >= 0).any():
+        return tuple(operators), tuple(gaps), ()
+    time_ns = (pieces.end_ns - pieces.start_ns) * (1.0 if pieces.weight is None else pieces.weight)
+    row = places[np.where(pieces.row >= 0, pieces.row, len(attribution.rows) - 2 - pieces.row)]
+    pairs, which = distinct_rows(row, line)
+    totals = np.bincount(which, time_ns, len(pairs))
+    whole_ns = np.bincount(row, time_ns, len(operators) + len(gaps))
+    shares: dict[int, dict[ProgramLine, float]] = defaultdict(dict)
+    for (at, number), total in zip(pairs.tolist(), totals.tolist(), strict=True):
+        group = lines.groups[number] if number >= 0 and whole_ns[at] > 0 else ()
+        for place in group:  # a fused kernel is divided equally
+            shares[at][place] = shares[at].get(place, 0.0) + total / float(whole_ns[at]) / len(group)
+    names = _short([*dict.fromkeys(chain.from_iterable(shares.values()))])
+
+    def told(row: _AnyRow, at: int) -> _AnyRow:
+        of_row = longest_first((names[place], share) for place, share in shares[at].items())
+        return msgspec.structs.replace(row, lines=of_row) if of_row else row
+
+    rows: list[OperatorRow | Unmodeled] = [*operators, *gaps]
+    return (
+        tuple(told(row, at) for at, row in enumerate(operators)),
+        tuple(told(row, len(operators) + at) for at, row in enumerate(gaps)),
+        _line_rows(rows, shares, names, are_functions=lines.are_functions),
+    )
+
+
+def _line_rows(
+    rows: Sequence[OperatorRow | Unmodeled],
+    shares: dict[int, dict[ProgramLine, float]],
+    names: dict[ProgramLine, str],
+    *,
+    are_functions: bool,
+) -> tuple[LineRow, ...]:
+    """The lines with their shares of the ``rows``."""
+    of_line: dict[ProgramLine, list[tuple[OperatorRow | Unmodeled, float]]] = defaultdict(list)
+    for at, of_row in shares.items():
+        for place, share in of_row.items():
+            of_line[place].append((rows[at], share))
+    found = []
+    for place, parts in of_line.items():
+        counted = [(row, share) for row, share in parts if isinstance(row, OperatorRow)]
+        bounded = [(row, share) for row, share in counted if row.lower_bound_s is not None]
+        found.append(
+            LineRow(
+                place=names[place],
+                path=place.path,
+                line=place.line,
+                function=place.function,
+                is_function=are_functions,
+                text=place.text,
+                time_s=sum(row.time_s * share for row, share in parts),
+                flops=sum(row.flops * share for row, share in counted),
+                bytes=sum(row.bytes * share for row, share in counted),
+                headroom_s=sum((row.headroom_s or 0.0) * share for row, share in bounded)
+                if bounded
+                else None,
+                bound=next(
+                    iter(longest_first((row.bound, row.time_s * share) for row, share in counted)), "unknown"
+                ),
+                operators=tuple(longest_first((row.name, row.time_s * share) for row, share in parts)),
+            )
+        )
+    return tuple(sorted(found, key=lambda row: (-row.time_s, row.place)))
+
+
+def _short(places: Sequence[ProgramLine]) -> dict[ProgramLine, str]:
+    """``net.py:11`` of each line, with the folders below the one that all files are in."""
+    absolute = [place.path for place in places if os.path.isabs(place.path)]
+    above = os.path.commonpath(map(os.path.dirname, absolute)) if absolute else ""
+    files = {path: os.path.relpath(path, above) for path in absolute}
+    return {place: f"{files.get(place.path, place.path)}:{place.line}" for place in places}
