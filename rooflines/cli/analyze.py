@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,6 +26,9 @@ from rooflines.cli.output import (
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT
+
+if TYPE_CHECKING:
+    from rooflines.reports.document import Page
 
 
 @app.command()
@@ -58,6 +61,13 @@ def analyze(
         option(CEILINGS_HELP, show_default="the run's own; for a trace, the data sheet of its device"),
     ] = None,
     at: At = None,
+    by: Annotated[
+        Literal["operator", "line", "module", "kernel"] | None,
+        option(
+            "One table, whole: the time by operator, line of the program, module or kernel.",
+            show_default="the page",
+        ),
+    ] = None,
     **reading: Any,
 ) -> None:
     """Analyze a run directory or any PyTorch trace.
@@ -94,16 +104,23 @@ def analyze(
     if output is None:
         if at is None and (own := _own_directory(source)) is not None:
             _store(analysis, own)
-        show(lambda: page_of(analysis), "analyze", (), chosen, None, {"json": lambda: json_of(analysis, at)})
+        show(
+            lambda: _page(analysis, by), "analyze", (), chosen, None, {"json": lambda: json_of(analysis, at)}
+        )
         return
     if is_file_name(output):
-        show(lambda: page_of(analysis), "analyze", (), chosen, output, {"json": lambda: json_of(analysis)})
+        show(lambda: _page(analysis, by), "analyze", (), chosen, output, {"json": lambda: json_of(analysis)})
     else:
         path = _store(analysis, output)
         if format == "json":
             print(f"written   {path}", file=sys.stderr)
     if format is None:
-        print_page(page_of(analysis))
+        print_page(_page(analysis, by))
+
+
+def _page(analysis: Any, by: str | None) -> Page:
+    page = page_of(analysis)
+    return page if by is None else page.of_table(f"{by}s")
 
 
 def _own_directory(source: Any) -> Path | None:

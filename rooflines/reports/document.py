@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias,
 import msgspec
 
 from rooflines.device_specs.records import DISTURBED
+from rooflines.errors import UsageError
 from rooflines.reports.charts.palette import BOUNDS, bound_style
 from rooflines.reports.words.text import count_text, decimals_of, efficiency_text, fixed, given
 from rooflines.units import quantity, scale, seconds, significant
@@ -99,6 +100,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""
     #: Says more.
     hover: str = ""
+    #: What its text opens.
+    link: str = ""
     #: A length from 0 to 1 behind the text.
     bar: float | None = None
     #: That of a bound class.
@@ -400,6 +403,15 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     def made(self) -> str:
         """When it was made, and by which version."""
         return " · ".join(filter(None, (self.created[:10], given("rooflines {}", self.rooflines))))
+
+    def of_table(self, name: str) -> Page:
+        """The page with the table ``name`` and nothing else, all of its rows; raises UsageError where there
+        is none."""
+        found = next((table for table in self.tables() if table.name == name), None)
+        if found is None:
+            raise UsageError(f"nothing is known of the {name} of {self.title}.")
+        whole = msgspec.structs.replace(found, brief=None, show="always")
+        return msgspec.structs.replace(self, sections=(section(name, found.caption, whole),))
 
     def blocks(self) -> Iterator[Block]:
         """All blocks in their order."""

@@ -135,6 +135,7 @@ def operator_table(analysis: Analysis) -> Table | None:
         *phases,
         Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
         Column("module", format="path", least=14, priority=1),
+        *((Column("line", format="path", least=12, priority=4),) if analysis.lines else ()),
         Column("time", "s", "scaled", priority=1),
         Column(
             "headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"
@@ -194,6 +195,7 @@ def _operator_row(
             *([row.phase] if analysis.generation else []),
             Cell(value=marked_name(row), hover=f"{row.name} · {row.category}{inferred}", sort=row.name),
             Cell(value=module, hover=module, sort=row.module),
+            *([_lines(row)] if analysis.lines else []),
             Cell(value=row.time_s, hover=seconds(row.time_s)),
             Cell(
                 value=row.headroom_s,
@@ -245,6 +247,7 @@ def _operator_totals(
         *phase,
         "1 row" if len(rows) == 1 else f"all {len(rows)} rows",
         "",
+        *([""] if analysis.lines else []),
         time_s,
         judged.headroom_s if judged.is_judged else None,
         *(("", "") if is_replayed else ()),
@@ -259,6 +262,14 @@ def _operator_totals(
         "",
         "",
     )
+
+
+def _lines(row: OperatorRow) -> Cell:
+    """The line with most of the row's time, and how many more there are."""
+    lines = row.lines or {}
+    more = f" +{len(lines) - 1}" if len(lines) > 1 else ""
+    told = "\n".join(f"{place}: {percent(share)}" for place, share in lines.items())
+    return Cell(value=f"{next(iter(lines), '')}{more}", hover=told)
 
 
 def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:

@@ -38,6 +38,7 @@ from rooflines.reports.page import generation, operators, serving
 from rooflines.reports.page.activity import timeline_section
 from rooflines.reports.page.advice import findings_section, trials_section
 from rooflines.reports.page.kernels import kernel_table
+from rooflines.reports.page.lines import lines_section
 from rooflines.reports.page.memory import memory_section
 from rooflines.reports.page.roofline import chart_caption, chart_note, roofline_of
 from rooflines.reports.page.steps import steps_section
@@ -132,6 +133,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         operators.against_section(analysis),
         operators.operators_section(analysis),
         section("kernels", "Kernels", kernel_table(analysis)),
+        lines_section(analysis),
         operators.modules_section(analysis),
         steps_section(analysis, _QUALITY),
         timeline_section(analysis),

@@ -211,7 +211,9 @@ def _row(one: TableRow, analysis: Analysis) -> str:
     row = one.row
     size = si(row.bytes, "B") if row.category == "communication" and row.bytes else ""
     shapes = given(" ({})", shorten_shapes(row.shapes, _SHAPES) or size)
-    text = f"{operator_name(row)}{given(' in {}', module_text(one))}{shapes}{given(', {}', row.phase)}"
+    place = next(iter(row.lines or ()), "")
+    text = f"{operator_name(row)}{given(' in {}', module_text(one))}{given(' at {}', place)}"
+    text += f"{shapes}{given(', {}', row.phase)}"
     text += (
         f": {seconds(row.time_s)} {sentences.per(analysis)} ("
         f"{percent(share_of_step(row.time_s, analysis))}), {_times(row.calls)}"
@@ -350,11 +352,26 @@ def _module(analysis: Analysis, path: str) -> Iterator[Said]:
             yield Said("module", text, (f"/modules/{number}/time_s", f"/modules/{number}/headroom_s"))
 
 
+def _lines(analysis: Analysis) -> Iterator[Said]:
+    """The lines of the program, longest first."""
+    for number, row in enumerate(analysis.lines):
+        above = given(", {} above the bound", row.headroom_s, seconds)
+        share = percent(share_of_step(row.time_s, analysis))
+        text = (
+            f"{row.place}{given(' ({})', row.text or row.function)}: {seconds(row.time_s)} "
+            f"{sentences.per(analysis)} ({share}), {row.bound}{above}; {', '.join(row.operators[:_FINDINGS])}."
+        )
+        yield Said("line", text, (f"/lines/{number}/time_s", f"/lines/{number}/headroom_s"))
+    if not analysis.lines:
+        yield Said("line", "No lines of the program were recorded.")
+
+
 _QUESTIONS: Final[dict[str, Callable[[Analysis], Iterable[Said]]]] = {
     "": _overview,
     "operators": partial(_operators, fewest=_FEWEST_ROWS),
     "memory": _memory,
     "communication": _communication,
+    "lines": _lines,
     "idle": _idle,
     "host": _host,
 }

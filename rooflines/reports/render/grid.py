@@ -125,6 +125,7 @@ def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_n
         # The script sorts by what the pointer or the cell shows where nothing else is said.
         "sort": None if sort == (hover or shown) else sort or "",
         "hover": hover,
+        "link": cell.link,
         "bar": "" if bar == "0" else bar,
         "color": slug(row.color) if is_name and row.color and not row.muted and not inset else "",
         "letter": cell.letter,
