@@ -43,7 +43,7 @@ def summary(
     question: Annotated[
         str,
         option(
-            "Ask about one thing: operators, memory, communication, idle, host, 'kernel NAME' or "
+            "Ask about one thing: operators, lines, memory, communication, idle, host, 'kernel NAME' or "
             "'module PATH'.",
             "--question",
             "-q",

@@ -81,7 +81,7 @@ _FEW_PAGES = 500
 # A copy of the trace that the program's own profiler exported last.
 _EXPORTED = ".exported.json"
 # The trace of the step whose lines are marked.
-_LINES = "lines.trace.json.gz"
+_LINES = "lines.json.gz"
 # What the program does that is part of no step; and how many of our own steps may go by while it profiles.
 _EVALUATING, _PROFILING = "evaluating", "profiling"
 _MOST_HELD = 1000

@@ -7,17 +7,18 @@ import os
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import SHARE, TIME, Cell, Column, Row, Section, Table, section, table
 from rooflines.reports.words.rows import known_share
+from rooflines.reports.words.text import shorten_name
 from rooflines.roofline.analysis import Analysis, LineRow
 from rooflines.units import percent, si
 
-_SHOWN, _BRIEF, _PRINTED, _NAMED = 15, 5, 25, 3
+_SHOWN, _BRIEF, _PRINTED, _NAMED, _NAME = 15, 5, 25, 3, 28
 _NOTE = (
     "A line has the time of the operators that it calls, forward and backward; a line of a loop has all of "
     "its turns. A kernel that torch.compile fused from several lines is divided equally among them."
 )
 _FUNCTIONS = (
-    "A line has the time of the operators that its function calls, forward and backward: the trace says which "
-    "function ran, not which of its lines. rooflines profile records the lines."
+    "A line has the time of the operators that its function calls, forward and backward: the trace says "
+    "which function ran, not which of its lines; rooflines profile records these."
 )
 
 
@@ -38,7 +39,7 @@ def line_table(analysis: Analysis) -> Table | None:
         note += f" No line is known for {percent(left)} of the {analysis.basis.per}."
     columns = (
         SHARE,
-        Column("line", format="path", key="place", least=14),
+        Column("line", format="middle", key="place", least=24),
         Column("function" if functions else "source", format="text", least=20, priority=1),
         TIME,
         Column("headroom", "s", "scaled", priority=2),
@@ -80,4 +81,5 @@ def _link(row: LineRow) -> str:
 
 def _named(row: LineRow) -> str:
     more = len(row.operators) - _NAMED
-    return ", ".join(row.operators[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    names = [shorten_name(name.removeprefix("aten::"), _NAME) for name in row.operators[:_NAMED]]
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")

@@ -135,7 +135,7 @@ def operator_table(analysis: Analysis) -> Table | None:
         *phases,
         Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
         Column("module", format="path", least=14, priority=1),
-        *((Column("line", format="path", least=12, priority=4),) if analysis.lines else ()),
+        *((Column("line", format="middle", least=14, priority=4),) if analysis.lines else ()),
         Column("time", "s", "scaled", priority=1),
         Column(
             "headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"

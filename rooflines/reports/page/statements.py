@@ -359,8 +359,9 @@ def _lines(analysis: Analysis) -> Iterator[Said]:
         share = percent(share_of_step(row.time_s, analysis))
         text = (
             f"{row.place}{given(' ({})', row.text or row.function)}: {seconds(row.time_s)} "
-            f"{sentences.per(analysis)} ({share}), {row.bound}{above}; {', '.join(row.operators[:_FINDINGS])}."
+            f"{sentences.per(analysis)} ({share}), {row.bound}{above}"
         )
+        text += f"; {', '.join(row.operators[:_FINDINGS])}."
         yield Said("line", text, (f"/lines/{number}/time_s", f"/lines/{number}/headroom_s"))
     if not analysis.lines:
         yield Said("line", "No lines of the program were recorded.")
