@@ -211,3 +211,12 @@ def test_a_report_of_a_run_stands_for_the_run(tmp_path):
 
 def test_the_instructions_for_agents_are_printed():
     assert run("skill").out == (Path(rooflines.__file__).parent / "SKILL.md").read_text()
+
+
+def test_the_plugin_manifest_names_the_skill_the_tools_and_this_version():
+    root = Path(rooflines.__file__).parents[1]
+    manifest = json.loads((root / ".claude-plugin" / "plugin.json").read_text())
+    assert manifest["version"] == rooflines.__version__
+    assert [(root / folder / "SKILL.md").is_file() for folder in manifest["skills"]] == [True]
+    (server,) = manifest["mcpServers"].values()
+    assert (server["command"], server["args"][0]) == ("rooflines", "mcp")

@@ -1,0 +1,49 @@
+"""The lines of a real script and of its compiled module."""
+
+import textwrap
+
+import pytest
+
+import rooflines
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("arguments", [(), ("compiled",)])
+def test_a_script_and_its_compiled_module_have_their_lines(profiled, arguments):
+    script = textwrap.dedent("""\
+        import sys
+        import torch
+        import torch.nn.functional as F
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = torch.nn.Linear(256, 256), torch.nn.Linear(256, 256)
+
+            def forward(self, x):
+                y = self.a(x)
+                return F.gelu(self.b(y))
+
+        net = Net()
+        if "compiled" in sys.argv:
+            net = torch.compile(net)
+        optimizer = torch.optim.SGD(net.parameters())
+        for _ in range(4000):
+            x = torch.randn(64, 256)
+            loss = net(x).sum()
+            loss.backward()
+            optimizer.step()
+        """)
+    _, recorded = profiled(script, *arguments)
+    rows = rooflines.analyze(recorded).operators
+    lines = {row.name: list(row.lines or ()) for row in rows if row.name in ("aten::gelu", "aten::randn", "aten::sum")}
+    assert lines["aten::randn"] == ["train.py:19"]
+    products = {place for row in rows if "mm" in row.name for place in row.lines or ()}
+    assert products >= {"train.py:11", "train.py:12"}, arguments
+    if arguments:
+        fused = [row for row in rows if row.name.startswith(("graph_", "cpp_fused")) and "gelu" in row.name]
+        assert fused
+        assert all("train.py:12" in (row.lines or ()) for row in fused)
+    else:
+        assert lines["aten::gelu"] == ["train.py:12"]
+        assert lines["aten::sum"][0] in ("train.py:20", "train.py:11", "train.py:12")

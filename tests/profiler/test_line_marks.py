@@ -1,0 +1,112 @@
+"""Marks of the lines that run: which line each operator of a small program comes from."""
+
+import json
+import sys
+import threading
+
+import pytest
+import torch
+
+from rooflines.profiler.hooks.line_marks import LineMarks, is_of_program
+from rooflines.profiler.read.records import LINE_PREFIX
+
+PROGRAM = """\
+import torch
+import torch.nn.functional as F
+
+def inner(x):
+    return x.exp()
+
+def step(x):
+    y = inner(x) + F.relu(
+        x,
+    )
+    y.square_()
+    return [
+        inner(row)
+        for row in y
+    ]
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    names = {}
+    exec(compile(PROGRAM, str(path), "exec"), names)
+    return names
+
+
+def marked(tmp_path, work, marks):
+    """Each operator that ``work`` calls, with the line in the program."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler, marks:
+        work()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = [event for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if event.get("ph") == "X"]
+    found, line = [], None
+    for event in sorted(events, key=lambda event: event["ts"]):
+        if event["name"].startswith(LINE_PREFIX):
+            line = marks.places[int(event["name"].removeprefix(LINE_PREFIX))]
+        elif event["name"].startswith("aten::"):
+            in_program = line is not None and line.path.endswith("program.py")
+            found.append((event["name"].removeprefix("aten::"), line.line if in_program else None))
+    return found
+
+
+def test_each_operator_has_the_line_that_calls_it(tmp_path, program):
+    x = torch.ones(2, 3)
+    found = marked(tmp_path, lambda: program["step"](x), LineMarks())
+    lines = [(name, line) for name, line in found if name in ("exp", "relu", "add", "square_")]
+    assert lines == [("exp", 5), ("relu", 8), ("add", 8), ("square_", 11), ("exp", 5), ("exp", 5)]
+
+
+def test_a_line_has_its_function_and_its_text(tmp_path, program):
+    marks = LineMarks()
+    marked(tmp_path, lambda: program["inner"](torch.ones(2)), marks)
+    assert ("inner", 5, "return x.exp()") in {(place.function, place.line, place.text) for place in marks.places}
+
+
+def test_a_program_that_is_traced_already_is_left_alone(tmp_path, program):
+    def tracer(*_):
+        return None
+
+    before, marks = sys.gettrace(), LineMarks()
+    sys.settrace(tracer)
+    try:
+        with marks:
+            program["inner"](torch.ones(2))
+            assert sys.gettrace() is tracer
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
+    assert marks.places == ()
+
+
+def test_marks_that_another_thread_closes_end_at_the_next_call(program):
+    marks = LineMarks()
+    marks.__enter__()
+    thread = threading.Thread(target=marks.__exit__)
+    thread.start()
+    thread.join()
+    before = marks.places
+    program["inner"](torch.ones(2))
+    program["inner"](torch.ones(2))
+    assert sys.gettrace() is None
+    assert marks.places == before
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (torch.__file__, False),
+        (json.__file__, False),
+        ("<string>", False),
+        ("<frozen importlib._bootstrap>", False),
+        ("/usr/lib/python3/dist-packages/timm/layers.py", False),
+        ("/home/me/site-packages-of-mine/net.py", True),
+        (__file__, True),
+    ],
+)
+def test_packages_and_python_are_not_the_program(file, expected):
+    assert is_of_program(file) is expected
