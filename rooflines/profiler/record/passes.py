@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, first_line
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.profiler.compiled.inductor import InductorWatch
@@ -30,7 +31,7 @@ from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.line_marks import LineMarks
 from rooflines.profiler.hooks.module_hooks import ModuleRanges, range_cost_ns
-from rooflines.profiler.machine.others import OthersMeter
+from rooflines.profiler.machine.others import OTHERS_CORES, OthersMeter
 from rooflines.profiler.progress import Live, LiveProgress, Progress
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.record.data_loading import DataLoading, Waited
@@ -82,6 +83,8 @@ _FEW_PAGES = 500
 _EXPORTED = ".exported.json"
 # The trace of the step whose lines are marked.
 _LINES = "lines.json.gz"
+# Steps that together take less are not announced.
+_WORTH_SAYING_S = 5.0
 # What the program does that is part of no step; and how many of our own steps may go by while it profiles.
 _EVALUATING, _PROFILING = "evaluating", "profiling"
 _MOST_HELD = 1000
@@ -154,6 +157,7 @@ class Passes:
         self._queue = RunQueue()
         self._patience = Patience(self.settings, self._samples_of_steps, program=self.early)
         self._others: OthersMeter | None = None
+        self._beside = OthersMeter()
         self._program: Tracer | None = (
             None  # from the program's start to the end of its first step; kept while there is nothing better
         )
@@ -456,6 +460,7 @@ class Passes:
     def _warm_up(self) -> Plan:
         """Steps until their times have settled. If the program ends meanwhile, they count as timed steps."""
         self.stage, self._first_tracer = "warm-up", None  # it holds a trace
+        self._beside = OthersMeter()
         if self.warmup.is_over():
             return
         asked = self.settings.warmup
@@ -538,7 +543,7 @@ class Passes:
         planned = self.settings.steps or self._agreement.on(enough, TIMED_MIN_STEPS)
         if not self._on_gpu and (busy := self._patience.wait_for_idle(self.progress)) is not None:
             self.notes.append(busy)
-        self.progress.stage("timing steps with the profiler off", planned)
+        self.progress.stage(f"timing steps with the profiler off{self._expected(planned)}", planned)
         self._start_sampler()
         self._others = OthersMeter()
         (self.directory / STEPS_FILE).unlink(missing_ok=True)
@@ -546,6 +551,15 @@ class Passes:
         self._begin_stretch()
         self._timed_began_ns = now_ns()
         yield from self._timed_steps(planned)
+
+    def _expected(self, steps: int) -> str:
+        """How long these steps will take, where that is long, and what other programs do meanwhile."""
+        whole_s = steps * (self.warmup.step_s or 0.0)
+        lasting = f", about {seconds(whole_s)}" if whole_s >= _WORTH_SAYING_S else ""
+        cores = self._beside.cores() if not self._on_gpu and not self.settings.wait_quiet else 0.0
+        if cores < OTHERS_CORES:
+            return lasting
+        return f"{lasting} (others use {cores:.1f} processors; {arg('wait_quiet')} waits until they pause)"
 
     def _timed_further(self) -> Plan:
         """More timed steps of a program on a GPU, which has been traced and may end now: as many as a timed
