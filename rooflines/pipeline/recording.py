@@ -35,6 +35,7 @@ from rooflines.profiler.directory import (
     discard,
     saved_with,
 )
+from rooflines.profiler.distributed import rank_here
 from rooflines.profiler.options import Mode, OptionValue, PointOptions, Precision, find_device
 from rooflines.profiler.progress import LiveProgress, Progress, Silent
 from rooflines.profiler.record.collect import Recording, collect
@@ -393,8 +394,9 @@ def _check_module(module: str) -> str:
     return module
 
 
-def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
-    """What follows a recording: the ceilings of its device, the analysis, the reports."""
+def _finish(run: Run, given: GivenCeilings, options: ProfileOptions, *, tell: bool = False) -> Run:
+    """What follows a recording: the ceilings of its device, the analysis, the reports. ``tell`` writes the
+    verdict and the first report's path to standard error."""
     progress = options.progress or Silent()
     try:
         if options.trace:
@@ -420,7 +422,10 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
                     run, f"the ceilings could not be measured after the failure: {first_line(error)}"
                 )
         run, judged = _settle_ceilings(run, progress)
-        report_run(run, options.formats, judged=judged, progress=progress)
+        written = report_run(run, options.formats, judged=judged, progress=progress)
+        if tell:
+            verdict, path = judged.analysis.verdict, written.get("html", run.directory)
+            print("\n".join(filter(None, (verdict, f"report    {path}"))), file=sys.stderr)  # noqa: T201
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted after recording; the run is in {str(run.directory)!r}.",
@@ -498,7 +503,7 @@ def record(
     None lets the step times decide. ``device`` ``auto`` is the one that the first step runs on. The name,
     mode, batch size and precision only label the run. As one rank of a job, ``output`` is the job's directory
     and the run is in ``rankN`` below it. On leaving, the analysis and reports are written, unless the loop
-    raised.
+    raised; the verdict and the path of the report go to standard error.
     """
     options = ProfileOptions(
         mode=mode,
@@ -521,4 +526,5 @@ def record(
         yield recording
     assert recording.run is not None
     with quiet_logs(), quiet_start():
-        recording.run = _finish(recording.run, given, options)
+        first = (rank := rank_here()) is None or rank.number == 0
+        recording.run = _finish(recording.run, given, options, tell=first)

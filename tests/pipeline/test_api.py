@@ -106,16 +106,20 @@ def train(recording, steps=None):
         recording.step()
 
 
-def test_record_a_loop(asked):
+def test_record_a_loop(asked, capsys):
     with rooflines.record(name="mine", batch_size=4, **{**asked, "formats": ("html", "csv", "tensorboard")}, **FEW) as r:
         assert r.run is None
         train(r)
         assert r.done
     r.step()  # costs and changes nothing
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.endswith(f"report    {r.run.directory / 'report.html'}\n")
     assert r.run.facts.status == "complete"
     assert r.run.facts.workload.name == "mine"
     assert r.run.facts.ceilings is not None
     analysis = rooflines.analyze(r.run)
+    assert analysis.verdict in told.err
     assert {"forward", "backward", "optimizer"} <= {row.phase for row in analysis.operators}
     assert {"report", "operators", "events", "analysis"} <= {path.name.partition(".")[0] for path in r.run.directory.iterdir()}
 
