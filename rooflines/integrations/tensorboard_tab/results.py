@@ -163,6 +163,7 @@ def _figures(analysis: Any, page: Page) -> dict[str, Any]:
         "verdict": page.verdict,
         "status": analysis.status,
         "comparable": True,
+        "subject": page.title,
         "device": analysis.environment.device_name or analysis.environment.device,
         "step": f"{seconds(step_s)} a step" if step_s else "",
         "step_s": step_s or None,

@@ -28,6 +28,7 @@ FRESH_S, KILLED_S = 5.0, 60.0
 # More bytes on disk are analyzed only on request: compressed traces expand ten- to fortyfold.
 LARGE_BYTES, LARGE_COMPRESSED_BYTES = 1 << 30, 64 << 20
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,7})')
+_CREATED = re.compile(rb'"created"\s*:\s*"([^"]{1,40})"')
 _RUNNING = re.compile(rb'"status"\s*:\s*"running"')
 _RECORD = {RUN_FILE, MONITOR_FILE, SAMPLES_FILE, LINES_FILE, JOURNAL_FILE}
 
@@ -36,7 +37,8 @@ class TabSource(NamedTuple):
     """A run, monitored program, trace, or traces of several ranks.
 
     ``name`` is its path below the log directory, ``changed_ns`` is when the newest of its files changed
-    (epoch). ``recording`` says that it is still being written, ``large`` that it is analyzed only on request.
+    (epoch), ``created`` when a run began, as it says. ``recording`` says that it is still being written,
+    ``large`` that it is analyzed only on request.
     """
 
     name: str
@@ -46,6 +48,7 @@ class TabSource(NamedTuple):
     bytes: int
     recording: bool
     large: bool
+    created: str = ""
 
 
 class Scan:
@@ -82,7 +85,7 @@ class Scan:
             else:
                 for name, found in files.items():
                     path = os.path.join(folder, name)
-                    is_trace, rank, _ = _head(path, found.st_mtime_ns, found.st_size)
+                    is_trace, rank, *_ = _head(path, found.st_mtime_ns, found.st_size)
                     if is_trace:
                         sources.append(self._source("trace", path, {name: found}))
                         if rank is not None:
@@ -112,13 +115,12 @@ class Scan:
     def _recorded(self, folder: str, files: Mapping[str, os.stat_result]) -> TabSource:
         """The run or monitored program in ``folder``."""
         record = next((name for name in (MONITOR_FILE, RUN_FILE) if name in files), None)
-        is_running = (
-            record is None
-            or _head(os.path.join(folder, record), files[record].st_mtime_ns, files[record].st_size)[2]
-        )
-        return self._source(
-            "program" if record == MONITOR_FILE else "run", folder, files, KILLED_S if is_running else 0.0
-        )
+        is_running, created = True, ""
+        if record is not None:
+            found = files[record]
+            *_, is_running, created = _head(os.path.join(folder, record), found.st_mtime_ns, found.st_size)
+        kind = "program" if record == MONITOR_FILE else "run"
+        return self._source(kind, folder, files, KILLED_S if is_running else 0.0)._replace(created=created)
 
     def _source(
         self, kind: Any, path: str, files: Mapping[str, os.stat_result], fresh_s: float = FRESH_S
@@ -167,16 +169,22 @@ def _stats(folder: str, names: Iterable[str]) -> dict[str, os.stat_result]:
 
 
 @lru_cache(MOST_ENTRIES)
-def _head(path: str, changed_ns: int, size: int) -> tuple[bool, int | None, bool]:
-    """Whether the file that changed then is a trace by its name or its first bytes, its rank, and whether a
-    recording is running."""
+def _head(path: str, changed_ns: int, size: int) -> tuple[bool, int | None, bool, str]:
+    """Whether the file that changed then is a trace by its name or its first bytes, its rank, whether a
+    recording is running, and when it began."""
     is_packed, head = path.endswith((".zst", ".pftrace")), b""
     try:
         if not is_packed:
             with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
                 head = file.read(64 << 10)
     except (OSError, EOFError, zlib.error):
-        return True, None, False  # damaged: the analysis says how
+        return True, None, False, ""  # damaged: the analysis says how
     rank, name = _RANK.search(head), os.path.basename(path)
     is_trace = is_packed or ".trace.json" in name or b'"traceEvents"' in head or b'"ph"' in head
-    return is_trace, int(rank[1]) if rank else rank_in_name(name), _RUNNING.search(head) is not None
+    created = _CREATED.search(head)
+    return (
+        is_trace,
+        int(rank[1]) if rank else rank_in_name(name),
+        _RUNNING.search(head) is not None,
+        created[1].decode(errors="replace") if created else "",
+    )

@@ -2,7 +2,7 @@
 // the document is built of text only. The page is in a frame without the rights of this origin.
 // The list comes by name. What is not known is last.
 const ORDERS = {
-  "newest first": (run) => -run.changed_ns, "by name": () => 0, "shortest step first": (run) => run.step_s ?? Infinity,
+  "newest first": (run) => -when(run), "by name": () => 0, "shortest step first": (run) => run.step_s ?? Infinity,
   "lowest efficiency first": (run) => run.efficiency ?? Infinity,
 };
 const STATES = { recording: "being recorded", waiting: "being analyzed", failed: "cannot be analyzed", large: "analyzed when opened" };
@@ -23,15 +23,35 @@ const title = element("a", { title: "Open in a new tab", target: "_blank", rel: 
 
 // --- the list
 
+// When it was recorded; a trace does not say, so that of its file.
+const when = (run) => Date.parse(run.created) || run.changed_ns / 1e6;
 function facts(run) {
-  const when = new Date(run.changed_ns / 1e6).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const date = new Date(when(run)).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
   const status = run.status && run.status !== "complete" ? run.status : STATES[run.state];
   const size = run.state === "large" && `${(run.bytes / 1e6).toFixed(1)} MB`;
-  return [status, run.name.split("/").slice(0, -1).join("/"), run.device, when, KINDS[run.kind], size].filter(Boolean).join(" · ");
+  return [status, run.name.split("/").slice(0, -1).join("/"), run.device, date, KINDS[run.kind], size].filter(Boolean).join(" · ");
+}
+// The step times of all runs of the same workload and device, the oldest first, with a point at this one; the line begins at 0.
+const SPARK = { width: 72, height: 16, margin: 3 };
+function drawn(name, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+function spark(run) {
+  const alike = found.runs.filter((one) => one.step_s && one.subject === run.subject).sort((a, b) => when(a) - when(b));
+  if (!run.step_s || alike.length < 2) return [];
+  const { width, height, margin } = SPARK, most = Math.max(...alike.map((one) => one.step_s));
+  const place = (at) => [margin + (width - 2 * margin) * at / (alike.length - 1), height - margin - (height - 2 * margin) * alike[at].step_s / most];
+  const [x, y] = place(alike.indexOf(run));
+  const picture = drawn("svg", { class: "spark", width, height, role: "img", "aria-label": `step ${alike.indexOf(run) + 1} of ${alike.length} runs` });
+  picture.append(drawn("title", {}), drawn("polyline", { points: alike.map((_, at) => place(at)).join(" ") }), drawn("circle", { cx: x, cy: y, r: 2.5 }));
+  picture.firstChild.textContent = `Step times of ${alike.length} runs of ${run.subject}, the oldest first`;
+  return [picture];
 }
 function row(run) {
   const texts = { figures: [run.step, run.efficiency_text].filter(Boolean).join(" · "), words: run.error ?? run.verdict ?? "", facts: facts(run) };
-  const button = element("button", { title: run.name, id: `open ${run.name}` }, element("b", { textContent: run.name.split("/").pop() }),
+  const button = element("button", { title: run.name, id: `open ${run.name}` }, element("b", { textContent: run.name.split("/").pop() }), ...spark(run),
     ...Object.entries(texts).map(([className, textContent]) => element("span", { className, textContent })));
   button.addEventListener("click", () => { ticked = []; choose(run.name); });
   const tick = element("input", { type: "checkbox", id: `tick ${run.name}`, ariaLabel: `Compare ${run.name}`,
